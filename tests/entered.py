@@ -22,11 +22,11 @@ def main() -> None:
     from dnm.cli.__main__ import main as run_verb
 
     try:
-        with Listening() as heard:
+        with Listening() as events:
             run_verb()
     finally:
         modules = sorted(name for name in sys.modules if name.startswith("dnm."))
-        print(json.dumps({"entered": heard.by_file(), "imported": modules}))
+        print(json.dumps({"entered": events.by_file(), "imported": modules}))
 
 
 class Listening:
@@ -56,11 +56,11 @@ class Listening:
             self._codes.add(code)
 
     def by_file(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        results: dict[str, list[str]] = {}
         for code in self._codes:
             name = str(Path(code.co_filename).relative_to(ROOT))
-            found.setdefault(name, []).append(code.co_qualname)
-        return {name: sorted(found[name]) for name in sorted(found)}
+            results.setdefault(name, []).append(code.co_qualname)
+        return {name: sorted(results[name]) for name in sorted(results)}
 
 
 def _is_importing(frame: FrameType) -> bool:

@@ -121,8 +121,8 @@ def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object
 
 def told(ledger: str) -> Ledger:
     """What a ledger says is lent, without what it remembers of the way there."""
-    found = decode_ledger(ledger)
-    return Ledger(sections=found.sections, entries=found.entries, frozen=found.frozen)
+    result = decode_ledger(ledger)
+    return Ledger(sections=result.sections, entries=result.entries, frozen=result.frozen)
 
 
 def change(text: str, old: str, new: str) -> str:

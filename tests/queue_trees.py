@@ -35,13 +35,13 @@ def _queue(
         guaranteed = _limits(rng, budget, 0.3)
         budget |= {name: parse_yunikorn(name, text) for name, text in guaranteed.items()}
         limits = {"max": maximum, "guaranteed": guaranteed}
-        queue["resources"] = {kind: found for kind, found in limits.items() if found}
+        queue["resources"] = {kind: results for kind, results in limits.items() if results}
         if maximum.get("vcore", "1") != "0" and bounds["vcore"] and rng.random() < 0.15:
             queue["limits"] = [{"limit": "x", "maxresources": {"vcore": "1m"}}]
     if depth < 4 and rng.random() < (1, 0.8, 0.45, 0.3)[depth]:
         names = rng.sample(("a", "b", "c"), rng.choice((1, 2, 2, 3)))
-        given = {name: amount // len(names) for name, amount in budget.items()}
-        queue["queues"] = [_queue(rng, child, (bounds, given), depth + 1) for child in names]
+        settings = {name: amount // len(names) for name, amount in budget.items()}
+        queue["queues"] = [_queue(rng, child, (bounds, settings), depth + 1) for child in names]
     return queue
 
 

@@ -114,11 +114,11 @@ class SlurmLab:
     def release(self) -> str:
         """What its slurmctld calls itself, such as 22.05.8."""
         program = _program("slurmctld", self.environ["PATH"])
-        said = self.run(program or "slurmctld", "-V")
-        found = re.search(r"\d+\.\d+\.\d+", said)
-        if found is None:
-            raise SlurmError(f"'slurmctld -V' says no version: {said[:80]!r}")
-        return found[0]
+        message = self.run(program or "slurmctld", "-V")
+        result = re.search(r"\d+\.\d+\.\d+", message)
+        if result is None:
+            raise SlurmError(f"'slurmctld -V' says no version: {message[:80]!r}")
+        return result[0]
 
     @property
     def version(self) -> tuple[int, int]:
@@ -304,13 +304,13 @@ class SlurmLab:
     def _leftovers(self) -> list[int]:
         """slurmstepd and jobs outlive slurmd by design. A job carries the lab's slurm.conf; a
         slurmstepd has forgotten its environment since 24.11, but stays in the lab's directory."""
-        found = []
+        rows = []
         for process in Path("/proc").iterdir():
             if process.name.isdecimal():
                 with suppress(OSError):  # it has just ended
                     if self._is_job(process) or self._is_step(process):
-                        found.append(int(process.name))
-        return found
+                        rows.append(int(process.name))
+        return rows
 
     def _is_job(self, process: Path) -> bool:
         variables = (process / "environ").read_bytes().split(b"\0")

@@ -94,13 +94,13 @@ def _control(option: int, value: int) -> None:
 
 def _wait_for(reaper: int) -> NoReturn:
     while True:
-        told = signal.sigwaitinfo(_LOOKED_AT)
-        if told.si_signo == signal.SIGCHLD:
+        reported = signal.sigwaitinfo(_LOOKED_AT)
+        if reported.si_signo == signal.SIGCHLD:
             pid, status = os.waitpid(reaper, os.WNOHANG)
             if pid:
                 os._exit(_code_of(status))
-        elif told.si_code == _SENT_BY_A_PROCESS:
-            os.kill(reaper, told.si_signo)
+        elif reported.si_code == _SENT_BY_A_PROCESS:
+            os.kill(reaper, reported.si_signo)
 
 
 def _code_of(status: int) -> int:
@@ -112,12 +112,12 @@ def _reap(tests: int, *directories: str) -> int:
     """Waits for pytest, ends and names what is left then; returns the exit code of it all."""
     status = None
     while status is None:
-        told = signal.sigwaitinfo(_LOOKED_AT)
-        if told.si_signo == signal.SIGCHLD:
+        reported = signal.sigwaitinfo(_LOOKED_AT)
+        if reported.si_signo == signal.SIGCHLD:
             status = dict(_ended()).get(tests)
         else:
-            is_over = told.si_signo == _COMMAND_DIED
-            os.kill(tests, signal.SIGKILL if is_over else told.si_signo)
+            is_over = reported.si_signo == _COMMAND_DIED
+            os.kill(tests, signal.SIGKILL if is_over else reported.si_signo)
     code = _code_of(status)
     left = _end_all(PATIENCE if code in (0, _TESTS_FAILED) else 0)
     for directory in directories if code != _TESTS_FAILED else ():
@@ -130,8 +130,8 @@ def _reap(tests: int, *directories: str) -> int:
 def _ended() -> Iterator[tuple[int, int]]:
     """Number and status of each child that has ended."""
     with suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            yield found
+        while (result := os.waitpid(-1, os.WNOHANG))[0]:
+            yield result
 
 
 def _end_all(patience: float) -> list[str]:

@@ -90,16 +90,16 @@ def assert_same(before: Said, told: Said, after: Said, version: str) -> Counter[
     """Field by field, of all that did not change meanwhile."""
     compared: Counter[str] = Counter()
     for kind in Said._fields:
-        first, said, last = (getattr(pair, kind) for pair in (before, told, after))
+        first, message, last = (getattr(pair, kind) for pair in (before, told, after))
         if first.keys() == last.keys():
-            assert said.keys() == first.keys(), kind
+            assert message.keys() == first.keys(), kind
         for name, value in first.items():
-            if last.get(name) != value or name not in said:
+            if last.get(name) != value or name not in message:
                 continue
-            found = said[name]
+            result = message[name]
             if kind == "jobs" and version == "v0.0.38":  # which does not tell it
-                found = msgspec.structs.replace(found, planned_nodes=value.planned_nodes)
-            assert found == value, (version, kind, name, found, value)
+                result = msgspec.structs.replace(result, planned_nodes=value.planned_nodes)
+            assert result == value, (version, kind, name, result, value)
             compared[kind] += 1
     return compared
 
@@ -129,18 +129,18 @@ def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
         def look() -> None:
             for client in clients:
                 lines = lines_of(lab)
-                told, raw = by_rest(client)
+                reported, raw = by_rest(client)
                 after = by_text(lines_of(lab))
                 before = by_text(lines)
-                compared.update(assert_same(before, told, after, client.offer.version))
+                compared.update(assert_same(before, reported, after, client.offer.version))
                 if keep is not None and client is clients[0]:
                     keep.add(lines, raw, before, after)
 
         missing = play(lab, look)
     versions = ", ".join(client.offer.version for client in clients)
-    told = ", ".join(f"{count} {kind}" for kind, count in compared.items())
+    output = ", ".join(f"{count} {kind}" for kind, count in compared.items())
     assert not missing, missing
-    return f"slurmrestd {lab.release} ({versions}): {told} said as by the commands"
+    return f"slurmrestd {lab.release} ({versions}): {output} said as by the commands"
 
 
 class Keeper:

@@ -72,15 +72,15 @@ def tree(**limits: Resources) -> dict[str, QueueLimits]:
     paths = {"anvil": "root.anvil", "dev": DEV, "gpu": GPU}
     for name in limits:
         paths.setdefault(name, "root.anvil." + name.replace("_", "."))
-    found = {"root": QueueLimits(path="root", parent=None, is_leaf=False)}
+    results = {"root": QueueLimits(path="root", parent=None, is_leaf=False)}
     for name, path in sorted(paths.items(), key=lambda path: path[1]):
-        found[path] = QueueLimits(
+        results[path] = QueueLimits(
             path=path,
             parent=path.rpartition(".")[0],
             is_leaf=not any(other.startswith(f"{path}.") for other in paths.values()),
             max=limits.get(name, {}),
         )
-    return found
+    return results
 
 
 def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
@@ -179,9 +179,9 @@ def demand(
     claims: Iterable[Claim] = (),
     **facts: Any,
 ) -> Demand:
-    known = DemandFacts(now=NOW, claims=tuple(claims), **facts)
-    found = gather_demand(tuple(all_pods), conf, queues, known)
-    return msgspec.structs.replace(found, mark=mark_of(conf) if conf.headroom < 1 else None)
+    demand_facts = DemandFacts(now=NOW, claims=tuple(claims), **facts)
+    result = gather_demand(tuple(all_pods), conf, queues, demand_facts)
+    return msgspec.structs.replace(result, mark=mark_of(conf) if conf.headroom < 1 else None)
 
 
 def sizing_of(

@@ -143,12 +143,12 @@ class ScriptedServer:
             headers[name.lower()] = value.strip()
         body = stream.read(int(headers.get("content-length", "0")))
         self.asked.append(Asked(method, path, headers, body, number))
-        said = self.answers.pop(0) if self.answers else HANG_UP
-        if isinstance(said, Drip):
-            _drip(connection, said)
-        elif said:
-            connection.sendall(said)
-        return bool(said) and not (self.closes or isinstance(said, Last))
+        drip = self.answers.pop(0) if self.answers else HANG_UP
+        if isinstance(drip, Drip):
+            _drip(connection, drip)
+        elif drip:
+            connection.sendall(drip)
+        return bool(drip) and not (self.closes or isinstance(drip, Last))
 
 
 def _drip(connection: socket.socket, drip: Drip) -> None:

@@ -154,7 +154,7 @@ class Site:
 
     def at_a_terminal(self, *words: str, width: int = 80, **environment: str) -> str:
         """What the command says where stdout and stderr are a terminal of this width."""
-        ours, theirs = pty.openpty()
+        own, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (50, width))
         environ = {**os.environ, "DNM_CONFIG": str(self.path), "TERM": "xterm", **environment}
         environ.pop("COLUMNS", None)
@@ -163,17 +163,17 @@ class Site:
             "arguments": words, "environment": environ, "directory": os.getcwd(),
             "out": there, "err": there,
         })  # fmt: skip
-        said, ends = b"", select.poll()
-        for descriptor in (ours, child.descriptor):
+        message, ends = b"", select.poll()
+        for descriptor in (own, child.descriptor):
             ends.register(descriptor, select.POLLIN)
-        while ours in dict(ends.poll()):  # what it has said comes before its end
-            said += read_terminal(ours)
+        while own in dict(ends.poll()):  # what it has said comes before its end
+            message += read_terminal(own)
         child.wait()
         os.close(theirs)
-        while part := read_terminal(ours):
-            said += part
-        os.close(ours)
-        return said.decode().replace("\r\n", "\n")
+        while part := read_terminal(own):
+            message += part
+        os.close(own)
+        return message.decode().replace("\r\n", "\n")
 
     def lent(self) -> list[str]:
         return sorted(self.registry.nodes)

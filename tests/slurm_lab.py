@@ -77,8 +77,8 @@ def guard_lab(directory: Path) -> None:
 
 def put_back(lab: SlurmLab) -> None:
     """Ends what a test has left in Slurm, whatever it was."""
-    for told in (*lab.directory.glob("hold-*"), *lab.directory.glob("end-*")):
-        told.unlink()
+    for reported in (*lab.directory.glob("hold-*"), *lab.directory.glob("end-*")):
+        reported.unlink()
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):
         lab.run("scancel", *jobs)
     for reservation in lab.client.read_reservations():
@@ -95,11 +95,11 @@ def put_back(lab: SlurmLab) -> None:
 
 
 def are_idle(lab: SlurmLab, nodes: Sequence[str]) -> bool:
-    found = {node.name: node for node in lab.read_nodes()}
+    results = {node.name: node for node in lab.read_nodes()}
     return all(
-        name in found
-        and found[name].state.base == "IDLE"
-        and found[name].state.flags <= {"RESERVED", "MAINTENANCE", "PLANNED"}
+        name in results
+        and results[name].state.base == "IDLE"
+        and results[name].state.flags <= {"RESERVED", "MAINTENANCE", "PLANNED"}
         for name in nodes
     )
 
@@ -140,8 +140,8 @@ class SlurmSite:
         )
 
     def _environ(self, more: dict[str, str]) -> dict[str, str]:
-        ours = {"PYTHONPATH": str(REPOSITORY), "DNM_CONFIG": str(self.config)}
-        return {**self.lab.environ, **ours, **more}
+        own = {"PYTHONPATH": str(REPOSITORY), "DNM_CONFIG": str(self.config)}
+        return {**self.lab.environ, **own, **more}
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """node-convert as the real command, which a test talks to while it is at work."""
@@ -197,8 +197,8 @@ class SlurmSite:
         """Slurm's alone, without a trace of ours; one that was resumed answers to the next ping."""
 
         def all_answer() -> bool:
-            found = [node for node in self.lab.read_nodes() if node.name in nodes]
-            return not any("NOT_RESPONDING" in node.state.flags for node in found)
+            slurm_nodes = [node for node in self.lab.read_nodes() if node.name in nodes]
+            return not any("NOT_RESPONDING" in node.state.flags for node in slurm_nodes)
 
         self.lab.wait_for(all_answer)
         reservations = self.lab.client.read_reservations()

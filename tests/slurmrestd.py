@@ -31,9 +31,9 @@ def allow_tokens(lab: SlurmLab) -> None:
 
 def write_token(lab: SlurmLab, file: Path, user: str = "root", seconds: int = 1800) -> Path:
     """As `scontrol token` prints it."""
-    said = lab.run("scontrol", "token", f"username={user}", f"lifespan={seconds}")
+    message = lab.run("scontrol", "token", f"username={user}", f"lifespan={seconds}")
     file.touch(0o600)
-    file.write_text(said + "\n")
+    file.write_text(message + "\n")
     return file
 
 

@@ -55,17 +55,19 @@ DEFAULTS = Config(path=Path(), namespaces={}, node_types={})
 
 
 def block(kind: str) -> Any:
-    (found,) = [item for item in BLOCKS if item.get("kind") == kind]
-    return found
+    (result,) = [item for item in BLOCKS if item.get("kind") == kind]
+    return result
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_that_a_kustomization_names_is_there(path: Path) -> None:
-    told = yaml.safe_load(path.read_text())
-    files = [name for item in told.get("configMapGenerator", ()) for name in item["files"]]
-    for name in (*told.get("resources", ()), *files):
-        found = path.parent / name
-        assert (found / "kustomization.yaml").exists() if found.is_dir() else found.exists(), name
+    reported = yaml.safe_load(path.read_text())
+    files = [name for item in reported.get("configMapGenerator", ()) for name in item["files"]]
+    for name in (*reported.get("resources", ()), *files):
+        result = path.parent / name
+        assert (result / "kustomization.yaml").exists() if result.is_dir() else result.exists(), (
+            name
+        )
 
 
 @pytest.mark.parametrize("folder", ["instance", "two/cpu", "two/gpu"])
@@ -89,10 +91,10 @@ def built(folder: Path) -> dict[str, list[Any]]:
     done = subprocess.run(
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
     )
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for item in yaml.safe_load_all(done.stdout):
-        found.setdefault(item["kind"], []).append(item)
-    return found
+        results.setdefault(item["kind"], []).append(item)
+    return results
 
 
 def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
@@ -103,7 +105,10 @@ def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
     rules = [rule for item in [*objects["Role"], *objects["ClusterRole"]]
              if item["metadata"]["name"] in bound for rule in item["rules"]]  # fmt: skip
     may = {
-        f"{verb} {what}" for rule in rules for what in rule["resources"] for verb in rule["verbs"]
+        f"{verb} {subject}"
+        for rule in rules
+        for subject in rule["resources"]
+        for verb in rule["verbs"]
     }
     assert {"list pods", "patch nodes", "update configmaps", "patch leases"} <= may
     assert not {name for name in may if name.startswith("delete") or "eviction" in name}
@@ -204,18 +209,18 @@ def test_the_example_kustomization_is_one_instance() -> None:
 
 
 def test_argo_cd_is_told_to_ignore_what_dnm_writes_and_nothing_else() -> None:
-    told = block("Application")["spec"]
-    (ignored,) = told["ignoreDifferences"]
+    reported = block("Application")["spec"]
+    (ignored,) = reported["ignoreDifferences"]
     where = (ignored["namespace"], ignored["name"])
     assert where == DEFAULTS.queue_document
     assert ignored["jsonPointers"] == ["/data/queues.yaml"]
-    assert told["syncPolicy"]["automated"]["selfHeal"] is False
-    assert "syncOptions" not in told["syncPolicy"]
+    assert reported["syncPolicy"]["automated"]["selfHeal"] is False
+    assert "syncOptions" not in reported["syncPolicy"]
 
 
 def test_flux_is_told_to_leave_the_document_alone() -> None:
-    told = block("Kustomization")["spec"]
-    assert told["suspend"] is True and told["prune"] is False
+    reported = block("Kustomization")["spec"]
+    assert reported["suspend"] is True and reported["prune"] is False
     assert "the annotation `kustomize.toolkit.fluxcd.io/ssa: IfNotPresent` on the ConfigMap" in PAGE
 
 
@@ -279,36 +284,36 @@ COMMANDS = st.one_of(
 def test_both_ends_of_ssh_pass_on_all_that_the_contract_can_say(
     ends: Path, command: list[str], reservation: str
 ) -> None:
-    told = {
+    document = {
         "DNM_REQUEST": "20260301T120000Z-1",
         "DNM_INSTANCE": "My_site.1",
         "RES_NAME": reservation,
     }
-    said = called(ends, str(DEPLOY / "instance" / "node-convert"), *command[1:], **told)
-    assert said == (0, [*told.values(), *command[1:]])
+    message = called(ends, str(DEPLOY / "instance" / "node-convert"), *command[1:], **document)
+    assert message == (0, [*document.values(), *command[1:]])
 
 
 def test_the_list_comes_through_both_ends_with_what_is_claimed(ends: Path, tmp_path: Path) -> None:
     """The table tells neither that nor what the converter can do."""
     listed = [{"node": "a001", "state": "IDLE", "verdict": "OK", "claim": None}]
-    said = json.dumps({"nodes": listed, "options": ["--exclude"]})
+    message = json.dumps({"nodes": listed, "options": ["--exclude"]})
     write_program(
-        tmp_path / "node-convert", f"[ \"$*\" = '--list --output json' ] && echo '{said}'"
+        tmp_path / "node-convert", f"[ \"$*\" = '--list --output json' ] && echo '{message}'"
     )
     write_program(tmp_path / "at-ours", f'exec sh {DEPLOY}/instance/node-convert "$@"')
     config = msgspec.structs.replace(CONFIG, node_convert_path=tmp_path / "at-ours")
-    given = converter_env(config, {"PATH": f"{tmp_path}:{ends}:{os.environ['PATH']}"})
-    found = list_batch_nodes(config, given)
-    assert isinstance(found, BatchList), found
-    assert found.leaves_out and found.nodes["a001"].tells_claim
+    environment = converter_env(config, {"PATH": f"{tmp_path}:{ends}:{os.environ['PATH']}"})
+    unreadable = list_batch_nodes(config, environment)
+    assert isinstance(unreadable, BatchList), unreadable
+    assert unreadable.leaves_out and unreadable.nodes["a001"].tells_claim
 
 
 def test_the_other_end_of_ssh_is_made_of_the_contracts_declaration() -> None:
     named = re.findall(r"--[a-z-]+(?= \||\) ;;)", BY_SSH)
     assert tuple(named) == OPTIONS
     assert tuple(re.findall(r"([A-Z_]+)=\*", BY_SSH)) == VARIABLES
-    (others,) = re.findall(r"-\* \| \*\[!(.*)\]\*\)", BY_SSH)
-    assert VALUE.pattern == f"-|(?!-)[{others}]+"  # - alone is an account
+    (other,) = re.findall(r"-\* \| \*\[!(.*)\]\*\)", BY_SSH)
+    assert VALUE.pattern == f"-|(?!-)[{other}]+"  # - alone is an account
 
 
 @pytest.mark.parametrize(
@@ -333,6 +338,6 @@ def test_the_other_end_of_ssh_takes_nothing_else(ends: Path, words: str) -> None
 
 def test_the_way_to_the_converter_uses_the_secret_that_is_mounted(tmp_path: Path) -> None:
     write_program(tmp_path / "ssh", 'printf "%s\\n" "$@"')
-    _, said = called(tmp_path, str(DEPLOY / "instance" / "node-convert"), "--list")
-    assert said[0] == "-F" and said[1].rpartition("/")[0] in mounted()
-    assert said[2:] == ["converter", "node-convert", "--list"]
+    _, lines = called(tmp_path, str(DEPLOY / "instance" / "node-convert"), "--list")
+    assert lines[0] == "-F" and lines[1].rpartition("/")[0] in mounted()
+    assert lines[2:] == ["converter", "node-convert", "--list"]

@@ -69,8 +69,8 @@ def run(site: Site) -> Entered:
         [sys.executable, "-m", "tests.entered", "run"], cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "DNM_CONFIG": str(site.path)}, timeout=300, check=True,
     )  # fmt: skip
-    found = json.loads(done.stdout.splitlines()[-1])
-    return Entered(found["entered"], found["imported"])
+    result = json.loads(done.stdout.splitlines()[-1])
+    return Entered(result["entered"], result["imported"])
 
 
 def test_an_idle_run_enters_what_every_site_needs_and_no_more(
@@ -94,13 +94,13 @@ def test_runs_that_lend_and_return(
     lines = site.path.read_text().splitlines(keepends=True)
     Site.write(site.path, "".join(one for one in lines if "reversion_idle" not in one))
     site.sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
-    with Listening() as heard:
+    with Listening() as events:
         site.run_until_rest(timedelta(minutes=1))
         lent = dict(site.registry.nodes)
         site.sandbox.tick(3600)
         site.run_until_rest(timedelta(minutes=5))
     assert lent and not site.registry.nodes
-    files = {name: told for name, told in heard.by_file().items() if "/lab" not in name}
+    files = {name: lines for name, lines in events.by_file().items() if "/lab" not in name}
     entered = Entered(files, [])
     record_property("figures", f"runs that lend and return enter {entered.told}")
     assert len(entered.files) <= LENDING[0] and entered.lines <= LENDING[1]

@@ -75,14 +75,14 @@ def test_the_example_has_the_keys_that_a_site_decides_and_no_others() -> None:
 def test_the_defaults_that_the_page_tells_are_those_that_are_used(etc: Path) -> None:
     needed = "[settings]\nmonitored_namespaces = dev\n"
     needed += f"namespace_queue_paths = {DEFAULT_QUEUE_MAP.name}\n"
-    told = {key: default_of("[settings]", key) for key in SETTINGS}
+    document = {key: default_of("[settings]", key) for key in SETTINGS}
     in_words = {"monitored_namespaces", "namespace_queue_paths", "node_convert_path",
                 "reversion_idle_seconds"}  # fmt: skip
     (etc / "full.ini").write_text(
         needed
         + "".join(
             f"{key} = {text}\n"
-            for key, text in told.items()
+            for key, text in document.items()
             if text != "none" and key not in in_words
         )
     )

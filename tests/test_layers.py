@@ -178,15 +178,15 @@ def room_of(module: str) -> str:
 
 
 def is_allowed(pair: Import) -> bool:
-    room = room_of(pair.by)
-    if not room:
+    free = room_of(pair.by)
+    if not free:
         return False
-    rule, module = HOUSE[room], pair.by.removeprefix(f"{room}.")
+    rule, module = HOUSE[free], pair.by.removeprefix(f"{free}.")
     root, _, rest = pair.of.partition(".")
     if root != "dnm":
         return root not in rule.not_outside - rule.except_in.get(module, frozenset())
     is_below = any(f"{rest}.".startswith(f"{name}.") for name in rule.may)
-    return is_below or room_of(rest) in (room, "")
+    return is_below or room_of(rest) in (free, "")
 
 
 def trespasses(root: Path) -> list[str]:
@@ -261,11 +261,11 @@ def test_an_import_planted_in_the_wrong_room_is_found(
     tmp_path: Path, package: str, line: str, in_function: bool
 ) -> None:
     root = tmp_path / "dnm"
-    room = root / package.replace(".", "/")
-    room.mkdir(parents=True)
+    free = root / package.replace(".", "/")
+    free.mkdir(parents=True)
     planted = f"def f():\n    {line}\n" if in_function else f"{line}\n"
-    (room / "planted.py").write_text(planted)
-    assert [found for found in trespasses(root) if found.startswith(f"{package}.planted:")]
+    (free / "planted.py").write_text(planted)
+    assert [text for text in trespasses(root) if text.startswith(f"{package}.planted:")]
 
 
 def test_something_is_planted_in_every_package() -> None:
@@ -316,7 +316,7 @@ def _in_a_circle(graph: Mapping[str, set[str]]) -> list[frozenset[str]]:
 
 
 def test_no_two_packages_need_each_other() -> None:
-    graph = {name: others - {name} for name, others in _graph().items()}
+    graph = {name: other - {name} for name, other in _graph().items()}
     assert not _in_a_circle(graph)
 
 
@@ -372,13 +372,13 @@ def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> N
     if not package.startswith(
         "cli"
     ):  # the packages of commands, and the checks of one, are one importer
-        of_commands = {room for room in importers if room == "checks" or room.startswith("cli.")}
+        of_commands = {free for free in importers if free == "checks" or free.startswith("cli.")}
         importers = importers - of_commands | ({"cli"} if of_commands - {package} else set())
-    importers = {room.rpartition(".")[2] for room in importers - {package}}
+    importers = {free.rpartition(".")[2] for free in importers - {package}}
     assert "Everybody may import it" in rule or importers <= words, importers - words
     assert importers or "Nobody imports it" in rule
-    rooms = {room_of(name).rpartition(".")[2] for name in HOUSE[package].may}
-    assert "imports all but" in rule or rooms <= words, rooms - words
+    capacities = {room_of(name).rpartition(".")[2] for name in HOUSE[package].may}
+    assert "imports all but" in rule or capacities <= words, capacities - words
 
 
 def test_there_is_never_a_shell() -> None:

@@ -62,9 +62,9 @@ def test_all_that_is_named_is_staged(tmp_path: Path) -> None:
 
 
 def test_every_verb_has_a_manual_with_a_sentence() -> None:
-    found = dict(verbs())
-    assert {("dnm",), ("dnm", "run"), ("dnm", "queues", "rebase")} <= found.keys()
-    assert all(found.values())
+    results = dict(verbs())
+    assert {("dnm",), ("dnm", "run"), ("dnm", "queues", "rebase")} <= results.keys()
+    assert all(results.values())
 
 
 def test_a_manual_has_examples_exit_codes_and_files() -> None:
@@ -113,7 +113,7 @@ def test_the_pythons_of_the_host_are_those_of_the_package() -> None:
 
 def test_every_place_is_told() -> None:
     """docs/packages.md has each folder into which files go."""
-    told = [path for row in table_of("docs/packages.md", "The packages, and several instances on "
+    lines = [path for row in table_of("docs/packages.md", "The packages, and several instances on "
                                      "a host", "path |") for path in quoted(row[0])]  # fmt: skip
     for content in CONTENT["contents"]:
         if (
@@ -121,4 +121,6 @@ def test_every_place_is_told() -> None:
             and "/zsh/" not in content["dst"]
             and "/fish/" not in content["dst"]
         ):
-            assert any(content["dst"].startswith(path.rstrip("/")) for path in told), content["dst"]
+            assert any(content["dst"].startswith(path.rstrip("/")) for path in lines), content[
+                "dst"
+            ]

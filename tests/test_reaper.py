@@ -78,12 +78,12 @@ def test_nothing_outlives_the_tests(
         (tmp_path / "waits").unlink()  # another worker plays it again
     elif blow:
         blow(command.pid, number)
-    said, errors = command.communicate(timeout=PATIENCE)
+    message, errors = command.communicate(timeout=PATIENCE)
     wait_until(lambda: not daemon.exists())
     for folder in map(Path, (tmp_path / "folders").read_text().split()):
         assert folder.parent.name.startswith("dnm-tests-")
         wait_until(lambda place=folder.parent: not place.exists() or command.returncode == 1)
-    assert code in (None, command.returncode), said + errors
+    assert code in (None, command.returncode), message + errors
     assert blow or "the tests did not end, and left: sleep 98765" in errors
 
 
@@ -94,5 +94,5 @@ def test_children_of_the_tests_inherit_no_ignored_signal(tmp_path: Path) -> None
     finally:
         for signals, handler in before.items():
             signal.signal(signals, handler)
-    said, errors = command.communicate(timeout=PATIENCE)
-    assert command.returncode == 0, said + errors
+    message, errors = command.communicate(timeout=PATIENCE)
+    assert command.returncode == 0, message + errors

@@ -61,13 +61,13 @@ def test_without_its_wings_a_node_is_lent(site: Site, tmp_path: Path) -> None:
 
 
 def test_with_all_wings_their_verbs_are_there(tmp_path: Path) -> None:
-    said = House(tmp_path / "house")("--help").stdout
-    assert not [verb for verbs in WINGS.values() for verb in verbs if f"  {verb} " not in said]
+    message = House(tmp_path / "house")("--help").stdout
+    assert not [verb for verbs in WINGS.values() for verb in verbs if f"  {verb} " not in message]
 
 
 def test_the_wheel_has_no_lab(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "source", str(project()["version"]))
     shutil.unpack_archive(wheel, tmp_path / "wheel", "zip")
-    rooms = {path.name for path in (tmp_path / "wheel" / "dnm").iterdir()}
-    assert {"run", "converters", "simulate"} <= rooms
-    assert "lab" not in rooms
+    capacities = {path.name for path in (tmp_path / "wheel" / "dnm").iterdir()}
+    assert {"run", "converters", "simulate"} <= capacities
+    assert "lab" not in capacities

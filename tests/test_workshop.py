@@ -61,8 +61,8 @@ def test_seventy_five_pods_get_the_least_number_of_nodes_and_all_go_back(
 
 
 def state_files(site: Site) -> dict[Path, bytes]:
-    found = (site.directory / "state").rglob("*")
-    return {path: path.read_bytes() for path in found if path.is_file()}
+    result = (site.directory / "state").rglob("*")
+    return {path: path.read_bytes() for path in result if path.is_file()}
 
 
 def test_a_write_that_fails_once_costs_one_run(

@@ -127,12 +127,12 @@ def descendants() -> list[int]:
             continue
         if fields[0] != "Z":
             children.setdefault(int(fields[1]), []).append(int(entry))
-    found: list[int] = []
+    rows: list[int] = []
     todo = [os.getpid()]
     while todo:
         todo += (below := children.get(todo.pop(), []))
-        found += below
-    return found
+        rows += below
+    return rows
 
 
 def kill_all() -> bool:

@@ -73,8 +73,8 @@ def find_misses(results: Results) -> list[str]:
         ("wall clock against curl", changed.wall / curl.wall, 2.0),
     )
     misses = [
-        f"{size.name}: {HUNDRED}: {what} is {measured:.4f}, should be {limit:.4f} or less"
-        for what, measured, limit in goals
+        f"{size.name}: {HUNDRED}: {text} is {measured:.4f}, should be {limit:.4f} or less"
+        for text, measured, limit in goals
         if measured > limit
     ]
     misses += [
@@ -89,9 +89,9 @@ def find_misses(results: Results) -> list[str]:
 def make_part(results: Results, repeat: int, before: float) -> str:
     rows = []
     for name in next(iter(results.values())):
-        found = [samples[name] for samples in results.values()]
+        result = [samples[name] for samples in results.values()]
         rows.append(
-            [name, *(f"{sample.cpu:.2f} s, {sample.bytes_read / 1e6:.2f} MB" for sample in found)]
+            [name, *(f"{sample.cpu:.2f} s, {sample.bytes_read / 1e6:.2f} MB" for sample in result)]
         )
     lines = [
         CHANGES,

@@ -298,8 +298,8 @@ def _owned_spec(
     """What the creator owns, in the form of fieldsV1: every field that it has set, by its path."""
     metadata = {"labels": labels, "annotations": annotations, "ownerReferences": []}
     spec = {**rest, "containers": containers}
-    for given in ("tolerations", "priority", "preemptionPolicy", "serviceAccountName"):
-        spec.pop(given)  # set by admission, which owns nothing
+    for settings in ("tolerations", "priority", "preemptionPolicy", "serviceAccountName"):
+        spec.pop(settings)  # set by admission, which owns nothing
     return {"f:metadata": _owned(metadata), "f:spec": _owned(spec)}
 
 

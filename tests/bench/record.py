@@ -104,10 +104,10 @@ def count_instructions(site: Site, *words: str) -> int:
         env={**os.environ, "DNM_CONFIG": str(site.path), "PYTHONHASHSEED": "0"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = re.search(r"I +refs: +([0-9,]+)", done.stderr)
-    if found is None:
+    result = re.search(r"I +refs: +([0-9,]+)", done.stderr)
+    if result is None:
         raise RuntimeError(done.stderr)
-    return int(found[1].replace(",", ""))
+    return int(result[1].replace(",", ""))
 
 
 if __name__ == "__main__":

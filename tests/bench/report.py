@@ -73,9 +73,9 @@ REAL_SERVER = "## On a real API server"  # and `make bench-real` this one
 
 def find_part(page: str, heading: str) -> str:
     """Returns a part of a page, from its heading to the next; empty where it has none."""
-    _, found, rest = page.partition(f"{heading}\n")
+    _, text, rest = page.partition(f"{heading}\n")
     end = rest.find("\n## ")
-    return (found + (rest if end < 0 else rest[:end])).strip()
+    return (text + (rest if end < 0 else rest[:end])).strip()
 
 
 def put_part(page: str, heading: str, part: str) -> str:
@@ -114,10 +114,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _figures(results: Results) -> str:
     rows = []
     for name in next(iter(results.values())):
-        found = [samples.get(name) for samples in results.values()]
+        result = [samples.get(name) for samples in results.values()]
         cells = [
             f"{sample.wall:.2f} s, {sample.peak_bytes / 1e6:.0f} MB" if sample else "–"
-            for sample in found
+            for sample in result
         ]
         rows.append([WORDS[name], *cells])
     return table(["", *(size.name for size in results)], rows)

@@ -53,11 +53,11 @@ def test_the_configuration_is_a_calendar_too(tmp_path: Path) -> None:
         config, calendar_events=(event("a"),), unread_events={"b": ("why",)}
     )
     kept = with_calendars(bad, registry, {})
-    for known in (registry, kept, with_calendars(bad, kept, {})):
-        assert [item.name for item in list_events(bad, known)] == ["a", "b"]
+    for facts in (registry, kept, with_calendars(bad, kept, {})):
+        assert [item.name for item in list_events(bad, facts)] == ["a", "b"]
     assert list_troubles(bad, kept) == (f"{config.path}: why",)
-    gone = msgspec.structs.replace(config, calendar_events=())
-    assert with_calendars(gone, kept, {}) == Registry()
+    removed = msgspec.structs.replace(config, calendar_events=())
+    assert with_calendars(removed, kept, {}) == Registry()
 
 
 def test_a_calendar_that_is_not_named_any_more_is_gone(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 def event(begins: str, until: str, zone: str = "UTC", **entries: str) -> CalendarEvent:
     """As it would stand in a file."""
     problems: list[str] = []
-    given = {"namespace": "dev", "nodes": "1", "from": begins, "until": until}
-    read = read_event("w", "event:w", {**given, **entries}, zone, problems)
+    settings = {"namespace": "dev", "nodes": "1", "from": begins, "until": until}
+    read = read_event("w", "event:w", {**settings, **entries}, zone, problems)
     assert read is not None, problems
     return read
 
@@ -80,8 +80,8 @@ def test_wall_times_are_moments(
     for host in ("UTC", "Asia/Kathmandu"):  # whatever zone the host is in
         monkeypatch.setenv("TZ", host)
         year = int(begins[:4])
-        found = list_windows([item], utc(f"{year}-01-01"), utc(f"{year + 1}-01-01"))
-        assert shown(found) == expected
+        result = list_windows([item], utc(f"{year}-01-01"), utc(f"{year + 1}-01-01"))
+        assert shown(result) == expected
 
 
 def test_each_moment_is_in_as_many_windows_as_it_should_be() -> None:
@@ -91,8 +91,8 @@ def test_each_moment_is_in_as_many_windows_as_it_should_be() -> None:
     for text, expected in (("08:59", 0), ("09:00", 1), ("09:30", 2), ("09:59", 2), ("10:00", 2),
                            ("10:30", 1), ("11:00", 0), ("09:30", 2), ("08:59", 0)):  # fmt: skip
         now = utc(f"2026-06-01 {text}")
-        found = list_windows([*touching, *overlapping], now, now + timedelta(microseconds=1))
-        assert len(found) == expected, text
+        result = list_windows([*touching, *overlapping], now, now + timedelta(microseconds=1))
+        assert len(result) == expected, text
 
 
 def test_a_series_without_an_end_is_looked_at_as_far_as_is_asked() -> None:
@@ -104,15 +104,15 @@ def test_a_series_without_an_end_is_looked_at_as_far_as_is_asked() -> None:
 def test_the_first_windows_are_those_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     daily = event("2020-01-06 09:00", "10:00", weekly="Mon, Tue, Wed, Thu, Fri, Sat, Sun")
     monkeypatch.setattr(windows, "MOST_WINDOWS", 100)
-    found = list_windows([daily] * 3, utc("2026-01-01"), utc("2026-12-31"))
-    assert len(found) == 100 and found[-1].begins < utc("2026-02-04")
+    result = list_windows([daily] * 3, utc("2026-01-01"), utc("2026-12-31"))
+    assert len(result) == 100 and result[-1].begins < utc("2026-02-04")
 
 
 def test_a_window_of_days_ago_is_still_in_force() -> None:
     week = event("2026-06-01 09:00", "2026-06-08 09:00", weekly="Mon")
-    found = list_windows([week], utc("2026-06-15 08:59"), utc("2026-06-15 09:01"))
-    assert shown(found) == ["06-08 09:00 06-15 09:00", "06-15 09:00 06-22 09:00"]
-    assert len(without_doubles(found)) == 1  # the same pods
+    result = list_windows([week], utc("2026-06-15 08:59"), utc("2026-06-15 09:01"))
+    assert shown(result) == ["06-08 09:00 06-15 09:00", "06-15 09:00 06-22 09:00"]
+    assert len(without_doubles(result)) == 1  # the same pods
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {

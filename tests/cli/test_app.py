@@ -130,11 +130,11 @@ def test_bad_input_gets_a_sentence(site: Site, name: str) -> None:
     spoil(site)
     before = {path.name: path.read_bytes() for path in state.iterdir()}
     done = site.command("run")
-    said = done.stdout + done.stderr
-    assert done.returncode == exit_code, said
-    assert "Traceback" not in said
+    message = done.stdout + done.stderr
+    assert done.returncode == exit_code, message
+    assert "Traceback" not in message
     for word in words:
-        assert word in said
+        assert word in message
     if exit_code == 2 and "document" not in name:
         left = {
             p.name: p.read_bytes() for p in state.iterdir() if p.suffix not in (".lock", ".began")
@@ -173,9 +173,9 @@ RAW = "\x1b[31mx"
     ],
 )  # fmt: skip
 def test_no_verb_echoes_control_characters(site: Site, words: tuple[str, ...]) -> None:
-    said = site.command(*words)
-    assert (said.stdout + said.stderr).replace("\n", "").isprintable()
-    assert "Traceback" not in said.stderr
+    done = site.command(*words)
+    assert (done.stdout + done.stderr).replace("\n", "").isprintable()
+    assert "Traceback" not in done.stderr
 
 
 def test_a_run_removes_the_file_that_starts_runs(site: Site) -> None:
@@ -249,8 +249,10 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
 def test_people_can_pause_and_forget(sandbox: Sandbox, site: Site) -> None:
     assert "paused" in site.command("pause", "--reason", "maintenance").stdout
     assert "maintenance" in site.command("plan").stdout
-    said = site.command("status", SUDO_USER="erin").stdout
-    assert re.search(r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", said)
+    message = site.command("status", SUDO_USER="erin").stdout
+    assert re.search(
+        r"paused by \S+ on \S+ since 20.* UTC until `dnm resume`: maintenance", message
+    )
     assert site.command("run").returncode == 0 and not site.registry.requests
     site.command("pause", "--for", "30m", "--reason", "rack 7", "--force")
     pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
@@ -303,9 +305,9 @@ def test_documents_in_files_are_checked(site: Site, tmp_path: Path) -> None:
 def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> None:
     site.change(yunikorn_cm_namespace="yunicorn")
     done = site.command(*command.split())
-    said = " ".join((done.stdout + done.stderr).split())
+    message = " ".join((done.stdout + done.stderr).split())
     keys = "(yunikorn_cm_namespace, yunikorn_cm_name): correct them"
-    assert f"no ConfigMap yunicorn/yunikorn-configs {keys}" in said
+    assert f"no ConfigMap yunicorn/yunikorn-configs {keys}" in message
 
 
 @pytest.mark.parametrize("is_mute", [False, True], ids=["", "the document out of reach at first"])

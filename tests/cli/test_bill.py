@@ -108,5 +108,5 @@ def test_without_slurm_nothing_is_weighed(site: Site, tmp_path: Path) -> None:
 
 
 def test_the_report_has_the_sums_by_account(site: Site) -> None:
-    said = site.command("report", "--since", "2026-03-01").stdout
-    assert "Node-hours by account" in said and "course" in said
+    message = site.command("report", "--since", "2026-03-01").stdout
+    assert "Node-hours by account" in message and "course" in message

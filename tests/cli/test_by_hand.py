@@ -83,8 +83,8 @@ def play(
         monkeypatch.setattr("sys.argv", ["dnm", *words.split()])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        return ended.value.code, " ".join((told.out + told.err).replace("│", " ").split())
+        reported = capsys.readouterr()
+        return ended.value.code, " ".join((reported.out + reported.err).replace("│", " ").split())
 
     return say
 
@@ -156,8 +156,8 @@ MISTAKES = [
 @pytest.mark.parametrize(("words", "why"), MISTAKES)
 def test_a_mistake_is_a_sentence(config: Config, play: Play, words: str, why: str) -> None:
     before = config.converted_nodes_path.read_bytes()
-    code, said = play(words)
-    assert why in said and code == (1 if "kubeconfig" in why else 2), said
+    code, message = play(words)
+    assert why in message and code == (1 if "kubeconfig" in why else 2), message
     assert config.converted_nodes_path.read_bytes() == before
 
 
@@ -195,15 +195,15 @@ SAID = [
 
 @pytest.mark.parametrize(("words", "answer"), SAID)
 def test_what_is_said(play: Play, words: str, answer: str) -> None:
-    code, said = play(words)
-    assert answer in said, said
-    assert code == (2 if "is not a node" in said else 0)
+    code, message = play(words)
+    assert answer in message, message
+    assert code == (2 if "is not a node" in message else 0)
 
 
 def test_a_breaker_that_is_open_is_closed(config: Config, play: Play) -> None:
     save_registry(config, Registry(breakers={QUEUE: Breaker(tripped_at=NOW)}))
-    said = f"the breaker of {QUEUE} is closed; it may be lent nodes again"
-    assert said in play(f"reset {QUEUE}")[1]
+    message = f"the breaker of {QUEUE} is closed; it may be lent nodes again"
+    assert message in play(f"reset {QUEUE}")[1]
 
 
 def test_who_and_why_are_recorded_node_by_node(config: Config, play: Play) -> None:
@@ -227,8 +227,8 @@ def test_a_registry_that_can_not_be_read_stops_each_verb(config: Config, play: P
     config.converted_nodes_path.write_bytes(encode_registry(Registry())[:20])
     for words in ("lend 1 --namespace dev", "extend a001 --for 2h", "return a001", "hold a001",
                   "exclude a001", "pause"):  # fmt: skip
-        code, said = play(words)
-        assert code == 2 and str(config.converted_nodes_path) in said, said
+        code, message = play(words)
+        assert code == 2 and str(config.converted_nodes_path) in message, message
 
 
 def test_a_person_waits_for_the_run_that_is_at_work(
@@ -300,8 +300,8 @@ def test_all_verbs_speak_of_one_zone(config: Config) -> None:
     clock = f"{there_noon:%H:%M:%S %Z} (12:00:00 UTC)"
     assert paused == f"paused until {there_noon:%Y-%m-%d} {clock}"
     document = status_document(there, registry_of(config), noon - timedelta(days=1))
-    said = "\n".join(brake_lines(document["brakes"], NOW, there.events_zone))
-    assert f"excluded: a002 until {text}" in said and clock in said
+    message = "\n".join(brake_lines(document["brakes"], NOW, there.events_zone))
+    assert f"excluded: a002 until {text}" in message and clock in message
     late = datetime(2034, 5, 19, 22, 30, tzinfo=UTC)
     assert shown(late, BERLIN) == "2034-05-20 00:30 CEST (2034-05-19 22:30 UTC)"
     assert parse_moment("2025-06-01", NOW, "--since", BERLIN).hour == 22
@@ -430,9 +430,9 @@ def test_a_host_list_is_reset_whole_or_not_at_all(site: Site) -> None:
 def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
     """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
     out at once; then one that an administrator has converted."""
-    said = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
+    done = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
                         "--now")  # fmt: skip
-    assert said.returncode == 0 and "requested 2 nodes for dev" in said.stdout, said.stderr
+    assert done.returncode == 0 and "requested 2 nodes for dev" in done.stdout, done.stderr
     sandbox.tick(1)
     site.command("run")
     site.command("run")
@@ -491,5 +491,5 @@ def test_a_time_that_is_there_twice_is_the_next(
 ) -> None:
     """In the night when clocks go back, 01:30 was tomorrow's between the two."""
     now = datetime(2026, 11, 1, hour, minute, tzinfo=UTC)
-    found = parse_deadline("", "01:30", now, "America/Indiana/Indianapolis")
-    assert found == datetime(2026, 11, 1, *until, tzinfo=UTC)
+    result = parse_deadline("", "01:30", now, "America/Indiana/Indianapolis")
+    assert result == datetime(2026, 11, 1, *until, tzinfo=UTC)

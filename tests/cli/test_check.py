@@ -54,8 +54,8 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_is_wrong_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [fine("a", "one"), doubtful("b", check="two"), wrong("c", check="three")]
-    print_findings(found, is_wide=False)
+    findings = [fine("a", "one"), doubtful("b", check="two"), wrong("c", check="three")]
+    print_findings(findings, is_wide=False)
     assert capsys.readouterr().out.splitlines() == [
         "✗ three: c", "! two: b", "✓ fine: one; --wide shows each", "1 fine, 1 to look at, 1 wrong",
     ]  # fmt: skip
@@ -269,11 +269,11 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken(site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    break_it, found, text, exit_code = BROKEN[name]
+    break_it, content, text, exit_code = BROKEN[name]
     break_it(site)
     assert check(site.ini, "json") == exit_code
     shown = [" ".join(item.values()) for item in json.loads(capsys.readouterr().out)["checks"]]
-    matching = [line for line in shown if line.startswith(f"{found} ") and text in line]
+    matching = [line for line in shown if line.startswith(f"{content} ") and text in line]
     assert matching, "\n".join(shown)
 
 

@@ -57,7 +57,7 @@ def test_the_accounting_is_looked_at(
     registry, listed = lent(*lends)
     changes: dict[str, Any] = {"namespaces": namespace_policy(a_config(), charge_account=account)}
     listed = BatchList(nodes=listed.nodes, charges=charges)
-    found = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
-    texts = [finding.text for finding in found]
+    result = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
+    texts = [finding.text for finding in result]
     assert len(texts) == len(said), texts
     assert all(text.startswith(begin) for text, begin in zip(texts, said, strict=True)), texts

@@ -112,17 +112,17 @@ def test_a_change_that_is_not_admitted_is_known_before_a_run(
         raise ApiError(code, message)
 
     site.sandbox.admission.webhooks["configmaps"] = refuse
-    (told,) = [finding for finding in site.findings() if says in finding.text]
-    assert (told.check, told.result) == ("queue document", expected)
-    assert bool(told.remedy) is (expected is CheckResult.FAILED)
+    (reported,) = [finding for finding in site.findings() if says in finding.text]
+    assert (reported.check, reported.result) == ("queue document", expected)
+    assert bool(reported.remedy) is (expected is CheckResult.FAILED)
 
 
 def test_every_kind_of_pod_that_no_node_helps_is_named(site: CheckedSite) -> None:
     for number in range(8):
         site.sandbox.add_pods(1, "dev", queue="root.dev", cpu=str(200 + number))
-    found = [finding.text for finding in site.bad() if finding.check == "node types"]
-    named = [name for text in found for name in re.findall(r"\((pod-\d+)\)", text)]
-    assert sorted(named) == [f"pod-{number}" for number in range(8)], found
+    lines = [finding.text for finding in site.bad() if finding.check == "node types"]
+    named = [name for text in lines for name in re.findall(r"\((pod-\d+)\)", text)]
+    assert sorted(named) == [f"pod-{number}" for number in range(8)], lines
 
 
 @pytest.fixture
@@ -158,10 +158,10 @@ def test_pods_that_are_not_counted_are_the_first_guess(scheduled: CheckedSite) -
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": "nothing"}}
     scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", spec={"volumes": [volume]})
     scheduled.sandbox.tick()
-    found = {finding.check: finding for finding in scheduled.bad()}
-    assert "dnm counts nothing" in found["YuniKorn"].text
-    assert found["YuniKorn"].remedy.startswith("perhaps 1 pod of those that don't count")
-    assert "missing" in found["pods"].text
+    results = {finding.check: finding for finding in scheduled.bad()}
+    assert "dnm counts nothing" in results["YuniKorn"].text
+    assert results["YuniKorn"].remedy.startswith("perhaps 1 pod of those that don't count")
+    assert "missing" in results["pods"].text
 
 
 def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
@@ -183,5 +183,5 @@ def test_sidecars_that_take_more_of_a_queue_than_they_use(
     spec = {"initContainers": [SIDECAR]}
     scheduled.sandbox.add_pods(3, "dev", queue="root.dev", cpu="2", memory="1G", spec=spec)
     scheduled.sandbox.tick()
-    found = [finding.text for finding in scheduled.bad()]
-    assert len(found) == bool(said) and all(text.startswith(said) for text in found), found
+    lines = [finding.text for finding in scheduled.bad()]
+    assert len(lines) == bool(said) and all(text.startswith(said) for text in lines), lines

@@ -131,11 +131,11 @@ def test_what_may_not_be_read_is_not_taken_for_none(site: CheckedSite) -> None:
         finding.result is OK and "whether slurm-bridge is installed can't be told" in finding.text
     )
     serve(site, "^/apis/slinky.slurm.net$", GROUP)
-    found = slinky_of(site)
-    assert [item.result for item in found] == [WARNING, WARNING]
-    assert found[0].text.startswith("whether a NodeSet takes lent nodes")
-    assert found[1].text.startswith("which namespaces slurm-bridge manages")
-    assert {item.remedy for item in found} == {"grant it as etc/rbac-slinky.yaml does"}
+    findings = slinky_of(site)
+    assert [item.result for item in findings] == [WARNING, WARNING]
+    assert findings[0].text.startswith("whether a NodeSet takes lent nodes")
+    assert findings[1].text.startswith("which namespaces slurm-bridge manages")
+    assert {item.remedy for item in findings} == {"grant it as etc/rbac-slinky.yaml does"}
 
 
 def test_a_node_set_is_found_by_its_selector(site: CheckedSite) -> None:

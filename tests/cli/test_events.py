@@ -36,16 +36,18 @@ def in_configuration(config: Config) -> Config:
 
 def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    said = events.add(config, "stars", **OPTIONS, reason="they asked")
-    assert said == f"event stars is added: 2 nodes for dev, {TOMORROW} to {TOMORROW[:10]} 17:00 UTC"
+    message = events.add(config, "stars", **OPTIONS, reason="they asked")
+    assert (
+        message == f"event stars is added: 2 nodes for dev, {TOMORROW} to {TOMORROW[:10]} 17:00 UTC"
+    )
     registry = load_registry(config, NOW)
     (event,) = known_events(config, registry)
     assert (event.name, event.nodes) == ("stars", 2)
     assert events.remove(config, "stars", reason="they stay at home") == "event stars is removed"
     assert not load_registry(config, NOW).events
     lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
-    told = [(line["event"], line["object"], line["reason"]) for line in lines]
-    assert told == [
+    rows = [(line["event"], line["object"], line["reason"]) for line in lines]
+    assert rows == [
         ("event add", "stars", "they asked"), ("event remove", "stars", "they stay at home"),
     ]  # fmt: skip
     assert all(line["who"] and line["host"] for line in lines)

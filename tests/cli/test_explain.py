@@ -231,11 +231,11 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 @pytest.mark.parametrize("name", SUPPLIES)
 def test_what_can_be_lent_now_is_what_a_run_could_lend(site: Site, name: str) -> None:
-    settings, said = SUPPLIES[name]
+    settings, message = SUPPLIES[name]
     site.change(**settings)
-    assert f"✓ batch nodes: {said}\n" in site.command("check", "--wide").stdout
-    told = site.command("nodes").stdout.splitlines()[-1]
-    assert (told == said) == ("could be had" in said)
+    assert f"✓ batch nodes: {message}\n" in site.command("check", "--wide").stdout
+    output = site.command("nodes").stdout.splitlines()[-1]
+    assert (output == message) == ("could be had" in message)
 
 
 UNKNOWN = "of how many nodes is not known, and no more are lent while it is"
@@ -268,10 +268,10 @@ SHARES = {
 
 @pytest.mark.parametrize("name", SHARES)
 def test_check_says_what_share_a_cap_is(site: Site, name: str) -> None:
-    settings, said = SHARES[name]
+    settings, message = SHARES[name]
     site.change(**settings)
-    said = said.format("max_converted_nodes", "3 batch nodes")
-    assert f"{said}\n" in site.command("check", "--wide").stdout.replace(" → see to", "\n")
+    message = message.format("max_converted_nodes", "3 batch nodes")
+    assert f"{message}\n" in site.command("check", "--wide").stdout.replace(" → see to", "\n")
 
 
 def test_check_says_the_share_of_a_namespace(site: Site) -> None:
@@ -291,10 +291,12 @@ NOT_LENT = {
 
 @pytest.mark.parametrize("name", NOT_LENT)
 def test_explain_says_why_a_batch_node_is_not_lent(site: Site, name: str) -> None:
-    settings, said = NOT_LENT[name]
+    settings, message = NOT_LENT[name]
     site.change(**settings)
     done = site.command("explain", "a001")
-    assert done.stdout == f"node a001 is not lent: Slurm has it as IDLE, and {said}\n", done.stderr
+    assert done.stdout == f"node a001 is not lent: Slurm has it as IDLE, and {message}\n", (
+        done.stderr
+    )
 
 
 def test_explain_says_who_wants_a_node_that_is_not_lent(site: Site) -> None:
@@ -329,13 +331,13 @@ ORDERED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_explain_says_which_order_wants_a_node_and_what_that_waits_for(
     site: Site, name: str
 ) -> None:
-    recorded, nodes, said = ORDERED[name]
+    recorded, nodes, message = ORDERED[name]
     words = ("--node", nodes) if nodes else ("1",)
     assert site.command("lend", *words, "--namespace", "dev").returncode == 0
     registry = site.registry
     save_registry(site.config, replace(registry, **recorded))
     answer = site.command("explain", "a001").stdout.partition("IDLE, and ")[2]
-    assert answer == f"{said.format(registry.orders[0].id)}\n"
+    assert answer == f"{message.format(registry.orders[0].id)}\n"
 
 
 def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
@@ -364,10 +366,10 @@ def test_a_phase_is_the_recorded_one_and_not_the_one_that_a_run_would_make(
         assert site.command("run").returncode == 0  # by the clock that `explain` has
     entry = site.registry.nodes[node]
     wait_until(lambda: time.time() > entry.since.timestamp())  # the sandbox's clock is ahead
-    first, then = site.command("explain", node).stdout.splitlines()[:2]
+    first, later = site.command("explain", node).stdout.splitlines()[:2]
     assert first == f"node {node} is {entry.phase.value} since {shown(entry.since, seconds=True)}"
-    assert then.startswith("decided now: return: ")
-    assert ("return: will be fenced, and" in then) is not RETURNED[name]
+    assert later.startswith("decided now: return: ")
+    assert ("return: will be fenced, and" in later) is not RETURNED[name]
 
 
 def test_floors_are_brakes(site: Site) -> None:
@@ -386,8 +388,8 @@ def test_a_share_is_so_many_nodes_once_a_run_has_read_them(site: Site) -> None:
     brakes = site.command("status").stdout.partition("Brakes\n")[2]
     assert "at most 67 % of the nodes that Slurm has, 2 nodes" in brakes
     assert "all: 2 of 2 nodes lent" in brakes
-    told = site.command("status", "-o", "prometheus").stdout
-    assert re.search(r'^dnm_cap_nodes\{.*scope="all"\} 2$', told, re.MULTILINE), told
+    output = site.command("status", "-o", "prometheus").stdout
+    assert re.search(r'^dnm_cap_nodes\{.*scope="all"\} 2$', output, re.MULTILINE), output
 
 
 def test_pods_in_their_grace_are_counted_beside_those_that_count(site: Site) -> None:

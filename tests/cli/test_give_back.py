@@ -78,23 +78,25 @@ def catch_up(sandbox: Sandbox) -> None:
 
 def names(sandbox: Sandbox) -> list[str]:
     """Of the pods that are not on their way."""
-    found = sandbox.store.objects("pods", "dev")
+    result = sandbox.store.objects("pods", "dev")
     return sorted(
-        pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")
+        pod["metadata"]["name"] for pod in result if not pod["metadata"].get("deletionTimestamp")
     )
 
 
 def test_a_budget_holds_a_pod_until_it_allows_it(
     sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = return_(site.config, ["a001"], evicts=True, yes=True, reason="a fan")
+    lines = return_(site.config, ["a001"], evicts=True, yes=True, reason="a fan")
     assert capsys.readouterr().err.splitlines() == [
         "a001: 2 pods and what starts there until it is fenced: asked to go by the next run",
         "  dev/alone: it has no controller that would bring it back",
         "  dev/web: not now: Cannot evict pod as it would violate the pod's disruption budget: the "
         "disruption budget web does not allow one more",
     ]
-    assert said[0].startswith("a001 is fenced by the next run, and goes back once its pods have go")
+    assert lines[0].startswith(
+        "a001 is fenced by the next run, and goes back once its pods have go"
+    )
     assert names(sandbox) == ["alone", "logs", "web"]  # to ask changes nothing
     catch_up(sandbox)
     result = site.run()
@@ -137,16 +139,16 @@ def test_a_pause_is_said(site: Site) -> None:
     assert return_(site.config, ["a001"])[-1] == (
         "dnm is paused, and returns nothing before `dnm resume`"
     )
-    (said,) = lend(site.config, "dev", 1)
-    assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in said
+    (message,) = lend(site.config, "dev", 1)
+    assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in message
 
 
 def test_who_says_no_changes_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer_questions(monkeypatch, False)
-    said = return_(site.config, ["a001"], evicts=True)
-    assert said == ["nothing was changed"] and site.registry.nodes["a001"].leaves is None
+    lines = return_(site.config, ["a001"], evicts=True)
+    assert lines == ["nothing was changed"] and site.registry.nodes["a001"].leaves is None
     assert "  dev/web: not now" in capsys.readouterr().err
 
 
@@ -187,8 +189,8 @@ def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer_questions(monkeypatch, True, lambda: hold(site.config, ["a001"]))
-    said = return_(site.config, ["a001"], evicts=True)
-    assert said[-1].startswith("a001 has changed meanwhile")
+    lines = return_(site.config, ["a001"], evicts=True)
+    assert lines[-1].startswith("a001 has changed meanwhile")
     assert site.registry.nodes["a001"].leaves is None
 
 

@@ -110,8 +110,8 @@ def test_what_was_not_seen_is_not_known_and_never_nothing(
     accounts = msgspec.structs.replace(Bookkeeper(NOW).close(Registry(), NOW), prices=(price,))
     *_, table = report_tables(report_document(accounts))
     assert table[0].startswith("What jobs paid at most") and table[2] == [row]
-    said = seen_sentence((price,))
-    assert said == (sentence and f"as runs saw their queue, {sentence}")
+    message = seen_sentence((price,))
+    assert message == (sentence and f"as runs saw their queue, {sentence}")
 
 
 def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None:

@@ -119,9 +119,9 @@ def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
         sandbox.add_pods(1, "dev", queue=QUEUE, name="more")
         sandbox.add_node(f"n{len(sandbox.objects('nodes'))}")
         site.run()
-        found = re.search(r'reading_info{.*reason="([^"]*)"', metrics.read_text())
-        assert found is not None
-        return found[1]
+        result = re.search(r'reading_info{.*reason="([^"]*)"', metrics.read_text())
+        assert result is not None
+        return result[1]
 
     assert [reason_of_a_run() for _ in range(3)] == ["first", "", ""]
     bound[role_number]["rules"][rule_number]["verbs"].remove(verb)

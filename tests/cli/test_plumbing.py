@@ -64,10 +64,10 @@ def test_typer_suggests_the_opposite_and_dnm_does_not() -> None:
     alone = typer.Typer(rich_markup_mode=None)
     for name in ("pause", "resume"):
         alone.command(name)(lambda: None)
-    said = CliRunner().invoke(alone, ["unpause"]).output
-    assert "pause" in said.replace("unpause", "")
-    said = CliRunner().invoke(app, ["unpause"]).output
-    assert "pause" not in said.replace("unpause", "")
+    message = CliRunner().invoke(alone, ["unpause"]).output
+    assert "pause" in message.replace("unpause", "")
+    message = CliRunner().invoke(app, ["unpause"]).output
+    assert "pause" not in message.replace("unpause", "")
 
 
 PROGRAM = """

@@ -171,17 +171,19 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
         return "".join(asked) + "| " + capsys.readouterr().out
 
     before = sandbox.queues_text()
-    said = say(Reading.BASELINE, is_sure=False)
-    assert f"{A}: max vcore 208 -> 336" in said and said.endswith("| nothing was written\n")
-    said = say(Reading.TOTAL, is_sure=False)
-    assert said.startswith("no limit changes\n")
-    assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in said
+    message = say(Reading.BASELINE, is_sure=False)
+    assert f"{A}: max vcore 208 -> 336" in message and message.endswith("| nothing was written\n")
+    message = say(Reading.TOTAL, is_sure=False)
+    assert message.startswith("no limit changes\n")
+    assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in message
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
         write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
     assert say(Reading.TOTAL).endswith("| the answer is recorded\n")
     for reading in Reading:
-        said = say(reading)
-        assert said.startswith("| these limits stand as dnm knows") and "nothing was wr" in said
+        message = say(reading)
+        assert (
+            message.startswith("| these limits stand as dnm knows") and "nothing was wr" in message
+        )
     assert sandbox.queues_text() == before
     assert kept == [read_source(kube, DEFAULT_PLACE).ledger_text]
 
@@ -259,9 +261,9 @@ partitions:
 
 def test_quota_preemption_is_warned_of() -> None:
     queues = ["root.a.b", "root.a.c", "root.d", "root.nowhere"]
-    told = warn_of_quota_preemption(parse_tree(PREEMPTION), queues)
-    assert [text.split(":")[0] for text in told] == ["root.a.b", "root.a.c"]
-    assert "root.a has a delay of 1m" in told[0]
+    lines = warn_of_quota_preemption(parse_tree(PREEMPTION), queues)
+    assert [text.split(":")[0] for text in lines] == ["root.a.b", "root.a.c"]
+    assert "root.a has a delay of 1m" in lines[0]
     off = change(PREEMPTION, "quotapreemptionenabled: true", "enabled: true")
     assert warn_of_quota_preemption(parse_tree(off), queues) == ()
 

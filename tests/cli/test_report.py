@@ -114,12 +114,12 @@ FENCES = {
 def test_a_plan_tells_what_is_and_what_will_be(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    actions, said = FENCES[name]
+    actions, message = FENCES[name]
     leaves = NodeVerdict(node="a001", verdict=Verdict.REVERT, reason=Reason.LEAVING)
     plan = replace(PLAN, actions=actions, nodes=(leaves,))
-    assert plan_document(plan)["nodes"][0]["reason"].startswith(said)
+    assert plan_document(plan)["nodes"][0]["reason"].startswith(message)
     print_plan(plan)
-    assert f"node a001: return: {said}" in capsys.readouterr().out
+    assert f"node a001: return: {message}" in capsys.readouterr().out
 
 
 def test_a_plan_for_people_ends_with_the_diff_and_the_sums(
@@ -187,7 +187,7 @@ def test_a_run_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = ("max memory 320G, max vcore 80", "max memory 832G, max vcore 336")
-    told = (
+    reported = (
         a_line("request", "requested", "r1", numbers={"count": 2}),
         a_line("node", "lent", "a002"),
         a_line("node", "lent", "a003"),
@@ -197,7 +197,7 @@ def test_a_run_is_one_line(
         a_line("queue", "wait", QUEUE),
         a_line("limit", "changed", QUEUE, before=limits[0], after=limits[1]),
     )
-    outcome = Outcome(registry=Registry(), actions=("action=fence",), told=told)
+    outcome = Outcome(registry=Registry(), actions=("action=fence",), told=reported)
     print_run(Pass(plan=Plan(registry=Registry()), exit_code=0, outcome=outcome))
     assert capsys.readouterr().out == (
         "requested 2 nodes for dev; lent a[002-003] to dev; fenced b001; limit 80 -> 336 vcore\n"
@@ -260,8 +260,8 @@ def test_help_lends_and_returns(words: tuple[str, ...]) -> None:
     if words[0] in ("simulate", "sandbox", "demo"):
         return  # they speak of the converter's calls
     command = LEAVES[words]
-    said = [command.help or "", *(getattr(param, "help", "") or "" for param in command.params)]
-    assert not _OTHER.search(" ".join(said))
+    message = [command.help or "", *(getattr(param, "help", "") or "" for param in command.params)]
+    assert not _OTHER.search(" ".join(message))
 
 
 def test_a_plan_speaks_of_lending_and_not_of_keeping_a_queue(

@@ -205,9 +205,9 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
         tell(0.25)
         tell(0.5)
         print("what is said meanwhile")
-    said = err.getvalue()
-    assert ("playing" in said and "left" in said) is is_shown
-    assert said == "" or said.endswith("\x1b[1A\x1b[2K"), "the line is empty again"
+    message = err.getvalue()
+    assert ("playing" in message and "left" in message) is is_shown
+    assert message == "" or message.endswith("\x1b[1A\x1b[2K"), "the line is empty again"
     assert capsys.readouterr().out == "what is said meanwhile\n"
 
 

@@ -171,9 +171,9 @@ def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
 
 def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
     done = site.command("hold", "a[001-002]", "-o", "json", "--reason", "disk", SUDO_USER="erin")
-    told = json.loads(done.stdout)
-    assert told["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
-    assert [(item["verb"], item["object"], item["who"]) for item in told["deeds"]] == [
+    reported = json.loads(done.stdout)
+    assert reported["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
+    assert [(item["verb"], item["object"], item["who"]) for item in reported["deeds"]] == [
         ("hold", "a001", "erin"), ("hold", "a002", "erin")
     ]  # fmt: skip
     assert "held: a[001-002]" in site.command("status").stdout
@@ -363,8 +363,8 @@ def test_the_log_says_why_and_for_whom(
         line for line in site.command("run", "--log-console").stderr.splitlines()
         if "action=convert" in line
     )  # fmt: skip
-    said = "asked for it: course'" if order else "reason='its pods"
-    assert said in line and line.endswith(" instance=prod")
+    message = "asked for it: course'" if order else "reason='its pods"
+    assert message in line and line.endswith(" instance=prod")
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -65,8 +65,8 @@ def said(site: Site, *words: str) -> str:
 def document(site: Site, *words: str) -> dict[str, Any]:
     done = site.command("simulate", "-o", "json", *words)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    results: dict[str, Any] = json.loads(done.stdout)
+    return results
 
 
 def test_the_page_shows_what_the_command_prints(site: Site) -> None:
@@ -88,24 +88,24 @@ def test_the_record_is_played_and_the_same_seed_gives_the_same_table(site: Site)
     assert first == document(site, "--since", "3d")
     assert first["schema"] == "dnm.simulate/1"
     assert first["pods"] == 12 * 16 + 1, "sixteen on each node, and what the permanent ones carry"
-    ours, nobody = first["configurations"]
-    assert (ours["name"], nobody["name"]) == ("configured", "nobody lends")
-    assert ours["conversions"] >= 12 and nobody["conversions"] == 0
-    assert ours["pods_unserved"] == 0 and nobody["pods_unserved"] == 12 * 16
-    assert ours["lent_node_hours"] > 80 and ours["price"] is None
+    own, nobody = first["configurations"]
+    assert (own["name"], nobody["name"]) == ("configured", "nobody lends")
+    assert own["conversions"] >= 12 and nobody["conversions"] == 0
+    assert own["pods_unserved"] == 0 and nobody["pods_unserved"] == 12 * 16
+    assert own["lent_node_hours"] > 80 and own["price"] is None
     assert any("demand_days" in note for note in first["notes"])
     (note,) = (note for note in first["notes"] if note.startswith("without --jobs Slurm always"))
     assert "jobs lacked at most 1,950 node-minutes of the 10,236 that were lent" in note
     other = document(site, "--since", "3d", "--seed", "2")
-    assert other["configurations"][0] != ours
+    assert other["configurations"][0] != own
 
 
 def test_a_cap_is_what_it_costs(site: Site) -> None:
     compared = document(site, "--since", "3d", "--set", "max_converted_nodes=6")
-    ours, capped, _ = compared["configurations"]
+    own, capped, _ = compared["configurations"]
     assert capped["name"] == "max_converted_nodes=6"
-    assert capped["lent_node_hours"] < ours["lent_node_hours"]
-    assert capped["pods_waited_minutes"] > 2 * ours["pods_waited_minutes"]
+    assert capped["lent_node_hours"] < own["lent_node_hours"]
+    assert capped["pods_waited_minutes"] > 2 * own["pods_waited_minutes"]
 
 
 class Killed:
@@ -159,14 +159,14 @@ def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
         lines.append("|".join([*(f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in times), "16", "60",
                                "a[001-024]"]))  # fmt: skip
     (tmp_path / "jobs.txt").write_text("\n".join([*lines, "none of them"]))
-    told = document(site, "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
-    ours, nobody = told["configurations"]
-    assert told["jobs"] > 10
-    assert any("lines of --jobs left out" in note for note in told["notes"])
-    assert ours["jobs_waited_minutes"] > nobody["jobs_waited_minutes"] == 0
-    price = ours["price"]
-    assert price["jobs_paid_minutes"] == ours["jobs_waited_minutes"]
-    saved = nobody["pods_waited_minutes"] - ours["pods_waited_minutes"]
+    reported = document(site, "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
+    own, nobody = reported["configurations"]
+    assert reported["jobs"] > 10
+    assert any("lines of --jobs left out" in note for note in reported["notes"])
+    assert own["jobs_waited_minutes"] > nobody["jobs_waited_minutes"] == 0
+    price = own["price"]
+    assert price["jobs_paid_minutes"] == own["jobs_waited_minutes"]
+    saved = nobody["pods_waited_minutes"] - own["pods_waited_minutes"]
     assert price["pods_saved_minutes"] == pytest.approx(saved, abs=0.2)
     assert price["saved_per_paid"] == pytest.approx(saved / price["jobs_paid_minutes"], abs=0.01)
 
@@ -226,8 +226,8 @@ def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, nam
         workers = workers_of(playing.pid)
         time.sleep(0.3)
         to_whom(playing.pid, number)
-        _, told = playing.communicate(timeout=300)
-        assert (playing.returncode, told) == (code, sentence)
+        _, output = playing.communicate(timeout=300)
+        assert (playing.returncode, output) == (code, sentence)
         wait_until(lambda: not any(map(is_alive, workers)))
     finally:
         playing.kill()

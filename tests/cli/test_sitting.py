@@ -36,23 +36,23 @@ def test_who_sits_for_hours_is_named_with_the_next_step(site: Site) -> None:
     early = site.registry.sitting[QUEUE]
     assert not early.is_told and "sits" not in site.command("status").stdout
     hours(site, 1)
-    told = site.registry.sitting[QUEUE]
-    assert told.is_told and told.since == early.since
+    reported = site.registry.sitting[QUEUE]
+    assert reported.is_told and reported.since == early.since
     for verb in ("plan", "status"):
         text = " ".join(site.command(verb).stdout.split())
         assert (
             f"queue {QUEUE} sits: its pods use at most 1 % of 1 lent node since "
-            f"{told.since:%Y-%m-%d %H:%M} UTC" in text
+            f"{reported.since:%Y-%m-%d %H:%M} UTC" in text
         )
         assert "`max_lend_hours`" in text and "`dnm return NODE --evict`" in text
     lines = site.command("report").stdout.splitlines()
     (row,) = (line.split() for line in lines if line.endswith("1%"))
-    assert row == [QUEUE, f"{told.since:%m-%d}", f"{told.since:%H:%M}", "1", "1%"]
+    assert row == [QUEUE, f"{reported.since:%m-%d}", f"{reported.since:%H:%M}", "1", "1%"]
     for verb in ("plan", "status", "report"):
         (item,) = json.loads(site.command(verb, "-o", "json").stdout)["sitting"]
         since = item.pop("since")
         assert item == {"queue": QUEUE, "percent": 1, "nodes": 1}
-        assert since.startswith(f"{told.since:%Y-%m-%dT%H:%M}")
+        assert since.startswith(f"{reported.since:%Y-%m-%dT%H:%M}")
 
 
 def test_a_quiet_run_writes_nothing_of_it(site: Site) -> None:

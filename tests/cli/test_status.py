@@ -62,8 +62,8 @@ def test_nodes_that_min_nodes_wants_and_nobody_has_are_a_warning(
     site.path.write_text(site.path.read_text() + "[namespace:dev]\nmin_nodes = 2\n")
     site.run()
     assert site.registry.last_run.queues[QUEUE].floor == 2
-    said = json.loads(site.command("status", "-o", "json").stdout)["warnings"]
-    assert f"{QUEUE}: 2 nodes of the 2 that min_nodes or an event wants are missing: " in said[0]
+    message = json.loads(site.command("status", "-o", "json").stdout)["warnings"]
+    assert f"{QUEUE}: 2 nodes of the 2 that min_nodes or an event wants are missing: " in message[0]
 
 
 def test_live_status_tells_what_is_and_not_what_a_run_would_do(

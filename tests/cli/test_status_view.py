@@ -212,8 +212,8 @@ def test_health(tmp_path: Path, name: str) -> None:
 
 
 def an_order(**changes: Any) -> LendOrder:
-    given = {"since": NOW - timedelta(hours=4), "until": NOW + timedelta(hours=4), **changes}
-    return LendOrder(id="lend-1", node_type="a", namespace="dev", count=2, **given)
+    settings = {"since": NOW - timedelta(hours=4), "until": NOW + timedelta(hours=4), **changes}
+    return LendOrder(id="lend-1", node_type="a", namespace="dev", count=2, **settings)
 
 
 SERVES = {"a001": a_lent_node(order="lend-1")}
@@ -233,10 +233,10 @@ ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_what_there_is_of_an_order(name: str) -> None:
-    order, registry, what, told = ORDERS[name]
+    order, registry, text, output = ORDERS[name]
     recorded = Registry(orders=(an_order(who="kim", **order),), **registry)
     (line,) = by_hand_lines(status_document(a_config(), recorded, NOW), NOW)
-    assert line == f"lend-1: {what} for dev until 2026-03-02 16:00 UTC, by kim: {told}"
+    assert line == f"lend-1: {text} for dev until 2026-03-02 16:00 UTC, by kim: {output}"
 
 
 @pytest.mark.parametrize("held", [(), ("a001",)])
@@ -320,7 +320,7 @@ ENDS: dict[str, tuple[int, int | None, str, str]] = {
 def test_how_the_last_run_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    ended, held, told, warning = ENDS[name]
+    ended, held, output, warning = ENDS[name]
     holder = LockHolder(pid=7, since=NOW + timedelta(seconds=held)) if held is not None else None
     monkeypatch.setattr("dnm.run.health.find_lock_holder", lambda path: holder)
     config = a_config(tmp_path)
@@ -329,7 +329,7 @@ def test_how_the_last_run_has_ended(
         os.utime(path, (NOW.timestamp() + later,) * 2)
     document = status_document(config, Registry(), NOW + timedelta(minutes=2))
     (line,) = run_lines(document["last_run"], NOW + timedelta(minutes=2))
-    assert line == told
+    assert line == output
     assert (document["last_run"]["exit_code"] is None) == (ended < 0)
     assert [warning in item for item in document["warnings"]] == ([True] if warning else [])
 

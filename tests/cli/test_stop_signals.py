@@ -66,7 +66,7 @@ def start_run(site: Site) -> Child:
 @pytest.mark.parametrize("name", WAITS)
 def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
     """Without that each of them ends otherwise: by its own time-out, or with the old document."""
-    details, code, told = WAITS[name]
+    details, code, output = WAITS[name]
     site = a_workshop_site(sandbox, tmp_path)
     site.change(shutdown_grace_seconds="1", yunikorn_url=sandbox.url)
     site.run()
@@ -76,9 +76,9 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
     wait_until(lambda: fault.struck)
     run.send(signal.SIGTERM)
     ended = run.wait()
-    said = ended.err
-    assert ended.code == code, said
-    assert any(told in line and GRACE in line for line in said.splitlines()), said
+    message = ended.err
+    assert ended.code == code, message
+    assert any(output in line and GRACE in line for line in message.splitlines()), message
     if code == 0:  # written, told, and not put back
         assert "vcore: 336" in sandbox.queues_text()
         assert site.registry.nodes["a001"].phase is Phase.SERVING
@@ -127,9 +127,9 @@ def test_a_run_that_a_signal_ended_while_it_looked_is_not_said_to_have_ended_wel
     wait_until(lambda: fault.struck)
     run.send(signal.SIGINT)
     assert run.wait().code == 1
-    told = site.command("status").stdout
-    assert "has not come to its end" in told and "exit code" not in told
-    assert "warning: the run that began" in told and "a signal, a kill or an error" in told
+    output = site.command("status").stdout
+    assert "has not come to its end" in output and "exit code" not in output
+    assert "warning: the run that began" in output and "a signal, a kill or an error" in output
 
 
 @pytest.fixture

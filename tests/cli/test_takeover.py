@@ -47,17 +47,17 @@ def west(sandbox: Sandbox, east: Site, tmp_path: Path) -> Site:
 
 
 def versions(sandbox: Sandbox) -> list[str]:
-    found = [sandbox.get(*MAP, "yunikorn"), sandbox.get(*LEASE, "yunikorn")]
-    return [str(entry["metadata"]["resourceVersion"]) for entry in found if entry]
+    rows = [sandbox.get(*MAP, "yunikorn"), sandbox.get(*LEASE, "yunikorn")]
+    return [str(entry["metadata"]["resourceVersion"]) for entry in rows if entry]
 
 
 def found_by_check(site: Site, check: str) -> Finding:
-    (found,) = [
+    (result,) = [
         finding
         for finding in find_everything(site.path, dict(os.environ))
         if finding.check == check
     ]
-    return found
+    return result
 
 
 def test_verbs_that_only_look_say_it_and_write_nothing(
@@ -69,11 +69,11 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     status = status_document(west.config, west.registry, west.now())
     checked = found_by_check(west, "lease")
     assert explain_name(west.config, QUEUE) == ExitCode.NEEDS_PERSON
-    said = [
+    message = [
         plan.plan.errors[0], status["last_run"]["errors"][0], checked.text,
         capsys.readouterr().out,
     ]  # fmt: skip
-    for text in said:
+    for text in message:
         for part in (f"{east.directory}/state", f"{west.directory}/state", "dnm takeover"):
             assert "".join(part.split()) in "".join(text.split()), text  # lines are wrapped
     assert checked.result is CheckResult.FAILED
@@ -83,8 +83,8 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
 
 def test_a_pause_says_for_whom_it_holds(east: Site, west: Site) -> None:
     assert "here alone" not in admin.pause(east.config, reason="it burns")
-    said = admin.pause(west.config, reason="it burns")
-    assert "here alone" in said and f"{east.directory}/state" in said
+    message = admin.pause(west.config, reason="it burns")
+    assert "here alone" in message and f"{east.directory}/state" in message
 
 
 def test_a_rebase_is_refused_where_nobody_knows_what_serves(east: Site, west: Site) -> None:
@@ -115,8 +115,8 @@ def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
     assert refused.returncode == ExitCode.NEEDS_PERSON and "Traceback" not in refused.stderr
     assert west.process("takeover", "--yes", "--reason", "moved").returncode == 0
     assert west.command("plan").returncode == 0
-    told = json.loads(west.command("history", "-o", "json").stdout.splitlines()[-1])
-    assert told["event"] == "takeover"
+    reported = json.loads(west.command("history", "-o", "json").stdout.splitlines()[-1])
+    assert reported["event"] == "takeover"
 
 
 def test_a_lease_that_cannot_be_read_lets_nobody_act(east: Site) -> None:
@@ -144,10 +144,10 @@ def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None
     assert ended.returncode == ExitCode.FAILED
     assert "get leases" in ended.stderr + ended.stdout and "etc/rbac.yaml" in ended.stderr
     assert changing(east) == calls
-    found = [finding.text for finding in find_everything(east.path, dict(os.environ))
+    lines = [finding.text for finding in find_everything(east.path, dict(os.environ))
              if finding.result is CheckResult.FAILED and "leases" in finding.text]  # fmt: skip
     for verb in ("get", "patch", "create"):
-        assert any(f"may not {verb} leases" in text for text in found), found
+        assert any(f"may not {verb} leases" in text for text in lines), lines
 
 
 def test_what_can_not_be_written_is_no_takeover(east: Site, west: Site) -> None:
@@ -198,8 +198,8 @@ def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
 
     sandbox.edit(*LEASE, at_work, "yunikorn")
     assert site.command("run").returncode == ExitCode.LOCKED
-    found = found_by_check(site, "lease")
-    assert found.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in found.text
+    finding = found_by_check(site, "lease")
+    assert finding.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in finding.text
     assert "mgmt9:/dnm is at work" in site.command("status", "--health").stdout
     asked = answer_questions(monkeypatch, True)
     takeover(site.config)

@@ -128,8 +128,8 @@ def let_time_pass(sandbox: Sandbox) -> Callable[[float], None]:
 
 def loads(sandbox: Sandbox) -> dict[str, int]:
     """Name of each Deployment -> its replicas."""
-    found = sandbox.objects("deployments")
-    return {entry["metadata"]["name"]: entry["spec"]["replicas"] for entry in found}
+    rows = sandbox.objects("deployments")
+    return {entry["metadata"]["name"]: entry["spec"]["replicas"] for entry in rows}
 
 
 def run(config: Config, sandbox: Sandbox, wait: int = 60, **options: Any) -> int:

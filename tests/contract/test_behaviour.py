@@ -30,10 +30,10 @@ def workshop(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 def resources(sandbox: Sandbox) -> dict[str, dict[str, str]]:
     root = yaml.safe_load(sandbox.queues_text())["partitions"][0]["queues"][0]
-    (found,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
+    (result,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
     return {
         kind: {name: str(amount) for name, amount in amounts.items()}
-        for kind, amounts in found["resources"].items()
+        for kind, amounts in result["resources"].items()
     }
 
 

@@ -39,8 +39,8 @@ def test_every_partition_of_the_annotation_must_exist(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     made.world.partitions.remove("c")
-    found = made.bring_back()
-    assert found.result == "failed" and "Slurm has no partition c" in found.error
+    node_result = made.bring_back()
+    assert node_result.result == "failed" and "Slurm has no partition c" in node_result.error
     assert_lent(made.world)
 
 

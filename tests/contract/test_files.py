@@ -44,9 +44,9 @@ def host(sandbox: Sandbox, tmp_path: Path) -> Run:
 
 
 def limit(sandbox: Sandbox) -> str:
-    found = sandbox.get("configmaps", "site-queues", "sched")
-    assert found is not None
-    root = yaml.safe_load(found["data"]["queues.yaml"])["partitions"][0]["queues"][0]
+    results = sandbox.get("configmaps", "site-queues", "sched")
+    assert results is not None
+    root = yaml.safe_load(results["data"]["queues.yaml"])["partitions"][0]["queues"][0]
     (dev,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
     return str(dev["resources"]["max"]["vcore"])
 

@@ -62,8 +62,8 @@ def wait_in(sandbox: Sandbox, count: int, **more: Any) -> list[str]:
 def limit(text: str) -> dict[str, str]:
     """`max` of the queue of dev."""
     root = yaml.safe_load(text)["partitions"][0]["queues"][0]
-    (found,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
-    return {name: str(amount) for name, amount in found["resources"]["max"].items()}
+    (result,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
+    return {name: str(amount) for name, amount in result["resources"]["max"].items()}
 
 
 def pending(site: Site) -> dict[str, int]:
@@ -201,8 +201,8 @@ def test_yunikorn_cm_namespace(sandbox: Sandbox, workshop: Site) -> None:
     workshop.change(yunikorn_cm_namespace="sched")
     wait_in(sandbox, 25)
     workshop.run_until_rest()
-    found = sandbox.get("configmaps", "yunikorn-configs", "sched")
-    assert found is not None and limit(found["data"]["queues.yaml"])["vcore"] == "208"
+    results = sandbox.get("configmaps", "yunikorn-configs", "sched")
+    assert results is not None and limit(results["data"]["queues.yaml"])["vcore"] == "208"
     assert limit(sandbox.queues_text())["vcore"] == "80"
 
 

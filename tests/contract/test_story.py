@@ -65,8 +65,8 @@ def host(sandbox: Sandbox, tmp_path: Path) -> Iterator[Host]:
 
 def limits(sandbox: Sandbox) -> dict[str, dict[str, object]]:
     root = yaml.safe_load(sandbox.queues_text())["partitions"][0]["queues"][0]
-    (found,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
-    return dict(found["resources"])
+    (result,) = [queue for queue in root["queues"][0]["queues"] if queue["name"] == "dev"]
+    return dict(result["resources"])
 
 
 def nodes(host: Host) -> dict[str, str]:

@@ -46,11 +46,11 @@ def test_command_and_environment_keep_the_contract(tmp_path: Path) -> None:
     assert return_command(config, "a001") == [
         "/x/node-convert", "--set", "batch", "--node-name", "a001"
     ]  # fmt: skip
-    given = converter_env(
+    settings = converter_env(
         config, {"PATH": "/bin", "PASSWORD": "secret", "RES_NAME": "k8s-test"}
     ).environment
-    assert given["RES_NAME"] == "k8s-test" and given["PASSWORD"] == "secret"
-    assert given["KUBECONFIG"] == str(tmp_path / "kubeconfig")
+    assert settings["RES_NAME"] == "k8s-test" and settings["PASSWORD"] == "secret"
+    assert settings["KUBECONFIG"] == str(tmp_path / "kubeconfig")
 
 
 def test_converter_gets_only_needed_and_listed_variables(
@@ -61,13 +61,13 @@ def test_converter_gets_only_needed_and_listed_variables(
         "USER": "root", "LOGNAME": "root", "TMPDIR": "/tmp", "SLURM_CONF": "/s",
         "KUBECONFIG": "/k", "https_proxy": "http://me:hunter2@proxy:1",
     }  # fmt: skip
-    others = {"LD_PRELOAD": "evil", "AWS_SECRET_ACCESS_KEY": "a-w-s", "SITE": "anvil", "pin": "1"}
+    other = {"LD_PRELOAD": "evil", "AWS_SECRET_ACCESS_KEY": "a-w-s", "SITE": "anvil", "pin": "1"}
     config = a_config(tmp_path, pass_environment=("SITE", "PATH", "ABSENT"))
-    given = converter_env(config, {**needed, **others})
+    environment = converter_env(config, {**needed, **other})
     own = {"DNM_CONFIG": str(config.path), "DNM_INSTANCE": config.instance_id}
-    assert given.environment == {**needed, **own, "SITE": "anvil"}
+    assert environment.environment == {**needed, **own, "SITE": "anvil"}
     # Passed values are hidden, and so are variables with a secret's name.
-    shown = given.secrets.hide("anvil a-w-s http://me:hunter2@proxy:1 /bin pin=1")
+    shown = environment.secrets.hide("anvil a-w-s http://me:hunter2@proxy:1 /bin pin=1")
     assert shown == "*** *** http://me:***@proxy:1 /bin pin=1"
 
 

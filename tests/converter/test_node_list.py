@@ -70,8 +70,8 @@ def test_missing_node_facts_are_unknown(
     node = {"node": "a001", "state": "IDLE", "verdict": "OK", **row}
     listed = parse_list(json.dumps({"nodes": [node]}).encode())
     assert listed is not None and not listed.leaves_out
-    found = listed.nodes["a001"]
-    assert (found.features, found.reservations) == (features, reservations)
+    batch_node = listed.nodes["a001"]
+    assert (batch_node.features, batch_node.reservations) == (features, reservations)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_missing_reservation_begin_is_unknown(
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", "reservations_begin": said}
     listed = parse_list(json.dumps({"nodes": [row]}).encode())
     assert listed is not None
-    found = listed.nodes["a001"].reservations_begin
-    assert found == {name: datetime(*at, tzinfo=UTC) for name, at in known.items()}  # type: ignore[misc,arg-type]
+    results = listed.nodes["a001"].reservations_begin
+    assert results == {name: datetime(*at, tzinfo=UTC) for name, at in known.items()}  # type: ignore[misc,arg-type]
 
 
 def test_long_partition_name_is_not_cut() -> None:

@@ -51,20 +51,20 @@ def test_fast_output_does_not_delay_the_run(
     with open(tmp_path / "k.out", "ab", buffering=0) as written:
         written.write(b"y\n" * 1000)
         output = ConverterOutput(tmp_path / "k", Secrets(), os.O_RDWR)
-        heard: list[str] = []
+        events: list[str] = []
 
         def hear(line: str) -> None:
-            assert len(heard) < 2**19, "it never comes back"
-            heard.append(line)
+            assert len(events) < 2**19, "it never comes back"
+            events.append(line)
             written.write(b"y\n")
 
         output.read_new(hear)
         written.write(b"y\n" * 2**19 + b"a001\na0")
-        output.read_new(heard.append)
+        output.read_new(events.append)
         written.write(b"02\n")
-        output.read_new(heard.append)
+        output.read_new(events.append)
     assert (tmp_path / "k.out").stat().st_size < 2**20
-    assert "1 MiB of its output are skipped: too much at once" in heard
+    assert "1 MiB of its output are skipped: too much at once" in events
     assert list(output.names) == ["y", "a001", "a002"]
 
 
@@ -101,9 +101,9 @@ REASONS = {
 def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Path) -> None:
     """This run and the next one find the same line."""
     key, lines, reason = REASONS[name]
-    said = tmp_path / "said"
-    said.write_text("".join(f"{line}\n" for line in lines))
-    ended, _ = run_one(script(tmp_path, f"cat {said} >&2; exit 1"), key=key)
+    message = tmp_path / "said"
+    message.write_text("".join(f"{line}\n" for line in lines))
+    ended, _ = run_one(script(tmp_path, f"cat {message} >&2; exit 1"), key=key)
     assert ended.error == f"the converter ended with exit code 1: {reason}"
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"
@@ -112,11 +112,11 @@ def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Pat
 
 def test_recorded_output_of_a_call_is_bounded(tmp_path: Path) -> None:
     """The registry keeps a bounded text of a call; the log has whole lines."""
-    said = tmp_path / "said"
+    message = tmp_path / "said"
     names = [f"n{number}-{'x' * 40}" for number in range(5_000)]
     fails = [f"f{number}: failed: {'y' * 5000}" for number in range(200)]
-    said.write_text("".join(f"{line}\n" for line in (*names, "z" * 300, *fails)))
-    ended, lines = run_one(script(tmp_path, f"cat {said}"), key="k")
+    message.write_text("".join(f"{line}\n" for line in (*names, "z" * 300, *fails)))
+    ended, lines = run_one(script(tmp_path, f"cat {message}"), key="k")
     assert ended.names == tuple(names[: len(ended.names)]) and len(ended.names) > 1_000
     assert len(ended.failures) == 100 and len(ended.last_lines) == 5
     assert len(msgspec.json.encode(ended)) < 150_000
@@ -133,7 +133,7 @@ def test_skipped_output_shows_no_part_of_a_secret(
     (tmp_path / "k.err").touch()
     (tmp_path / "k.out").write_text(f"{secret[:20]}{fold}{secret[20:]} " * 40_000 + "\na001\n")
     output = ConverterOutput(tmp_path / "k", Secrets([secret]), os.O_RDWR)
-    heard: list[str] = []
-    output.read_new(heard.append)
+    events: list[str] = []
+    output.read_new(events.append)
     parts = [secret[at : at + 6] for at in range(len(secret) - 6)]
-    assert "a001" in heard and not [line for line in heard if any(part in line for part in parts)]
+    assert "a001" in events and not [line for line in events if any(part in line for part in parts)]

@@ -122,9 +122,9 @@ def test_end_of_a_call_starts_a_run(tmp_path: Path, code: int) -> None:
 
 def test_call_ends_normally_if_no_run_can_be_started(tmp_path: Path) -> None:
     path = script(tmp_path, "echo a001")
-    given = an_environment()
-    given = msgspec.structs.replace(
-        given, environment={**given.environment, WAKE: "/nowhere/at/all"}
+    environment = an_environment()
+    environment = msgspec.structs.replace(
+        environment, environment={**environment.environment, WAKE: "/nowhere/at/all"}
     )
-    call = ConverterCall("k", [str(path)], given, tmp_path / "output")
+    call = ConverterCall("k", [str(path)], environment, tmp_path / "output")
     assert call.child.wait(timeout=300) == 0

@@ -185,8 +185,10 @@ class SlurmSide(nodeset_world.SlurmSide):
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         def read() -> tuple[SlurmNode, ...]:
-            known = [machine for machine in self.world.machines.values() if machine.is_in_slurm]
-            return tuple(map(self._node, known))
+            bridged_machines = [
+                machine for machine in self.world.machines.values() if machine.is_in_slurm
+            ]
+            return tuple(map(self._node, bridged_machines))
 
         return self.world.call("read nodes", read)
 
@@ -238,10 +240,10 @@ class Bridge:
     def _with_annotations(self, node: Node | None) -> Any:
         if node is None:
             return None
-        found = self.side.world.machines[node.name].annotations
-        taken = found.get(TAKEN)
+        results = self.side.world.machines[node.name].annotations
+        taken = results.get(TAKEN)
         return BridgedNode(
             node=node,
-            partitions=found.get(PARTITIONS),
+            partitions=results.get(PARTITIONS),
             taken=msgspec.json.decode(taken, type=Taken) if taken else None,
         )

@@ -339,11 +339,11 @@ class KubeSide:
 
     def read_sets(self) -> Sequence[NodeSet]:
         world = self.world
-        found = NodeSet(
+        node_set = NodeSet(
             namespace="slurm", name="b", is_daemon_set=world.mode, is_deleting=False,
             is_settled=world.is_settled, selector=world.selector, tolerations=world.tolerations,
         )  # fmt: skip
-        return world.call("read sets", lambda: [found])
+        return world.call("read sets", lambda: [node_set])
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
         def read() -> list[PodOnNode]:

@@ -31,10 +31,10 @@ def tmp_path() -> Iterator[Path]:
 
 def a_journal(node: str = "a001", **fields: Any) -> Journal:
     """Returns the journal of a conversion for a namespace that has begun."""
-    known = Journal(
+    journal = Journal(
         node=node, operation="op-1", direction=Direction.K8S, instance="prod", begun=BOOTED
     )
-    return msgspec.structs.replace(known, **fields)
+    return msgspec.structs.replace(journal, **fields)
 
 
 class PlayedProgram(Generic[W]):
@@ -75,9 +75,11 @@ class PlayedProgram(Generic[W]):
         """Returns a conversion with a finished claim."""
         book = Book(self.store, a_journal(NODE, node_type="a", namespace="dev"))
         sides = self.pool().sides
-        found = NodeConversion(self.settings, book, StopRequest(), self.said.append, sides)
-        to_k8s.claim(found)
-        return found
+        node_conversion = NodeConversion(
+            self.settings, book, StopRequest(), self.said.append, sides
+        )
+        to_k8s.claim(node_conversion)
+        return node_conversion
 
     def change_settings(self, **settings: Any) -> None:
         self.settings = msgspec.structs.replace(self.settings, **settings)

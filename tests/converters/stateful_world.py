@@ -123,16 +123,16 @@ class KubeSide(nodeset_world.KubeSide):
         )  # fmt: skip
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
-        found = list(super().read_pods(node))
+        slurmd_pods = list(super().read_pods(node))
         if not node:
-            found += [
+            slurmd_pods += [
                 SlurmdPod(
                     namespace="slurm", name=f"b-{n}", uid=f"w{n}", node="", hostname="",
                     node_set="b", is_ready=False, is_terminating=False,
                 )
                 for n in self.world.waiting
             ]  # fmt: skip
-        return found
+        return slurmd_pods
 
     def read_sets(self) -> Sequence[NodeSet]:
         world = self.world

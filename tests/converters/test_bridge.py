@@ -117,8 +117,8 @@ def test_missing_partition_is_reported_before_any_change(tmp_path: Path) -> None
     made.lend()
     made.world.partitions.remove("c")
     made.world.log.clear()
-    found = made.bring_back()
-    assert found.result == "failed" and "Slurm has no partition c, which" in found.error
+    node_result = made.bring_back()
+    assert node_result.result == "failed" and "Slurm has no partition c, which" in node_result.error
     assert not {"change", "cordon", "evict"} & set(made.world.log)
     assert_lent(made.world)
     made.world.partitions.append("c")
@@ -179,11 +179,14 @@ def test_gives_up_a_node_after_its_label_is_removed_outside_dnm(
     if is_lent:
         made.lend()
     made.kube = Unlabelling
-    found = made.bring_back() if is_lent else made.lend()
+    node_result = made.bring_back() if is_lent else made.lend()
     if is_lent:
-        assert found.result == "failed" and "slurm-bridge has not put it into" in found.error
-        found = made.bring_back()
-    assert found.result == "skipped" and "was removed outside dnm" in found.error
+        assert (
+            node_result.result == "failed"
+            and "slurm-bridge has not put it into" in node_result.error
+        )
+        node_result = made.bring_back()
+    assert node_result.result == "skipped" and "was removed outside dnm" in node_result.error
     for _ in range(6):
         made.world.step()
     bridged_machine = made.one
@@ -208,8 +211,8 @@ def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> Non
             made.lend()
     assert made.one.is_cordoned and FENCE not in made.one.taints
     made.kube = KubeSide
-    found = made.bring_back()
-    assert "cordoned by an administrator" in found.error and made.one.is_cordoned
+    node_result = made.bring_back()
+    assert "cordoned by an administrator" in node_result.error and made.one.is_cordoned
     made.one.is_cordoned = False
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
@@ -223,8 +226,8 @@ def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None
     made.lend()
     made.kube = kube
     with suppress(Killed):
-        found = made.bring_back()
-        assert found.result == "failed" and "is unschedulable" in found.error
+        node_result = made.bring_back()
+        assert node_result.result == "failed" and "is unschedulable" in node_result.error
     made.kube = KubeSide
     assert made.bring_back().result == "failed" and made.one.is_cordoned
     made.one.is_cordoned = False
@@ -277,8 +280,8 @@ def test_drain_outside_dnm_stays(tmp_path: Path) -> None:
             return super().read_nodes()
 
     made.slurm = Drained
-    found = made.bring_back()
-    assert found.result == "ok"
+    node_result = made.bring_back()
+    assert node_result.result == "ok"
     assert (made.one.reason, "DRAIN" in made.one.flags) == ("bad fan", True)
     assert any("left drained" in text for text in made.said)
 
@@ -371,16 +374,16 @@ def test_node_that_slurm_has_again_is_not_opened(tmp_path: Path, spoil: str) -> 
 
     made.kube = Taken
     made.change_settings(drain_timeout_seconds=SOON)
-    found = made.lend()
-    assert found.result == "failed" and "it was returned to Slurm" in found.error
+    node_result = made.lend()
+    assert node_result.result == "failed" and "it was returned to Slurm" in node_result.error
     assert_batch(made.world)
 
 
 def bridged(**changes: Any) -> BridgedNode:
     world = BridgeWorld()
-    found: BridgedNode = KubeSide(world).bridge.read_node(NODE)
+    bridged_node: BridgedNode = KubeSide(world).bridge.read_node(NODE)
     node = {key: changes.pop(key) for key in list(changes) if key in _OF_NODE}
-    return changed(found, node=changed(found.node, **node), **changes)
+    return changed(bridged_node, node=changed(bridged_node.node, **node), **changes)
 
 
 _OF_NODE = ("is_ready", "is_deleting", "is_cordoned", "labels", "taints")
@@ -401,8 +404,8 @@ MOVED = {
 @pytest.mark.parametrize("name", MOVED)
 def test_reasons_not_to_lend_a_node(name: str) -> None:
     changes, why = MOVED[name]
-    found = lend_refusal(NODE, bridged(**changes))
-    assert (why in found) if why else found == ""
+    text = lend_refusal(NODE, bridged(**changes))
+    assert (why in text) if why else text == ""
 
 
 BACK = {
@@ -424,8 +427,8 @@ def test_conditions_until_a_node_is_back(name: str) -> None:
         base=of_slurm.get("base", "IDLE"), flags=frozenset(of_slurm.get("flags", {"EXTERNAL"}))
     )
     node = changed(node, state=state, features=of_slurm.get("features", ("b", "c")))
-    found = missing_for_return(bridged(**of_node), node, ("b", "c"))
-    assert (why in found) if why else found == ""
+    text = missing_for_return(bridged(**of_node), node, ("b", "c"))
+    assert (why in text) if why else text == ""
 
 
 def test_record_without_instance_is_ignored(tmp_path: Path) -> None:
@@ -434,8 +437,8 @@ def test_record_without_instance_is_ignored(tmp_path: Path) -> None:
     annotations = made.world.machines[NODE].annotations
     taken = msgspec.json.decode(annotations[TAKEN], type=Taken)
     annotations[TAKEN] = msgspec.json.encode(msgspec.structs.replace(taken, instance="")).decode()
-    found = made.bring_back()
-    assert found.result == "failed" and "lent by instance ''" in found.error
+    node_result = made.bring_back()
+    assert node_result.result == "failed" and "lent by instance ''" in node_result.error
 
 
 def test_list_includes_lent_nodes_unknown_to_slurm(tmp_path: Path) -> None:
@@ -456,11 +459,11 @@ def test_list_includes_lent_nodes_unknown_to_slurm(tmp_path: Path) -> None:
     )  # fmt: skip
     at = {node.node.name: node for node in kube.bridge.read_nodes()}
     judged = judge_bridged(judge_nodes(facts, Settings(machines=Machines.BRIDGED)), at)
-    found = {node.node.name: node for node in judged}
-    assert (found["a002"].verdict.value, found["a002"].node.state.text) == ("OK", "IDLE")
-    assert found["a001"].reason == "its Node is cordoned"
-    assert found[NODE].node.state.text == ABSENT and found[NODE].in_service is False
-    assert found[NODE].reason == "taken from slurm-bridge by instance prod"
+    results = {node.node.name: node for node in judged}
+    assert (results["a002"].verdict.value, results["a002"].node.state.text) == ("OK", "IDLE")
+    assert results["a001"].reason == "its Node is cordoned"
+    assert results[NODE].node.state.text == ABSENT and results[NODE].in_service is False
+    assert results[NODE].reason == "taken from slurm-bridge by instance prod"
     listed = changed(facts, nodes=tuple(node.node for node in judged))
     claims = read_claims(made.settings, listed, made.said.append).claims
     assert claims is not None and set(claims) == {NODE} and claims[NODE].namespace == "dev"
@@ -473,13 +476,13 @@ def test_moves_only_nodes_of_slurm_bridge() -> None:
     facts = SlurmFacts(
         nodes=(own, slurm.read_node("a001")), jobs=(), reservations=(), read_at=datetime.now(UTC)
     )
-    found = {
+    results = {
         node.node.name: node for node in judge_nodes(facts, Settings(machines=Machines.BRIDGED))
     }
-    assert "slurm-bridge has not put it into Slurm" in found[NODE].reason
-    assert found["a001"].verdict.value == "OK"
-    found = {node.node.name: node for node in judge_nodes(facts, Settings())}
-    assert (found[NODE].verdict.value, found["a001"].verdict.value) == ("OK", "SKIP")
+    assert "slurm-bridge has not put it into Slurm" in results[NODE].reason
+    assert results["a001"].verdict.value == "OK"
+    results = {node.node.name: node for node in judge_nodes(facts, Settings())}
+    assert (results[NODE].verdict.value, results["a001"].verdict.value) == ("OK", "SKIP")
 
 
 def test_node_without_slurm_record_is_out_of_service() -> None:
@@ -488,6 +491,6 @@ def test_node_without_slurm_record_is_out_of_service() -> None:
 
 def test_dry_run_shows_all_stages() -> None:
     run = DryRun(Settings(), NODE)
-    deeds = {stage.name: stage.lines(run)[-1] for stage in (*PROGRAM.lending, *PROGRAM.returning)}
-    assert deeds["leave"].startswith("label node a000 scheduler.slinky.slurm.net/external-node-")
-    assert deeds["return"].startswith("uncordon a000")
+    actions = {stage.name: stage.lines(run)[-1] for stage in (*PROGRAM.lending, *PROGRAM.returning)}
+    assert actions["leave"].startswith("label node a000 scheduler.slinky.slurm.net/external-node-")
+    assert actions["return"].startswith("uncordon a000")

@@ -54,9 +54,9 @@ def test_node_list_includes_bridge_annotations(kube: KubeSide, sandbox: Sandbox)
     node = sandbox.store.get("nodes", "", "a001")
     assert node is not None
     node["metadata"]["annotations"] = {TAKEN: "not ours"}
-    found = {node.node.name: node for node in kube.bridge.read_nodes()}
-    assert (found["a000"].partitions, found["a000"].is_labelled) == ("b,c", True)
-    assert (found["a001"].taken, found["a001"].partitions) == (None, None)
+    results = {node.node.name: node for node in kube.bridge.read_nodes()}
+    assert (results["a000"].partitions, results["a000"].is_labelled) == ("b,c", True)
+    assert (results["a001"].taken, results["a001"].partitions) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,12 @@ class SlurmSide(nodeset_world.SlurmSide):
 
     def _uncharge(self, name: str, keeps_flag: bool) -> None:
         node, _ = self.world.reservations[name]
-        others = [
+        other = [
             reservation
             for reservation, (held, _) in self.world.reservations.items()
             if held == node
         ]
-        if len(others) > 1 and not keeps_flag:
+        if len(other) > 1 and not keeps_flag:
             raise SlurmRefused("update", OVERLAPS)
         if keeps_flag:
             self.world.charged[name] = ""
@@ -220,8 +220,8 @@ def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         made.lend()
     other = Program(tmp_path / "other", made.world, instance="other", res_name="x")
-    found = other.lend()
-    assert (found.result, "it is IDLE+DRAIN" in found.error) == ("skipped", True), found.error
+    result = other.lend()
+    assert (result.result, "it is IDLE+DRAIN" in result.error) == ("skipped", True), result.error
     assert made.world.charged == {OURS: "proj"} and list(made.world.reservations) == [OURS]
     made.slurm = SlurmSide
     assert [node_result.result for node_result in made.resume()] == ["ok"]

@@ -71,8 +71,8 @@ class Host:
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.directory}/bin:{os.environ['PATH']}"
-        given = {"PATH": path, "DNM_CONFIG": str(self.config), **environ}
-        return subprocess.CompletedProcess(arguments, *node_convert(arguments, given).wait())
+        settings = {"PATH": path, "DNM_CONFIG": str(self.config), **environ}
+        return subprocess.CompletedProcess(arguments, *node_convert(arguments, settings).wait())
 
 
 @pytest.fixture
@@ -149,9 +149,9 @@ def test_table_and_json_of_the_list_agree(host: Host) -> None:
 def test_list_names_partitions_and_features(host: Host) -> None:
     listed = parse_list(host.run("--list", "--output", "json").stdout.encode())
     assert listed is not None and listed.leaves_out
-    told = {name: (row.features, row.reservations) for name, row in listed.nodes.items()}
-    assert told["a004"] == (("typea",), ("dnm_a004",))
-    assert told["a005"] == ((), ())  # none, which is something else than not to know
+    document = {name: (row.features, row.reservations) for name, row in listed.nodes.items()}
+    assert document["a004"] == (("typea",), ("dnm_a004",))
+    assert document["a005"] == ((), ())  # none, which is something else than not to know
 
 
 def test_excluded_node_is_not_chosen(host: Host) -> None:
@@ -213,10 +213,10 @@ def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> 
 
 def test_refused_claim_leaves_nothing_behind(host: Host) -> None:
     """Only the file that starts a run is written."""
-    wake = host.directory / "wake"
+    wakeup = host.directory / "wake"
     words = ("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--output", "json")
-    answer = host.run(*words, DNM_WAKE=str(wake))
-    assert wake.exists()
+    answer = host.run(*words, DNM_WAKE=str(wakeup))
+    assert wakeup.exists()
     assert answer.returncode == 1 and "0 of 2 node(s) converted" in answer.stderr
     assert '"result":"skipped"' in answer.stdout and "permission denied" in answer.stdout
     assert host.calls.read_text().count("create reservation") == 1
@@ -226,8 +226,8 @@ def test_refused_claim_leaves_nothing_behind(host: Host) -> None:
 def test_node_with_a_pause_is_lent_only_by_name(host: Host) -> None:
     rests = {"failures": "1", "failed_at": datetime.now(UTC).isoformat()}
     host.store.save(a_journal("a005", facts=rests, is_open=False))
-    told = parse_list(host.run("--list").stdout.encode())
-    assert told is not None and "its conversion failed" in told.nodes["a005"].reason
+    batch_list = parse_list(host.run("--list").stdout.encode())
+    assert batch_list is not None and "its conversion failed" in batch_list.nodes["a005"].reason
     lend = ("--set", "k8s", "--dry-run")
     assert host.run(*lend, "--node-type", "a", "--num-nodes", "1").returncode == 1
     assert host.run(*lend, "--node-name", "a005").returncode == 0
@@ -236,8 +236,8 @@ def test_node_with_a_pause_is_lent_only_by_name(host: Host) -> None:
 def test_missing_hook_prevents_the_claim(host: Host) -> None:
     (host.directory / "hooks" / "join").unlink()
     answer = host.run("--set", "k8s", "--node-name", "a005")
-    said = f"there is no hook {host.directory}/hooks/join"
-    assert answer.returncode == 1 and said in answer.stderr
+    message = f"there is no hook {host.directory}/hooks/join"
+    assert answer.returncode == 1 and message in answer.stderr
     assert not host.calls.exists()
 
 
@@ -291,8 +291,8 @@ def redirected(host: Host, words: str, how: str) -> tuple[int, str]:
     ],
 )
 def test_closed_pipe_does_not_fail_the_list(host: Host, how: str, code: int, said: str) -> None:
-    found = redirected(host, "--list", how)
-    assert (found[0], found[1][: len(said) or None]) == (code, said)
+    result = redirected(host, "--list", how)
+    assert (result[0], result[1][: len(said) or None]) == (code, said)
 
 
 @pytest.mark.parametrize("how", ["2>/dev/full", "2> >(true)", "> >(true) 2>&1"])
@@ -350,9 +350,9 @@ def test_unreadable_journal_is_listed_and_its_node_not_chosen(
     ):
         path.unlink(missing_ok=True)
         make()
-        told = host.run("--list", "--output", "json")
-        rows = parse_list(told.stdout.encode())
-        assert told.returncode == 0 and rows is not None
+        done = host.run("--list", "--output", "json")
+        rows = parse_list(done.stdout.encode())
+        assert done.returncode == 0 and rows is not None
         assert rows.nodes["a005"].verdict == "SKIP"
         claim = rows.nodes["a005"].claim
         assert claim is not None and "a005.json can't be read" in claim.error

@@ -179,11 +179,11 @@ def test_command_ended_by_a_signal_has_an_unknown_outcome(tmp_path: Path) -> Non
 
 
 def test_a_refusal_carries_slurms_sentence(tmp_path: Path) -> None:
-    said = "Error creating the reservation: Requested nodes are busy"
-    client = client_with(tmp_path, scontrol=f"echo Note: x; echo '{said}' >&2; exit 1")
+    message = "Error creating the reservation: Requested nodes are busy"
+    client = client_with(tmp_path, scontrol=f"echo Note: x; echo '{message}' >&2; exit 1")
     with pytest.raises(SlurmRefused, match="Requested nodes are busy") as refused:
         client.create_reservation("k8s-a001", "a001")
-    assert refused.value.answer.startswith(said)
+    assert refused.value.answer.startswith(message)
 
 
 @pytest.mark.parametrize(

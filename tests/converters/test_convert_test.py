@@ -126,9 +126,11 @@ class TestSite:
 
     def assert_as_before(self, node: str = "a001") -> None:
         """Asserts that the administrator's drain is back, and nothing of dnm's is left."""
-        found = self.site.lab.client.read_node(node)
-        assert found.state.base in ("IDLE", "DOWN") and "DRAIN" in found.state.flags, found.state
-        assert (found.reason, found.comment) == (WHY, "")
+        slurm_node = self.site.lab.client.read_node(node)
+        assert slurm_node.state.base in ("IDLE", "DOWN") and "DRAIN" in slurm_node.state.flags, (
+            slurm_node.state
+        )
+        assert (slurm_node.reason, slurm_node.comment) == (WHY, "")
         assert not any(
             node in reservation.nodes for reservation in self.site.lab.client.read_reservations()
         )
@@ -157,14 +159,15 @@ SAID = {
 def test_judges_reports_of_the_hook(case: str) -> None:
     before, after, left = SAID[case]
     none = dict.fromkeys(THINGS, "none")
-    said = [
+    mappings = [
         parse_reports(
             ["Warning: host added", *(f"{key} {text}" for key, text in {**none, **entry}.items())]
         )
         for entry in (before, after)
     ]
     assert {
-        (judge_rest.thing, judge_rest.text, judge_rest.hook) for judge_rest in judge_rests(*said)
+        (judge_rest.thing, judge_rest.text, judge_rest.hook)
+        for judge_rest in judge_rests(*mappings)
     } == left
 
 
@@ -175,9 +178,9 @@ def test_reports_each_leftover_with_its_hook(tested: TestSite, rounds: int) -> N
     played = re.split(r"^Round \d+ of \d+: a001\n", done.stdout, flags=re.M)[1:]
     assert len(played) == rounds
     for text in played:
-        for thing, what in FOUND.items():
+        for thing, subject in FOUND.items():
             (row,) = [line for line in text.splitlines() if line.split()[:1] == [thing]][:1]
-            assert what in row and row.endswith(THINGS[thing]), row
+            assert subject in row and row.endswith(THINGS[thing]), row
         stages = re.findall(r"^  (\S+) +\d+\.\d  ok$", text, flags=re.M)
         assert {"join", "reset", "boot", "leftovers", "return"} <= set(stages)
     assert f"{rounds} of {rounds} round(s) ended well" in done.stdout
@@ -214,9 +217,9 @@ def test_unchecked_thing_is_unknown_not_clean(tested: TestSite, case: str) -> No
     tested.write(tested.site.hooks / "leftovers", again)
     done = tested.run("a001")
     assert done.returncode == 1 and "1 of 1 round(s) ended well" in done.stdout
-    told = done.stdout.partition("not known whether left over: ")[2]
+    output = done.stdout.partition("not known whether left over: ")[2]
     unsure = {"mounts"} if "one" in case else set(THINGS)
-    assert set(re.findall(r"\w+", told)) == unsure and "left over: nothing" in done.stdout
+    assert set(re.findall(r"\w+", output)) == unsure and "left over: nothing" in done.stdout
     tested.assert_as_before()
 
 
@@ -229,7 +232,7 @@ def test_refuses_nodes_in_service_or_in_use(tested: TestSite) -> None:
     lab.run("scontrol", "update", "nodename=a004", "state=drain", "reason=dnm:other x op=1")
     lab.run("scontrol", "update", "nodename=a005", "state=down", f"reason={WHY}")
     before, calls = {node.name: node for node in lab.read_nodes()}, site.hook_calls
-    for node, said in {
+    for node, message in {
         "a002": "a002 is in Slurm's service (MIXED+DRAIN, 1 job(s)): only a node out of service",
         "a003": "a003 is lent or claimed by 'test': nothing is done to it; 'node-convert --set",
         "a004": "a004 is lent or claimed by 'other': nothing is done to it",
@@ -238,7 +241,7 @@ def test_refuses_nodes_in_service_or_in_use(tested: TestSite) -> None:
         "../x": "Slurm knows no node ../x",
     }.items():
         done = tested.run(node)
-        assert (done.returncode, done.stdout) == (1, "") and said in done.stderr, done
+        assert (done.returncode, done.stdout) == (1, "") and message in done.stderr, done
         assert len(done.stderr.splitlines()) == 1
     (site.hooks / "leftovers").unlink()
     done = tested.run("a001")
@@ -268,8 +271,8 @@ def test_ended_test_restores_the_previous_drain(
     if sent == signal.SIGINT:
         done = process.wait()
         assert done.code == 1
-        told = "stopped by a signal: the next run of dnm continues, or 'node-convert --set batch"
-        assert told in done.out
+        output = "stopped by a signal: the next run of dnm continues, or 'node-convert --set batch"
+        assert output in done.out
     rows = json.loads(site.run("--list", "--output", "json", "--node-name", "a001").stdout)
     assert rows["nodes"][0]["claim"]["direction"] == "batch"
     again = tested.run("a001")

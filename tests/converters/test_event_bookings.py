@@ -88,12 +88,12 @@ class Slurm:
 
 def test_unbook_deletes_only_reservations_of_the_occurrence() -> None:
     slurm: Any = Slurm(a001=BEGINS, a002=BEGINS)
-    others = {f"{booking_name('w', BEGINS, item)}-a003": BEGINS for item in ("other", "test2")}
-    others[f"{booking_name('x', BEGINS, 'test')}-a004"] = BEGINS
-    slurm.begins |= others
+    other = {f"{booking_name('w', BEGINS, item)}-a003": BEGINS for item in ("other", "test2")}
+    other[f"{booking_name('x', BEGINS, 'test')}-a004"] = BEGINS
+    slurm.begins |= other
     settings = Settings(instance="test")
     unbook(Namespace(unbook=NAME, exclude=frozenset(("a001",))), settings, slurm)
-    assert slurm.begins == {f"{NAME}-a001": BEGINS, **others}
+    assert slurm.begins == {f"{NAME}-a001": BEGINS, **other}
     theirs = booking_name("w", BEGINS, "other")
     with pytest.raises(ConverterError, match="is no booking of the instance test"):
         unbook(Namespace(unbook=theirs, exclude=frozenset()), settings, slurm)

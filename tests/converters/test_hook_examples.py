@@ -93,14 +93,14 @@ def test_an_example_does_its_work_and_keeps_the_secret(
     assert calls.read_text(), "it called nothing"
     assert SECRET not in calls.read_text() + answer.stdout + answer.stderr
     if hook.parent.name == "redfish":
-        given = Path(f"{calls}.stdin").read_text()
-        assert 'user = "root:pa\\"ss\\\\w0rd"' in given
+        settings = Path(f"{calls}.stdin").read_text()
+        assert 'user = "root:pa\\"ss\\\\w0rd"' in settings
     if hook.parent.name == "kubeadm" and hook.name == "join":
-        given = Path(f"{calls}.stdin").read_text()
-        assert 'node-labels: "dev=true,example.org/pool=a"' in given
+        settings = Path(f"{calls}.stdin").read_text()
+        assert 'node-labels: "dev=true,example.org/pool=a"' in settings
         assert (
             'taints: [{key: "dev", value: "true", effect: "NoSchedule"},'
-            '{key: "gpu", value: "", effect: "NoExecute"}]' in given
+            '{key: "gpu", value: "", effect: "NoExecute"}]' in settings
         )
 
 
@@ -182,11 +182,11 @@ def test_leftovers_reports_each_thing(
     hook.write_text(re.sub(r"^(\w+)=(/|\"/).*", rf"\1={tmp_path}/nowhere", text, flags=re.M))
     more = dict.fromkeys(("ip", "iptables-save", "nvidia-smi"), "echo no; exit 1")
     done, _ = played_on_node(hook, tmp_path, **more)
-    said = parse_reports(done.stdout.splitlines())
+    document = parse_reports(done.stdout.splitlines())
     unseen = {"cni_interfaces", "packet_rules", "mounts", "cgroups", "mig"}
-    assert done.returncode == 0 and set(said) == set(THINGS), done
+    assert done.returncode == 0 and set(document) == set(THINGS), done
     assert {
-        thing for thing, of in said.items() if {word for word, _ in of} == {"unknown"}
+        thing for thing, of in document.items() if {word for word, _ in of} == {"unknown"}
     } == unseen
 
 

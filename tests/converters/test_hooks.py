@@ -47,21 +47,21 @@ def script(tmp_path: Path) -> Script:
 
 
 def call(path: Path, *secrets: str, timeout: timedelta = SOON, **environ: str) -> list[str]:
-    said: list[str] = []
+    lines: list[str] = []
     hook = HookCall(
         [str(path), "a001"],
         {"PATH": os.environ["PATH"], **environ},
         Secrets(secrets),
-        said.append,
+        lines.append,
     )
     hook.let_go()
     hook.wait(timeout, lambda: False)
-    return said
+    return lines
 
 
 def test_passes_on_hook_output_line_by_line(script: Script) -> None:
-    said = call(script("echo one $1; printf 'two\\033[1m\\n' >&2; printf three; cat"))
-    assert said == ["one a001", "two?[1m", "three"]
+    lines = call(script("echo one $1; printf 'two\\033[1m\\n' >&2; printf three; cat"))
+    assert lines == ["one a001", "two?[1m", "three"]
 
 
 def test_a_failure_carries_the_last_lines(script: Script) -> None:
@@ -92,8 +92,8 @@ def test_does_not_wait_for_background_children(script: Script, tmp_path: Path) -
 
 
 def test_endless_lines_take_no_memory(script: Script) -> None:
-    said = call(script("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end"))
-    assert said[-1] == "end" and max(map(len, said)) <= 4096
+    lines = call(script("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end"))
+    assert lines[-1] == "end" and max(map(len, lines)) <= 4096
 
 
 def test_hook_begins_only_after_let_go(script: Script, tmp_path: Path) -> None:
@@ -119,26 +119,26 @@ def test_a_hook_of_an_earlier_call_is_waited_for_and_then_ended() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     process = process_of(child.pid)
     assert process is not None
-    said: list[str] = []
-    outlive(process, timedelta(seconds=0.1), said.append)
-    assert child.wait(300) == -signal.SIGTERM and "earlier call" in said[0]
-    outlive(ConverterProcess(pid=os.getpid(), start_ticks=1), SOON, said.append)  # another process
-    assert len(said) == 1
+    lines: list[str] = []
+    outlive(process, timedelta(seconds=0.1), lines.append)
+    assert child.wait(300) == -signal.SIGTERM and "earlier call" in lines[0]
+    outlive(ConverterProcess(pid=os.getpid(), start_ticks=1), SOON, lines.append)  # another process
+    assert len(lines) == 1
 
 
 def test_hook_gets_only_its_own_environment() -> None:
     environ = {"PATH": "/x", "HOME": "/root", "LD_PRELOAD": "evil", "PASSWORD": "p", "OTHER": "o",
                "SLURM_CONF": "/s", "KUBECONFIG": "/k"}  # fmt: skip
-    given = hook_environment(Settings(), {"DNM_NODE": "a001"}, environ)
-    assert given == {
+    settings = hook_environment(Settings(), {"DNM_NODE": "a001"}, environ)
+    assert settings == {
         "PATH": "/x:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root", "LC_ALL": "C", "DNM_INSTANCE": "prod", "NODE_SEARCH_DOMAIN": "",
         "DNM_NODE": "a001", "SLURM_CONF": "/s", "KUBECONFIG": "/k", "PASSWORD": "p",
     }  # fmt: skip
     mine = Settings(kubeconfig_path=Path("/mine"), config_path=Path("/c"), pass_environment=())
-    given = hook_environment(mine, {}, environ)
-    assert (given["KUBECONFIG"], given["DNM_CONFIG"]) == ("/mine", "/c")
-    assert "PASSWORD" not in given
+    settings = hook_environment(mine, {}, environ)
+    assert (settings["KUBECONFIG"], settings["DNM_CONFIG"]) == ("/mine", "/c")
+    assert "PASSWORD" not in settings
 
 
 def test_which_hooks_are_run(tmp_path: Path) -> None:

@@ -66,13 +66,13 @@ class Place:
             )
         )  # fmt: skip
         converter.chmod(0o755)
-        given = {
+        arguments = {
             "node_convert_path": converter, "check_interval_seconds": 1,
             "reversion_idle_seconds": 1, "max_converted_nodes": pods,
             "convert_timeout_seconds": 120, "join_timeout_seconds": 60,
             "verify_seconds": 0.3, "poll_seconds": 0.2, "stage_timeout_seconds": 30, **settings,
         }  # fmt: skip
-        self.site = Site(sandbox, directory, sections=NODE_CONVERT.format(hooks=hooks), **given)
+        self.site = Site(sandbox, directory, sections=NODE_CONVERT.format(hooks=hooks), **arguments)
         self.fault, self.passed = directory / "fault", directory / "passed"
         self.store = JournalStore(directory / "state" / "node-convert")
 
@@ -156,10 +156,10 @@ class Place:
     def check(self) -> tuple[int, dict[str, str]]:
         """Returns (exit code, findings about claims: sentence -> next step)."""
         ended = self.site.command("check", "--output", "json", **self.lab.environ)
-        found = json.loads(ended.stdout)["checks"]
+        result = json.loads(ended.stdout)["checks"]
         return ended.returncode, {
             item["text"]: item["remedy"]
-            for item in found
+            for item in result
             if item["check"] == "claims" and item["result"] == "failed"
         }
 
@@ -180,10 +180,10 @@ def test_interrupted_lending_is_continued_or_returned(
 ) -> None:
     place.die_in(point)
     claimed = place.claimed()
-    code, told = place.check()
+    code, document = place.check()
     if claimed:
-        (text,) = told
-        assert code == 1 and claimed[0] in text and "--set batch" in told[text], told
+        (text,) = document
+        assert code == 1 and claimed[0] in text and "--set batch" in document[text], document
     if not is_wanted:
         for pod in place.site.pods():
             place.sandbox.delete("pods", pod, "dev")

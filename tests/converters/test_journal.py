@@ -23,9 +23,9 @@ def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
     book.write("claim", StageMark.BEGUN)
     book.remember({"reserving": "k8s-a001"})
     book.write("claim", StageMark.DONE, "drained")
-    found = store.load("a001")
-    assert found == book.journal
-    assert found.is_done("claim") and not found.is_done("verify")
+    result = store.load("a001")
+    assert result == book.journal
+    assert result.is_done("claim") and not result.is_done("verify")
     book.write("claim", StageMark.FAILED, "no")
     assert not book.journal.is_done("claim") and book.journal.has_begun("claim")
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
@@ -35,8 +35,8 @@ def test_open_journals_are_found_by_instance(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     for item in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
         store.save(item)
-    said: list[str] = []
-    assert [entry.node for entry in store.load_open("prod", said.append)] == ["a001"] and not said
+    lines: list[str] = []
+    assert [entry.node for entry in store.load_open("prod", lines.append)] == ["a001"] and not lines
 
 
 def test_unreadable_journal_directory_is_an_error(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     store.save(journal("a002"))
     (tmp_path / "a001.json").touch(mode=0o600)
-    said: list[str] = []
-    assert [item.node for item in store.load_open("prod", said.append)] == ["a002"]
-    assert len(said) == 1 and "a001.json can't be read" in said[0]
+    lines: list[str] = []
+    assert [item.node for item in store.load_open("prod", lines.append)] == ["a002"]
+    assert len(lines) == 1 and "a001.json can't be read" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
     store.save(journal(version=2))
     with pytest.raises(ConverterError, match="version 2"):
         store.load("a001")
-    told = (tmp_path / "a001.json").read_bytes().replace(b"{", b'{"home": "k8s",', 1)
-    (tmp_path / "a001.json").write_bytes(told)  # with what this one does not know
+    output = (tmp_path / "a001.json").read_bytes().replace(b"{", b'{"home": "k8s",', 1)
+    (tmp_path / "a001.json").write_bytes(output)  # with what this one does not know
     with pytest.raises(ConverterError, match="if a later node-convert wrote it, use that; else"):
         store.load("a001")
 
@@ -146,10 +146,10 @@ def test_journal_is_whole_after_a_kill_at_any_point(point: str, when: str, tmp_p
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    found = JournalStore(tmp_path).load("a001")
-    assert found is not None
+    result = JournalStore(tmp_path).load("a001")
+    assert result is not None
     is_there = point == "fsync_directory" or (point, when) == ("rename", "after")
-    assert len(found.lines) == (2 if is_there else 1)
+    assert len(result.lines) == (2 if is_there else 1)
 
 
 def test_full_disk_is_one_message(tmp_path: Path) -> None:
@@ -171,5 +171,5 @@ def test_lock_file_permissions_are_repaired(tmp_path: Path) -> None:
     lock = tmp_path / "state" / "a001.lock"
     lock.touch()
     lock.chmod(0o644)
-    with store.lock("a001") as is_ours:
-        assert is_ours and lock.stat().st_mode & 0o777 == 0o600
+    with store.lock("a001") as is_own:
+        assert is_own and lock.stat().st_mode & 0o777 == 0o600

@@ -179,9 +179,9 @@ def other_text() -> str:
 def test_a_hook_that_is_killed_anywhere_and_repeated_ends_as_if_it_had_not(
     tmp_path: Path, hook: str
 ) -> None:
-    whole = Machine(tmp_path / "whole", hook)
-    assert whole.call(render(SETTINGS)).returncode == 0
-    count = len(whole.said())
+    full = Machine(tmp_path / "whole", hook)
+    assert full.call(render(SETTINGS)).returncode == 0
+    count = len(full.said())
     kills = 0
     for kill_at in range(1, count + 1):
         machine = Machine(tmp_path / str(kill_at), hook)
@@ -190,8 +190,8 @@ def test_a_hook_that_is_killed_anywhere_and_repeated_ends_as_if_it_had_not(
         confs = list(machine.root.rglob("*.conf"))
         assert all(path.read_text() == render(SETTINGS) for path in confs), "a part of a file"
         assert machine.call(render(SETTINGS)).returncode == 0
-        assert machine.files() == whole.files(), kill_at
-        assert patch_of(machine) == patch_of(whole)
+        assert machine.files() == full.files(), kill_at
+        assert patch_of(machine) == patch_of(full)
     assert kills == count
 
 

@@ -62,13 +62,15 @@ def test_slinky_node_is_not_lent(case: str) -> None:
 def a_claim_of(**changes: Any) -> Any:
     """Returns a conversion with just the reads before a claim. Any other call to Slurm is an error,
     so nothing can be drained, ended or requested."""
-    said = {"jobs": {}, "mode": "requeue", "node": node(), **changes}
+    document = {"jobs": {}, "mode": "requeue", "node": node(), **changes}
     return SimpleNamespace(
         node="a001",
-        settings=SimpleNamespace(instance="prod", preempt_mode=said["mode"], machines=Machines.OWN),
-        journal=SimpleNamespace(operation="7", facts={"preempt": ",".join(said["jobs"])}),
-        slurm=SimpleNamespace(read_job=said["jobs"].__getitem__),
-        read_node=lambda: said["node"],
+        settings=SimpleNamespace(
+            instance="prod", preempt_mode=document["mode"], machines=Machines.OWN
+        ),
+        journal=SimpleNamespace(operation="7", facts={"preempt": ",".join(document["jobs"])}),
+        slurm=SimpleNamespace(read_job=document["jobs"].__getitem__),
+        read_node=lambda: document["node"],
         patiently=lambda ask: ask(),
         change_slurm=lambda change, is_so: is_so() or change(),
     )
@@ -109,8 +111,8 @@ def test_forgotten_job_is_no_failure_of_the_node() -> None:
 
 
 def test_lent_state_is_reported_before_a_foreign_mark() -> None:
-    ours = Reservation(name="k8s-a001", start=NOW, end=None, nodes=("a001",))
-    facts = SlurmFacts(nodes=(node(comment=POD),), jobs=(), reservations=(ours,), read_at=NOW)
+    own = Reservation(name="k8s-a001", start=NOW, end=None, nodes=("a001",))
+    facts = SlurmFacts(nodes=(node(comment=POD),), jobs=(), reservations=(own,), read_at=NOW)
     assert judge_nodes(facts, RULES)[0].reason == "lent or being lent (reservation k8s-a001)"
 
 
@@ -168,5 +170,5 @@ def test_recognises_the_author_of_a_reason(reason: str, writer: str) -> None:
 )
 def test_the_taints_that_evict(key: str, effect: str, evicts: bool) -> None:
     taints = (Taint(key="a", effect="NoSchedule"), Taint(key=key, effect=effect))
-    found = Node(name="a001", allocatable={}, taints=taints).evicting_taint
-    assert found == (taints[1] if evicts else None)
+    result = Node(name="a001", allocatable={}, taints=taints).evicting_taint
+    assert result == (taints[1] if evicts else None)

@@ -79,8 +79,8 @@ def test_moved_node_loses_labels_of_both_namespaces(
     machine.labels["ops"] = machine.labels.pop("dev")
     machine.taints = (Taint(key="for", value="ops", effect="NoSchedule"),)
     machine.mark = Mark(instance="prod", node_type="a", namespace="ops", queue="q")
-    found = made.bring_back()
-    assert found.result == "ok", found.error
+    node_result = made.bring_back()
+    assert node_result.result == "ok", node_result.error
     assert_batch(made.world)
 
 
@@ -89,8 +89,8 @@ def test_leftover_mark_of_another_instance_is_ignored(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.world.machines[NODE].extra = "dnm:west op1"
     assert made.lend().result == "ok"
-    found = made.bring_back()
-    assert found.result == "ok", found.error
+    node_result = made.bring_back()
+    assert node_result.result == "ok", node_result.error
     assert_batch(made.world)
 
 
@@ -100,8 +100,8 @@ def test_lent_node_without_reservation_is_returned(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     made.world.reservations.clear()
-    found = made.bring_back()
-    assert found.result == "ok", found.error
+    node_result = made.bring_back()
+    assert node_result.result == "ok", node_result.error
     assert_batch(made.world)
 
 
@@ -125,8 +125,8 @@ def test_drain_lifted_by_the_operator_is_detected(tmp_path: Path) -> None:
             return super().read_jobs_on(node)
 
     made.slurm = Lifted
-    found = made.lend()
-    assert found.result == "skipped" and "not drained by dnm" in found.error
+    node_result = made.lend()
+    assert node_result.result == "skipped" and "not drained by dnm" in node_result.error
     assert "remove label" not in world.log
     assert_batch(world)
 
@@ -147,8 +147,8 @@ def test_reservation_after_a_lost_answer_is_adopted(tmp_path: Path, answer: str)
             raise SlurmRefused("create", answer)
 
     made.slurm = Slow
-    found = made.lend()
-    assert found.result == "ok", found.error
+    node_result = made.lend()
+    assert node_result.result == "ok", node_result.error
     assert_lent(made.world)
 
 
@@ -175,8 +175,8 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
             lose("resume")
 
     made.slurm = Slow
-    found = made.lend()
-    assert found.result == "skipped" and "now bad DIMM" in found.error
+    node_result = made.lend()
+    assert node_result.result == "skipped" and "now bad DIMM" in node_result.error
     assert machine.reason == "bad DIMM" and not made.world.reservations
     machine.flags.clear()
     machine.reason = ""
@@ -251,8 +251,8 @@ def test_waits_for_slurm_while_a_pod_ends(tmp_path: Path) -> None:
             return super().read_node(name)
 
     made.slurm = Away
-    found = made.lend()
-    assert (found.result, failures) == ("ok", []), found.error
+    node_result = made.lend()
+    assert (node_result.result, failures) == ("ok", []), node_result.error
 
 
 def test_each_call_repeats_a_return_from_its_first_stage(tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_each_call_repeats_a_return_from_its_first_stage(tmp_path: Path) -> None
     del made.world.machines[NODE].labels[LABEL[0]]
     made.world.is_stuck = False
     made.change_settings(boot_timeout_seconds=timedelta(minutes=5))
-    found = made.bring_back()
-    assert found.result == "ok", found.error
+    node_result = made.bring_back()
+    assert node_result.result == "ok", node_result.error
     assert_batch(made.world)
 
 
@@ -274,8 +274,8 @@ def test_lent_node_in_an_unknown_state_is_left(tmp_path: Path) -> None:
     made.lend()
     made.world.machines[NODE].base = "FUTURE"
     made.world.is_stuck = True
-    found = made.bring_back()
-    assert found.result == "failed" and "can't be read (FUTURE" in found.error
+    node_result = made.bring_back()
+    assert node_result.result == "failed" and "can't be read (FUTURE" in node_result.error
     assert "change" not in made.world.log[-4:]
 
 
@@ -284,8 +284,8 @@ def test_lent_node_with_work_is_left(tmp_path: Path) -> None:
     made.lend()
     machine = made.world.machines[NODE]
     machine.jobs["77"] = 10**6
-    found = made.bring_back()
-    assert found.result == "failed" and "there is work on a000" in found.error
+    node_result = made.bring_back()
+    assert node_result.result == "failed" and "there is work on a000" in node_result.error
     assert "change" not in made.world.log[-4:]
 
 
@@ -343,8 +343,8 @@ def with_set(at: OnNode, **changes: Any) -> OnNode:
 @pytest.mark.parametrize("name", MOVED)
 def test_reasons_not_to_lend_a_node(name: str) -> None:
     change, why = MOVED[name]
-    found = lend_refusal(NODE, change(place(World())), LABEL)
-    assert (why in found) if why else found == ""
+    text = lend_refusal(NODE, change(place(World())), LABEL)
+    assert (why in text) if why else text == ""
 
 
 @pytest.mark.parametrize(
@@ -414,8 +414,8 @@ def test_a_node_without_a_fence_gets_its_labels_all_the_same(tmp_path: Path) -> 
 def test_immovable_node_is_not_claimed(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.world.is_settled = False
-    found = made.lend()
-    assert (found.result, "is being updated" in found.error) == ("skipped", True)
+    node_result = made.lend()
+    assert (node_result.result, "is being updated" in node_result.error) == ("skipped", True)
     assert "reserve" not in made.world.log
 
 
@@ -447,8 +447,8 @@ def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         made.bring_back()
     made.kube = KubeSide
-    found = made.bring_back()
-    assert "cordoned by an administrator" in found.error
+    node_result = made.bring_back()
+    assert "cordoned by an administrator" in node_result.error
     assert made.world.machines[NODE].is_cordoned
 
 
@@ -468,26 +468,26 @@ def test_list_shows_reasons(tmp_path: Path) -> None:
         name: OnNode(node=kube.read_node(name), pods=kube.read_pods(name), sets=kube.read_sets())
         for name in world.machines
     }
-    found = {
+    results = {
         judge_place.node.name: judge_place
         for judge_place in judge_places(judge_nodes(facts, rules), places, LABEL)
     }
-    assert found[NODE].verdict is ListVerdict.OK and found[NODE].node.state.text == "IDLE"
-    assert "drained by slurm-operator" in found["a001"].reason
-    assert found["a002"].reason == "its slurmd runs in no pod of slurm-operator's"
+    assert results[NODE].verdict is ListVerdict.OK and results[NODE].node.state.text == "IDLE"
+    assert "drained by slurm-operator" in results["a001"].reason
+    assert results["a002"].reason == "its slurmd runs in no pod of slurm-operator's"
     world.tells = False
     places[NODE] = place(world)
-    found = {
+    results = {
         judge_place.node.name: judge_place
         for judge_place in judge_places(judge_nodes(facts, rules), places, LABEL)
     }
-    assert "reports no Slurm state" in found[NODE].reason
+    assert "reports no Slurm state" in results[NODE].reason
 
 
 def test_missing_label_setting_is_an_error() -> None:
     with pytest.raises(ConfigError, match="nodeset_label is missing"):
         program_of(Machines.PODS).check_settings(Settings())
     run = DryRun(Settings(nodeset_label=LABEL), NODE)
-    deeds = {stage.name: stage.lines(run)[-1] for stage in (*PROGRAM.lending, *PROGRAM.returning)}
-    assert deeds["leave"].startswith("label node a000 slurm-")
-    assert deeds["back"].startswith("label")
+    actions = {stage.name: stage.lines(run)[-1] for stage in (*PROGRAM.lending, *PROGRAM.returning)}
+    assert actions["leave"].startswith("label node a000 slurm-")
+    assert actions["back"].startswith("label")

@@ -227,8 +227,8 @@ def test_the_node_sets_of_all_namespaces(kube: KubeSide, sandbox: Sandbox) -> No
 
 def managed(manager: str, operation: str = "Update", subresource: str = "") -> dict[str, Any]:
     fields = {"f:spec": {"f:replicas": {}}}
-    found = {"manager": manager, "operation": operation, "fieldsV1": fields}
-    return {**found, "subresource": subresource} if subresource else found
+    results = {"manager": manager, "operation": operation, "fieldsV1": fields}
+    return {**results, "subresource": subresource} if subresource else results
 
 
 @pytest.mark.parametrize(
@@ -287,15 +287,15 @@ def test_an_autoscaler_of_a_node_set(scaler: Any, shown: str | None, is_idle: bo
 
 def test_a_pod_s_cost_and_cordon() -> None:
     prefix = "nodeset.slinky.slurm.net/pod"
-    found = {}
+    results = {}
     for cost in ("-2147483648", "x", ""):
         annotations = {f"{prefix}-deletion-cost": cost, f"{prefix}-cordon": "true"}
         body = a_pod()
         body["metadata"]["annotations"] = annotations
         (pod,) = read_pod_page(pods(body))
         assert pod.is_condemned
-        found[cost] = pod.cost
-    assert found == {"-2147483648": -(2**31), "x": 0, "": 0}
+        results[cost] = pod.cost
+    assert results == {"-2147483648": -(2**31), "x": 0, "": 0}
 
 
 def test_deletion_cost_is_written_and_removed(kube: KubeSide, sandbox: Sandbox) -> None:

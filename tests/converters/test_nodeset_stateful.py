@@ -71,8 +71,8 @@ def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
                 self.world.broken.add("a002")
 
     made.kube = Late
-    found = made.lend()
-    assert found.result == "skipped" and "slurm-operator ends pod" in found.error
+    node_result = made.lend()
+    assert node_result.result == "skipped" and "slurm-operator ends pod" in node_result.error
     assert [name for name in world.log if name.startswith("scale")] == ["scale -1", "scale +1"]
     assert not world.lost and world.machines["a002"].jobs
     world.machines["a002"].jobs.clear()
@@ -92,8 +92,8 @@ def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
             super().scale(node_set, replicas)
 
     made.kube = Between
-    found = made.lend()
-    assert found.result != "ok" and "has 3 pods of 2" in found.error
+    node_result = made.lend()
+    assert node_result.result != "ok" and "has 3 pods of 2" in node_result.error
     assert world.replicas == 2 and world.version == 2
     assert [name for name in world.log if name.startswith("scale")] == ["scale -1"]
     journal = made.store.load(NODE)
@@ -112,9 +112,9 @@ def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
 def test_reports_other_scalers(tmp_path: Path, scaler: str, is_idle: bool, says: str) -> None:
     made = program(tmp_path)
     setattr(made.world, "idle_scalers" if is_idle else "scalers", (scaler,))
-    found = made.lend()
-    assert found.result == "skipped"
-    assert f"replicas of NodeSet slurm/b {says}" in found.error
+    node_result = made.lend()
+    assert node_result.result == "skipped"
+    assert f"replicas of NodeSet slurm/b {says}" in node_result.error
     assert "reserve" not in made.world.log
 
 
@@ -124,10 +124,13 @@ def test_refuses_to_scale_with_a_spare_node(tmp_path: Path) -> None:
     made.world.step()
     for _ in range(4):
         made.world.step()
-    gone = next(machine.name for machine in made.world.machines.values() if not machine.pod)
+    removed = next(machine.name for machine in made.world.machines.values() if not machine.pod)
     name = next(machine.name for machine in made.world.machines.values() if machine.pod)
-    found = made.lend(name)
-    assert found.result == "failed" and f"has no slurmd on {gone}, which it" in found.error
+    node_result = made.lend(name)
+    assert (
+        node_result.result == "failed"
+        and f"has no slurmd on {removed}, which it" in node_result.error
+    )
     assert made.world.replicas == 2 and not made.world.machines[name].pod["cost"]  # type: ignore[index]
 
 
@@ -144,10 +147,10 @@ def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
     """Another conversion of this host moves the NodeSet now."""
     made = program(tmp_path, drain_timeout_seconds=SOON)
     with made.store.lock("NodeSet_slurm_b"):
-        found = made.lend()
+        node_result = made.lend()
         assert "set cost" not in made.world.log
-    assert "another node of NodeSet slurm/b is still" in found.error
-    assert_untouched(made, found)
+    assert "another node of NodeSet slurm/b is still" in node_result.error
+    assert_untouched(made, node_result)
     made.change_settings(drain_timeout_seconds=timedelta(minutes=1))
     assert made.lend().result == "ok"
 
@@ -158,19 +161,19 @@ def test_conversions_of_two_hosts_take_turns(tmp_path: Path) -> None:
     other = made.world.machines["a002"].pod
     assert other is not None
     other["cost"] = LOWEST_COST
-    found = made.lend()
-    assert "is being removed: one at a time" in found.error
+    node_result = made.lend()
+    assert "is being removed: one at a time" in node_result.error
     assert other["cost"] == LOWEST_COST
     other["cost"] = 0
-    assert_untouched(made, found)
+    assert_untouched(made, node_result)
 
 
 def a_pod(name: str, **changes: Any) -> SlurmdPod:
-    known = SlurmdPod(
+    slurmd_pod = SlurmdPod(
         namespace="slurm", name=name, uid=name, node=f"n-{name}", hostname="x", node_set="b",
         is_ready=True, is_terminating=False,
     )  # fmt: skip
-    return msgspec.structs.replace(known, **changes)
+    return msgspec.structs.replace(slurmd_pod, **changes)
 
 
 OURS = a_pod("b-0", cost=LOWEST_COST)
@@ -195,8 +198,8 @@ def test_scales_only_if_this_pod_would_end(name: str) -> None:
     )  # fmt: skip
     fellows = (OURS, a_pod("b-1", **changes))
     turn = turn_refusal(node_set, fellows, OURS)
-    found = turn or scale_refusal(node_set, fellows, OURS, spares)
-    assert (why in found) if why else found == ""
+    text = turn or scale_refusal(node_set, fellows, OURS, spares)
+    assert (why in text) if why else text == ""
     assert "has 1 pod of 2" in scale_refusal(node_set, (OURS,), OURS, ())
     for change, busy in (
         ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
@@ -226,10 +229,14 @@ def test_resumes_a_node_left_down_by_its_pod(tmp_path: Path, reason: str, is_res
     made = program(tmp_path, machines=1, boot_timeout_seconds=patience)
     assert made.lend().result == "ok"
     made.world.machines[NODE].reason = reason
-    found = made.bring_back()
+    node_result = made.bring_back()
     if is_resumed:
-        assert found.result == "ok", found.error
+        assert node_result.result == "ok", node_result.error
         assert_whole(made.world)
     else:
-        assert found.result == "failed" and "DOWN" in found.error and reason in found.error
+        assert (
+            node_result.result == "failed"
+            and "DOWN" in node_result.error
+            and reason in node_result.error
+        )
         assert made.world.machines[NODE].base == "DOWN"

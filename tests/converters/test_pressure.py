@@ -29,8 +29,13 @@ _DOWN = (
 
 
 def pending(why: str = "Resources", **fields: Any) -> SlurmJob:
-    given = {"state": "PENDING", "nodes": (), "start": None, "submitted": NOW - timedelta(hours=1)}
-    return job(**{**given, "pending_reason": why, **fields})
+    settings = {
+        "state": "PENDING",
+        "nodes": (),
+        "start": None,
+        "submitted": NOW - timedelta(hours=1),
+    }
+    return job(**{**settings, "pending_reason": why, **fields})
 
 
 def type_of(name: str) -> str:
@@ -96,13 +101,13 @@ def waiting(*jobs: SlurmJob, **more: Any) -> tuple[WaitingJobs, ...]:
 
 
 def test_rows_are_by_type_and_partition() -> None:
-    found = waiting(
+    waiting_kinds = waiting(
         pending(node_count=2, submitted=NOW - timedelta(hours=2)),
         pending(id="8", submitted=NOW - timedelta(hours=3)),
         pending(id="9", partitions=("big",), submitted=None),
         job(id="10", state="RUNNING"),
     )
-    assert found == (
+    assert waiting_kinds == (
         WaitingJobs(partition="big", node_type="a", jobs=1, nodes=1),
         WaitingJobs("main", "a", 2, 3, NOW - timedelta(hours=3)),
         WaitingJobs(partition="big", node_type="b", jobs=1, nodes=1),
@@ -110,8 +115,8 @@ def test_rows_are_by_type_and_partition() -> None:
 
 
 def test_a_job_of_two_partitions_counts_once_a_type() -> None:
-    found = waiting(pending(partitions=("main", "big")))
-    assert [(waiting.node_type, waiting.partition, waiting.jobs) for waiting in found] == [
+    waiting_kinds = waiting(pending(partitions=("main", "big")))
+    assert [(waiting.node_type, waiting.partition, waiting.jobs) for waiting in waiting_kinds] == [
         ("a", "main", 1), ("b", "big", 1)
     ]  # fmt: skip
 
@@ -127,8 +132,8 @@ def test_job_too_large_for_its_partition_is_not_counted(fields: dict[str, Any]) 
 def test_job_that_requires_a_claimed_node_is_counted() -> None:
     wants = pending("ReqNodeNotAvail,_UnavailableNodes:a002")
     assert waiting(wants) == ()
-    ours = reservation("k8s-a002", -timedelta(hours=1), "a002")
-    assert [waiting_jobs.node_type for waiting_jobs in waiting(wants, reservations=[ours])] == ["a"]
+    own = reservation("k8s-a002", -timedelta(hours=1), "a002")
+    assert [waiting_jobs.node_type for waiting_jobs in waiting(wants, reservations=[own])] == ["a"]
 
 
 def test_number_of_counted_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,34 +43,34 @@ def test_recognises_the_instance_of_a_reason(
     state: str, reason: str, is_claimed: bool, instance: str | None
 ) -> None:
     slurm_node = node(state=state, reason=reason, reason_by="root", reason_at=NOW)
-    found = slurm_reason_of(OURS, slurm_node, is_claimed)
-    assert (found and found.instance) == instance
-    if found is not None:
-        assert found.line == f"{reason} [root@2026-11-20T12:00:00Z]"
+    slurm_reason = slurm_reason_of(OURS, slurm_node, is_claimed)
+    assert (slurm_reason and slurm_reason.instance) == instance
+    if slurm_reason is not None:
+        assert slurm_reason.line == f"{reason} [root@2026-11-20T12:00:00Z]"
 
 
 def test_leftover_reason_in_service_is_no_mark() -> None:
-    found = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
-    assert [other_instance(OURS, slurm_node) for slurm_node in found] == ["other", ""]
-    assert [reason_of_drain(slurm_node) for slurm_node in found] == ["dnm:other op=1", ""]
+    slurm_nodes = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
+    assert [other_instance(OURS, slurm_node) for slurm_node in slurm_nodes] == ["other", ""]
+    assert [reason_of_drain(slurm_node) for slurm_node in slurm_nodes] == ["dnm:other op=1", ""]
 
 
 def test_leftover_mark_does_not_change_the_owner() -> None:
     """An administrator lifted the drain of an instance, and its Comment stayed."""
     marks = {"comment": "dnm:west op1", "extra": "dnm:prod 2"}
-    ours, theirs, left = (
+    own, theirs, left = (
         node(state=state, reason=reason, has_last_busy=True, **marks)
         for state, reason in (
             ("IDLE+DRAIN", "dnm:prod op=2"), ("DOWN+DRAIN", "bad fan"), ("IDLE+RESERVED", "")
         )
     )  # fmt: skip
-    assert [other_instance(OURS, slurm_node) for slurm_node in (ours, theirs, left)] == [
+    assert [other_instance(OURS, slurm_node) for slurm_node in (own, theirs, left)] == [
         "",
         "west",
         "west",
     ]
     journal = a_journal(direction=Direction.BATCH)
-    claims = [_claim_of(slurm_node, {"a001"}, journal) for slurm_node in (ours, theirs, left)]
+    claims = [_claim_of(slurm_node, {"a001"}, journal) for slurm_node in (own, theirs, left)]
     assert [claim.instance for claim in claims if claim] == ["prod"] * 3
     west = _claim_of(theirs, {"a001"}, None)
     assert west is not None and west.instance == "west"
@@ -113,5 +113,5 @@ def test_the_list_shows_the_drain_of_another(
     text = list_as_text(judged, (), OURS, "")
     assert (f"; drained outside dnm: {reason} [root]" in text) is added
     (row,) = json.loads(list_as_json(judged, claims))["nodes"]
-    said = row["slurm_reason"]
-    assert (said["text"], said["by"], said["instance"]) == (reason, "root", instance)
+    message = row["slurm_reason"]
+    assert (message["text"], message["by"], message["instance"]) == (reason, "root", instance)

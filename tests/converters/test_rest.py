@@ -85,19 +85,19 @@ def test_rest_answers_agree_with_commands(sample: Path) -> None:
     assert len(nodes) >= 25 and nodes == tuple(text.parse_nodes(line)[0] for line in lines)
     assert all(node.state.is_understood for node in nodes)
     jobs = rest.parse_jobs(of("jobs.json").encode())
-    said = text.parse_jobs(of("jobs.txt"))
+    slurm_jobs = text.parse_jobs(of("jobs.txt"))
     if sample.name == "22.05":  # which does not have planned nodes
-        said = tuple(msgspec.structs.replace(job, planned_nodes=()) for job in said)
-    assert jobs == said and {"RUNNING", "PENDING", "SUSPENDED"} <= {job.state for job in jobs}
+        slurm_jobs = tuple(msgspec.structs.replace(job, planned_nodes=()) for job in slurm_jobs)
+    assert jobs == slurm_jobs and {"RUNNING", "PENDING", "SUSPENDED"} <= {job.state for job in jobs}
     records = [
         rest.parse_job_record(json.dumps({"jobs": [job]}).encode())
         for job in json.loads(of("jobs.json"))["jobs"]
     ]
     assert records == [text.parse_job_record(line) for line in of("records.txt").splitlines()]
     assert {True, False} == {record.is_requeueable for record in records}
-    found = rest.parse_reservations(of("reservations.json").encode())
-    assert len(found) == 4 and found == text.parse_reservations(of("reservations.txt"))
-    facts = SlurmFacts(nodes=nodes, jobs=jobs, reservations=found, read_at=datetime.now(UTC))
+    result = rest.parse_reservations(of("reservations.json").encode())
+    assert len(result) == 4 and result == text.parse_reservations(of("reservations.txt"))
+    facts = SlurmFacts(nodes=nodes, jobs=jobs, reservations=result, read_at=datetime.now(UTC))
     free = {node["name"] for node in json.loads(of("nodes.json"))["nodes"] if is_free(node)}
     judged = judge_nodes(facts, Settings(min_idle_seconds=timedelta(0)))
     assert {node.node.name for node in judged if node.verdict is ListVerdict.OK} == free
@@ -164,8 +164,8 @@ JOB = {
 
 def test_a_task_of_an_array_is_named_as_that() -> None:
     job = {**JOB, "array_job_id": 1, "array_task_id": {"set": True, "number": 4}}
-    (found,) = rest.parse_jobs(json.dumps({"jobs": [job]}).encode())
-    assert found.id == "1_4"
+    (slurm_job,) = rest.parse_jobs(json.dumps({"jobs": [job]}).encode())
+    assert slurm_job.id == "1_4"
 
 
 def test_many_jobs_that_require_many_nodes_take_no_time() -> None:
@@ -256,7 +256,7 @@ def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
 def test_unsupported_change_is_refused() -> None:
     with ScriptedServer([specification(READ_ONLY, 38)]) as server:
         client = SlurmRestClient(server.url)
-        for call, what in (
+        for call, subject in (
             (client.check_changes, "change nodes"),
             (lambda: client.drain("a1", "r", {}), "change nodes"),
             (lambda: client.create_reservation("k8s-a1", "a1"), "make reservations"),
@@ -273,7 +273,7 @@ def test_unsupported_change_is_refused() -> None:
             (lambda: client.requeue_job("1"), "requeue job 1"),
         ):
             with pytest.raises(
-                SlurmError, match=rf"\(API v0\.0\.38\) can't {what}.* leave slurmrestd_url out"
+                SlurmError, match=rf"\(API v0\.0\.38\) can't {subject}.* leave slurmrestd_url out"
             ):
                 call()
     assert len(server.asked) == 1
@@ -352,8 +352,8 @@ def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch)
         asked.append((place[0], seconds))
         raise TimeoutError("timed out")
 
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *more, **options: found)
+    rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *more, **options: rows)
     monkeypatch.setattr("dnm.http.reader.create_connection", silent)
     with pytest.raises(SlurmError, match="timed out"):
         SlurmRestClient("http://slurm.example.org", None, timedelta(seconds=600)).read_nodes()
@@ -368,18 +368,18 @@ def test_a_unix_socket_is_asked(tmp_path: Path) -> None:
         listener.listen()
 
         def serve() -> None:
-            for said in (specification(ALL, 42), reservations(reservation("r", "a[1-2]"))):
+            for message in (specification(ALL, 42), reservations(reservation("r", "a[1-2]"))):
                 connection, _ = listener.accept()
                 with connection:
                     asked = connection.recv(65536)
                     assert b"Connection: close" in asked and b"TOKEN" not in asked
-                    connection.sendall(said)
+                    connection.sendall(message)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        (found,) = SlurmRestClient(f"unix:{path}").read_reservations()
+        (result,) = SlurmRestClient(f"unix:{path}").read_reservations()
         thread.join()
-    assert found.nodes == ("a1", "a2")
+    assert result.nodes == ("a1", "a2")
 
 
 # --- the token ----------------------------------------------------------------------------------
@@ -404,8 +404,8 @@ def token_file(directory: Path, content: str) -> Path:
 def test_the_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: Path) -> None:
     secret = token("operator")
     file = token_file(tmp_path, form.format(secret))
-    said = errors("511 x", error_number=1007, error="Protocol authentication error")
-    server = ScriptedServer([specification(ALL, 42), said], closes=True)
+    message = errors("511 x", error_number=1007, error="Protocol authentication error")
+    server = ScriptedServer([specification(ALL, 42), message], closes=True)
     with server, pytest.raises(SlurmError, match=f"take the token of {file}") as caught:
         SlurmRestClient(server.url, file).read_nodes()
     for asked in server.asked:
@@ -534,10 +534,10 @@ def test_second_claim_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """It removes only its own lock."""
-    found, error = claim(monkeypatch, *answers)
+    rows, error = claim(monkeypatch, *answers)
     assert type(error) is kind and said in str(error)
-    assert [method for method, _, _ in found] == sent
-    assert found[-1][1] == ("reservation" if sent == ["POST"] else f"reservation/{LOCK['name']}")
+    assert [method for method, _, _ in rows] == sent
+    assert rows[-1][1] == ("reservation" if sent == ["POST"] else f"reservation/{LOCK['name']}")
 
 
 @pytest.mark.parametrize(

@@ -206,16 +206,16 @@ def test_long_running_job_is_not_preempted() -> None:
 
 def test_without_a_minimum_the_idle_time_need_not_be_known() -> None:
     rules = Settings(min_idle_seconds=timedelta(0))
-    found = judge(node(last_busy=None, has_last_busy=False), rules=rules)["a001"]
-    assert (found.verdict, found.idle) == (OK, None)
+    judged = judge(node(last_busy=None, has_last_busy=False), rules=rules)["a001"]
+    assert (judged.verdict, judged.idle) == (OK, None)
 
 
 @given(st.sets(st.sampled_from(sorted(FLAGS)), min_size=1))
 def test_any_flag_keeps_a_node_from_being_lent(flags: set[str]) -> None:
-    found = judge(
+    results = judge(
         node(state="+".join(("IDLE", *flags))), rules=Settings(min_idle_seconds=timedelta(0))
     )
-    assert found["a001"].verdict is SKIP and found["a001"].reason
+    assert results["a001"].verdict is SKIP and results["a001"].reason
 
 
 def test_chooses_longest_idle_node_and_youngest_job() -> None:
@@ -232,8 +232,8 @@ def test_chooses_longest_idle_node_and_youngest_job() -> None:
 def test_slurmrestd_does_not_lend_reserved_nodes(url: str, verdict: ListVerdict) -> None:
     """Another host of the instance has reserved the node by commands."""
     rules = Settings(instance="test", slurmrestd_url=url)
-    found = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
-    assert found["a001"].verdict is verdict
+    results = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
+    assert results["a001"].verdict is verdict
 
 
 def test_largest_pending_job_keeps_no_reserved_node() -> None:
@@ -241,8 +241,8 @@ def test_largest_pending_job_keeps_no_reserved_node() -> None:
     rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
     pending = job(state="PENDING", nodes=(), start=None, node_count=9)
     there = reservation(BOOKED, timedelta(minutes=-1))
-    found = judge(node(), node("a002"), jobs=[pending], reservations=[there], rules=rules)
-    assert {name: judged_node.verdict for name, judged_node in found.items()} == {
+    results = judge(node(), node("a002"), jobs=[pending], reservations=[there], rules=rules)
+    assert {name: judged_node.verdict for name, judged_node in results.items()} == {
         "a001": OK,
         "a002": SKIP,
     }
@@ -254,8 +254,8 @@ def test_the_largest_pending_job_keeps_what_it_needs() -> None:
     nodes.append(node("b001", partitions=("big",)))
 
     def kept(*jobs: SlurmJob) -> list[str]:
-        found = judge(*nodes, jobs=jobs, rules=rules)
-        return sorted(name for name, judged_node in found.items() if judged_node.verdict is SKIP)
+        results = judge(*nodes, jobs=jobs, rules=rules)
+        return sorted(name for name, judged_node in results.items() if judged_node.verdict is SKIP)
 
     pending = {"state": "PENDING", "nodes": (), "start": None}
     assert kept() == []
@@ -287,14 +287,14 @@ def test_the_largest_pending_job_keeps_what_it_needs() -> None:
 def test_recognises_nodes_in_service(
     given_node: SlurmNode, jobs: Any, reservations: Any, in_service: bool | None
 ) -> None:
-    found = judge(given_node, jobs=jobs, reservations=reservations)
-    assert found["a001"].in_service is in_service
+    results = judge(given_node, jobs=jobs, reservations=reservations)
+    assert results["a001"].in_service is in_service
 
 
 def test_the_list_says_when_reservations_begin() -> None:
-    known = facts(node(), reservations=[reservation(BOOKED_LATER, timedelta(hours=4))])
-    reserved = reservations_of(known, RULES.res_name)
-    listed = parse_list(list_as_json(judge_nodes(known, RULES), reserved=reserved).encode())
+    slurm_facts = facts(node(), reservations=[reservation(BOOKED_LATER, timedelta(hours=4))])
+    reserved = reservations_of(slurm_facts, RULES.res_name)
+    listed = parse_list(list_as_json(judge_nodes(slurm_facts, RULES), reserved=reserved).encode())
     assert listed is not None
     assert listed.nodes["a001"].reservations == (BOOKED_LATER,)
     begins = listed.nodes["a001"].reservations_begin
@@ -318,9 +318,11 @@ def test_dnm_parses_both_forms_of_the_list() -> None:
 
 def test_recognises_own_reservations() -> None:
     held = (("k8s-a001", "a001"), ("k8s", "a002"), ("k8s-a003", "a004"), ("maint", "a005"))
-    found = tuple(Reservation(name=name, start=NOW, end=None, nodes=(on,)) for name, on in held)
-    known = SlurmFacts(nodes=(), jobs=(), reservations=found, read_at=NOW)
-    assert known.in_own_reservations("k8s") == {"a001", "a002"}
+    reservations = tuple(
+        Reservation(name=name, start=NOW, end=None, nodes=(on,)) for name, on in held
+    )
+    slurm_facts = SlurmFacts(nodes=(), jobs=(), reservations=reservations, read_at=NOW)
+    assert slurm_facts.in_own_reservations("k8s") == {"a001", "a002"}
 
 
 def test_a_type_is_a_prefix_with_digits() -> None:

@@ -98,8 +98,8 @@ def test_stages_may_last_longer_if_a_conversion_may(
 ) -> None:
     environ = ini(tmp_path, f"[settings]\nconvert_timeout_seconds = {seconds}\n")
     made = load_settings({}, environ)
-    found = (made.stage_timeout_seconds, made.drain_timeout_seconds, made.boot_timeout_seconds)
-    assert found == tuple(timedelta(minutes=minute) for minute in minutes)
+    result = (made.stage_timeout_seconds, made.drain_timeout_seconds, made.boot_timeout_seconds)
+    assert result == tuple(timedelta(minutes=minute) for minute in minutes)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,12 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     environ = ini(tmp_path, "[node_convert]\nmin_idle_seconds = x\nmin_idle_second = 1\n")
     with pytest.raises(ConfigError) as wrong:
         load_settings({}, environ | {"PREEMPT_MODE": "kill"})
-    for said in ("min_idle_seconds = x", "did you mean 'min_idle_seconds'?", "PREEMPT_MODE=kill"):
-        assert said in str(wrong.value)
+    for message in (
+        "min_idle_seconds = x",
+        "did you mean 'min_idle_seconds'?",
+        "PREEMPT_MODE=kill",
+    ):
+        assert message in str(wrong.value)
 
 
 def test_named_file_must_exist(tmp_path: Path) -> None:
@@ -155,13 +159,13 @@ def test_named_file_must_exist(tmp_path: Path) -> None:
 
 
 def test_keys_and_defaults_match_the_page(tmp_path: Path) -> None:
-    told = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
+    document = {key: default_of("[node_convert]", key) for key in NODE_CONVERT_KEYS}
     own = {"config_path", "instance", "kubeconfig_path", "node_types", "allow_preempt", "force",
            "account", "leave_drained", "request", "wake", "machines", "res_name",
            "pass_environment", "state_dir", "parallel", *CONVERTER_KEYS,
            *(field for field, _ in PREDECESSOR_VARIABLES.values())}  # fmt: skip
-    assert told.keys() - {"preempt_jobs_of"} == set(Settings.__struct_fields__) - own
-    lines = [f"{key} = {text}" for key, text in told.items() if text != "none"]
+    assert document.keys() - {"preempt_jobs_of"} == set(Settings.__struct_fields__) - own
+    lines = [f"{key} = {text}" for key, text in document.items() if text != "none"]
     settings = load_settings({}, ini(tmp_path, "\n".join(["[node_convert]", *lines])))
-    for key in told.keys() - {"preempt_jobs_of"}:
+    for key in document.keys() - {"preempt_jobs_of"}:
         assert getattr(settings, key) == getattr(Settings(), key), key

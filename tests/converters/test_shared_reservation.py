@@ -75,5 +75,5 @@ def test_only_the_turn_owner_deletes_the_shared_reservation(
             release(conversion)
     else:
         release(conversion)
-    of_others = {f"{SHARED}-{node}" for node in ALL[1:]}
-    assert {name for name, nodes in slurm.kept.items() if nodes} == left | of_others
+    of_other_instances = {f"{SHARED}-{node}" for node in ALL[1:]}
+    assert {name for name, nodes in slurm.kept.items() if nodes} == left | of_other_instances

@@ -53,10 +53,14 @@ def test_account_text_forges_no_job(site: SlurmSite) -> None:
     lab = site.lab
     names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld makes them small
     jobs = [lab.submit("-H", "-n1", "-A", name, "--uid=games") for name in names]
-    told = {job.id: job for job in lab.client.read_jobs()}
-    assert told.keys() == set(jobs)
-    assert [told[job].account for job in jobs] == ["x?y?main?1?100", "x?9?9?running?root?y", "x"]
-    assert {(job.user, job.partitions, job.nodes) for job in told.values()} == {
+    document = {job.id: job for job in lab.client.read_jobs()}
+    assert document.keys() == set(jobs)
+    assert [document[job].account for job in jobs] == [
+        "x?y?main?1?100",
+        "x?9?9?running?root?y",
+        "x",
+    ]
+    assert {(job.user, job.partitions, job.nodes) for job in document.values()} == {
         ("games", ("main",), ())
     }
 
@@ -90,8 +94,8 @@ def test_each_verdict_on_a_real_state(site: SlurmSite) -> None:
     lab.wait_for(lambda: "PLANNED" in lab.client.read_node("b001").state.flags)
     lab.wait_for(lambda: "MAINTENANCE" in lab.client.read_node("a008").state.flags)
 
-    found = site.verdicts()
-    assert found == {
+    results = site.verdicts()
+    assert results == {
         "a001": ("SKIP", "state flag DRAIN: bad State=IDLE disk"),
         "a002": ("SKIP", "reservation class"),
         "a003": ("SKIP", "reservation soon"),
@@ -121,7 +125,7 @@ def test_each_verdict_on_a_real_state(site: SlurmSite) -> None:
     # The judgement of the conversion is the same: nothing but b002 can be had, and it is.
     for name in ("a001", "a002", "a003", "a004", "a006", "a009", "b001"):
         refused = site.run("--set", "k8s", "--node-name", name)
-        assert refused.returncode == 1 and found[name][1] in refused.stderr, refused.stderr
+        assert refused.returncode == 1 and results[name][1] in refused.stderr, refused.stderr
     assert site.hook_calls == []
 
 
@@ -167,8 +171,8 @@ def test_a_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite)
     site.assert_lent(*nodes)
     waiting = lab.submit("-w", nodes[0], "-n1", "--mem=100", "--uid=games", script="true")
 
-    by_hand = site.run("--set", "k8s", "--node-name", nodes[0], "--namespace", "dev")
-    assert by_hand.returncode == 1 and "lent or being lent" in by_hand.stderr
+    done = site.run("--set", "k8s", "--node-name", nodes[0], "--namespace", "dev")
+    assert done.returncode == 1 and "lent or being lent" in done.stderr
     returned = site.run(
         "--set", "batch", "--node-type", "a", "--num-nodes", "2", "--output", "json"
     )
@@ -286,17 +290,17 @@ def test_two_converters_never_claim_one_node_twice(site: SlurmSite, tmp_path: Pa
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other", instance="other")
     arguments = ("--set", "k8s", "--node-type", "a", "--num-nodes", "7", "--namespace", "dev")
     answers = [child.wait() for child in [made.begin(*arguments) for made in (site, other)]]
-    mine, others = (set(answer.out.split()) for answer in answers)
-    assert len(mine | others) == 10 and not mine & others, [answer.err for answer in answers]
+    mine, remaining = (set(answer.out.split()) for answer in answers)
+    assert len(mine | remaining) == 10 and not mine & remaining, [answer.err for answer in answers]
     joins = [call for made in (site, other) for call in made.hook_calls if "join" in call]
     assert sorted(joins) == sorted(f"join {node}" for node in NODES[:10])
-    foreign_one = min(others)
+    foreign_one = min(remaining)
     answer = site.run("--set", "batch", "--node-name", foreign_one)
     assert answer.returncode == 1 and "lent by instance 'other'" in answer.stderr
     assert foreign_one in site.kube_nodes
     returns = [
         (made, nodes, made.begin("--set", "batch", "--node-type", "a", "--num-nodes", "10"))
-        for made, nodes in ((site, mine), (other, others))
+        for made, nodes in ((site, mine), (other, remaining))
     ]
     for made, nodes, process in returns:
         assert set(process.wait().out.split()) == nodes, made.directory
@@ -389,12 +393,16 @@ def test_predecessors_reservation_is_emptied_node_by_node(
         assert answer.returncode == 0, answer.stderr
         site.assert_in_service(node)
         left = nodes[position:]
-        found = lab.client.read_reservations()
-        assert sorted(name for reservation in found for name in reservation.nodes) == list(left)
+        reservations = lab.client.read_reservations()
+        assert sorted(name for reservation in reservations for name in reservation.nodes) == list(
+            left
+        )
         shared = ["k8s"] if left else []
         split = [f"k8s-{other}" for other in left]
         can_leave = lab.version >= (23, 2)
-        assert sorted(reservation.name for reservation in found) == (shared if can_leave else split)
+        assert sorted(reservation.name for reservation in reservations) == (
+            shared if can_leave else split
+        )
         assert site.kube_nodes == set(left)
         for other in left:
             assert "DRAIN" in lab.client.read_node(other).state.flags
@@ -451,16 +459,16 @@ def test_pods_are_evicted_and_none_is_lost_without_force(site: SlurmSite) -> Non
     assert "reset a001" not in site.hook_calls
     returning = site.start("--resume")
     assert returning.stderr is not None
-    heard = ""
+    events = ""
     for line in returning.stderr:
-        heard += line
+        events += line
         if "disruption budget" in line:
             break
-    assert "disruption budget" in heard
+    assert "disruption budget" in events
     assert sandbox.get("pods", "served", "dev") is not None
     sandbox.delete("poddisruptionbudgets", "keep", "dev")
     answer = finished(returning)
-    assert answer.returncode == 0, heard + answer.stderr
+    assert answer.returncode == 0, events + answer.stderr
     site.assert_in_service("a001")
 
 

@@ -30,11 +30,11 @@ def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
     other = lab.submit("-w", "a005", "-n1", "--mem=100", "--uid=games", "-A", "paying")
     kept = (fixed, wide, other)
     lab.wait_for(lambda: all(is_running(lab, name) for name in (job, *kept)))
-    found = site.verdicts(**allowed)
-    assert [found[f"a00{number}"][0] for number in range(1, 6)] == [
+    results = site.verdicts(**allowed)
+    assert [results[f"a00{number}"][0] for number in range(1, 6)] == [
         "PREEMPT", "PREEMPT", "SKIP", "SKIP", "SKIP",
     ]  # fmt: skip
-    assert "spans several nodes" in found["a003"][1]
+    assert "spans several nodes" in results["a003"][1]
     assert site.verdicts()["a001"][0] == "SKIP"  # no user is configured, so no job may be preempted
 
     arguments = ("--set", "k8s", "--node-name", "a001", "--namespace", "dev")

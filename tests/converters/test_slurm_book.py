@@ -76,8 +76,8 @@ def test_late_reservation_is_moved_if_no_job_conflicts(
     lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING")
     killed = ask(times[1], DNM_FAULT="slurm.update_reservation:before:kill:1")
     assert killed == ([], -signal.SIGKILL)
-    found, code = ask(times[1])
-    assert (sorted(found), code) == (["a002", "a003"], 0)
+    lines, code = ask(times[1])
+    assert (sorted(lines), code) == (["a002", "a003"], 0)
     begins = {
         reservation.nodes[0]: reservation.start for reservation in lab.client.read_reservations()
     }
@@ -90,8 +90,8 @@ def test_reserved_node_is_lent_and_the_rest_released(site: SlurmSite) -> None:
     lab = site.lab
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)
     assert book(site, begins, 2) == ["a001", "a002", "exit 0"]
-    others = f"{booking_name('w', begins, 'other')}-a003"
-    lab.client.create_reservation(others, "a003", begins + timedelta(hours=1), start=begins)
+    other = f"{booking_name('w', begins, 'other')}-a003"
+    lab.client.create_reservation(other, "a003", begins + timedelta(hours=1), start=begins)
     assert site.verdicts()["a001"] == (
         "SKIP",
         f"reservation {booking_name('w', begins, 'test')}-a001",
@@ -106,10 +106,10 @@ def test_reserved_node_is_lent_and_the_rest_released(site: SlurmSite) -> None:
     site.assert_lent("a001")
     assert lab.client.read_job(job).state == "PENDING"
     name = booking_name("w", begins, "test")
-    gone = site.run("--unbook", name, "--exclude", "a001")
-    assert gone.stdout.split() == ["a002"]
+    done = site.run("--unbook", name, "--exclude", "a001")
+    assert done.stdout.split() == ["a002"]
     lab.wait_for(lambda: lab.client.read_job(job).state == "RUNNING")
-    assert others in reservations(site)
+    assert other in reservations(site)
     assert site.run("--unbook", booking_name("w", begins, "other")).returncode == 1
     back = site.run("--set", "batch", "--node-name", "a001")
     assert back.returncode == 0, back.stderr
@@ -131,8 +131,8 @@ def test_kill_at_any_change_leaves_no_extra_reservation(site: SlurmSite) -> None
         if missing := 2 - counts[-1]:
             assert book(site, begins, missing)[-1] == "exit 0"
         assert sorted(reservations(site)) == [f"{name}-a001", f"{name}-a002"]
-        given_up = site.run("--unbook", name, DNM_FAULT=f"slurm.delete_reservation:{fault}")
-        assert given_up.returncode == -signal.SIGKILL
+        done = site.run("--unbook", name, DNM_FAULT=f"slurm.delete_reservation:{fault}")
+        assert done.returncode == -signal.SIGKILL
         counts.append(len(reservations(site)))
         assert site.run("--unbook", name).returncode == 0
         assert not reservations(site)

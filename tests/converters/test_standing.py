@@ -98,11 +98,11 @@ def test_concurrent_writes_of_the_node_fail_no_conversion(
     """Kubelets and operators write Nodes at any time, so a change may be refused repeatedly."""
     made = kind.program(tmp_path, seed)
     made.world.second_writer = 0.8
-    found = made.lend()
-    assert found.result == "ok", found.error
+    result = made.lend()
+    assert result.result == "ok", result.error
     kind.assert_lent(made.world)
-    found = made.bring_back()
-    assert found.result == "ok", found.error
+    result = made.bring_back()
+    assert result.result == "ok", result.error
     assert_in_peace(kind, made.world)
     assert made.world.conflicts
 
@@ -113,8 +113,8 @@ def test_permanent_conflict_fails_after_the_time_out(tmp_path: Path, kind: Kind)
     assert made.lend().result == "ok"
     made.world.second_writer = 1.0
     made.change_settings(stage_timeout_seconds=SOON)
-    found = made.bring_back()
-    assert found.result == "failed" and "has changed meanwhile" in found.error
+    result = made.bring_back()
+    assert result.result == "failed" and "has changed meanwhile" in result.error
     made.world.second_writer = 0.0
     made.change_settings(stage_timeout_seconds=LONG)
     assert made.bring_back().result == "ok"
@@ -127,8 +127,8 @@ def test_another_host_can_return_it_another_instance_can_not(tmp_path: Path, kin
     made = kind.program(tmp_path / "one")
     made.lend()
     other = type(made)(tmp_path / "other", made.world, instance="test")
-    found = other.bring_back()
-    assert found.result == "failed" and "lent by instance 'prod'" in found.error
+    result = other.bring_back()
+    assert result.result == "failed" and "lent by instance 'prod'" in result.error
     kind.assert_lent(made.world)
     made.world.machines[NODE].mark = Mark("prod", "a", "dev", "q")
     assert type(made)(tmp_path / "other host", made.world).bring_back().result == "ok"
@@ -139,8 +139,8 @@ def test_another_host_can_return_it_another_instance_can_not(tmp_path: Path, kin
 def test_idle_operator_is_waited_for_and_reported(tmp_path: Path, kind: Kind) -> None:
     made = kind.program(tmp_path, drain_timeout_seconds=SOON, boot_timeout_seconds=SOON)
     made.world.is_stuck = True
-    found = made.lend()
-    assert found.result == "failed" and kind.stuck[0] in found.error
+    result = made.lend()
+    assert result.result == "failed" and kind.stuck[0] in result.error
     made.world.is_stuck = False
     made.change_settings(drain_timeout_seconds=LONG, boot_timeout_seconds=LONG)
     assert made.bring_back().result in ("ok", "skipped")
@@ -148,8 +148,8 @@ def test_idle_operator_is_waited_for_and_reported(tmp_path: Path, kind: Kind) ->
     assert made.lend().result == "ok"
     made.world.is_stuck = True
     made.change_settings(boot_timeout_seconds=SOON)
-    found = made.bring_back()
-    assert found.result == "failed" and kind.stuck[1] in found.error
+    result = made.bring_back()
+    assert result.result == "failed" and kind.stuck[1] in result.error
     made.world.is_stuck = False
     made.change_settings(boot_timeout_seconds=LONG)
     assert made.bring_back().result == "ok"
@@ -198,9 +198,9 @@ def test_repetition_after_a_kill_at_any_call_succeeds(
     tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool
 ) -> None:
     """The kill comes in a lending or in a return; the next call reads what has happened."""
-    whole = kind.program(tmp_path / "whole")
-    play(whole, goes_on)
-    for at in range(1, whole.world.calls + 1):
+    full = kind.program(tmp_path / "whole")
+    play(full, goes_on)
+    for at in range(1, full.world.calls + 1):
         made = kind.program(tmp_path / str(at))
         world, note = made.world, f"killed at {at}"
         for name, value in {**kind.at_kills, "kill_at": at, "kill_after": is_after}.items():
@@ -209,13 +209,13 @@ def test_repetition_after_a_kill_at_any_call_succeeds(
             play(made, goes_on)
         world.kill_at = -1
         if goes_on:
-            found = made.lend()
-            assert found.result == "ok", f"{note}: {found.error}"
+            result = made.lend()
+            assert result.result == "ok", f"{note}: {result.error}"
             kind.assert_lent(world)
         world.job_chance = 0.5
         made.resume()
-        found = made.bring_back()
-        assert found.result in ("ok", "skipped"), f"{note}: {found.error}"
+        result = made.bring_back()
+        assert result.result in ("ok", "skipped"), f"{note}: {result.error}"
         world.job_chance = 0
         for _ in range(15):
             world.step()
@@ -265,8 +265,8 @@ def test_administrators_cordon_is_not_lifted(tmp_path: Path, kind: Kind) -> None
     made.lend()
     machine = made.world.machines[NODE]
     machine.is_cordoned = True
-    found = made.bring_back()
-    assert found.result == "failed" and "cordoned by an administrator" in found.error
+    result = made.bring_back()
+    assert result.result == "failed" and "cordoned by an administrator" in result.error
     assert machine.is_cordoned and kind.label not in machine.labels
     machine.is_cordoned = False
     assert made.bring_back().result == "ok"
@@ -281,8 +281,8 @@ def test_missing_permissions_cause_a_rollback(tmp_path: Path, kind: Kind) -> Non
         raise KubeError("nodes 'a000' is forbidden: grant patch on nodes")
 
     allowed, made.kube = made.kube, type("NoRights", (made.kube,), {kind.right: refuse})
-    found = made.lend()
-    assert found.result == "failed" and "is forbidden" in found.error
+    result = made.lend()
+    assert result.result == "failed" and "is forbidden" in result.error
     assert kind.label in made.world.machines[NODE].labels
     made.kube = allowed
     assert made.bring_back().result in ("ok", "skipped")

@@ -135,8 +135,8 @@ def test_a_task_of_an_array_is_named_as_that() -> None:
     (22.05)."""
     line = "{0}|{1}|RUNNING|fill|spare|main|1|100|1795318591|(null)|a001||1795318590|None\n"
     shown = (("1", "1_4"), ("3", "1_2"), ("4", "4"), ("5", "5+0"), ("6", "6_[2-3]"))
-    found = parse_jobs("".join(line.format(*pair) for pair in shown))
-    assert [job.id for job in found] == ["1_4", "1_2", "4", "5", "6"]
+    slurm_jobs = parse_jobs("".join(line.format(*pair) for pair in shown))
+    assert [job.id for job in slurm_jobs] == ["1_4", "1_2", "4", "5", "6"]
 
 
 def test_account_is_untrusted_text() -> None:
@@ -197,8 +197,10 @@ CHARGED = (
     ],
 )
 def test_account_of_a_reservation(flags: str, users: str, accounts: str, charged_to: str) -> None:
-    (found,) = parse_reservations(CHARGED.format(flags, users, accounts))
-    assert found.charged_to == charged_to and found.is_charged == flags.startswith("MAINT")
+    (reservation,) = parse_reservations(CHARGED.format(flags, users, accounts))
+    assert reservation.charged_to == charged_to and reservation.is_charged == flags.startswith(
+        "MAINT"
+    )
 
 
 def test_empty_output_is_accepted() -> None:

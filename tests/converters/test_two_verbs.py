@@ -47,8 +47,8 @@ def test_the_shipped_node_convert_reads_slurm_for_it(site: SlurmSite, tmp_path: 
     site.lab.run("scontrol", "update", "nodename=a001", "state=drain", "reason=fan")
     listed = list_batch_nodes(config, converter_env(config, site.lab.environ))
     assert isinstance(listed, BatchList), listed
-    found = {name: (row.verdict, row.in_service) for name, row in listed.nodes.items()}
-    assert found["a001"] == ("SKIP", False) and found["a002"] == ("OK", True)
+    results = {name: (row.verdict, row.in_service) for name, row in listed.nodes.items()}
+    assert results["a001"] == ("SKIP", False) and results["a002"] == ("OK", True)
     assert listed.waiting == () and not (listed.leaves_out or listed.books)
     assert not any(row.tells_claim or row.claim for row in listed.nodes.values())
 

@@ -52,8 +52,8 @@ def tainted(effect: str, key: str = "broken") -> Any:
     ],
 )  # fmt: skip
 def test_a_reference_is_believed(pod: Pod, of: DaemonSet, node: Any, is_believed: bool) -> None:
-    (found,) = verify_pods((pod,), (of,), (node,), {"dev/dnm-images-a001"})
-    assert found.is_daemonset is is_believed and found.counts_as_work is not is_believed
+    (result,) = verify_pods((pod,), (of,), (node,), {"dev/dnm-images-a001"})
+    assert result.is_daemonset is is_believed and result.counts_as_work is not is_believed
 
 
 def test_only_lent_nodes_without_other_work_are_verified() -> None:

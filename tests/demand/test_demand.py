@@ -148,8 +148,8 @@ def test_pods_count_as_the_scheduler_s_release_counts_them(
     with_sidecar = pods(2, size(1, 1), shape={"request_before_1_9": before})
     without = pods(1, size(1, 1), name="plain")
     view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
-    found = demand(with_sidecar + without, config(), tree(), yunikorn=view)
-    assert found.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
+    result = demand(with_sidecar + without, config(), tree(), yunikorn=view)
+    assert result.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
 
 
 APP = "yunikorn.apache.org/app-id"
@@ -184,32 +184,32 @@ def gather(some: list[Pod], conf: Config | None = None, **limits: Resources) -> 
 
 
 def test_used_goes_up_the_tree_and_pending_too() -> None:
-    found = gather(
+    result = gather(
         bound(2, SMALL, "k1") + bound(1, SMALL, "k1", namespace="gpu", app="g") + pods(3, SMALL)
     )
-    assert found.queues[DEV].used == {**size(8, 32), "pods": 2}
-    assert found.queues[GPU].used == {**size(4, 16), "pods": 1}
-    assert found.queues["root.anvil"].used == {**size(12, 48), "pods": 3}
-    assert found.queues[DEV].pending == {**size(12, 48), "pods": 3}
-    assert found.queues["root.anvil"].pending_pods == 3
-    assert found.queues[GPU].pending_pods == 0
+    assert result.queues[DEV].used == {**size(8, 32), "pods": 2}
+    assert result.queues[GPU].used == {**size(4, 16), "pods": 1}
+    assert result.queues["root.anvil"].used == {**size(12, 48), "pods": 3}
+    assert result.queues[DEV].pending == {**size(12, 48), "pods": 3}
+    assert result.queues["root.anvil"].pending_pods == 3
+    assert result.queues[GPU].pending_pods == 0
 
 
 def test_nodes_know_their_pods_daemonsets_and_work() -> None:
-    found = gather(
+    result = gather(
         bound(2, SMALL, "k1", namespace="anywhere", is_yunikorn=False)
         + bound(1, size(1, 1), "k1", name="ds", is_daemonset=True)
         + bound(1, size(1, 1), "k2", name="mirror", is_mirror=True, is_yunikorn=False)
     )
-    assert found.nodes["k1"].used == {**size(9, 33), "pods": 3}
-    assert found.nodes["k1"].daemonsets == {**size(1, 1), "pods": 1}
-    assert (found.nodes["k1"].work_pods, found.nodes["k2"].work_pods) == (2, 0)
-    assert "k3" not in found.nodes
+    assert result.nodes["k1"].used == {**size(9, 33), "pods": 3}
+    assert result.nodes["k1"].daemonsets == {**size(1, 1), "pods": 1}
+    assert (result.nodes["k1"].work_pods, result.nodes["k2"].work_pods) == (2, 0)
+    assert "k3" not in result.nodes
 
 
 def test_pods_of_daemonsets_that_yunikorn_schedules_count_in_their_queue() -> None:
-    found = gather(bound(1, SMALL, "k1", is_daemonset=True))
-    assert found.queues[DEV].used == {**SMALL, "pods": 1}
+    result = gather(bound(1, SMALL, "k1", is_daemonset=True))
+    assert result.queues[DEV].used == {**SMALL, "pods": 1}
 
 
 def test_equal_pods_are_one_group_with_their_age() -> None:
@@ -249,9 +249,9 @@ def test_the_age_of_pods_says_nothing_about_others() -> None:
     ],
 )
 def test_what_differs_is_another_group(other: dict[str, Any]) -> None:
-    found = gather(pods(1, SMALL) + pods(1, SMALL, name="o", **other))
-    assert len(found.groups) == 2
-    assert len({group.fingerprint for group in found.groups}) == 2
+    result = gather(pods(1, SMALL) + pods(1, SMALL, name="o", **other))
+    assert len(result.groups) == 2
+    assert len({group.fingerprint for group in result.groups}) == 2
 
 
 def test_a_fingerprint_is_of_what_the_group_is_not_of_its_pods() -> None:
@@ -274,11 +274,11 @@ NOT_COUNTED = {
 
 @pytest.mark.parametrize("why", NOT_COUNTED, ids=lambda why: why.name)
 def test_what_is_not_counted_is_named(why: NotCounted) -> None:
-    found = gather(pods(14, SMALL, **NOT_COUNTED[why]))
-    assert found.groups == ()
+    result = gather(pods(14, SMALL, **NOT_COUNTED[why]))
+    assert result.groups == ()
     ((namespace, reason, count, names),) = [
         (uncounted.namespace, uncounted.why, uncounted.count, uncounted.names)
-        for uncounted in found.uncounted
+        for uncounted in result.uncounted
     ]
     first_ten = tuple(f"p{n}" for n in range(10))
     assert (namespace, reason, count, names) == ("dev", why, 14, first_ten)
@@ -298,11 +298,11 @@ def test_claims_that_no_node_can_have_leave_their_pods_out(
     claims: tuple[Claim, ...] | Unreadable,
 ) -> None:
     facts = DemandFacts(now=NOW, claims=claims)
-    found = gather_demand(
+    result = gather_demand(
         pods(1, SMALL, claims=("data",)) + pods(1, SMALL, name="free"), config(), tree(), facts
     )
-    assert [group.names for group in found.groups] == [("free0",)]
-    assert [uncounted.why for uncounted in found.uncounted] == [NotCounted.CLAIM]
+    assert [group.names for group in result.groups] == [("free0",)]
+    assert [uncounted.why for uncounted in result.uncounted] == [NotCounted.CLAIM]
 
 
 def test_volumes_of_equal_affinity_do_not_split_a_group() -> None:
@@ -355,8 +355,8 @@ def test_the_scheduler_knows_better_also_for_pods_it_has_not_listed_yet() -> Non
 def test_two_namespaces_on_one_queue_are_one_demand() -> None:
     """Defect 19: each was compared with the whole limit."""
     conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")})
-    found = gather(pods(2, SMALL) + pods(3, SMALL, namespace="lab", name="l", app="l"), conf)
-    assert found.queues[DEV].pending_pods == 5
+    result = gather(pods(2, SMALL) + pods(3, SMALL, namespace="lab", name="l", app="l"), conf)
+    assert result.queues[DEV].pending_pods == 5
 
 
 def test_the_fingerprint_of_a_queue_covers_what_is_below_it() -> None:
@@ -405,8 +405,8 @@ WORKERS = TaskGroup(name="w", min_member=4, min_resource={**size(2, 8), "pods": 
 def gang(some: list[Pod]) -> tuple[int, int]:
     """How many pending pods are taken over by placeholders, and how many are yet to come."""
     app = GangApp(app_id="app", namespace="dev", groups=(WORKERS,), pods=tuple(some))
-    found = gang_demand(app, NOW)
-    return len(found.taken_over), sum(count for _, count in found.to_come)
+    result = gang_demand(app, NOW)
+    return len(result.taken_over), sum(count for _, count in result.to_come)
 
 
 def members(count: int, **changes: Any) -> list[Pod]:
@@ -436,7 +436,7 @@ def test_gang(some: list[Pod], expected: tuple[int, int]) -> None:
 
 
 def test_the_largest_gang_is_known_per_queue_and_above_it() -> None:
-    found = gather(members(1))
-    assert found.queues[DEV].largest_gang == {"vcore": 8000, "memory": 32 * GB, "pods": 4}
-    assert found.queues["root.anvil"].largest_gang == found.queues[DEV].largest_gang
-    assert found.queues[GPU].largest_gang == {}
+    result = gather(members(1))
+    assert result.queues[DEV].largest_gang == {"vcore": 8000, "memory": 32 * GB, "pods": 4}
+    assert result.queues["root.anvil"].largest_gang == result.queues[DEV].largest_gang
+    assert result.queues[GPU].largest_gang == {}

@@ -36,12 +36,12 @@ def kinds_of(*pods: Pod) -> tuple[PodKind, ...]:
 
 def test_equal_requests_are_one_kind_whatever_their_order() -> None:
     again = {"pods": 1, "vcore": 4000, "memory": 10**9}
-    found = kinds_of(
+    pod_kinds = kinds_of(
         a_pod("p1", LARGE), a_pod("p2", LARGE, created=NEW), a_pod("p3", SMALL),
         a_pod("p4", again, "k1"), a_pod("p5", again, "k1", NEW), a_pod("p6", LARGE, "k1", NEW),
         a_pod("p7", LARGE, created=NEW),
     )  # fmt: skip
-    assert found == (
+    assert pod_kinds == (
         PodKind(request={"memory": 10**9, "vcore": 4000}, pending=3, bound=3, came=4,
                 came_at=(NEW_AT,) * 4, sums=(60 + 2 * NEW_AT, 60 + 2 * NEW_AT)),
         PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, sums=(60, 0)),
@@ -51,11 +51,11 @@ def test_equal_requests_are_one_kind_whatever_their_order() -> None:
 def test_pods_of_a_gang_are_a_kind_of_their_own_with_its_size() -> None:
     """Two of three have a node; a pod that asks for the same is alone."""
     gang = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
-    found = kinds_of(
+    pod_kinds = kinds_of(
         a_pod("g1", SMALL, "k1", **gang), a_pod("g2", SMALL, "k1", NEW, **gang),
         a_pod("g3", SMALL, "", NEW, **gang), a_pod("alone", SMALL),
     )  # fmt: skip
-    assert found == (
+    assert pod_kinds == (
         PodKind(request={"vcore": 1000}, pending=1, bound=0, came=0, gang=0, sums=(60, 0)),
         PodKind(request={"vcore": 1000}, pending=1, bound=2, came=2, gang=3,
                 came_at=(NEW_AT,) * 2, sums=(NEW_AT, 60 + NEW_AT)),
@@ -67,15 +67,15 @@ def test_of_many_kinds_those_with_the_most_pods_are_kept() -> None:
     for number in range(1, MOST_KINDS + 11):
         seen = some[(("vcore", number),), 0] = Seen()
         seen.add(False, NEW_AT, number, True)
-    found = list_kinds([some])
-    assert len(found) == MOST_KINDS
-    assert min(pod_kind.pending for pod_kind in found) == 11
+    pod_kinds = list_kinds([some])
+    assert len(pod_kinds) == MOST_KINDS
+    assert min(pod_kind.pending for pod_kind in pod_kinds) == 11
     assert max(len(kind.came_at) for kind in list_kinds([some, some])) == MOST_CAME
 
 
 def test_one_whose_creation_nobody_can_read_is_counted() -> None:
-    (found,) = kinds_of(a_pod("p1", SMALL, created="yesterday"))
-    assert (found.pending, found.sums) == (1, (0, 0))
+    (pod_kind,) = kinds_of(a_pod("p1", SMALL, created="yesterday"))
+    assert (pod_kind.pending, pod_kind.sums) == (1, (0, 0))
 
 
 def test_nothing_is_no_kind() -> None:

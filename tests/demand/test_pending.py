@@ -35,7 +35,7 @@ def test_they_count_again_once_they_are_not_exactly_the_same(
     now: list[Any], counted: int, is_remembered: bool
 ) -> None:
     memory = {FINGERPRINT: StalledPods(count=3, until=text(500))}
-    found = demand(now, CONFIG, tree(), stalled=memory)
-    assert sum(group.count for group in found.groups) == counted
-    assert found.stalled == (memory if is_remembered else {})
-    assert sum(uncounted.count for uncounted in found.uncounted) == (3 if is_remembered else 0)
+    result = demand(now, CONFIG, tree(), stalled=memory)
+    assert sum(group.count for group in result.groups) == counted
+    assert result.stalled == (memory if is_remembered else {})
+    assert sum(uncounted.count for uncounted in result.uncounted) == (3 if is_remembered else 0)

@@ -41,11 +41,11 @@ def first_pod(*groups: TaskGroup, **changes: Any) -> list[Pod]:
 
 
 def test_a_hundred_thousand_members_are_one_number() -> None:
-    found = demand(first_pod(group(MOST_MEMBERS)), config(), tree())
-    assert sum(item.total for item in found.groups) == MOST_MEMBERS
-    assert all(len(item.created) == 1 for item in found.groups), "members are multiplied"
-    assert found.queues[DEV].pending["vcore"] == 4000 * MOST_MEMBERS
-    assert found.queues[DEV].pending_pods == MOST_MEMBERS
+    result = demand(first_pod(group(MOST_MEMBERS)), config(), tree())
+    assert sum(item.total for item in result.groups) == MOST_MEMBERS
+    assert all(len(item.created) == 1 for item in result.groups), "members are multiplied"
+    assert result.queues[DEV].pending["vcore"] == 4000 * MOST_MEMBERS
+    assert result.queues[DEV].pending_pods == MOST_MEMBERS
 
 
 def test_so_many_members_bring_no_more_nodes_than_are_counted() -> None:
@@ -58,8 +58,8 @@ def test_so_many_members_bring_no_more_nodes_than_are_counted() -> None:
 def test_a_quota_that_lacks_millions_brings_no_more_nodes_than_are_counted() -> None:
     """There is room for all on one node, so only the limit asks for nodes."""
     some = first_pod(group(MOST_MEMBERS, **size(100, 1)))
-    room = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
-    sizing = sizing_of(some, node_supply([room]), tree(dev=size(1, 1)))
+    free = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
+    sizing = sizing_of(some, node_supply([free]), tree(dev=size(1, 1)))
     assert sizing.queues[DEV].no_room == 0
     assert sum(sizing.wanted().values()) == MOST_NEW_NODES
 
@@ -82,24 +82,24 @@ WITHIN = {
 
 @pytest.mark.parametrize("groups", BEYOND.values(), ids=BEYOND.keys())
 def test_a_gang_beyond_counting_is_named_and_asks_for_nothing(groups: Any) -> None:
-    others = pods(2, SMALL, app="other")
-    found = demand([*first_pod(*groups), *others], config(), tree())
-    (left_out,) = found.uncounted
+    other = pods(2, SMALL, app="other")
+    result = demand([*first_pod(*groups), *other], config(), tree())
+    (left_out,) = result.uncounted
     assert (left_out.why, left_out.count, left_out.names) == (NotCounted.GANG, 1, ("p0",))
-    assert [item.total for item in found.groups] == [2], "the others count as ever"
-    assert found.queues[DEV].largest_gang == {}, "no limit is kept up for it"
+    assert [item.total for item in result.groups] == [2], "the others count as ever"
+    assert result.queues[DEV].largest_gang == {}, "no limit is kept up for it"
 
 
 @pytest.mark.parametrize("groups", WITHIN.values(), ids=WITHIN.keys())
 def test_a_gang_at_the_bound_is_counted(groups: Any) -> None:
-    found = demand(first_pod(*groups), config(), tree())
-    assert not found.uncounted and found.queues[DEV].largest_gang
+    result = demand(first_pod(*groups), config(), tree())
+    assert not result.uncounted and result.queues[DEV].largest_gang
 
 
 def test_what_a_gang_beyond_counting_has_in_use_is_counted() -> None:
     running = bound(3, SMALL, "k1", task_groups=BEYOND["members"])
-    found = demand(running, config(), tree())
-    assert found.queues[DEV].used["vcore"] == 12_000 and found.nodes["k1"].work_pods == 3
+    result = demand(running, config(), tree())
+    assert result.queues[DEV].used["vcore"] == 12_000 and result.nodes["k1"].work_pods == 3
 
 
 def test_the_gangs_of_a_namespace_are_bounded_together_and_the_oldest_count() -> None:
@@ -108,9 +108,9 @@ def test_the_gangs_of_a_namespace_are_bounded_together_and_the_oldest_count() ->
         for n in range(10)
         for pod in first_pod(group(MOST_MEMBERS // 4), app=f"app{n}", name=f"g{n}-", ago=600 - n)
     ]
-    found = demand(few, config(), tree())
-    assert found.queues[DEV].pending_pods == MOST_MEMBERS
-    (left_out,) = found.uncounted
+    result = demand(few, config(), tree())
+    assert result.queues[DEV].pending_pods == MOST_MEMBERS
+    (left_out,) = result.uncounted
     assert (left_out.why, left_out.count) == (NotCounted.GANGS, 6)
     other = first_pod(group(3), app="mine", namespace="other", name="mine")
     again = demand([*few, *other], config(), tree())

@@ -31,12 +31,12 @@ def section(page: str, title: str) -> str:
 
 def rows(text: str) -> list[list[str]]:
     """The cells of every table, without its head."""
-    found = []
+    results = []
     for table in re.findall(r"(?:^\|.*\|\n?)+", text, flags=re.M):
         lines = table.strip().splitlines()
         assert re.fullmatch(r"[|: -]+", lines[1]), f"no table: {lines[0]}"
-        found += [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines[2:]]
-    return found
+        results += [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines[2:]]
+    return results
 
 
 def quoted(text: str) -> list[str]:

@@ -23,13 +23,13 @@ PAGE = "docs/architecture.md"
 def map_rows() -> dict[str, int]:
     """Package -> its line on the map, from above."""
     (drawing,) = re.findall(r"^```\n(.*?)^```", section(PAGE, "The map"), flags=re.S | re.M)
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for number, line in enumerate(drawing.splitlines()):
         for word in re.findall(r"[a-z._]+", line):
             if word in HOUSE:
-                assert word not in found, f"{word} is on the map twice"
-                found[word] = number
-    return found
+                assert word not in results, f"{word} is on the map twice"
+                results[word] = number
+    return results
 
 
 def test_the_map_shows_exactly_the_packages_there_are() -> None:
@@ -44,18 +44,18 @@ def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
 
 
 def test_the_table_has_every_package() -> None:
-    told = [quoted(row[0])[0] for row in table_of(PAGE, "Packages")]
-    assert sorted(told) == sorted(HOUSE)
+    lines = [quoted(row[0])[0] for row in table_of(PAGE, "Packages")]
+    assert sorted(lines) == sorted(HOUSE)
 
 
 def test_adding_a_rule_is_told_as_it_is() -> None:
     """The rule that is shown whole, with hooks, line, key and tests; and all hooks there are."""
-    _, whole = section(PAGE, "Adding a rule").split("\n- ", 1)
-    told, hooks = whole.split("The hooks, as ")
-    of_file, of_line, of_key, of_page, of_tests = (quoted(part) for part in told.split("\n- "))
+    _, full = section(PAGE, "Adding a rule").split("\n- ", 1)
+    output, hooks = full.split("The hooks, as ")
+    of_file, of_line, of_key, of_page, of_tests = (quoted(part) for part in output.split("\n- "))
     assert of_file[0] == "dnm/plan/rules/node_hours.py"
-    given = {name for name in Rule.__struct_fields__ if getattr(RULE, name)}
-    assert given == {*of_file} & {*Rule.__struct_fields__}
+    settings = {name for name in Rule.__struct_fields__ if getattr(RULE, name)}
+    assert settings == {*of_file} & {*Rule.__struct_fields__}
     assert [reason.name for reason in RULE.reasons] == of_file[1:2]
     assert of_line == ["TABLE", "dnm/plan/rule.py"]
     policy = NamespacePolicy(name="x", queue="root.x", node_types=())
@@ -72,6 +72,6 @@ def test_adding_a_rule_is_told_as_it_is() -> None:
 
 
 def test_words_that_were_given_up_are_in_no_document() -> None:
-    given_up = r"\b(Desk|Survey|Fleet|Supply|Case|Helped)\b"
+    abandoned = r"\b(Desk|Survey|Fleet|Supply|Case|Helped)\b"
     for page, text in PAGES.items():
-        assert not re.search(given_up, text), page
+        assert not re.search(abandoned, text), page

@@ -51,7 +51,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     site = Site(sandbox, directory / "site")
     site.run()
     sandbox.tick(1)
-    found = {}
+    results = {}
     (directory / "queues.yaml").write_text(QUEUES.replace("vcore: 80", "vcore: many"))
     (course,) = re.findall(r"^```json\n(.*?)^```", PAGES["docs/simulate.md"], flags=re.S | re.M)
     (directory / "course.json").write_text(course)
@@ -64,14 +64,14 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
                 site.command("event", "add", "stars", "--namespace", "dev", *span, *needs)
             words = re.sub(r"queues\.yaml|course\.json", rf"{directory}/\g<0>", command.strip("`"))
             text = site.command(*words.split()[1:]).stdout.replace(f"{directory}/", "")
-            found[schema] = json.loads(text)
+            results[schema] = json.loads(text)
     sandbox.stop()
     host = Host(directory)
     convert = ("--set", "k8s", "--node-name", "a005", "--namespace", "dev")
     for schema, arguments in (("list", ("--list",)), ("result", convert)):
         done = host.run(*arguments, "--output", "json")
-        found[f"node-convert.{schema}/1"] = json.loads(done.stdout)
-    yield found
+        results[f"node-convert.{schema}/1"] = json.loads(done.stdout)
+    yield results
 
 
 def _when(entry: tuple[str, list[str]]) -> int:
@@ -118,8 +118,8 @@ def _made_up(key: str, value: Any) -> Any:
 
 @pytest.mark.parametrize("schema", TABLE)
 def test_every_document_is_as_the_page_shows_it(schema: str, documents: dict[str, Any]) -> None:
-    said = shortened(documents[schema])
-    assert said == EXAMPLES[schema], json.dumps(said, indent=2, ensure_ascii=False)
+    message = shortened(documents[schema])
+    assert message == EXAMPLES[schema], json.dumps(message, indent=2, ensure_ascii=False)
 
 
 @pytest.mark.parametrize("schema", TABLE)

@@ -14,10 +14,10 @@ MODEL = Path(__file__).parents[2] / "docs" / "model"
 @night
 def test_the_model_has_no_error_and_each_of_its_mutants_has_one() -> None:
     command = ["sh", str(MODEL / "run.sh"), "--quick"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert said.returncode == 0, said.stdout + said.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
     page = (MODEL / "README.md").read_text()
-    states = [f"{int(number):,}" for number in re.findall(r"(\d+) states, stored", said.stdout)]
-    assert len(states) == 2 and all(f"{number} states" in page for number in states), said.stdout
-    mutants = re.findall(r"^(MUTANT_\w+): assertion violated", said.stdout, re.MULTILINE)
+    states = [f"{int(number):,}" for number in re.findall(r"(\d+) states, stored", done.stdout)]
+    assert len(states) == 2 and all(f"{number} states" in page for number in states), done.stdout
+    mutants = re.findall(r"^(MUTANT_\w+): assertion violated", done.stdout, re.MULTILINE)
     assert mutants == re.findall(r"^`(MUTANT_\w+)`", page, re.MULTILINE)

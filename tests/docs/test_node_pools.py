@@ -58,12 +58,12 @@ def test_a_machine_is_right_and_its_numbers_are_what_dnm_computes(
     assert not [problem for problem in check_node_type(node_type) if problem.is_error]
     kubelet = node_type.kubelet
     assert kubelet is not None
-    told = {row[0]: row[1] for row in rows(section(PAGE, title)) if len(row) == 2 and row[0]}
+    document = {row[0]: row[1] for row in rows(section(PAGE, title)) if len(row) == 2 and row[0]}
     sides = memory_sides(kubelet)
-    assert sum_of(told["kept back"]) == sides.allocatable
-    assert difference_of(told["pods get"]) == computed_allocatable(kubelet)
+    assert sum_of(document["kept back"]) == sides.allocatable
+    assert difference_of(document["pods get"]) == computed_allocatable(kubelet)
     if kubelet.is_static:
-        assert sum_of(told["by NUMA node"]) == sides.reserved == sides.allocatable
+        assert sum_of(document["by NUMA node"]) == sides.reserved == sides.allocatable
         assert check_node_type(node_type) == ()
         each = kubelet.huge_pages // len(kubelet.numa_memory)
         free = [
@@ -73,7 +73,7 @@ def test_a_machine_is_right_and_its_numbers_are_what_dnm_computes(
             )
             for node, size in kubelet.numa_memory.items()
         ]  # fmt: skip
-        assert difference_of(told["one pod gets at most"]) == max(free)
+        assert difference_of(document["one pod gets at most"]) == max(free)
 
 
 def sum_of(text: str) -> int:

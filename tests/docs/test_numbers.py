@@ -135,13 +135,13 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
 
 def test_the_back_off_is_as_it_is_told() -> None:
     backoff = with_failure(CONFIG, None, 4, NOW, "it failed")
-    told = told_minutes("on it waits for")
-    for failures, minutes in enumerate(told, 2):
+    rows = told_minutes("on it waits for")
+    for failures, minutes in enumerate(rows, 2):
         backoff = with_failure(CONFIG, backoff, 4, NOW, "it failed")
         assert backoff.failures == failures
         assert backoff.until - NOW == timedelta(minutes=minutes)
         assert backoff.ask_at_most == max(1, 4 >> (failures - 1))
-    assert len(told) == 6 and with_failure(CONFIG, backoff, 4, NOW, "").until == backoff.until
+    assert len(rows) == 6 and with_failure(CONFIG, backoff, 4, NOW, "").until == backoff.until
 
 
 def told_minutes(behind: str) -> list[int]:
@@ -151,11 +151,11 @@ def told_minutes(behind: str) -> list[int]:
 
 
 def test_changed_demand_has_its_chance_when_it_is_told() -> None:
-    told = told_minutes("node, after")
-    for trips, minutes in enumerate(told, 1):
+    rows = told_minutes("node, after")
+    for trips, minutes in enumerate(rows, 1):
         breaker = Breaker(unused=3, trips=trips, tripped_at=NOW)
         assert next_chance(CONFIG, breaker) - NOW == timedelta(minutes=minutes)
-    assert len(told) == 7
+    assert len(rows) == 7
 
 
 @pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "nodes that"), ids=" | ".join)
@@ -190,8 +190,8 @@ def test_a_node_is_lent_and_given_back_as_the_rows_say(sandbox: Sandbox, tmp_pat
         limit = parse_tree(sandbox.queues_text()).queues[QUEUE].max["vcore"] // 1000
         played[minute] = [phase, ", ".join(words) or "–", str(limit)]
         sandbox.tick(60)
-    for minute, *told in table_of(DECISIONS, "One node, minute by minute"):
-        assert played[int(minute)] == told, f"minute {minute}"
+    for minute, *lines in table_of(DECISIONS, "One node, minute by minute"):
+        assert played[int(minute)] == lines, f"minute {minute}"
 
 
 # --- the queue document ------------------------------------------------------------------------
@@ -218,18 +218,18 @@ def test_a_limit_is_the_baseline_plus_what_serves() -> None:
 
 @pytest.mark.parametrize("row", table_of(QUEUES, "When another client changes it"), ids=" | ".join)
 def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> None:
-    stands, reading, baseline, limit = row
+    current, reading, baseline, limit = row
     nodes = {A: {"a001": LENT}}
     before = lend(TREE, nodes, adjust_guaranteed=False)
     text = before.text
-    if stands != "208":
-        text = change(text, "max: {vcore: 208,", f"max: {{vcore: {stands},")
+    if current != "208":
+        text = change(text, "max: {vcore: 208,", f"max: {{vcore: {current},")
     made = edit(text, before.ledger, nodes, adjust_guaranteed=False)
     assert vcore(made) == int(limit)
     if baseline != "–":
         assert made.numbers[A].baseline["vcore"] == int(baseline) * 1000
     word = {"unchanged": "", "a manifest": "back at its baseline", "a new total": "new total"}
-    expected = next((note for who, note in word.items() if reading.startswith(who)), None)
+    expected = next((note for owner, note in word.items() if reading.startswith(owner)), None)
     if expected is None:
         assert "less than the lent amount" in made.held[A]
     else:
@@ -249,9 +249,9 @@ def test_a_shrink_stops_where_the_row_says(row: list[str]) -> None:
 
 def test_characters_of_a_baseline_come_back() -> None:
     """As the page says of `80`, `80000m` and `"80"`."""
-    told = [code for code in quoted(section(QUEUES, "A limit in numbers")) if "80" in code]
-    assert len(told) == 3
-    for written in told:
+    lines = [code for code in quoted(section(QUEUES, "A limit in numbers")) if "80" in code]
+    assert len(lines) == 3
+    for written in lines:
         text = change(TREE, "max: {vcore: 80,", f"max: {{vcore: {written},")
         lending = lend(text, {A: {"a001": LENT}})
         assert vcore(lending) == 208

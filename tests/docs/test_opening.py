@@ -55,8 +55,8 @@ class Seen(NamedTuple):
     @property
     def row(self) -> list[str]:
         last = "never" if self.last is None else told(self.last)
-        stood = f"{self.stood} for {told(self.longest)}" if self.stood else "none"
-        return [told(self.first), last, stood + (f", {self.lost} for ever" if self.lost else "")]
+        previous = f"{self.stood} for {told(self.longest)}" if self.stood else "none"
+        return [told(self.first), last, previous + (f", {self.lost} for ever" if self.lost else "")]
 
 
 def told(seconds: int) -> str:
@@ -84,12 +84,12 @@ def play(site: Site, broken: frozenset[str]) -> Seen:
                     running.setdefault(name, second)
                 assert entry["status"].get("phase") != "Failed"
     assert not sandbox.violations
-    stood = [running[name] - begun for name, begun in bound.items() if name in running]
+    previous = [running[name] - begun for name, begun in bound.items() if name in running]
     lost = {*bound} - {*running}
     return Seen(
         first=min(running.values()),
         last=max(running.values()) if len(running) == PEOPLE else None,
-        stood=sum(map(bool, stood)), longest=max(stood), lost=len(lost),
+        stood=sum(map(bool, previous)), longest=max(previous), lost=len(lost),
     )  # fmt: skip
 
 
@@ -110,5 +110,5 @@ def test_the_table_of_images(sandbox: Sandbox, tmp_path: Path, number: int) -> N
     sandbox.add_node("k001", cpu="1", memory="1G")
     sandbox.add_machines(8)
     sandbox.tick(1)
-    found = play(Site(sandbox, tmp_path / "site", sections=steps), broken)
-    assert found.row == table_of(PAGE, "What a node opens by", "75 people")[number][1:]
+    result = play(Site(sandbox, tmp_path / "site", sections=steps), broken)
+    assert result.row == table_of(PAGE, "What a node opens by", "75 people")[number][1:]

@@ -97,10 +97,10 @@ def test_every_target_of_the_makefile_that_is_named_exists() -> None:
 
 
 def test_what_is_tried_by_hand_finds_the_commands_that_make_has_installed() -> None:
-    by_hand = next(block for block in BLOCKS if "dnm sandbox up --workshop" in block)
-    assert by_hand.startswith("export PATH=$PWD/.venv/bin:$PATH\n")
+    manual = next(block for block in BLOCKS if "dnm sandbox up --workshop" in block)
+    assert manual.startswith("export PATH=$PWD/.venv/bin:$PATH\n")
     assert "VENV := .venv\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    before = README.split(by_hand)[0].split("## Two commands")[1]
+    before = README.split(manual)[0].split("## Two commands")[1]
     assert set(re.findall(r"`dnm ([^`]+)`", before)) == {"run"}  # what it tells of, not what to do
 
 
@@ -181,19 +181,19 @@ def test_signposts_and_walks_are_there() -> None:
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
 def test_every_key_and_name_of_the_code_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
-    known = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
+    facts = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
         if re.fullmatch(r"[a-z]+[a-z0-9]*(_[a-z0-9]+)+", key):
-            assert key in (KEYS if equals else known), code
+            assert key in (KEYS if equals else facts), code
 
 
 def test_the_page_of_the_keys_is_what_the_declarations_say() -> None:
     """After a change: `python -m packages.reference > docs/configuration.md`."""
     assert PAGES["docs/configuration.md"] == "\n".join(reference.page()) + "\n"
-    told = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
-    assert len(told) == len(set(told))
-    assert set(told) == {(section, key) for section, keys in DECLARED.items() for key in keys}
+    results = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
+    assert len(results) == len(set(results))
+    assert set(results) == {(section, key) for section, keys in DECLARED.items() for key in keys}
     assert all(row.about and row.leave for group in reference.GROUPS for row in group.rows)
 
 
@@ -238,10 +238,10 @@ def test_every_reason_why_a_pod_is_not_counted_is_explained() -> None:
 
 
 def test_how_large_a_gang_may_be_is_told() -> None:
-    (told,) = [row[1] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))
+    (output,) = [row[1] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))
                if row[0] == NotCounted.GANG.value]  # fmt: skip
     bounds = (MOST_MEMBERS, MOST_TASK_GROUPS, MOST_RESOURCES)
-    assert [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", told)] == [*bounds]
+    assert [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", output)] == [*bounds]
 
 
 def test_the_stages_of_node_convert_are_told_in_order() -> None:
@@ -257,8 +257,8 @@ def test_every_invariant_that_the_machine_asks_for_is_a_promise() -> None:
     promised = re.findall(r"^\| \*\*(.*?)\.\*\*", PAGES["docs/promises.md"], flags=re.M)
     assert len(promised) == 10
     for rule in RULES:
-        told = {re.sub(r"\W+", "_", name.lower()) for name in promised}
-        assert rule.__name__.removesuffix("s") in told, rule.__name__
+        lines = {re.sub(r"\W+", "_", name.lower()) for name in promised}
+        assert rule.__name__.removesuffix("s") in lines, rule.__name__
 
 
 def test_a_promise_names_the_test_that_holds_it_and_the_one_that_judges_it() -> None:
@@ -266,14 +266,14 @@ def test_a_promise_names_the_test_that_holds_it_and_the_one_that_judges_it() -> 
     assert len(promised) > 30
     for _, proof, judge in promised:
         assert re.fullmatch(r"`tests/(?!real/)[\w/]+\.py::test_\w+`", proof), proof
-        for told in (proof, judge):
-            path, _, name = told.strip("`").partition("::")
+        for output in (proof, judge):
+            path, _, name = output.strip("`").partition("::")
             if path.startswith("make "):
                 continue
             before, is_there, _ = (ROOT / path).read_text("utf-8").partition(f"def {name}(")
-            assert is_there, told
+            assert is_there, output
             is_nightly = "@night\n" in before.rpartition("\n\n\n")[2]
-            assert told != proof or not is_nightly, f"{told} is not played by day"
+            assert output != proof or not is_nightly, f"{output} is not played by day"
 
 
 def test_every_dependency_is_given_its_reason() -> None:
@@ -291,8 +291,10 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_exit_code_is_told() -> None:
-    (told,) = re.findall(r"\*\*Exit codes\.\*\* (.*?)\n\n", README, flags=re.S)
-    assert [int(word) for word in re.findall(r"\b\d+\b", told)] == [int(code) for code in ExitCode]
+    (reported,) = re.findall(r"\*\*Exit codes\.\*\* (.*?)\n\n", README, flags=re.S)
+    assert [int(word) for word in re.findall(r"\b\d+\b", reported)] == [
+        int(code) for code in ExitCode
+    ]
 
 
 def test_the_changelog_has_this_version() -> None:
@@ -342,8 +344,8 @@ def test_a_wrong_configuration_is_answered_as_shown(tmp_path: Path) -> None:
     path = configured(tmp_path, ini, '{"tset": "root.test"}')
     with pytest.raises(ConfigError) as refusal:
         load_config(path, {})
-    said = f"dnm: {refusal.value}\n".replace(str(tmp_path), "/etc/dynamic-node")
-    assert re.fullmatch(re.escape(shown).replace("…", ".*?"), said), said
+    message = f"dnm: {refusal.value}\n".replace(str(tmp_path), "/etc/dynamic-node")
+    assert re.fullmatch(re.escape(shown).replace("…", ".*?"), message), message
 
 
 def test_every_way_to_make_things_go_wrong_is_taken(sandbox: Sandbox) -> None:

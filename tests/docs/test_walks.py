@@ -50,12 +50,12 @@ def calls_of(run: Callable[[], object]) -> list[Call]:
         run()
     finally:
         sys.setprofile(before)
-    found = {}
+    results = {}
     for code in seen:
         path = Path(code.co_filename)
         if path.is_relative_to(ROOT / "dnm"):
-            found[str(path.relative_to(ROOT)), code.co_qualname] = None
-    return list(found)
+            results[str(path.relative_to(ROOT)), code.co_qualname] = None
+    return list(results)
 
 
 def not_passed(title: str, calls: list[Call]) -> list[Call]:

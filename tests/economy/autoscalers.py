@@ -105,7 +105,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
 
     def _may_empty(self, world: World, node: NodeState) -> bool:
         """Whether its pods fit elsewhere, by room and by the quota that is left without it."""
-        others = [
+        remaining = [
             node_state for node_state in _open_to(world, node.namespace) if node_state is not node
         ]
         pods = sorted(node.pods, key=lambda pod: pod.number)
@@ -117,7 +117,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
         )
         if not within or any(pod.ask.gang for pod in pods):
             return False
-        return _pack(pods, [dict(other.free) for other in others], {}) == 0
+        return _pack(pods, [dict(other.free) for other in remaining], {}) == 0
 
 
 def _open_to(world: World, namespace: str) -> list[NodeState]:

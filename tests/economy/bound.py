@@ -90,15 +90,15 @@ class _Usage:
         )
 
     def for_room(self) -> int:
-        whole: Amounts = defaultdict(int)
+        full: Amounts = defaultdict(int)
         free: Amounts = defaultdict(int)
         for used in self._used.values():
             for name, amount in used.items():
-                whole[name] += amount
+                full[name] += amount
         for node in self._workload.free:
             for name, amount in node.items():
                 free[name] += amount
-        return self._nodes(whole, {name: free[name] for name in whole})
+        return self._nodes(full, {name: free[name] for name in full})
 
     def _nodes(self, used: Mapping[str, int], have: Mapping[str, int]) -> int:
         over = [
@@ -181,11 +181,11 @@ class _Timeline:
         self._pods.append((start, end, request))
         apart = [pair for pair in self.busy if pair[1] < start or pair[0] > end]
         touching = [pair for pair in self.busy if pair not in apart]
-        whole = (
+        full = (
             min([start, *(pair[0] for pair in touching)]),
             max([end, *(pair[1] for pair in touching)]),
         )
-        self.busy = sorted([*apart, whole])
+        self.busy = sorted([*apart, full])
 
 
 def _busy_offline(world: World, node_type: str) -> list[tuple[float, int]]:

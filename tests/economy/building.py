@@ -58,7 +58,7 @@ def jobs(
     """Jobs that use this share of the batch nodes at the busiest time: most of one node, some of
     sixteen, of half an hour in the median; limits are one to three times of what they need."""
     source = random.Random(seed * 100 + 99)
-    found = []
+    result = []
     capacity = load * CPU_NODE.count * lasts
     while capacity > 0:
         nodes = source.choices(*JOB_SIZES)[0]
@@ -67,8 +67,8 @@ def jobs(
         when = source.uniform(-length, lasts)
         if source.random() < share(max(when, 0)):
             bound = length * source.uniform(1, 3)
-            found.append(Job(at=max(when, 0.0), nodes=nodes, lasts=length, limit=bound))
-    return tuple(sorted(found, key=lambda job: job.at))
+            result.append(Job(at=max(when, 0.0), nodes=nodes, lasts=length, limit=bound))
+    return tuple(sorted(result, key=lambda job: job.at))
 
 
 def workload(

@@ -36,8 +36,8 @@ def measure_caps(lasts: float, seeds: Sequence[int]) -> list[CapRow]:
     """Every load under every cap, on two cores."""
     cases = [(load, percent) for load in LOADS for percent in PERCENTS]
     with ProcessPoolExecutor(2) as pool:
-        found = [pool.submit(measure_cap, *case, lasts, tuple(seeds)) for case in cases]
-        return [future.result() for future in found]
+        futures = [pool.submit(measure_cap, *case, lasts, tuple(seeds)) for case in cases]
+        return [future.result() for future in futures]
 
 
 def measure_cap(load: float, percent: int, lasts: float, seeds: Sequence[int]) -> CapRow:

@@ -21,8 +21,8 @@ def builds(seed: int, lasts: float) -> Workload:
     while when < lasts:
         when += source.expovariate((8 if 9 <= when % DAY / HOUR < 18 else 1) / HOUR)
         for _ in range(source.randint(6, 30)):
-            come = when + source.uniform(0, 30)
-            asks.append(ask(come, source.uniform(2, 12) * MINUTE, 8, 16, queue))
+            incoming = when + source.uniform(0, 30)
+            asks.append(ask(incoming, source.uniform(2, 12) * MINUTE, 8, 16, queue))
     return one_queue("builds", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 
@@ -33,8 +33,8 @@ def weekend(seed: int, lasts: float) -> Workload:
     queue = "root.anvil.office"
     asks = [ask(0.0, 2 * lasts, 60, 120, queue)]
     for _ in range(120):
-        come = source.uniform(0, 5 * HOUR)
-        asks.append(ask(come, source.uniform(0.3, 1.5) * HOUR, 8, 16, queue))
+        incoming = source.uniform(0, 5 * HOUR)
+        asks.append(ask(incoming, source.uniform(0.3, 1.5) * HOUR, 8, 16, queue))
     when = 7 * HOUR
     while when < lasts:
         when += source.expovariate(1 / (1.5 * HOUR))
@@ -81,17 +81,17 @@ def three_tenants(seed: int, lasts: float) -> Workload:
         for _ in range(6):
             start = day * DAY + source.uniform(6, 22) * HOUR
             for _ in range(source.randint(15, 60)):
-                come = start + source.uniform(0, 4) * MINUTE
-                asks.append(ask(come, source.uniform(10, 45) * MINUTE, 8, 16, bursts))
+                incoming = start + source.uniform(0, 4) * MINUTE
+                asks.append(ask(incoming, source.uniform(10, 45) * MINUTE, 8, 16, bursts))
         for _ in range(90):
-            come = day * DAY + min(max(source.gauss(12, 3), 0), 23) * HOUR
-            asks.append(ask(come, min(source.lognormvariate(0.5, 0.8), 8) * HOUR, 8, 32, books))
+            incoming = day * DAY + min(max(source.gauss(12, 3), 0), 23) * HOUR
+            asks.append(ask(incoming, min(source.lognormvariate(0.5, 0.8), 8) * HOUR, 8, 32, books))
         begins = day * DAY + 9 * HOUR
         while begins < day * DAY + 16 * HOUR:
             length = source.uniform(30, 50) * MINUTE
             for _ in range(60):
-                come = begins + abs(source.gauss(0, 2)) * MINUTE
-                asks.append(ask(come, max(length - 120, 300), 4, 8, course))
+                incoming = begins + abs(source.gauss(0, 2)) * MINUTE
+                asks.append(ask(incoming, max(length - 120, 300), 4, 8, course))
             begins += length + source.uniform(8, 25) * MINUTE
     limits = {"root.anvil": limit(3000, 12000)}
     limits |= {bursts: limit(64, 128), books: limit(96, 384), course: limit(64, 128)}

@@ -38,9 +38,9 @@ def measure_known(seed: int, has_jobs: bool) -> tuple[Row, Row]:
     workload: Workload = workshops(seed, WEEK)
     workload = workload if has_jobs else replace(workload, jobs=())
     without = measure_policy(workload, "not known", DnmPolicy(workload))
-    known = DnmPolicy(workload, calendar_events=events_of(seed))
-    known._record(lend_times={"a": LendTimes(lends=(600,) * 10, returns=(720,) * 10)})
-    return without, measure_policy(workload, "known", known)
+    dnm_policy = DnmPolicy(workload, calendar_events=events_of(seed))
+    dnm_policy._record(lend_times={"a": LendTimes(lends=(600,) * 10, returns=(720,) * 10)})
+    return without, measure_policy(workload, "known", dnm_policy)
 
 
 def main() -> None:

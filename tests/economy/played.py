@@ -58,10 +58,10 @@ class Case(NamedTuple):
         return self.is_near("lent", NODE_HOURS) and self.is_near("waited", WAITS)
 
     def is_near(self, field: str, share: float) -> bool:
-        true, told = getattr(self.played, field), getattr(self.replayed, field)
+        true, reported = getattr(self.played, field), getattr(self.replayed, field)
         # What is less than half an hour of a node or of all pods together is nothing to choose by.
         least = 0.5 if field == "lent" else 30.0
-        return abs(told - true) <= max(share * true, least)
+        return abs(reported - true) <= max(share * true, least)
 
 
 def busiest(whole: Workload, hours: float) -> Workload:

@@ -23,8 +23,8 @@ def hub_day(seed: int, lasts: float) -> Workload:
             hour = source.choice((source.gauss(9.2, 0.5), source.gauss(13.5, 1.5)))
             works = min(source.lognormvariate(0, 0.9), 6) * HOUR
             cores, memory = source.choices(((1, 4), (2, 8), (8, 32)), (60, 30, 10))[0]
-            come = day * DAY + min(max(hour, 6), 22) * HOUR
-            asks.append(ask(come, works + HOUR, cores, memory, queue))
+            incoming = day * DAY + min(max(hour, 6), 22) * HOUR
+            asks.append(ask(incoming, works + HOUR, cores, memory, queue))
     return one_queue("hub with culling", asks, (seed, lasts), (128, 512), [free(64, 256)] * 2)
 
 
@@ -40,9 +40,9 @@ def workshop_breaks(seed: int, lasts: float) -> Workload:
         while begins < day * DAY + 17 * HOUR:
             ends = begins + source.uniform(30, 50) * MINUTE
             for _ in range(people):
-                come = begins + abs(source.gauss(0, 2)) * MINUTE
+                incoming = begins + abs(source.gauss(0, 2)) * MINUTE
                 go = ends - abs(source.gauss(0, 2)) * MINUTE
-                asks.append(ask(come, max(go - come, 5 * MINUTE), 4, 16, queue))
+                asks.append(ask(incoming, max(go - incoming, 5 * MINUTE), 4, 16, queue))
             begins = ends + source.uniform(12, 30) * MINUTE
     return one_queue("workshop with breaks", asks, (seed, lasts), (80, 320), [free(40, 160)] * 2)
 
@@ -58,8 +58,8 @@ def heavy_tails(seed: int, lasts: float) -> Workload:
             for _ in range(source.randint(30, 80)):
                 length = min(4 * source.paretovariate(1.1), 480) * MINUTE
                 cores = source.choice((2, 4, 8, 16))
-                come = start + source.uniform(0, 3) * MINUTE
-                asks.append(ask(come, length, cores, cores * 3, queue))
+                incoming = start + source.uniform(0, 3) * MINUTE
+                asks.append(ask(incoming, length, cores, cores * 3, queue))
     return one_queue("bursts, heavy tails", asks, (seed, lasts), (160, 480), [free(80, 160)] * 2)
 
 
@@ -123,8 +123,8 @@ def scarce_nodes(seed: int, lasts: float) -> Workload:
     for queue, busiest in ((first, 10), (second, 12)):
         for day in range(7):
             for _ in range(140):
-                come = day * DAY + min(max(source.gauss(busiest, 1.5), 0), 23) * HOUR
-                asks.append(ask(come, source.uniform(15, 90) * MINUTE, 24, 48, queue))
+                incoming = day * DAY + min(max(source.gauss(busiest, 1.5), 0), 23) * HOUR
+                asks.append(ask(incoming, source.uniform(15, 90) * MINUTE, 24, 48, queue))
     limits = {"root.anvil": limit(2000, 8000), first: limit(64, 128), second: limit(64, 128)}
     permanent = (free(64, 128), free(64, 128))
     namespaces = {"one": (first, "a"), "two": (second, "a")}
@@ -139,12 +139,12 @@ def three_queues(seed: int, lasts: float) -> Workload:
     queues = [f"root.anvil.{name}" for name in ("one", "two", "three")]
     asks = []
     for queue in queues:
-        come = source.uniform(0, 2) * HOUR
-        while come < 7 * DAY:
+        incoming = source.uniform(0, 2) * HOUR
+        while incoming < 7 * DAY:
             for _ in range(source.randint(10, 40)):
-                at = come + source.uniform(0, 10) * MINUTE
+                at = incoming + source.uniform(0, 10) * MINUTE
                 asks.append(ask(at, source.uniform(10, 40) * MINUTE, 24, 48, queue))
-            come += source.expovariate(1 / (2.5 * HOUR))
+            incoming += source.expovariate(1 / (2.5 * HOUR))
     limits = {"root.anvil": limit(3000, 12000)} | {queue: limit(32, 64) for queue in queues}
     permanent = (free(32, 64),) * 3
     namespaces = {queue.rpartition(".")[2]: (queue, "a") for queue in queues}
@@ -202,8 +202,8 @@ def _bursts(key: int, seed: int, lasts: float) -> Workload:
         for _ in range(4):
             start = day * DAY + source.uniform(8, 20) * HOUR
             for _ in range(source.randint(20, 70)):
-                come = start + source.uniform(0, 5) * MINUTE
-                asks.append(ask(come, source.uniform(20, 60) * MINUTE, 8, 16, queue))
+                incoming = start + source.uniform(0, 5) * MINUTE
+                asks.append(ask(incoming, source.uniform(20, 60) * MINUTE, 8, 16, queue))
     return one_queue("bursts", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 

@@ -23,9 +23,9 @@ def _course(key: int, seed: int, lasts: float) -> Workload:
     asks = []
     for day in range(int(lasts / DAY) + 1):
         for _ in range(STUDENTS):
-            come = day * DAY + 9 * HOUR + source.uniform(0, 20) * MINUTE
+            incoming = day * DAY + 9 * HOUR + source.uniform(0, 20) * MINUTE
             cores = source.choices((1, 2), (60, 40))[0]
-            asks.append(ask(come, source.uniform(1, 3) * HOUR, cores, 2 * cores, queue))
+            asks.append(ask(incoming, source.uniform(1, 3) * HOUR, cores, 2 * cores, queue))
     return one_queue("a course", asks, (seed, lasts), (100, 200), [free(50, 100)] * 2)
 
 
@@ -79,8 +79,8 @@ def airflow_night(seed: int, lasts: float) -> Workload:
         start = day * DAY + 1 * HOUR
         while start <= day * DAY + 5 * HOUR:
             for _ in range(63):
-                come = start + source.uniform(0, 1) * MINUTE
-                asks.append(ask(come, source.uniform(2, 8) * MINUTE, 4, 12, queue))
+                incoming = start + source.uniform(0, 1) * MINUTE
+                asks.append(ask(incoming, source.uniform(2, 8) * MINUTE, 4, 12, queue))
             start += source.choice((1, 2)) * HOUR
     return one_queue("a night of pipelines", asks, (seed, lasts), (64, 192), [free(64, 192)])
 

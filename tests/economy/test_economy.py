@@ -41,8 +41,8 @@ pytestmark = pytest.mark.xdist_group("economy")  # what the fixture has built is
 
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, str], Row]:
-    found = [measure(make(1, DAY), policy) for make in PLAYED for policy in ("dnm", "predecessor")]
-    return {(row.workload, row.policy): row for row in found}
+    result = [measure(make(1, DAY), policy) for make in PLAYED for policy in ("dnm", "predecessor")]
+    return {(row.workload, row.policy): row for row in result}
 
 
 @pytest.mark.parametrize("workload", LENT_FOR_PODS)
@@ -55,8 +55,8 @@ def test_every_pod_runs(rows: dict[tuple[str, str], Row], workload: str) -> None
 def test_pods_wait_no_longer_than_with_the_predecessor(
     rows: dict[tuple[str, str], Row], workload: str
 ) -> None:
-    ours, theirs = rows[workload, "dnm"].pods, rows[workload, "predecessor"].pods
-    assert ours.total <= TIMES_THE_PREDECESSORS_WAIT.get(workload, 1.0) * theirs.total
+    own, theirs = rows[workload, "dnm"].pods, rows[workload, "predecessor"].pods
+    assert own.total <= TIMES_THE_PREDECESSORS_WAIT.get(workload, 1.0) * theirs.total
 
 
 @pytest.mark.parametrize("workload", LENT_FOR_PODS)

@@ -40,8 +40,8 @@ class Clock:
     def run(self) -> None:
         while self.calls:
             self.calls.sort(key=lambda pair: pair[:2])
-            _, _, what = self.calls.pop(0)
-            what()  # type: ignore[operator]
+            _, _, subject = self.calls.pop(0)
+            subject()  # type: ignore[operator]
 
 
 def job(at: float, nodes: int, lasts: float, bound: float | None = None) -> Job:

@@ -37,10 +37,10 @@ def list_workshops(seed: int) -> Iterator[Workshop]:
                     start = begins if not asks else ends + source.uniform(5, 9) * MINUTE
                     ends = start + source.choice((25, 35, 50)) * MINUTE
                     for _ in range(people):
-                        come = start + abs(source.gauss(0, 3)) * MINUTE
+                        incoming = start + abs(source.gauss(0, 3)) * MINUTE
                         go = ends - abs(source.gauss(0, 2)) * MINUTE
-                        lasts = max(go - come, 5 * MINUTE)
-                        asks.append(ask(come, lasts, 4, 16, WORKSHOP_QUEUE))
+                        lasts = max(go - incoming, 5 * MINUTE)
+                        asks.append(ask(incoming, lasts, 4, 16, WORKSHOP_QUEUE))
                 yield Workshop(begins, ends, people, asks)
                 source.uniform(5, 9)  # the last talk
 
@@ -83,10 +83,10 @@ def nightly_batch(seed: int, lasts: float) -> Workload:
             for _ in range(60):
                 cores = source.choice((1, 2, 4, 6, 8, 12, 16, 24, 32))
                 memory = max(1, int(cores * source.choice((1, 2, 4, 6))))
-                come = begins + source.uniform(0, 2) * MINUTE
+                incoming = begins + source.uniform(0, 2) * MINUTE
                 length = source.uniform(10, 40) * MINUTE
-                ends = max(ends, come + length)
-                asks.append(ask(come, length, cores, memory, queue))
+                ends = max(ends, incoming + length)
+                asks.append(ask(incoming, length, cores, memory, queue))
             begins = ends + source.uniform(2, 8) * MINUTE
     return one_queue(
         "nightly batch",
@@ -125,9 +125,9 @@ def fragmentation(seed: int, lasts: float) -> Workload:
             length = 5 * HOUR if stays else source.uniform(20, 40) * MINUTE
             asks.append(ask(start + number * 5, length, 4, 8, queue))
         for number in range(8):
-            come = start + 1 * HOUR + number * 10 * MINUTE
+            incoming = start + 1 * HOUR + number * 10 * MINUTE
             cores, memory = source.choice(((65, 130), (72, 100), (100, 200), (40, 180)))
-            asks.append(ask(come, source.uniform(1, 2) * HOUR, cores, memory, queue))
+            asks.append(ask(incoming, source.uniform(1, 2) * HOUR, cores, memory, queue))
     return one_queue(
         "fragmentation", asks, (seed, lasts), (200, 400), [free(60, 120)] * 3, (3000, 12000)
     )

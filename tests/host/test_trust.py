@@ -118,13 +118,18 @@ def test_no_secret_is_logged_kept_or_on_a_command_line(told: Told) -> None:
         if path.is_file()
     }
     assert len(kept) >= 2
-    heard = text + "".join(kept.values())
+    events = text + "".join(kept.values())
     for secret in (*SECRETS["SITE_CERT"].splitlines(), *("0123456", "789abcd")):
-        assert secret not in heard, secret
-    given = set(
+        assert secret not in events, secret
+    settings = set(
         next(line for line in text.splitlines() if "given " in line).split("given ")[1].split()
     )
-    assert {"PASSWORD", "SITE_CERT", "DNM_INSTANCE", "PATH"} <= given and "NOT_PASSED" not in given
+    assert {
+        "PASSWORD",
+        "SITE_CERT",
+        "DNM_INSTANCE",
+        "PATH",
+    } <= settings and "NOT_PASSED" not in settings
     assert "pass_environment names SITE_UNSET" in text
     assert not [path for path in kept if path.stat().st_mode & 0o077]
     for name, secret in SECRETS.items():
@@ -165,10 +170,10 @@ def lie(sandbox: Sandbox) -> None:
 
 def test_no_control_character_of_the_cluster_is_printed(told: Told) -> None:
     site, text, _ = told
-    for heard in ("zone=", "Unauthorized", "owned", "two ?2J"):
-        assert heard in text, heard  # each was said, without what makes it dangerous
+    for events in ("zone=", "Unauthorized", "owned", "two ?2J"):
+        assert events in text, events  # each was said, without what makes it dangerous
     site.sandbox.set_queues(f"{WORKSHOP_QUEUES}  # {ESCAPE}\n")
     text += "".join(printed(site, verb) for verb in ("run", "status", "plan", "check"))
     text += printed(site, "queues", "check")
-    found = sorted({char for char in text if not char.isprintable() and char != "\n"})
-    assert not found, [line for line in text.splitlines() if not line.isprintable()][:3]
+    lines = sorted({char for char in text if not char.isprintable() and char != "\n"})
+    assert not lines, [line for line in text.splitlines() if not line.isprintable()][:3]

@@ -138,18 +138,18 @@ def content(path: str | None) -> str:
 
 def seen(access: Access) -> dict[str, Any]:
     """What an access says, without what says nothing."""
-    found = access.configuration
-    whole = {
+    result = access.configuration
+    full = {
         "authorization": authorization(access),
-        "ca": content(found.ssl_ca_cert),
-        "cert": content(found.cert_file),
-        "key": content(found.key_file),
-        "server_name": found.tls_server_name or "",
-        "proxy": found.proxy or "",
-        **({} if found.verify_ssl else {"verify": False}),
+        "ca": content(result.ssl_ca_cert),
+        "cert": content(result.cert_file),
+        "key": content(result.key_file),
+        "server_name": result.tls_server_name or "",
+        "proxy": result.proxy or "",
+        **({} if result.verify_ssl else {"verify": False}),
     }
     server = access.server.removeprefix("https://api.example.org:6443")
-    return {key: value for key, value in {**whole, "server": server}.items() if value != ""}
+    return {key: value for key, value in {**full, "server": server}.items() if value != ""}
 
 
 @pytest.mark.parametrize("name", USABLE)
@@ -219,9 +219,9 @@ def test_what_can_not_be_obeyed_is_refused(tmp_path: Path, name: str) -> None:
     path = a_kubeconfig(tmp_path, cluster, user, **top)
     with pytest.raises(KubeError, match=why) as refusal:
         authorization(load_access(a_config(kubeconfig_path=path)))
-    told = str(refusal.value)
-    assert f"can't use the kubeconfig {path}" in told
-    assert "has spaces" in why or "mend it until 'kubectl version' works" in told
+    output = str(refusal.value)
+    assert f"can't use the kubeconfig {path}" in output
+    assert "has spaces" in why or "mend it until 'kubectl version' works" in output
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "7", "\x00", "a: &a [*a]", "- - - -"])
@@ -349,8 +349,8 @@ def credential(token: str, expires: datetime | None = None) -> str:
 
 @pytest.mark.parametrize("ends", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+01:00"])
 def test_a_token_that_ends_at_the_end_of_time_is_a_token(tmp_path: Path, ends: str) -> None:
-    told = credential("abc").replace('"abc"', f'"abc", "expirationTimestamp": "{ends}"')
-    path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, f"print('{told}')")})
+    output = credential("abc").replace('"abc"', f'"abc", "expirationTimestamp": "{ends}"')
+    path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, f"print('{output}')")})
     assert authorization(load_access(a_config(kubeconfig_path=path))) == "Bearer abc"
 
 
@@ -428,8 +428,8 @@ def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
 def test_what_a_kubeconfig_names_is_of_nobody_else(tmp_path: Path, thing: str) -> None:
     """Who writes it decides who dnm is, whom it believes, or what it runs."""
     plugin = a_plugin(tmp_path, f"print('''{credential('x')}''')")
-    who = {"exec": plugin} if thing == "plugin" else {"tokenFile": "token"}
-    path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {**FILES, **who})
+    owner = {"exec": plugin} if thing == "plugin" else {"tokenFile": "token"}
+    path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {**FILES, **owner})
     assert load_access(a_config(kubeconfig_path=path)).server
     (tmp_path / thing).chmod(0o777)
     with pytest.raises(KubeError, match=f"{thing} can be written by everybody"):
@@ -474,10 +474,10 @@ def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 
 
 def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    reported = tmp_path / "told"
     script = (
         "import os, pathlib, sys\n"
-        f"pathlib.Path({str(told)!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'] + chr(10)"
+        f"pathlib.Path({str(reported)!r}).write_text(os.environ['KUBERNETES_EXEC_INFO'] + chr(10)"
         " + os.environ['SITE'] + chr(10) + ' '.join(sys.argv[1:]))\n"
         f"print('''{credential('x')}''')"
     )
@@ -489,10 +489,10 @@ def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
         "provideClusterInfo": True,
     }
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "hpc"}}
-    known = {"certificate-authority": "ca.pem", "extensions": [extension]}
-    path = a_kubeconfig(tmp_path, known, {"exec": plugin})
+    facts = {"certificate-authority": "ca.pem", "extensions": [extension]}
+    path = a_kubeconfig(tmp_path, facts, {"exec": plugin})
     assert authorization(load_access(a_config(kubeconfig_path=path))) == "Bearer x"
-    info, site, arguments = told.read_text().split("\n")
+    info, site, arguments = reported.read_text().split("\n")
     assert (site, arguments) == ("hpc", "login --now")
     cluster = {
         "server": "https://api.example.org:6443",
@@ -508,8 +508,8 @@ def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
 
 def test_a_plugin_gives_a_certificate(tmp_path: Path) -> None:
     status = {"clientCertificateData": PEM, "clientKeyData": KEY}
-    said = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
-    plugin = a_plugin(tmp_path, f"print({json.dumps(said)!r})")
+    document = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
+    plugin = a_plugin(tmp_path, f"print({json.dumps(document)!r})")
     access = load_access(a_config(kubeconfig_path=a_kubeconfig(tmp_path, user={"exec": plugin})))
     assert (seen(access)["cert"], seen(access)["key"]) == (PEM, KEY)
     assert authorization(access) == ""

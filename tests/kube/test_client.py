@@ -66,11 +66,11 @@ def test_unfinished_pods_of_the_whole_cluster_are_one_list(
     sandbox.finish_pods(["pod-0"], "dev")
     sandbox.finish_pods(["pod-1"], "dev", phase="Failed")
     sandbox.requests.clear()
-    found = kube.read_pods(("dev",))
-    assert not isinstance(found, Unreadable)
-    names = sorted((pod.namespace, pod.name) for pod in found.pods)
+    pod_list = kube.read_pods(("dev",))
+    assert not isinstance(pod_list, Unreadable)
+    names = sorted((pod.namespace, pod.name) for pod in pod_list.pods)
     assert names == [("dev", "pod-2"), ("other", "pod-0"), ("other", "pod-1")]
-    assert found.cluster_wide and not found.unreadable
+    assert pod_list.cluster_wide and not pod_list.unreadable
     assert [entry.path for entry in sandbox.requests.all()] == ["/api/v1/pods"]
 
 
@@ -81,12 +81,12 @@ def test_where_the_permissions_allow_only_namespaces_each_is_listed(
         sandbox.add_pods(2, namespace)
     sandbox.access.restrict({("list", "pods", "dev"), ("list", "pods", "test")})
     sandbox.requests.clear()
-    found = kube.read_pods(("dev", "secret", "test"))
-    assert not isinstance(found, Unreadable)
-    assert sorted({pod.namespace for pod in found.pods}) == ["dev", "test"]
-    assert not found.cluster_wide
-    assert list(found.unreadable) == ["secret"]
-    assert "permission to list pods" in found.unreadable["secret"]
+    pod_list = kube.read_pods(("dev", "secret", "test"))
+    assert not isinstance(pod_list, Unreadable)
+    assert sorted({pod.namespace for pod in pod_list.pods}) == ["dev", "test"]
+    assert not pod_list.cluster_wide
+    assert list(pod_list.unreadable) == ["secret"]
+    assert "permission to list pods" in pod_list.unreadable["secret"]
     each = [f"/api/v1/namespaces/{namespace}/pods" for namespace in ("dev", "secret", "test")]
     assert [entry.path for entry in sandbox.requests.all()] == ["/api/v1/pods", *each]
 
@@ -396,8 +396,8 @@ def test_the_time_and_the_version_of_the_server_are_read(
     sandbox: Sandbox, kube: KubeClient
 ) -> None:
     sandbox.clock.skew_seconds = 3600
-    told = read_server_time(kube.requests)
-    assert told.tzinfo is UTC and told - datetime.now(UTC) > timedelta(minutes=50)
+    reported = read_server_time(kube.requests)
+    assert reported.tzinfo is UTC and reported - datetime.now(UTC) > timedelta(minutes=50)
     assert read_version(kube.requests).startswith("v1.")
     assert kube.server.startswith("http://127.0.0.1:")
 
@@ -437,18 +437,18 @@ def an_event(**changes: Any) -> KubeEvent:
 
 def test_an_event_is_where_kubectl_looks_for_it(sandbox: Sandbox, kube: KubeClient) -> None:
     kube.create_event(an_event())
-    (found,) = sandbox.objects("events", "default")
+    (results,) = sandbox.objects("events", "default")
     node = {"apiVersion": "v1", "kind": "Node", "name": "a001", "uid": "u1"}
-    assert found["involvedObject"] == node
-    assert found["eventTime"] == "2026-03-02T12:00:00.000005Z" and found["type"] == "Normal"
-    assert (found["message"], found["reportingInstance"]) == ("lent for root.dev", "prod")
+    assert results["involvedObject"] == node
+    assert results["eventTime"] == "2026-03-02T12:00:00.000005Z" and results["type"] == "Normal"
+    assert (results["message"], results["reportingInstance"]) == ("lent for root.dev", "prod")
     kube.create_event(an_event(reason="NodeServing"))  # of the same moment
     assert len(sandbox.objects("events", "default")) == 2
     sandbox.add_namespace("dev")
     kube.create_event(an_event(kind="Pod", namespace="dev", name="p" * 240, is_warning=True))
-    (found,) = sandbox.objects("events", "dev")
-    assert found["involvedObject"]["namespace"] == "dev" and found["type"] == "Warning"
-    assert len(found["metadata"]["name"]) <= 253
+    (results,) = sandbox.objects("events", "dev")
+    assert results["involvedObject"]["namespace"] == "dev" and results["type"] == "Warning"
+    assert len(results["metadata"]["name"]) <= 253
 
 
 @pytest.mark.parametrize("status", [429, 403, 500])

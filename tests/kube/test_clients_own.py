@@ -183,10 +183,10 @@ def test_client_prefers_a_token_to_the_token_file(tmp_path: Path) -> None:
 
 def test_client_reads_a_token_file_once(tmp_path: Path) -> None:
     path = a_kubeconfig(tmp_path, user={"tokenFile": "token"})
-    own, ours = own_access(path), load_access(a_config(kubeconfig_path=path))
+    own, own_instance = own_access(path), load_access(a_config(kubeconfig_path=path))
     (tmp_path / "token").write_text("renewed")
     assert own.auth_settings()["BearerToken"]["value"] == "Bearer from-a-file"
-    assert ours.authorization() == {"authorization": "Bearer renewed"}
+    assert own_instance.authorization() == {"authorization": "Bearer renewed"}
 
 
 def test_client_writes_keys_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +196,8 @@ def test_client_writes_keys_to_a_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     key = f"{KEY}{tmp_path}"  # the client remembers what it has written
     user = {"client-certificate-data": encoded(PEM), "client-key-data": encoded(key)}
     path = a_kubeconfig(tmp_path, user=user)
-    ours = load_access(a_config(kubeconfig_path=path))
-    assert Path(ours.configuration.key_file).read_text() == key
+    own = load_access(a_config(kubeconfig_path=path))
+    assert Path(own.configuration.key_file).read_text() == key
     assert not list((tmp_path / "temporary").iterdir())
     own_access(path)
     written = [file.read_text() for file in (tmp_path / "temporary").iterdir()]
@@ -278,8 +278,8 @@ def test_client_gives_a_plugin_a_path_in_place_of_the_certificates(tmp_path: Pat
     path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {"exec": plugin})
 
     def cluster() -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(seen.read_text())["spec"]["cluster"]
-        return found
+        results: Mapping[str, Any] = json.loads(seen.read_text())["spec"]["cluster"]
+        return results
 
     own_access(path)
     assert "certificate-authority-data" not in cluster()
@@ -394,9 +394,9 @@ def test_client_shows_what_a_server_sends_in_its_error() -> None:
     with serving(refusal) as server, pytest.raises(ApiException) as own:
         own_api(server.url).read_node("k1")
     assert "\x1b" in str(own.value) and len(str(own.value)) > 9_999
-    with serving(refusal) as server, pytest.raises(KubeError) as ours:
+    with serving(refusal) as server, pytest.raises(KubeError) as own_instance:
         a_client(server.url).read_node("k1")
-    assert str(ours.value).isprintable() and len(str(ours.value)) < 1_000
+    assert str(own_instance.value).isprintable() and len(str(own_instance.value)) < 1_000
 
 
 def test_client_takes_a_document_of_no_kind_for_an_empty_list() -> None:

@@ -59,8 +59,8 @@ def test_the_head_is_found_wherever_it_stands(name: str, indent: int | None) -> 
 
 
 def a_list(of: str = "PodList", **changes: Any) -> dict[str, Any]:
-    whole = {"kind": of, "metadata": {"resourceVersion": "7"}, "items": [], **changes}
-    return {key: value for key, value in whole.items() if value is not ...}
+    full = {"kind": of, "metadata": {"resourceVersion": "7"}, "items": [], **changes}
+    return {key: value for key, value in full.items() if value is not ...}
 
 
 NO_LISTS: dict[str, Any] = {
@@ -90,8 +90,8 @@ def a_client(server: ScriptedServer) -> KubeClient:
 
 def pods_are_unreadable(client: KubeClient) -> None:
     """By the last two node-convert tells whether a machine may be reset."""
-    found = client.read_pods(("dev",))
-    assert isinstance(found, Unreadable) and "can't be understood" in found.error
+    unreadable = client.read_pods(("dev",))
+    assert isinstance(unreadable, Unreadable) and "can't be understood" in unreadable.error
     reads = (client.read_pods_on, client.read_pods_to_evict)
     for read in reads:
         with pytest.raises(KubeError, match="can't be understood"):
@@ -119,8 +119,8 @@ def test_what_is_nested_deep_keeps_nothing_beside_it_from_being_read(depth: int)
     items = b",".join(owned(name, depth) for name in ("k1", "k2"))
     page = json.dumps(a_list("NodeList", items="-")).encode().replace(b'"-"', b"[%b]" % items)
     times = 1 if depth == 50 else 2  # once more, with a look at what is nested
-    said = [*[answer(page)] * times, *[answer(page.replace(b"Node", b"Pod"))] * times]
-    with ScriptedServer(said) as server:
+    message = [*[answer(page)] * times, *[answer(page.replace(b"Node", b"Pod"))] * times]
+    with ScriptedServer(message) as server:
         client = a_client(server)
         nodes, pods = client.read_nodes(), client.read_pods(("dev",))
     assert not isinstance(nodes, Unreadable) and [node.name for node in nodes] == ["k1", "k2"]
@@ -132,16 +132,16 @@ def test_no_depth_has_a_pod_counted_twice_or_spoils_what_stands_beside_it() -> N
     first = b'{"metadata":{"name":"p0","namespace":"dev"},"spec":{"affinity":{}},"status":{}}'
     strange = b'{"metadata":{"name":"p2","namespace":"x","labels":7},"spec":{}}'
     page = json.dumps(a_list(items="-")).encode().replace(b'"-"', b"[%b,%b%b]")
-    for others, names in ((b"", ["p0", "p1"]), (b"," + strange, ["p0", "p1", "p2"])):
+    for other, names in ((b"", ["p0", "p1"]), (b"," + strange, ["p0", "p1", "p2"])):
         depths = range(850, 1000)
         of_tenant = (owned("p1", depth).replace(b'"name"', b'"namespace":"a","name"')
                      for depth in depths)  # fmt: skip
         for depth, chunk in zip(depths, of_tenant, strict=True):
-            with ScriptedServer([answer(page % (first, chunk, others))] * 2) as server:
+            with ScriptedServer([answer(page % (first, chunk, other))] * 2) as server:
                 client = a_client(server)
-                found = client.read_pods(("dev",))
-                assert isinstance(found, PodList) and "dev" not in found.unreadable, depth
-                assert [pod.name for pod in found.pods] == names, depth
+                pod_list = client.read_pods(("dev",))
+                assert isinstance(pod_list, PodList) and "dev" not in pod_list.unreadable, depth
+                assert [pod.name for pod in pod_list.pods] == names, depth
 
 
 def test_what_is_nested_deep_keeps_no_single_object_from_being_read_and_written() -> None:
@@ -152,10 +152,10 @@ def test_what_is_nested_deep_keeps_no_single_object_from_being_read_and_written(
     queues = queues.replace(b'"name"', named)
     with ScriptedServer([answer(chunk) for chunk in (node, node, queues, queues)]) as server:
         client = a_client(server)
-        found = client.read_node("x")
+        result = client.read_node("x")
         client.patch_node("x", cordon=True)
         config_map = client.read_config_map("yunikorn", "x")
-        assert found is not None and config_map is not None and config_map.data == {"a": "b"}
+        assert result is not None and config_map is not None and config_map.data == {"a": "b"}
         assert client.write_config_map(config_map).data == {"a": "b"}
 
 
@@ -175,8 +175,8 @@ def test_all_pages_show_one_moment() -> None:
     first = a_list("NodeList", metadata={"resourceVersion": "7", "continue": "t"})
     second = a_list("NodeList", metadata={"resourceVersion": "8"})
     with ScriptedServer([answer(first), answer(second)]) as server:
-        found = a_client(server).read_nodes()
-    assert isinstance(found, Unreadable) and "two moments, 7 and 8" in found.error
+        unreadable = a_client(server).read_nodes()
+    assert isinstance(unreadable, Unreadable) and "two moments, 7 and 8" in unreadable.error
 
 
 SECRET = {"kind": "Secret", "metadata": {"name": "x"}}
@@ -269,9 +269,9 @@ def test_pages_shrink_until_they_fit(
     for place in ("http.reader", "kube.requests"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
-        found = a_client(server).read_pods(("dev",))
-    assert not isinstance(found, Unreadable), found.error
-    assert [pod.name for pod in found.pods] == [f"p{index}" for index in range(len(sizes))]
+        unreadable = a_client(server).read_pods(("dev",))
+    assert not isinstance(unreadable, Unreadable), unreadable.error
+    assert [pod.name for pod in unreadable.pods] == [f"p{index}" for index in range(len(sizes))]
     assert min(server.limits) == least
     assert len(server.limits) < 2 * len(sizes) / least + 10
 
@@ -282,9 +282,9 @@ def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
     for place in ("http.reader", "kube.requests"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 10_000)
     with PagingServer([20_000]) as server:
-        found = a_client(server).read_pods(("dev",))
-    assert not isinstance(found, Unreadable)
-    assert not found.cluster_wide and "larger than" in found.unreadable["dev"]
+        pod_list = a_client(server).read_pods(("dev",))
+    assert not isinstance(pod_list, Unreadable)
+    assert not pod_list.cluster_wide and "larger than" in pod_list.unreadable["dev"]
 
 
 # --- one long answer -----------------------------------------------------------------------------
@@ -339,9 +339,9 @@ def test_the_pages_of_a_list_have_its_items(found: list[Any], page: int) -> None
 
 
 def test_an_item_larger_than_a_page_is_whole() -> None:
-    found = [{"metadata": {"name": "x" * size}} for size in (10, 5000, *[20] * 900)]
-    pages = [msgspec.json.decode(page)["items"] for page in cut_list(Bytes(printed(found)), 64)]
-    assert [item for page in pages for item in page] == found
+    rows = [{"metadata": {"name": "x" * size}} for size in (10, 5000, *[20] * 900)]
+    pages = [msgspec.json.decode(page)["items"] for page in cut_list(Bytes(printed(rows)), 64)]
+    assert [item for page in pages for item in page] == rows
     assert len(pages) > 10
 
 
@@ -394,8 +394,8 @@ STREAMS = {
 
 @pytest.mark.parametrize("said", STREAMS.values(), ids=STREAMS)
 def test_a_server_that_streams_is_asked_once(said: Callable[[], bytes]) -> None:
-    found, version, asked = read([VERSION, said()])
-    assert (found, version) == (PODS, "7")
+    rows, version, asked = read([VERSION, said()])
+    assert (rows, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db"]
 
 
@@ -412,14 +412,14 @@ OTHERS = {
 
 @pytest.mark.parametrize("version", OTHERS.values(), ids=OTHERS)
 def test_another_server_is_asked_for_pages(version: bytes) -> None:
-    found, _, asked = read([version, *pages()])
-    assert found == PODS
+    rows, _, asked = read([version, *pages()])
+    assert rows == PODS
     assert asked == ["", *IN_PAGES]
 
 
 def test_a_short_list_is_asked_for_in_pages() -> None:
-    found, _, asked = read(pages(), List(PATH, "PodList", {"fieldSelector": "a=b"}))
-    assert (found, asked) == (PODS, IN_PAGES)
+    rows, _, asked = read(pages(), List(PATH, "PodList", {"fieldSelector": "a=b"}))
+    assert (rows, asked) == (PODS, IN_PAGES)
 
 
 FAILING = {
@@ -436,8 +436,8 @@ FAILING = {
 
 @pytest.mark.parametrize("said", FAILING.values(), ids=FAILING)
 def test_one_answer_that_fails_is_asked_for_in_pages(said: Callable[[], bytes]) -> None:
-    found, version, asked = read([VERSION, Last(said()), *pages()])
-    assert (found, version) == (PODS, "7")
+    rows, version, asked = read([VERSION, Last(said()), *pages()])
+    assert (rows, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db", *IN_PAGES]
 
 

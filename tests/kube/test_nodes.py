@@ -49,8 +49,8 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED.keys())
 def test_one_that_can_not_be_read_leaves_the_others(changes: dict[str, Any]) -> None:
-    whole = a_node("k2", status={**READY, "capacity": {"cpu": "8"}})
-    items = [a_node("k1"), a_node("bad", **changes), whole]
+    full = a_node("k2", status={**READY, "capacity": {"cpu": "8"}})
+    items = [a_node("k1"), a_node("bad", **changes), full]
     nodes = read_node_page(json.dumps({"items": items}).encode(), has_capacity=True)
     assert [node.name for node in nodes] == ["k1", "bad", "k2"]
     good = [node for node in nodes if not node.unreadable]

@@ -310,9 +310,9 @@ def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None
     asked = Reflector(runs.config, runs.now, is_due=True)  # `dnm check --deep`
     with closing(KubeClient.connect(runs.config, asked)) as kube:
         kube.read_nodes(), kube.read_pods(())
-        found = asked.compare(kube.requests)
-    assert (found.compared, found.reason) == ("", "unproved")
-    assert "after the next full list" in found.sentence
+        reading = asked.compare(kube.requests)
+    assert (reading.compared, reading.reason) == ("", "unproved")
+    assert "after the next full list" in reading.sentence
     an_hour(runs)
     runs.read_right("list", "due")
     runs.read_right("changes")
@@ -338,12 +338,12 @@ def test_a_server_that_leaves_an_event_out_is_found_and_not_believed_again(runs:
     seen = runs.read()
     assert seen.reading.way == "changes" and seen.pods != runs.truth()[0]
     an_hour(runs)
-    found = runs.read_right("list", "due").reading
-    assert found.compared == "different"
+    reading = runs.read_right("list", "due").reading
+    assert reading.compared == "different"
     pod = runs.sandbox.get("pods", name, "dev")
     assert pod is not None
     version = pod["metadata"]["resourceVersion"]
-    assert f"dev/{name} is kept at version none and listed at {version}" in found.trouble
+    assert f"dev/{name} is kept at version none and listed at {version}" in reading.trouble
     an_hour(runs)
     assert "untold" in runs.read_right("list", "distrusted").reading.sentence
     distrust_path(runs.store).unlink()

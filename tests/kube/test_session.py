@@ -185,8 +185,8 @@ BODIES = st.binary(max_size=60) | DOCUMENTS.map(lambda document: json.dumps(docu
 def test_any_body_is_a_value_or_an_error(
     verb: Callable[[KubeClient], object], body: bytes, code: int
 ) -> None:
-    said = answer(body, f"{code} Whatever")
-    with serving(*[said] * 9) as server:
+    message = answer(body, f"{code} Whatever")
+    with serving(*[message] * 9) as server:
         client = a_client(server.url)
         try:
             verb(client)
@@ -378,13 +378,13 @@ TROUBLES: dict[str, tuple[Callable[[ExitStack], str], dict[str, str], str]] = {
 
 @pytest.mark.parametrize("name", TROUBLES)
 def test_what_stands_in_the_way_is_named_with_the_next_step(name: str) -> None:
-    make, changes, told = TROUBLES[name]
+    make, changes, output = TROUBLES[name]
     with ExitStack() as ends:
         server = make(ends)
-        seconds = 1.5 if told.startswith(LATE) else 300
+        seconds = 1.5 if output.startswith(LATE) else 300
         with pytest.raises(KubeError) as caught:
             a_client(server, seconds=seconds, token="hush", **changes).read_node("k1")
-    assert str(caught.value).startswith(f"can't read node k1: {server}: {told}")
+    assert str(caught.value).startswith(f"can't read node k1: {server}: {output}")
 
 
 # --- what is told ----------------------------------------------------------------------------
@@ -444,8 +444,8 @@ def test_a_name_that_is_none_does_not_reach_all_of_them(name: str) -> None:
 
 @given(st.text(max_size=3000))
 def test_texts_of_the_cluster_are_one_printable_line(text: str) -> None:
-    told = clean(text)
-    assert told.isprintable() and len(told) <= 600
+    output = clean(text)
+    assert output.isprintable() and len(output) <= 600
 
 
 # --- proxies ---------------------------------------------------------------------------------
@@ -542,8 +542,8 @@ def test_a_trusted_server_is_talked_to(
     authority: Path, certificate: str, changes: dict[str, Any]
 ) -> None:
     believed = {} if "insecure-skip-tls-verify" in changes else known(pem(authority, certificate))
-    said = [answer(nodes_page("a", token="t"), chunked=11), answer(nodes_page("b"))]
-    with serving(*said, tls=server_side(authority, certificate)) as server:
+    message = [answer(nodes_page("a", token="t"), chunked=11), answer(nodes_page("b"))]
+    with serving(*message, tls=server_side(authority, certificate)) as server:
         nodes = a_client(server.url, **believed, **changes).read_nodes()
     assert not isinstance(nodes, Unreadable) and len(nodes) == 2
     assert server.connections == 1

@@ -55,8 +55,8 @@ IN_RACK = {
 def test_which_nodes_a_node_set_takes(
     spec: dict[str, Any], labels: dict[str, str], taints: tuple[Taint, ...], takes: bool
 ) -> None:
-    (found,) = read_node_set_page(page(template(**spec)))
-    assert (not why_unfit(found.shape, (), NodeTraits(labels=labels, taints=taints))) is takes
+    (node_set,) = read_node_set_page(page(template(**spec)))
+    assert (not why_unfit(node_set.shape, (), NodeTraits(labels=labels, taints=taints))) is takes
 
 
 def test_the_rest_of_a_node_set() -> None:
@@ -88,8 +88,8 @@ def test_the_rest_of_a_node_set() -> None:
     ],
 )
 def test_the_bridge_s_settings(text: str, namespaces: Any, selector: Any) -> None:
-    found = parse_bridge("s/c", text)
-    assert found == BridgeSettings(key="s/c", namespaces=namespaces, selector=selector)
+    bridge_settings = parse_bridge("s/c", text)
+    assert bridge_settings == BridgeSettings(key="s/c", namespaces=namespaces, selector=selector)
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "managedNamespaces: 7", "{", "&a [*a]"])

@@ -297,5 +297,5 @@ def test_nodes_go_by_their_names(type_: str, name: str, after: list[str] | None)
         with pytest.raises(NotProved):
             apply_to_nodes(nodes, log.changes, read_node_page)
         return
-    found = apply_to_nodes(nodes, log.changes, read_node_page)
-    assert sorted(f"{node.name}:{node.resource_version}" for node in found) == after
+    result = apply_to_nodes(nodes, log.changes, read_node_page)
+    assert sorted(f"{node.name}:{node.resource_version}" for node in result) == after

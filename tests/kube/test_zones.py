@@ -29,5 +29,5 @@ def topology(name: str, available: object) -> dict[str, Any]:
 
 
 def test_a_number_of_one_machine_hides_no_other() -> None:
-    found: Any = read_zones(Api())  # type: ignore[arg-type]
-    assert [dict(found[name][0])["vcore"] for name in ("a001", "a002")] == [4000, 4000]
+    result: Any = read_zones(Api())  # type: ignore[arg-type]
+    assert [dict(result[name][0])["vcore"] for name in ("a001", "a002")] == [4000, 4000]

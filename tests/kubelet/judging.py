@@ -72,18 +72,18 @@ class Said:
 
 def as_written(settings: Settings) -> Settings:
     """The settings as a site writes them: amounts that dnm has in one key, joined."""
-    found = {key: text for key, text in settings.items() if key in KUBELET_KEYS}
+    results = {key: text for key, text in settings.items() if key in KUBELET_KEYS}
     for part in ("kube", "system"):
         amounts = [
             f"{resource}={settings[key]}"
             for resource in ("cpu", "memory")
             if (key := f"{part}_reserved_{resource}") in settings
         ]
-        found |= {f"{part}_reserved": ", ".join(amounts)} if amounts else {}
+        results |= {f"{part}_reserved": ", ".join(amounts)} if amounts else {}
     pages = {
         f"hugepages-{size}": settings.get(f"hugepages_{size.lower()}") for size in ("2Mi", "1Gi")
     }
-    return found | {key: text for key, text in pages.items() if text}
+    return results | {key: text for key, text in pages.items() if text}
 
 
 def amount(text: str) -> Fraction:
@@ -139,10 +139,10 @@ def stricter(settings: Settings, machine: Machine) -> str:
 def a_machine(draw: random.Random) -> Machine:
     count = draw.choice([1, 1, 2, 2, 2, 2, 4, 4, 8, 9, 16])
     each = draw.choice([16, 32, 64, 128, 256]) * 1024 * MI
-    odd = [draw.choice([0, 0, 0, -draw.randrange(1, 2**24) * 1024]) for _ in range(count)]
+    malformed = [draw.choice([0, 0, 0, -draw.randrange(1, 2**24) * 1024]) for _ in range(count)]
     nodes = [
         {"memory": each + less, "cpus": [number * 8 + cpu for cpu in range(8)], "hugepages": {}}
-        for number, less in enumerate(odd)
+        for number, less in enumerate(malformed)
     ]
     return {"memory": sum(node["memory"] for node in nodes), "numa": nodes}
 

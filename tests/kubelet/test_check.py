@@ -124,8 +124,8 @@ def test_what_no_kubelet_starts_with_is_an_error_and_what_is_likely_not_meant_a_
 
 
 def test_a_declared_size_above_what_pods_get_is_doubted() -> None:
-    found = problems(RIGHT, memory=256 * 2**30)
-    assert found == {
+    results = problems(RIGHT, memory=256 * 2**30)
+    assert results == {
         "memory: 256Gi is declared, and pods will get about 253544Mi: a pod between the two brings "
         "a node that does not help it": False
     }
@@ -139,6 +139,6 @@ def test_all_problems_come_at_once_errors_first() -> None:
     }  # fmt: skip
     kubelet = Said(settings).kubelet
     node_type = NodeType(name="g", size={}, kubelet=kubelet)
-    found = check_node_type(node_type)
-    assert [problem.is_error for problem in found] == [True] * 5 + [False]
-    assert why_not_lent(node_type) == f"[node_type:g] {found[0].sentence} (and 4 more)"
+    kubelet_problems = check_node_type(node_type)
+    assert [problem.is_error for problem in kubelet_problems] == [True] * 5 + [False]
+    assert why_not_lent(node_type) == f"[node_type:g] {kubelet_problems[0].sentence} (and 4 more)"

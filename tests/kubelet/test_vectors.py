@@ -25,14 +25,14 @@ OURS = [vector for vector in VECTORS if "settings" in vector]
 
 @pytest.mark.parametrize("vector", OURS, ids=lambda vector: vector["name"])
 def test_dnm_says_what_the_kubelet_said(vector: dict[str, Any]) -> None:
-    said = Said(vector["settings"])
+    message = Said(vector["settings"])
     refused = bool(vector["stage"])
-    if said.refuses != refused:
+    if message.refuses != refused:
         assert not refused, f"the kubelet would not start: {vector['error']}"
-        assert stricter(vector["settings"], vector["machine"]), said.why
+        assert stricter(vector["settings"], vector["machine"]), message.why
     elif not refused:
-        assert said.sides.allocatable == amount(vector["reserved"].get("memory", "0"))
-        assert said.allocatable == vector["allocatable"]["memory"]
+        assert message.sides.allocatable == amount(vector["reserved"].get("memory", "0"))
+        assert message.allocatable == vector["allocatable"]["memory"]
 
 
 @pytest.mark.parametrize("asked", ANSWERS, ids=lambda item: item["id"])

@@ -78,19 +78,19 @@ def _maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def _containers(draw: st.DrawFn, prefix: str, least: int) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for number in range(draw(st.integers(least, 3))):
         container: dict[str, Any] = {"name": f"{prefix}{number}"}
         container["resources"] = {"requests": draw(_resources), "limits": draw(_resources)}
         if prefix == "i" and draw(st.booleans()):
             container["restartPolicy"] = "Always"
-        found.append(container)
-    return found
+        rows.append(container)
+    return rows
 
 
 @st.composite
 def _states(draw: st.DrawFn, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for container in containers:
         state: dict[str, Any] = {"name": container["name"]}
         for field, value in (
@@ -100,8 +100,8 @@ def _states(draw: st.DrawFn, containers: list[dict[str, Any]]) -> list[dict[str,
             if value is not None:
                 state[field] = value
         if draw(st.booleans()):
-            found.append(state)
-    return found
+            rows.append(state)
+    return rows
 
 
 _names = st.sampled_from(["", "root.a", "root.b", "c", "job", "job-uniqueautogen", "root.A"])

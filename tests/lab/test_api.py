@@ -180,13 +180,13 @@ def test_pages_show_one_moment(sandbox: Sandbox, kube: Clients) -> None:
     first = kube.core.list_pod_for_all_namespaces(limit=10)
     sandbox.delete("pods", names[20], "dev")
     sandbox.add_pods(1, "dev", name="new")
-    found, token = [pod.metadata.name for pod in first.items], first.metadata._continue
+    rows, token = [pod.metadata.name for pod in first.items], first.metadata._continue
     assert first.metadata.remaining_item_count == 15
     while token:
         page = kube.core.list_pod_for_all_namespaces(limit=10, _continue=token)
-        found += [pod.metadata.name for pod in page.items]
+        rows += [pod.metadata.name for pod in page.items]
         token = page.metadata._continue
-    assert sorted(found) == sorted(names)
+    assert sorted(rows) == sorted(names)
     assert len(sandbox.requests.lists("pods")) == 1
 
 

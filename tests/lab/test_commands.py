@@ -37,8 +37,8 @@ def test_up_says_what_to_do_and_down_ends_it(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert up(place, nodes=4, workshop=True) == 0
-    said = capsys.readouterr().out
-    assert f"export KUBECONFIG={place / 'kubeconfig'}" in said and "dnm plan" in said
+    message = capsys.readouterr().out
+    assert f"export KUBECONFIG={place / 'kubeconfig'}" in message and "dnm plan" in message
     assert pods(place, "dev") == 75
     assert len(ask(url_of(place), "GET", "/sandbox/state")["machines"]) == 4
     config = load_config(place / "dnm.ini", {})

@@ -102,8 +102,8 @@ def test_the_list_tells_state_and_verdict(sandbox: Sandbox, options: tuple[str, 
     code, out, _ = run(sandbox, "--list", *options)
     listed = parse_list(out.encode())
     assert code == 0 and listed is not None
-    found = {name: (node.state, node.verdict) for name, node in listed.nodes.items()}
-    assert found == {name: row[:2] for name, row in STATES.items()}
+    results = {name: (node.state, node.verdict) for name, node in listed.nodes.items()}
+    assert results == {name: row[:2] for name, row in STATES.items()}
     assert "fan is broken" in listed.nodes["a004"].reason
     if options:
         services = {name: node.in_service for name, node in listed.nodes.items()}

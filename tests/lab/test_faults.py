@@ -38,8 +38,8 @@ def send(sandbox: Sandbox, method: str = "PATCH", path: str = PATH) -> tuple[int
 
 
 def value(sandbox: Sandbox) -> str:
-    found = sandbox.get("configmaps", "site", "yunikorn")
-    return str(found and found["data"]["k"])
+    results = sandbox.get("configmaps", "site", "yunikorn")
+    return str(results and results["data"]["k"])
 
 
 FAULTS = [
@@ -69,10 +69,10 @@ def test_a_fault_strikes_once_and_is_over(
 
 
 def test_an_empty_list_has_everything_but_its_items(site: Sandbox) -> None:
-    whole = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
+    full = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
     site.fault("empty", times=2)
     answered = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
-    assert whole["items"] and answered == {**whole, "items": []}
+    assert full["items"] and answered == {**full, "items": []}
     assert json.loads(send(site, "GET", PATH)[2])["kind"] == "ConfigMap"  # which is no list
 
 

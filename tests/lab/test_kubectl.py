@@ -87,8 +87,8 @@ def test_a_number_is_kept_as_the_string_that_the_server_writes(site: Sandbox) ->
     deployment = manifests.deployment_manifest("web", "dev", 1, {**pod, "kind": "Pod"})
     for manifest in (pod, deployment):
         kubectl(site, "apply", "-f", "-", given=json.dumps(manifest))
-    found = json.loads(kubectl(site, "get", "pod", "n", "-n", "dev", "-o", "json"))
-    asked = found["spec"]["containers"][0]["resources"]["requests"]
+    result = json.loads(kubectl(site, "get", "pod", "n", "-n", "dev", "-o", "json"))
+    asked = result["spec"]["containers"][0]["resources"]["requests"]
     assert asked == {"cpu": "4", "memory": "1500M"}
 
 
@@ -103,7 +103,7 @@ def test_a_node_is_drained_and_changed_by_hand(site: Sandbox) -> None:
     kubectl(site, "annotate", "node", "k1", "c=d")
     node = site.get("nodes", "k1")
     assert node is not None
-    found: list[Any] = [node["metadata"]["labels"]["a"], node["metadata"]["annotations"]]
-    assert found == ["b", {"c": "d"}]
+    rows: list[Any] = [node["metadata"]["labels"]["a"], node["metadata"]["annotations"]]
+    assert rows == ["b", {"c": "d"}]
     assert node["spec"]["taints"] == [{"key": "x", "value": "y", "effect": "NoSchedule"}]
     assert kubectl(site, "get", "nodes", "-l", "a=b", "-o", "name") == "node/k1\n"

@@ -66,8 +66,8 @@ def test_it_is_lent_from_under_its_booking_and_the_rest_is_given_up(sandbox: San
     assert [verdict[1] for verdict in verdicts(sandbox).values()] == ["OK", "OK", "SKIP", "OK"]
     assert verdicts(sandbox)["a002"][0] == "IDLE+RESERVED"
     assert run(sandbox, *LEND, "1", DNM_INSTANCE="prod")[1] == "a001\n"
-    gone = run(sandbox, "--unbook", name, "--exclude", "a001", DNM_INSTANCE="prod")
-    assert gone == (0, "a002\n", "")
+    removed = run(sandbox, "--unbook", name, "--exclude", "a001", DNM_INSTANCE="prod")
+    assert removed == (0, "a002\n", "")
     assert verdicts(sandbox)["a003"][2] and verdicts(sandbox)["a001"][2] == [f"{name}-a001"]
     sandbox.tick(HOUR)
     assert not sandbox.batch.reservations.by_name and not sandbox.violations

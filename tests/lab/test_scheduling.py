@@ -382,5 +382,5 @@ def test_yunikorn_tells_queues_applications_and_its_checksum(site: Sandbox) -> N
         pod["metadata"]["uid"] for pod in site.objects("pods") if "nodeName" not in pod["spec"]
     }
     assert uids == waiting
-    found = rest(site, "config", accept="application/json")
-    assert found["Checksum"] == site.yunikorn.checksum
+    result = rest(site, "config", accept="application/json")
+    assert result["Checksum"] == site.yunikorn.checksum

@@ -36,24 +36,24 @@ def until_its_workshop(process: subprocess.Popen[str]) -> IO[str]:
 
 def servers(directory: Path) -> list[str]:
     """Command lines of processes that work in the directory."""
-    found = []
+    lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = entry.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
         if any(str(directory) in word for word in words):
-            found.append(" ".join(words))
-    return found
+            lines.append(" ".join(words))
+    return lines
 
 
 def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
     with start(tmp_path) as process:
-        said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    assert "75 of 75 sessions ran to their end" in said
-    assert "The books balance" in said
-    assert [line for line in said.splitlines() if len(line) > 80] == []
+        message, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, message
+    assert "75 of 75 sessions ran to their end" in message
+    assert "The books balance" in message
+    assert [line for line in message.splitlines() if len(line) > 80] == []
     assert list(tmp_path.iterdir()) == [] and servers(tmp_path) == []
 
 
@@ -69,9 +69,9 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
     with start(tmp_path) as process:
         stdout = until_its_workshop(process)
         os.killpg(process.pid, sent)
-        said = stdout.read()
+        message = stdout.read()
         process.wait(timeout=300)
-    assert process.returncode == 130, said
+    assert process.returncode == 130, message
     assert_nothing_is_left(tmp_path)
 
 
@@ -94,9 +94,9 @@ def test_the_demo_leaves_nothing_behind_when_its_terminal_is_closed(tmp_path: Pa
     if pid == 0:
         os.environ.update(PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
         os.execv(sys.executable, [sys.executable, "-c", PLAY])
-    said = b""
-    while b"A workshop begins" not in said:
-        said += os.read(terminal, 65536)
+    message = b""
+    while b"A workshop begins" not in message:
+        message += os.read(terminal, 65536)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
     assert_nothing_is_left(tmp_path)

@@ -70,8 +70,8 @@ def test_not_even_when_the_lines_are_put_together(
     drawn: tuple[list[str], bytes], seed: int
 ) -> None:
     values, content = drawn
-    whole = squeezed("".join(printed(values, content, seed)))
-    assert not [value for value in values if squeezed(value) in whole]
+    full = squeezed("".join(printed(values, content, seed)))
+    assert not [value for value in values if squeezed(value) in full]
 
 
 @given(st.binary(max_size=300), st.integers(0, 9))

@@ -28,5 +28,5 @@ def test_json_has_the_same_values_and_no_character_that_cannot_be_shown(
 def test_each_program_prints_json_by_this_function() -> None:
     printed = re.compile(r"(print|stdout\.write)\(.*json\.encode|json\.encode\(.*decode\(\)")
     paths = [*(ROOT / "dnm" / "cli").rglob("*.py"), *(ROOT / "dnm" / "converters").glob("*.py")]
-    found = [path.name for path in paths if printed.search(path.read_text())]
-    assert found == ["bridge.py"]  # an annotation of a Node, which is not printed
+    lines = [path.name for path in paths if printed.search(path.read_text())]
+    assert lines == ["bridge.py"]  # an annotation of a Node, which is not printed

@@ -30,8 +30,8 @@ def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
             continue
         total += wait.total_seconds() + BACK
         fenced = a_lent_node(Phase.RELEASING, idle_since=since)
-        gone = msgspec.structs.replace(before, nodes={"a001": fenced})
-        after = note_returns(CONFIG, before, gone, since + wait)
+        removed = msgspec.structs.replace(before, nodes={"a001": fenced})
+        after = note_returns(CONFIG, before, removed, since + wait)
         after = msgspec.structs.replace(after, nodes={})
         asked = msgspec.structs.replace(after, requests=(a_request(id=f"r{number}"),))
         registry = note_returns(CONFIG, after, asked, now)

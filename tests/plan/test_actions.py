@@ -57,9 +57,9 @@ def test_marks_and_fences_follow_the_record(
         Fence(node="a001"): "fence",
         Unfence(node="a001"): "unfence",
     }
-    found = list_actions(world.decided())
+    rows = list_actions(world.decided())
     kinds = (MarkNode, Fence, Unfence)
-    assert tuple(words[action] for action in found if isinstance(action, kinds)) == expected
+    assert tuple(words[action] for action in rows if isinstance(action, kinds)) == expected
 
 
 def test_a_fenced_node_that_lost_its_mark_serves_on_and_is_marked_again() -> None:
@@ -68,9 +68,9 @@ def test_a_fenced_node_that_lost_its_mark_serves_on_and_is_marked_again() -> Non
     world.node("a001", mark=None, is_cordoned=True).set(maps=(queue_map(), None))
     decided = world.decided()
     assert decided.conversions.registry.nodes["a001"].phase is Phase.SERVING
-    found = list_actions(decided)
-    assert [type(action) for action in found] == [MarkNode, SetQueueLimits]
-    assert MarkNode(node="a001", mark=MARK) in found
+    rows = list_actions(decided)
+    assert [type(action) for action in rows] == [MarkNode, SetQueueLimits]
+    assert MarkNode(node="a001", mark=MARK) in rows
 
 
 def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() -> None:
@@ -81,8 +81,8 @@ def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() ->
     world.lent("a001", Phase.JOINING).node("a001", mark=None)
     world.lent("a002", was_used=True).node("a002", is_cordoned=True, mark=FENCED)
     world.lent("a003", Phase.RELEASING, was_used=True, since=NOW).node("a003")
-    gone = Phase.RETURNING
-    world.lent("a004", gone, retry_after=LONG_AGO).node("a004", mark=FENCED, is_cordoned=True)
+    removed = Phase.RETURNING
+    world.lent("a004", removed, retry_after=LONG_AGO).node("a004", mark=FENCED, is_cordoned=True)
     world.set(maps=(queue_map({"a002": COUNTED}), None))
     world.with_pods(*pods(9, namespace="dev"), *pods(1, node="a002"))
     batch = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
@@ -109,5 +109,5 @@ def test_a_converter_is_ended_once_no_run_would_have_let_it_go_on(
     since = NOW - timedelta(minutes=minutes)
     world = World().recorded(requests=(a_request(id="r0", converter=process, since=since),))
     world.knowing(running_converters=frozenset([process]) if is_running else frozenset())
-    found = EndConverter(key="r0", process=process) in list_actions(world.decided())
-    assert found is ended
+    result = EndConverter(key="r0", process=process) in list_actions(world.decided())
+    assert result is ended

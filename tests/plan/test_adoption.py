@@ -18,7 +18,7 @@ from dnm.plan.lendable import counted_as_lent
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
 from tests.plan.whole import advance_node
 
-AWAY, BACK, UNKNOWN = (a_batch_node(in_service=known) for known in (False, True, None))
+AWAY, BACK, UNKNOWN = (a_batch_node(in_service=recorded) for recorded in (False, True, None))
 CLAIMED = a_batch_node(in_service=False, claim=BatchClaim(instance="other"))
 THEIRS = msgspec.structs.replace(MARK, instance="validation")
 
@@ -44,32 +44,32 @@ def seen(mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **chang
 def test_a_mark_is_only_as_good_as_what_else_is_known(
     evidence: dict[str, Any], is_lent: bool | None
 ) -> None:
-    found = adopt_marked_nodes(a_config(), (), seen(**evidence))
-    assert (set(found.nodes) == {"a001"}) is bool(is_lent)
+    result = adopt_marked_nodes(a_config(), (), seen(**evidence))
+    assert (set(result.nodes) == {"a001"}) is bool(is_lent)
     if is_lent is False:
-        assert "neither ledger nor Slurm knows it as lent by us" in found.errors[0]
+        assert "neither ledger nor Slurm knows it as lent by us" in result.errors[0]
     if is_lent is None:
-        assert "it waits until Slurm and the ledger can be asked" in found.notes[0]
+        assert "it waits until Slurm and the ledger can be asked" in result.notes[0]
     counted = counted_as_lent(a_config(), Registry(), seen(**evidence))
     assert counted == ([] if is_lent is False else [("a", "dev")])
 
 
 def test_an_unread_batch_side_is_no_answer() -> None:
     unread = msgspec.structs.replace(seen(), batch=None)
-    found = adopt_marked_nodes(a_config(), (), unread)
-    assert not found.nodes and not found.errors and found.notes
+    result = adopt_marked_nodes(a_config(), (), unread)
+    assert not result.nodes and not result.errors and result.notes
 
 
 def test_a_true_mark_records_the_node_again() -> None:
-    found = adopt_marked_nodes(a_config(), (), seen(batch=[AWAY]))
-    entry = found.nodes["a001"]
+    result = adopt_marked_nodes(a_config(), (), seen(batch=[AWAY]))
+    entry = result.nodes["a001"]
     assert (entry.phase, entry.queue, entry.since, entry.owner) == (
         Phase.JOINING,
         QUEUE,
         NOW,
         "prod",
     )
-    assert found.notes == ("node=a001 carries our mark and is recorded again",)
+    assert result.notes == ("node=a001 carries our mark and is recorded again",)
 
 
 def test_a_mark_can_not_choose_the_queue_nor_the_type() -> None:
@@ -87,14 +87,14 @@ def test_a_mark_can_not_choose_the_queue_nor_the_type() -> None:
     ],
 )
 def test_other_nodes_are_not(mark: Mark | None, recorded: tuple[str, ...]) -> None:
-    found = adopt_marked_nodes(a_config(), recorded, seen(mark, [AWAY]))
-    assert (found.nodes, found.notes, found.errors) == ({}, (), ())
+    result = adopt_marked_nodes(a_config(), recorded, seen(mark, [AWAY]))
+    assert (result.nodes, result.notes, result.errors) == ({}, (), ())
 
 
 def test_a_mark_for_a_namespace_that_is_not_monitored_is_said() -> None:
     mark = Mark(instance="prod", node_type="a", namespace="gone", queue=QUEUE)
-    found = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY]))
-    assert not found.nodes and "'gone', which is not monitored" in found.errors[0]
+    result = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY]))
+    assert not result.nodes and "'gone', which is not monitored" in result.errors[0]
 
 
 # --- a mark that contradicts the record ------------------------------------------------------
@@ -133,8 +133,8 @@ def test_a_node_that_nobody_counts_yet_waits_for_the_ledger_again() -> None:
 
 
 def test_what_the_ledger_counts_for_another_is_left_to_them() -> None:
-    known = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
-    after = advance_node(a_config(), "a001", a_lent_node(), known)
+    recorded = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
+    after = advance_node(a_config(), "a001", a_lent_node(), recorded)
     assert after.entry is None and after.verdict.reason is Reason.NOT_OURS
 
 

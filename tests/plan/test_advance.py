@@ -26,8 +26,8 @@ def test_a_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None
     assert advanced.registry.backoffs["a"].failures == 1
     still = late.recorded(nodes=advanced.registry.nodes).advanced()
     assert still.errors == advanced.errors and still.registry.backoffs == {}
-    others = replace(advanced.registry.nodes["a001"], owner="other")
-    assert late.recorded(nodes={"a001": others}).advanced().errors == ()
+    other = replace(advanced.registry.nodes["a001"], owner="other")
+    assert late.recorded(nodes={"a001": other}).advanced().errors == ()
 
 
 def test_a_node_that_is_used_closes_the_breaker_of_its_queue() -> None:

@@ -54,15 +54,15 @@ def floors(kept: Floor | None = None, **changes: Any) -> Config:
     ],
 )  # fmt: skip
 def test_nodes_in_service(floor: Floor, batch: list[Any], requests: Any, more: int) -> None:
-    found = left(floors(kept=floor), batch, Registry(requests=requests))
-    assert found["batch_floor of type a"] == more
+    results = left(floors(kept=floor), batch, Registry(requests=requests))
+    assert results["batch_floor of type a"] == more
 
 
 def test_a_type_has_a_floor_of_its_own() -> None:
     config = floors(kept=Floor(nodes=1))
     config = msgspec.structs.replace(config, type_floors={"a": Floor(nodes=5)})
-    found = left(config, [*SIX, a_batch_node("b001"), a_batch_node("b002")])
-    assert found == {"batch_floor of type a": 1, "batch_floor of type b": 1}
+    results = left(config, [*SIX, a_batch_node("b001"), a_batch_node("b002")])
+    assert results == {"batch_floor of type a": 1, "batch_floor of type b": 1}
 
 
 def test_without_floors_there_is_no_bound() -> None:
@@ -97,18 +97,18 @@ def test_partitions(partition: str, more: dict[str, int | None]) -> None:
 def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
     claimed = {"a009": ClaimedNode(node_type="a", namespace="dev", can_resume=True)}
     config, record = floors(kept=Floor(nodes=6)), Registry(claimed=claimed)
-    known = facts(batch=[*SIX, a_batch_node("a009", in_service=False)])
-    assert conversion_budget(config, record, known).left["batch_floor of type a"] == 1
-    assert conversion_budget(config, record, known, anew=True).left["batch_floor of type a"] == 0
+    recorded = facts(batch=[*SIX, a_batch_node("a009", in_service=False)])
+    assert conversion_budget(config, record, recorded).left["batch_floor of type a"] == 1
+    assert conversion_budget(config, record, recorded, anew=True).left["batch_floor of type a"] == 0
 
 
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])
 def test_a_plan_leaves_the_floor(floor: int, asked: int) -> None:
     """Ten idle nodes, and pods for three."""
     world = wanting(3).configured(batch_floor=Floor(nodes=floor))
-    found = world.converted()
-    assert sum(request.count for request in found.requests) == asked
+    conversions = world.converted()
+    assert sum(request.count for request in conversions.requests) == asked
     if not asked:
-        verdict = found.verdicts[QUEUE]
+        verdict = conversions.verdicts[QUEUE]
         assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, BATCH_FLOOR)
         assert "batch_floor of type a used up" in verdict.detail

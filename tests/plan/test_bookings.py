@@ -45,12 +45,12 @@ class Booked(World):
         self.tells_begins = True
 
     def snapshot(self) -> Any:
-        told = self.begins if self.tells_begins else {}
+        document = self.begins if self.tells_begins else {}
         for name, node in self.batch.items() if isinstance(self.batch, dict) else ():
             begins = {
-                reservation: told[reservation]
+                reservation: document[reservation]
                 for reservation in node.reservations or ()
-                if reservation in told
+                if reservation in document
             }
             self.batch[name] = msgspec.structs.replace(node, reservations_begin=begins)
         self.facts = {"books": True, **self.facts, "taken_at": self.at}
@@ -87,13 +87,13 @@ class Booked(World):
     def _unbook(self, action: UnbookNodes) -> None:
         kept = expand_hostlist(action.leave_out)
         for name, node in self.batch.items():
-            ours = tuple(
+            own = tuple(
                 reservation for reservation in node.reservations or ()
                 if booking_on(reservation, name, "prod") != action.name or name in kept
             )  # fmt: skip
-            for gone in set(node.reservations or ()) - set(ours):
-                self.begins.pop(gone, None)
-            self.batch[name] = _with(node, ours)
+            for removed in set(node.reservations or ()) - set(own):
+                self.begins.pop(removed, None)
+            self.batch[name] = _with(node, own)
 
     def booked(self, calendar_event: CalendarEvent) -> int:
         name = booking_name(
@@ -211,8 +211,8 @@ def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
     assert not steps(asked.step())  # it has none yet
     for node in ("a050", "a051"):
         asked.lent(node).node(node)
-    (gone,) = [action for action in asked.step().actions if isinstance(action, UnbookNodes)]
-    assert (gone.name, gone.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
+    (removed,) = [action for action in asked.step().actions if isinstance(action, UnbookNodes)]
+    assert (removed.name, removed.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
 
 
 def test_what_is_kept_out_and_what_is_lent_is_not_booked() -> None:
@@ -379,11 +379,11 @@ def test_after_any_changes_there_is_exactly_what_the_calendar_asks_for(history: 
         for item in ahead:
             count = asked.booked(item)
             assert count == item.nodes or (count < item.nodes and not free)
-        known = {f"dnm-ev-{entry.name}-{entry.begins:%Y%m%dT%H%M}" for entry in events}
+        facts = {f"dnm-ev-{entry.name}-{entry.begins:%Y%m%dT%H%M}" for entry in events}
         for name, row in asked.batch.items():
             for reservation in row.reservations or ():
                 if booked := booking_on(reservation, name, "prod"):
-                    assert booked.rpartition("-")[0] in known
+                    assert booked.rpartition("-")[0] in facts
         assert asked.batch["a059"].reservations == OTHERS
         assert not steps(asked.step())
 

@@ -77,8 +77,8 @@ def test_caps_count_what_is_lent_marked_or_on_its_way(
     nodes: dict[str, Any], requests: tuple[Any, ...], seen: list[Any], left: tuple[int, int, int]
 ) -> None:
     record = Registry(nodes=nodes, requests=requests)
-    known = msgspec.structs.replace(facts(seen), batch=None)
-    budget = conversion_budget(CAPPED, record, known).left
+    recorded = msgspec.structs.replace(facts(seen), batch=None)
+    budget = conversion_budget(CAPPED, record, recorded).left
     assert budget == dict(zip((ALL, OF_A, OF_DEV), left, strict=True))
 
 
@@ -87,8 +87,8 @@ def test_without_facts_a_cap_counts_what_is_recorded() -> None:
         nodes={"a001": a_lent_node(), "a002": a_lent_node(namespace="two")},
         requests=(a_request(count=3),),
     )
-    found = count_caps(CAPPED, lent_in(registry))
-    assert [(cap.cap, cap.bound.name, cap.lent, cap.max) for cap in found] == [
+    cap_counts = count_caps(CAPPED, lent_in(registry))
+    assert [(cap.cap, cap.bound.name, cap.lent, cap.max) for cap in cap_counts] == [
         ("all", ALL, 5, 9),
         ("type a", OF_A, 5, 5),
         ("namespace dev", OF_DEV, 4, 4),

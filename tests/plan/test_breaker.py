@@ -171,10 +171,10 @@ OPEN = Breaker(unused=3, tripped_at=LONG_AGO, trips=1)
 def test_what_a_node_does_to_it(
     breaker: Breaker | None, before: LentNode, after: LentNode | None, left: Breaker | None
 ) -> None:
-    others = {OTHER: Breaker(unused=1)}
-    breakers = {**others, QUEUE: breaker} if breaker else others
+    other = {OTHER: Breaker(unused=1)}
+    breakers = {**other, QUEUE: breaker} if breaker else other
     changed = after_transition(breakers, before, after)
-    assert changed == ({**others, QUEUE: left} if left else others)
+    assert changed == ({**other, QUEUE: left} if left else other)
 
 
 # --- used quota ------------------------------------------------------------------------------
@@ -268,10 +268,10 @@ def test_it_doubles_from_one_interval_to_an_hour(failures: int, minutes: int) ->
 def test_from_the_second_failure_on_fewer_are_asked_for_later(
     before: tuple[int, int] | None, asked: int, after: tuple[int, int, int]
 ) -> None:
-    known = Backoff(failures=before[0], until=NOW, ask_at_most=before[1]) if before else None
-    found = with_failure(a_config(), known, asked, NOW, "why")
-    assert (found.failures, found.ask_at_most, found.last_error) == (*after[:2], "why")
-    assert found.until == NOW + timedelta(minutes=after[2])
+    facts = Backoff(failures=before[0], until=NOW, ask_at_most=before[1]) if before else None
+    backoff = with_failure(a_config(), facts, asked, NOW, "why")
+    assert (backoff.failures, backoff.ask_at_most, backoff.last_error) == (*after[:2], "why")
+    assert backoff.until == NOW + timedelta(minutes=after[2])
 
 
 def _failed(error: str = "why", node_type: str = "a") -> ConversionResult:

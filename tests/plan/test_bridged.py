@@ -61,22 +61,22 @@ def test_the_types_that_would_lose_their_pods(
     nodes: tuple[str, ...], verdict: str, found: dict[str, str]
 ) -> None:
     batch = {"a050": a_batch_node("a050", verdict=verdict), "x1": a_batch_node("x1")}
-    known = {name: a_node(name) for name in nodes}
-    assert bare_types(a_config(), Registry(), known, batch) == found
+    recorded = {name: a_node(name) for name in nodes}
+    assert bare_types(a_config(), Registry(), recorded, batch) == found
 
 
 def test_without_a_bridge_nothing_is_bounded() -> None:
-    known = facts(batch=[a_batch_node("a050")])
-    assert list(bridge_bounds(a_config(), Registry(), known)) == []
+    recorded = facts(batch=[a_batch_node("a050")])
+    assert list(bridge_bounds(a_config(), Registry(), recorded)) == []
 
 
 def test_nothing_is_lent_that_the_bridge_would_taint() -> None:
     world = wanting()
     world.nodes.append(bridged("b1"))
     world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}
-    found = world.converted()
-    verdict = found.verdicts[QUEUE]
-    assert (found.requests, verdict.verdict, verdict.reason) == (
+    conversions = world.converted()
+    verdict = conversions.verdicts[QUEUE]
+    assert (conversions.requests, verdict.verdict, verdict.reason) == (
         (), Verdict.WAIT, Reason.BRIDGE_EVICTS,
     )  # fmt: skip
     assert "b1" in verdict.detail
@@ -165,5 +165,5 @@ def test_the_bridge_is_seen_at_work_by_its_own_nodes_alone() -> None:
     world = wanting()
     world.nodes.append(bridged("b1", labels=LABELLED))
     world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}
-    found = world.converted()
-    assert (found.requests, found.verdicts[QUEUE].reason) == ((), Reason.BRIDGE_EVICTS)
+    conversions = world.converted()
+    assert (conversions.requests, conversions.verdicts[QUEUE].reason) == ((), Reason.BRIDGE_EVICTS)

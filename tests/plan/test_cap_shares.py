@@ -58,10 +58,10 @@ def site(**changes: Any) -> Config:
 
 def test_each_cap_is_of_the_nodes_of_its_types() -> None:
     """One that is of no type is never lent, and does not count."""
-    found = in_nodes(site(), LISTED)
-    assert found.max_converted_nodes == 6 and not found.has_shares
-    assert found.node_types["a"].max_nodes == 2 and found.node_types["b"].max_nodes is None
-    assert found.namespaces["dev"].max_nodes == 1
+    config = in_nodes(site(), LISTED)
+    assert config.max_converted_nodes == 6 and not config.has_shares
+    assert config.node_types["a"].max_nodes == 2 and config.node_types["b"].max_nodes is None
+    assert config.namespaces["dev"].max_nodes == 1
 
 
 @pytest.mark.parametrize("batch", [None, SILENT], ids=["not asked", "unreadable"])
@@ -83,10 +83,10 @@ def caps(cap: Share) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(("percent", "asked"), [(25, 2), (10, 1), (5, 1), (0, 0), (100, 3)])
 def test_a_plan_asks_for_no_more_than_its_share(name: str, percent: float, asked: int) -> None:
     """Ten idle nodes, and pods for three."""
-    found = wanting(3).configured(**caps(Share(percent=percent))[name]).converted()
-    assert sum(request.count for request in found.requests) == asked
+    conversions = wanting(3).configured(**caps(Share(percent=percent))[name]).converted()
+    assert sum(request.count for request in conversions.requests) == asked
     if not asked:
-        verdict = found.verdicts[QUEUE]
+        verdict = conversions.verdicts[QUEUE]
         assert verdict.reason is Reason.CAPPED and f"{name} used up" in verdict.detail
 
 

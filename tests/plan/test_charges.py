@@ -29,11 +29,11 @@ def plan_of(world: World, charges: bool = True) -> Plan:
 
 def accounts(plan: Plan) -> list[str]:
     """Of the requests, as the record and as the converter are told them."""
-    told = [
+    lines = [
         action.request.account for action in plan.actions if isinstance(action, StartConversion)
     ]
-    assert told == [request.account for request in plan.registry.requests]
-    return told
+    assert lines == [request.account for request in plan.registry.requests]
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_what_pods_ask_for_is_added_up_when_it_changes() -> None:
     world = charged(rate={"vcore": 3000}, used={"vcore": 5.0, "memory": 7.0})
     world.with_pods(*pods(2, SMALL, node="a001", running=True))
     world.with_pods(*pods(1, SMALL, node="k1", running=True))
-    found = plan_of(world).registry.nodes["a001"].charge
-    assert found == Charge(
+    result = plan_of(world).registry.nodes["a001"].charge
+    assert result == Charge(
         account="proj", since=NOW, rate={"vcore": 2000, "memory": 2 * 10**9},
         used={"vcore": 5.0 + 3000 * 3600, "memory": 7.0},
     )  # fmt: skip
@@ -126,7 +126,7 @@ def test_what_comes_of_a_request_is_charged_to_its_account() -> None:
     world = charge(wanting(), "proj")
     asked = plan_of(world).registry
     (request,) = asked.requests
-    came = msgspec.structs.replace(request, names=("a050",), ended=True)
-    world.recorded(requests=(came,)).node("a050", mark=None, labels={"dev": "true"})
+    arrived = msgspec.structs.replace(request, names=("a050",), ended=True)
+    world.recorded(requests=(arrived,)).node("a050", mark=None, labels={"dev": "true"})
     world.set(batch={"a050": a_batch_node("a050", in_service=False)})
     assert world.knowing().plan().registry.nodes["a050"].account == "proj"

@@ -52,8 +52,8 @@ def telling(*names: str) -> list[BatchNode]:
 
 def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
     """(nodes taken in, claims that count, errors)"""
-    found = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, known)
-    return found.nodes, found.claimed, found.errors
+    result = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, known)
+    return result.nodes, result.claimed, result.errors
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None, word: str) -> None:
-    known = facts(nodes=[node] if node else [], batch=[row])
-    nodes, counted, errors = take(known)
+    recorded = facts(nodes=[node] if node else [], batch=[row])
+    nodes, counted, errors = take(recorded)
     if phase is None:
         assert not nodes and word in counted["a001"].why
     else:
@@ -116,15 +116,15 @@ def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None,
     ],
 )  # fmt: skip
 def test_what_is_no_stranded_claim(row: BatchNode, requests: Any, nodes: Any) -> None:
-    known = facts(batch=[row], running=frozenset((CONVERTER,)))
-    assert take(known, *requests, **nodes) == ({}, {}, ())
+    recorded = facts(batch=[row], running=frozenset((CONVERTER,)))
+    assert take(recorded, *requests, **nodes) == ({}, {}, ())
 
 
 def test_a_journal_that_can_not_be_read_counts_for_nothing_while_slurm_has_its_node() -> None:
     row = claimed(own=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True)
-    found = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
-    assert not (found.nodes or found.claimed or found.errors)
-    assert "a001.json can't be read" in found.notes[0]
+    result = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
+    assert not (result.nodes or result.claimed or result.errors)
+    assert "a001.json can't be read" in result.notes[0]
 
 
 def test_a_batch_side_that_can_not_be_read_forgets_no_claim() -> None:
@@ -142,38 +142,38 @@ def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
     """Killed with the host: one node had come, one was claimed, one was not reached."""
     request = a_request(count=3, converter=CONVERTER, names=("a001",))
     rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
-    came = a_node("a001", mark=None, labels={"dev": "true"})
+    arrived = a_node("a001", mark=None, labels={"dev": "true"})
     ended = {"r1": Ended(names=("a001",))}
-    known = facts(nodes=[came], batch=[*rows, *telling("a003")], ended=ended)
-    after = advance_requests(a_config(), Registry(requests=(request,)), known)
+    recorded = facts(nodes=[arrived], batch=[*rows, *telling("a003")], ended=ended)
+    after = advance_requests(a_config(), Registry(requests=(request,)), recorded)
     assert list(after.nodes) == ["a001"] and not after.requests
     (error,) = after.errors
     assert "died before it had ended" in error and "had claimed a002" in error
     assert [failure.error for failure in after.failures] == [error]
-    nodes, counted, _ = take(known, *after.requests, **after.nodes)
+    nodes, counted, _ = take(recorded, *after.requests, **after.nodes)
     assert not nodes and list(counted) == ["a002"]
 
 
 def test_a_converter_that_died_with_its_work_done_is_no_error() -> None:
     request = a_request(converter=CONVERTER, names=("a001",))
-    known = facts(nodes=[a_node("a001", mark=None, labels={"dev": "true"})],
+    recorded = facts(nodes=[a_node("a001", mark=None, labels={"dev": "true"})],
                   batch=[claimed(own=claim("", request="r1"))], ended={"r1": Ended()})  # fmt: skip
-    after = advance_request(a_config(), request, frozenset(), known)
+    after = advance_request(a_config(), request, frozenset(), recorded)
     assert list(after.joined) == ["a001"] and after.request is None
     assert not after.note and not after.conversion_failed
 
 
 def test_a_run_that_was_killed_before_its_converter_is_no_failure() -> None:
-    known = facts(batch=telling("a001"), ended={"r1": Ended()})
-    after = advance_request(a_config(), a_request(), frozenset(), known)
+    recorded = facts(batch=telling("a001"), ended={"r1": Ended()})
+    after = advance_request(a_config(), a_request(), frozenset(), recorded)
     assert after.request is None and not after.conversion_failed
     assert "was not started" in after.note
 
 
 def test_what_a_dead_converter_had_claimed_is_not_decided_without_slurm() -> None:
     request = a_request(converter=CONVERTER)
-    known = msgspec.structs.replace(facts(ended={"r1": Ended()}), batch=None)
-    after = advance_request(a_config(), request, frozenset(), known)
+    recorded = msgspec.structs.replace(facts(ended={"r1": Ended()}), batch=None)
+    after = advance_request(a_config(), request, frozenset(), recorded)
     assert after.request == request and not after.note
 
 
@@ -183,13 +183,13 @@ def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
     config = a_config()
     request = a_request(count=2, converter=CONVERTER, known_out=("a009",))
     rows = [a_batch_node(name, in_service=False) for name in ("a001", "a002", "a009")]
-    known = facts(batch=[*rows, a_batch_node("a003")], ended={"r1": Ended()})
-    after = advance_request(config, request, frozenset(), known)
+    recorded = facts(batch=[*rows, a_batch_node("a003")], ended={"r1": Ended()})
+    after = advance_request(config, request, frozenset(), recorded)
     assert after.request is not None and after.request.ended and after.conversion_failed
     assert "a001, a002 in service any more" in after.note and "--set batch" in after.note
     assert "a009" not in after.note and after.request.error in after.note
 
-    later = msgspec.structs.replace(known, now=NOW + config.join_timeout + timedelta(seconds=1))
+    later = msgspec.structs.replace(recorded, now=NOW + config.join_timeout + timedelta(seconds=1))
     after = advance_request(config, after.request, frozenset(), later)
     assert after.request is None and sorted(after.left_behind) == ["a001", "a002"]
     assert after.left_behind["a002"].why.endswith(
@@ -219,10 +219,10 @@ def stranded(*names: str, **config: Any) -> World:
     """Each is claimed for `dev`; one pod that waits needs one node of the type."""
     world = World().configured(**config)
     rows = {name: claimed(name) for name in names}
-    others = {
+    other = {
         name: msgspec.structs.replace(row, tells_claim=True) for name, row in world.batch.items()
     }
-    return world.set(batch={**rows, **others})
+    return world.set(batch={**rows, **other})
 
 
 def asked(plan: Plan) -> list[tuple[str, int]]:
@@ -237,10 +237,10 @@ def test_what_is_wanted_goes_on_and_the_rest_goes_back() -> None:
     plan = stranded("a001", "a002").with_pods(*pods(1)).plan()
     assert asked(plan) == [("a001", 1)]
     assert plan.registry.nodes["a002"].phase is Phase.RETURNING and not plan.registry.claimed
-    told = {node.node: node for node in plan.nodes}
-    assert {verdict.reason for verdict in told.values()} == {Reason.CLAIMED}
-    assert told["a001"].verdict is Verdict.CONVERT and "goes on" in told["a001"].sentence
-    assert told["a002"].verdict is Verdict.REVERT and "not wanted" in told["a002"].sentence
+    document = {node.node: node for node in plan.nodes}
+    assert {verdict.reason for verdict in document.values()} == {Reason.CLAIMED}
+    assert document["a001"].verdict is Verdict.CONVERT and "goes on" in document["a001"].sentence
+    assert document["a002"].verdict is Verdict.REVERT and "not wanted" in document["a002"].sentence
 
 
 def test_what_nobody_wants_goes_back_in_the_next_run() -> None:
@@ -369,12 +369,12 @@ def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
 ) -> None:
     """Its converter's journal names the namespace that it was lent to, and the record is lost."""
     there = a_node("a001", **{"mark": None, **node})
-    known = facts(nodes=[there], batch=[claimed(own=claim(""))])
-    found = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), known)
-    item = found.nodes.get("a001") or found.claimed["a001"]
+    recorded = facts(nodes=[there], batch=[claimed(own=claim(""))])
+    result = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
+    item = result.nodes.get("a001") or result.claimed["a001"]
     assert (getattr(item, "phase", None), item.namespace) == (phase, namespace)
     if phase:
-        assert found.nodes["a001"].queue == TWO[namespace].queue
+        assert result.nodes["a001"].queue == TWO[namespace].queue
 
 
 @pytest.mark.parametrize(
@@ -388,10 +388,10 @@ def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
 def test_what_its_kubelet_may_have_written_does_not_change_a_lending_that_has_not_ended(
     worn: dict[str, Any],
 ) -> None:
-    known = facts(nodes=[a_node("a001", **worn)], batch=[claimed(own=claim("k8s"))])
-    found = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), known)
-    assert found.claimed["a001"].namespace == "dev" and found.claimed["a001"].can_resume
-    assert not found.errors
+    recorded = facts(nodes=[a_node("a001", **worn)], batch=[claimed(own=claim("k8s"))])
+    result = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
+    assert result.claimed["a001"].namespace == "dev" and result.claimed["a001"].can_resume
+    assert not result.errors
 
 
 def test_a_node_whose_mark_says_whom_it_serves_is_recorded_by_that() -> None:

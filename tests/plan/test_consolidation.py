@@ -112,7 +112,7 @@ def test_what_leaves_would_fit_on_the_others(vcores: list[int]) -> None:
     plan = world.plan()
     for name in leaving(world):
         own = vcores[names.index(name)]
-        room = sum(128_000 - other for other in vcores) - (128_000 - own)
-        assert own < 64_000 and own <= 0.9 * room
+        free = sum(128_000 - other for other in vcores) - (128_000 - own)
+        assert own < 64_000 and own <= 0.9 * free
     assert all(node.phase is Phase.SERVING for node in plan.registry.nodes.values())
     assert not [action for action in plan.actions if isinstance(action, ReturnNode)]

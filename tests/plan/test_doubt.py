@@ -138,12 +138,12 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
 def test_a_list_is_doubted_by_what_it_contradicts(
     last: RunRecord, seen: Snapshot, result: str
 ) -> None:
-    found = doubted(record(last), seen)
+    results = doubted(record(last), seen)
     if result is NOT_AT_ALL:
-        assert isinstance(found.pods, Unreadable) and "kubectl get pods -A" in found.pods.error
+        assert isinstance(results.pods, Unreadable) and "kubectl get pods -A" in results.pods.error
     else:
-        assert found.pods == seen.pods
-        assert found.unseen_nodes == ({"a001"} if result is NOT_OF_NODE else frozenset())
+        assert results.pods == seen.pods
+        assert results.unseen_nodes == ({"a001"} if result is NOT_OF_NODE else frozenset())
 
 
 def test_what_was_not_read_or_not_whole_is_neither_remembered_nor_doubted() -> None:
@@ -189,8 +189,8 @@ RUNS, ENDED = {"u1": QUEUE, "u2": "root.other"}, {"u2": QUEUE}
 def test_a_fenced_node_whose_namespaces_are_empty_at_once_is_looked_at_again(
     last: RunRecord, phase: Phase, seen: Snapshot, is_seen: bool
 ) -> None:
-    found = doubted(record(last, phase), seen)
-    assert found.unseen_nodes == (frozenset() if is_seen else {"a001"})
+    result = doubted(record(last, phase), seen)
+    assert result.unseen_nodes == (frozenset() if is_seen else {"a001"})
     noted = remembered(record(last, phase), seen)
     assert noted.pods_doubted_since is None and "a001" not in noted.attended
 
@@ -213,10 +213,10 @@ def test_the_scheduler_s_word_stands_against_a_list_without_a_pod_of_the_queue(
         yunikorn=YunikornView(queue_of_pod=queue_of_pod, allocated=allocated, pending={}),
     )  # fmt: skip
     last = remembered(record(RunRecord()), seen)
-    for hours, doubts in ((0, not is_seen), (1, False)):
+    for hours, unverified in ((0, not is_seen), (1, False)):
         later = msgspec.structs.replace(seen, taken_at=NOW + hours * HOUR)
-        found = doubted(record(last), later)
-        assert found.unseen_nodes == ({"a001"} if doubts else frozenset())
+        result = doubted(record(last), later)
+        assert result.unseen_nodes == ({"a001"} if unverified else frozenset())
 
 
 @pytest.mark.parametrize("count", [0, 56])

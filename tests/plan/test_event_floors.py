@@ -53,8 +53,8 @@ def world(*events: CalendarEvent, **changes: Any) -> World:
 
 def floor(asked: World) -> dict[str, int]:
     """By type, of the one namespace."""
-    found = [dict(node_floor.of_type) for node_floor in floors_in_force(asked.inputs())]
-    return found[0] if found else {}
+    rows = [dict(node_floor.of_type) for node_floor in floors_in_force(asked.inputs())]
+    return rows[0] if rows else {}
 
 
 def test_75_people_need_five_nodes_as_their_pods_would() -> None:
@@ -143,8 +143,10 @@ PLACES: dict[str, tuple[str, str, bool]] = {
 def test_one_name_in_two_places_is_told(first: str, second: str, is_told: bool) -> None:
     kept = KeptCalendar(events=(event(nodes=3, source=second),))
     asked = world(event(nodes=2, source=first)).recorded(calendars={second: kept})
-    told = [note for note in asked.plan().notes if "rename one" in note]
-    assert len(told) == is_told and all(note.startswith("b.ini: [event:workshop]") for note in told)
+    lines = [note for note in asked.plan().notes if "rename one" in note]
+    assert len(lines) == is_told and all(
+        note.startswith("b.ini: [event:workshop]") for note in lines
+    )
     assert floor(asked) == {"a": 2}
 
 
@@ -321,9 +323,9 @@ def test_caps_hold_and_demand_may_go_above() -> None:
 def test_what_is_foreseen_changes_at_its_moments() -> None:
     asked = world(event(NOW + timedelta(hours=5), nodes=1))
     config, registry = asked.config, asked.registry
-    known = (config, registry, asked.config.calendar_events[0])
+    facts = (config, registry, asked.config.calendar_events[0])
     begins = NOW + timedelta(hours=5)
-    moments = (begins - stay_of(*known), begins - lead_of(*known), NOW + timedelta(hours=13))
+    moments = (begins - stay_of(*facts), begins - lead_of(*facts), NOW + timedelta(hours=13))
     at: datetime | None = NOW
     for moment in moments:
         assert at is not None

@@ -117,10 +117,10 @@ CASES = (
 
 @pytest.mark.parametrize("told", [pytest.param(case, id=case.name) for case in CASES])
 def test_the_row_above_decides(told: Told) -> None:
-    found = find_fate(told.case())
-    assert found is not None
-    assert (found[0], found[1].reason) == (told.fate, told.reason)
-    assert told.detail in found[1].detail
+    result = find_fate(told.case())
+    assert result is not None
+    assert (result[0], result[1].reason) == (told.fate, told.reason)
+    assert told.detail in result[1].detail
 
 
 def neighbours(up: set[At]) -> list[tuple[Row, Row]]:
@@ -138,8 +138,8 @@ EXCLUSIVE = {("_slurm_is_mute", "_in_service"), ("_paused_unfenced", "_emptied")
 
 def test_each_pair_that_can_both_be_true_has_its_case() -> None:
     open_pairs = {(pair.speaks.__name__, other.speaks.__name__) for pair, other in ALL}
-    for told in CASES:
-        case = told.case()
+    for reported in CASES:
+        case = reported.case()
         for neighbour, other in neighbours(up_for(case)):
             above, below = neighbour.speaks(case), other.speaks(case)
             if above and below and (neighbour.fate, above) != (other.fate, below):

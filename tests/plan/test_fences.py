@@ -46,9 +46,9 @@ def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
 @pytest.mark.parametrize("unread", ["pods", "nodes"])
 def test_nothing_is_fenced_or_lifted_blindly(unread: str) -> None:
     for world in (idle(), fenced().with_pods(*pods(1))):
-        standing = world.set(**{unread: UNREAD}).standing()
+        current = world.set(**{unread: UNREAD}).standing()
         after = world.fates()
-        assert after.registry == standing.registry
+        assert after.registry == current.registry
         assert after.verdicts == world.advanced().verdicts
 
 

@@ -82,14 +82,14 @@ TABLE = {
 
 @pytest.mark.parametrize("case", TABLE)
 def test_what_a_return_teaches(case: str) -> None:
-    found, expected = TABLE[case]
-    assert found == expected
+    lent_again, expected = TABLE[case]
+    assert lent_again == expected
 
 
 def test_only_the_last_are_kept() -> None:
-    known = LentAgain(kept=(600,) * MOST_KEPT, gone=(BEGAN,) * MOST_KEPT)
-    assert len(learned(idle(), idle(Phase.RELEASING), known).gone) == MOST_KEPT
-    assert len(learned(None, None, known, asked=1).kept) == MOST_KEPT
+    lent_again = LentAgain(kept=(600,) * MOST_KEPT, gone=(BEGAN,) * MOST_KEPT)
+    assert len(learned(idle(), idle(Phase.RELEASING), lent_again).gone) == MOST_KEPT
+    assert len(learned(None, None, lent_again, asked=1).kept) == MOST_KEPT
 
 
 def test_a_queue_that_is_not_monitored_any_more_is_forgotten() -> None:
@@ -117,8 +117,8 @@ def test_those_that_are_idle_for_longest_are_kept_for_longest() -> None:
 
 @pytest.mark.parametrize(("times", "seconds"), [(LendTimes(), 3 * USUAL), (TIMES, 1.5 * 720)])
 def test_how_long_a_pause_can_be_a_mistake(times: LendTimes, seconds: float) -> None:
-    found = longest_pause(Registry(lend_times={"a": times}), "a")
-    assert found == timedelta(seconds=seconds)
+    result = longest_pause(Registry(lend_times={"a": times}), "a")
+    assert result == timedelta(seconds=seconds)
 
 
 def test_a_time_that_a_site_has_set_is_followed_exactly() -> None:
@@ -152,8 +152,8 @@ def test_pauses_that_are_alike_cost_one_return() -> None:
     ],
 )
 def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason: Why) -> None:
-    known = LentAgain(kept=(900,))
-    plan = serving(idle_since=NOW - idle_for).recorded(lent_again={QUEUE: known}).plan()
+    lent_again = LentAgain(kept=(900,))
+    plan = serving(idle_since=NOW - idle_for).recorded(lent_again={QUEUE: lent_again}).plan()
     (verdict,) = plan.nodes
     assert verdict.reason is reason
     if reason is Reason.IDLE_LONG_ENOUGH:

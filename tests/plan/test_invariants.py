@@ -148,10 +148,10 @@ def test_a_plan_that_breaks_one_is_refused_with_a_sentence(world: World) -> None
     """Whatever it was to do, nothing is done but what ends a converter that hangs."""
     process = ConverterProcess(pid=1, start_ticks=1)
     wrong = (Unfence(node="k1"), EndConverter(key="x", process=process))
-    made, known = world.plan(), world.inputs()
-    assert unless_broken(made, world.registry, known) is made
+    made, inputs = world.plan(), world.inputs()
+    assert unless_broken(made, world.registry, inputs) is made
     plan = msgspec.structs.replace(made, actions=(*made.actions, *wrong))
-    left = unless_broken(plan, world.registry, known)
+    left = unless_broken(plan, world.registry, inputs)
     assert left.actions == wrong[1:] and left.needs_person and left.is_refused
     assert left.registry == world.registry
     assert "k1 is not recorded as lent by prod" in left.errors[0] and "dnm pause" in left.errors[0]
@@ -167,7 +167,7 @@ SHOWN = [
 ]
 LISTED = [
     None,
-    *(a_batch_node(in_service=known) for known in (True, None)),
+    *(a_batch_node(in_service=recorded) for recorded in (True, None)),
     *(
         a_batch_node(in_service=False, tells_claim=True, claim=claim)
         for claim in (BatchClaim(instance="prod"), BatchClaim(instance="other"), None)

@@ -186,8 +186,8 @@ def test_the_converter_is_blamed_for_what_it_was_told(
 ) -> None:
     advanced = excluding(came(**request_), "a050").advanced()
     assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
-    said = (*advanced.errors, *advanced.notes)
-    assert [("does as it is told" in name) for name in said] == [is_blamed]
+    lines = (*advanced.errors, *advanced.notes)
+    assert [("does as it is told" in name) for name in lines] == [is_blamed]
     assert bool(advanced.errors) is bool(advanced.registry.backoffs) is is_blamed
 
 
@@ -283,8 +283,8 @@ def test_what_can_not_be_told_is_judged_later(rule: dict[str, Any], unread: Any)
     assert (entry.leaves, entry.is_unjudged) == (None, True)
     assert needs_batch_side(world.config, world.registry, world.nodes, PodList(pods=()))
     for word, leaves in (("batch", Leaving.KEPT_OUT), ("other", None)):
-        told = dict.fromkeys(("partitions", "features", "reservations"), (word,))
-        world.batch = {"a050": a_batch_node("a050", **OUT, **told)}
+        document = dict.fromkeys(("partitions", "features", "reservations"), (word,))
+        world.batch = {"a050": a_batch_node("a050", **OUT, **document)}
         entry = world.advanced().registry.nodes["a050"]
         assert (entry.leaves, entry.is_unjudged) == (leaves, False)
 
@@ -324,8 +324,8 @@ def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
     assert registry.held == ("a051", "a052") and [*registry.holds] == ["a051"]
     assert [*registry.excluded] == ["a054"]
     lines = list_transitions(world.registry, registry, Cause(now=NOW, run="r", instance="prod"))
-    told = [(line.kind, line.event, line.object) for line in lines if line.event == "over"]
-    assert told == [("hold", "over", "a050"), ("exclusion", "over", "a053")]
+    rows = [(line.kind, line.event, line.object) for line in lines if line.event == "over"]
+    assert rows == [("hold", "over", "a050"), ("exclusion", "over", "a053")]
     assert not [transition for transition in list_transitions(registry, registry, Cause(
         now=NOW, run="r", instance="prod")) if transition.event == "over"]  # fmt: skip
 
@@ -365,6 +365,6 @@ def test_of_two_rules_that_speak_of_one_node_the_first_is_heard(
 
     rules = (saying("a001", why="first"), saying("a001", "a002", why="second"))
     monkeypatch.setattr("dnm.plan.rule.rules_of", lambda *_: rules)
-    config, said = a_config(), {"a001": "first", "a002": "second"}
-    assert nodes_kept_out(config, Registry(), None, NOW) == said
-    assert unwelcome_nodes(config, Registry(), facts()) == said
+    config, document = a_config(), {"a001": "first", "a002": "second"}
+    assert nodes_kept_out(config, Registry(), None, NOW) == document
+    assert unwelcome_nodes(config, Registry(), facts()) == document

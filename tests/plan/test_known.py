@@ -55,9 +55,9 @@ def test_a_retry_waits_for_its_back_off_after_a_clock_that_jumped() -> None:
 def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
     unread = wanting(1).set(maps=UNREAD).inputs()
     broken = wanting(1).set(maps=(queue_map(text="partitions: ["), None)).inputs()
-    for known in (unread, broken):
-        assert known.document is None and known.limits == {} and known.objection
-        assert known.demand is not None
+    for inputs in (unread, broken):
+        assert inputs.document is None and inputs.limits == {} and inputs.objection
+        assert inputs.demand is not None
 
 
 @pytest.mark.parametrize("cluster_wide", [True, False])

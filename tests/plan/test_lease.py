@@ -96,8 +96,8 @@ def test_which_registry_may_act(found: Lease | Unreadable, who: Actor, expected:
 
 @pytest.mark.parametrize("skew", [-DAY, DAY, -400 * DAY, 400 * DAY], ids=str)
 def test_a_wrong_clock_of_a_host_changes_nothing(skew: timedelta) -> None:
-    for found in (FOREIGN, lease(), NONE, lease(THEIRS, ELSEWHERE, 31 * HOUR)):
-        assert judge_lease(found, actor(now=NOW + skew)) == judge_lease(found, actor())
+    for result in (FOREIGN, lease(), NONE, lease(THEIRS, ELSEWHERE, 31 * HOUR)):
+        assert judge_lease(result, actor(now=NOW + skew)) == judge_lease(result, actor())
 
 
 def test_a_refusal_names_both_places_and_the_next_step() -> None:

@@ -56,9 +56,9 @@ def test_the_limits_shrink_by_the_nodes_that_are_fenced_now() -> None:
 
 
 def test_where_nothing_is_fenced_the_edit_is_planned_once() -> None:
-    inputs, standing = serving().inputs(), serving().standing()
-    limits = plan_limits(inputs, standing.registry, standing)
-    assert standing.foreseen is not None and limits.edit is standing.foreseen.edit
+    inputs, current = serving().inputs(), serving().standing()
+    limits = plan_limits(inputs, current.registry, current)
+    assert current.foreseen is not None and limits.edit is current.foreseen.edit
     assert not limits.is_changed and diff_of(inputs.document, limits) == ""
 
 
@@ -68,8 +68,8 @@ def test_a_limit_that_a_person_set_below_what_is_lent_is_fixed() -> None:
     lowered = text.replace("vcore: 208", "vcore: 100").replace("vcore: 136", "vcore: 8")
     assert lowered != text
     document = msgspec.structs.replace(queue_map({"a001": COUNTED}), data={"queues.yaml": lowered})
-    standing = serving().set(maps=(document, None)).standing()
-    assert standing.limits[QUEUE].fixed == {"vcore"}
+    current = serving().set(maps=(document, None)).standing()
+    assert current.limits[QUEUE].fixed == {"vcore"}
     assert fenced().standing().limits[QUEUE].fixed == frozenset()
 
 
@@ -91,8 +91,8 @@ def test_a_queue_whose_growth_could_not_be_written_gets_no_node() -> None:
 
 
 def test_nodes_on_their_way_are_counted_with_those_that_are_asked_for() -> None:
-    for room, is_enough in ((4, True), (3, False)):
-        most = 2**63 - 1 - room * SIZE["memory"]
+    for free, is_enough in ((4, True), (3, False)):
+        most = 2**63 - 1 - free * SIZE["memory"]
         text = WORKSHOP_QUEUES.replace("memory: 320G", f"memory: {most}")
         world = wanting(4).set(maps=(queue_map(text=text), None))
         for name in ("a001", "a002", "a003"):

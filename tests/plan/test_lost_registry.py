@@ -104,8 +104,8 @@ def judge_loss(registry: Registry, snapshot: Snapshot) -> Registry:
 
 
 def of_the_ledger(instance: str) -> str:
-    found = queue_map({"a009": {"vcore": 128_000}}).annotations[LEDGER_ANNOTATION]
-    return found.replace('"prod"', f'"{instance}"')
+    text = queue_map({"a009": {"vcore": 128_000}}).annotations[LEDGER_ANNOTATION]
+    return text.replace('"prod"', f'"{instance}"')
 
 
 @pytest.mark.parametrize(

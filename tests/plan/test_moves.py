@@ -464,18 +464,20 @@ def test_there_and_back_is_where_it_began(
     labels: dict[str, str], taints: list[Taint], old: str, new: str
 ) -> None:
     taints = list({taint.key: taint for taint in taints}.values())  # a Node has one of a key
-    known = NodeType(name="a", size=SIZE, labels=labels, taints=tuple(taints))
-    config = site().configured(node_types={"a": known}).config
+    node_type = NodeType(name="a", size=SIZE, labels=labels, taints=tuple(taints))
+    config = site().configured(node_types={"a": node_type}).config
     there, back = change_labels(config, "a", old, new), change_labels(config, "a", new, old)
     begun = Node(
         name="a001",
         allocatable={},
-        labels={**MIXED, **known.labels_for(old), old: "true"},
-        taints=tuple(sorted((*known.taints_for(old), CORDON), key=str)),
+        labels={**MIXED, **node_type.labels_for(old), old: "true"},
+        taints=tuple(sorted((*node_type.taints_for(old), CORDON), key=str)),
     )
-    gone = _worn(begun, there)
-    assert there.is_done(gone) and (old == new or not there.is_done(begun))
-    assert (_worn(gone, back) == begun and not there.is_begun(_worn(gone, back))) or old == new
+    removed = _worn(begun, there)
+    assert there.is_done(removed) and (old == new or not there.is_done(begun))
+    assert (
+        _worn(removed, back) == begun and not there.is_begun(_worn(removed, back))
+    ) or old == new
 
 
 def _worn(node: Node, change: Any) -> Node:

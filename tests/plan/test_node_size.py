@@ -68,9 +68,9 @@ def test_no_word_of_a_kubelet_raises_a_size_beyond_its_type(
     if size is None:
         assert any(said.get(name, 0) <= 0 for name in DECLARED)
         return
-    for found in (size.counted, grown(config(), "a", node, recorded).counted):
-        assert all(0 < found[name] <= DECLARED[name] * 1.1 for name in DECLARED)
-        assert found.keys() <= {*DECLARED, "pods"} and found.get("pods", 0) <= 1000
+    for results in (size.counted, grown(config(), "a", node, recorded).counted):
+        assert all(0 < results[name] <= DECLARED[name] * 1.1 for name in DECLARED)
+        assert results.keys() <= {*DECLARED, "pods"} and results.get("pods", 0) <= 1000
 
 
 def test_a_node_that_lies_serves_with_its_declared_size_and_it_is_said() -> None:

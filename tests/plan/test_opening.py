@@ -180,9 +180,9 @@ def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_n
 
     def waits(trips: int, minutes: int) -> bool:
         breaker = msgspec.structs.replace(registry.breakers[queue], trips=trips)
-        found = msgspec.structs.replace(registry, breakers={queue: breaker})
+        result = msgspec.structs.replace(registry, breakers={queue: breaker})
         now = NOW + timedelta(minutes=minutes)
-        return judge_breaker(world.config, found, queue, "the same pods", now) is not None
+        return judge_breaker(world.config, result, queue, "the same pods", now) is not None
 
     first = registry.breakers[queue]
     assert first.trips == 1 and allowed_at_once(first, 8) == 1
@@ -243,8 +243,8 @@ def test_a_step_that_ceases_to_hold_is_waited_for_again() -> None:
     text = "condition NetUp=True within 1h, image x"
     flipped = joining(text, CloseLook(conditions={"NetUp": "False"}), opening=before)
     assert "condition NetUp=True" not in opening_of(flipped.plan()).held
-    stands = joining(text, CloseLook(conditions={"NetUp": "True"}), opening=before)
-    assert opening_of(stands.plan()).held["condition NetUp=True"] == ASKED
+    current = joining(text, CloseLook(conditions={"NetUp": "True"}), opening=before)
+    assert opening_of(current.plan()).held["condition NetUp=True"] == ASKED
 
 
 # --- what is done at the door ---------------------------------------------------------------------
@@ -322,11 +322,11 @@ def test_only_nodes_that_join_are_looked_at() -> None:
     asked = list(asked_looks(world.config, world.registry, ()))
     assert [request.node for request in asked] == ["a001", "a003"]
     assert asked[0].kinds == {"images", "daemonset"}
-    came = [a_node("a005", mark=None), a_node("a006", mark=None, labels={}), a_node("a007")]
+    arrived = [a_node("a005", mark=None), a_node("a006", mark=None, labels={}), a_node("a007")]
     world.recorded(requests=(a_request(known_nodes=("a007",)),))
     (new,) = (
         asked_look
-        for asked_look in asked_looks(world.config, world.registry, came)
+        for asked_look in asked_looks(world.config, world.registry, arrived)
         if asked_look not in asked
     )
     assert (new.node, new.namespace) == ("a005", "dev"), "no run passes before its images are there"

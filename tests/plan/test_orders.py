@@ -284,9 +284,9 @@ def test_what_a_person_asked_for_is_held_against_no_queue() -> None:
         world.lent(f"a00{number}", stays_until=EARLIER, since=EARLIER)
         world.node(f"a00{number}", is_cordoned=True)
     assert world.converted().verdicts[QUEUE].reason is not Reason.BREAKER
-    gone = World().lent("a001", Phase.RETURNING, stays_until=EARLIER)
-    gone.set(batch={"a001": a_batch_node("a001")})
-    assert gone.advanced().registry.nodes == {} and not gone.advanced().registry.breakers
+    removed = World().lent("a001", Phase.RETURNING, stays_until=EARLIER)
+    removed.set(batch={"a001": a_batch_node("a001")})
+    assert removed.advanced().registry.nodes == {} and not removed.advanced().registry.breakers
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,9 @@ def test_one_fact_in_one_phase(entry: Any, seen: Facts, reason: Why, after: Phas
 def test_a_converter_of_another_host_is_said_to_be_there() -> None:
     process = ConverterProcess(pid=77, start_ticks=5, host="east")
     entry = a_lent_node(Phase.RETURNING, converter=process)
-    for elsewhere, said in ((frozenset([process]), "work on east"), (frozenset(), "at work")):
+    for elsewhere, message in ((frozenset([process]), "work on east"), (frozenset(), "at work")):
         seen = facts(batch=[BACK], running=frozenset([process]), elsewhere=elsewhere)
-        assert advance_node(a_config(), "a001", entry, seen).verdict.sentence.endswith(said)
+        assert advance_node(a_config(), "a001", entry, seen).verdict.sentence.endswith(message)
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -164,8 +164,8 @@ def test_while_the_scheduler_is_away_a_node_is_not_idle_for_pods_that_wait_for_i
 
 def test_an_idle_node_is_not_promised_to_go_for_its_queue_may_need_it_then() -> None:
     entry = a_lent_node(idle_since=NOW - timedelta(seconds=1))
-    said = advance_node(a_config(), "a001", entry, facts([a_node()])).verdict
-    assert said.reason is Reason.IDLE and "may go back after " in said.detail
+    node_verdict = advance_node(a_config(), "a001", entry, facts([a_node()])).verdict
+    assert node_verdict.reason is Reason.IDLE and "may go back after " in node_verdict.detail
 
 
 def test_unreadable_pods_restart_the_idle_clock() -> None:
@@ -204,13 +204,15 @@ def test_what_is_counted_only_grows(
 ) -> None:
     """Its queue was promised what it brought; a plugin that restarts shows less for a moment."""
     node = a_node(allocatable=seen, is_ready=is_ready)
-    found = advance_node(
+    node_transition = advance_node(
         a_config(node_types={"a": NodeType(name="a", size={**SIZE, GPU: 4})}),
         "a001",
         a_lent_node(counted=counted),
         facts([node]),
     )
-    assert found.entry is not None and found.entry.counted == (after if is_ready else counted)
+    assert node_transition.entry is not None and node_transition.entry.counted == (
+        after if is_ready else counted
+    )
 
 
 @pytest.mark.parametrize("phase", list(Phase))

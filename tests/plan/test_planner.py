@@ -102,9 +102,11 @@ def test_a_queue_s_verdict(name: str) -> None:
     verdict = Verdict.CONVERT if nodes else Verdict.WAIT
     verdict = Verdict.KEEP if reason in (Reason.ENOUGH, Reason.NOTHING_HELPS) else verdict
     plan = make().plan()
-    (found,) = plan.queues
-    assert (found.reason, found.verdict) == (reason, verdict), found.sentence
-    assert plan.status[found.queue].verdict == verdict.value  # a next snapshot looks at it
+    (queue_verdict,) = plan.queues
+    assert (queue_verdict.reason, queue_verdict.verdict) == (reason, verdict), (
+        queue_verdict.sentence
+    )
+    assert plan.status[queue_verdict.queue].verdict == verdict.value  # a next snapshot looks at it
     asked = [a.request.count for a in plan.actions if isinstance(a, StartConversion)]
     assert sum(asked) == nodes
 
@@ -172,8 +174,8 @@ NODE_CASES: dict[str, tuple[Why, Phase | None, tuple[type, ...], Callable[[], Wo
 def test_a_node_s_verdict(name: str) -> None:
     reason, after, actions, make = NODE_CASES[name]
     plan = make().plan()
-    (found,) = plan.nodes
-    assert found.reason is reason, found.sentence
+    (node_verdict,) = plan.nodes
+    assert node_verdict.reason is reason, node_verdict.sentence
     assert tuple(type(action) for action in plan.actions) == actions
     entry = plan.registry.nodes.get("a001")
     assert (entry.phase if entry else None) is after

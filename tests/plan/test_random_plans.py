@@ -241,15 +241,15 @@ def record(draw: Draw, world: World) -> None:
 
 def see(draw: Draw, world: World, lent: Lent) -> None:
     """The queue document with what is lent, and what can't be read."""
-    found = queue_map()
+    config_map = queue_map()
     if any(lent.values()):
         wants = QueueWants(instance_id="prod", nodes=lent, remembered="")
-        edit = edit_source(resolve_document(found, None), wants)
+        edit = edit_source(resolve_document(config_map, None), wants)
         data, ledger = {"queues.yaml": edit.text}, {LEDGER_ANNOTATION: edit.ledger}
-        found = msgspec.structs.replace(found, data=data, annotations=ledger)
+        config_map = msgspec.structs.replace(config_map, data=data, annotations=ledger)
         noted = msgspec.structs.replace(world.registry.last_run, ledger=edit.noted)
         world.recorded(last_run=noted)
-    world.set(maps=(found, None), **draw.some(0.03, pods=UNREAD, batch=None))
+    world.set(maps=(config_map, None), **draw.some(0.03, pods=UNREAD, batch=None))
     running = frozenset({CONVERTER}) if draw.is_so(0.5) else frozenset()
     can = {key: draw.is_so(0.5) for key in ("books", "leaves_out", "charges")}
     world.knowing(running_converters=running, **can)

@@ -104,8 +104,8 @@ def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
 def test_a_request_that_brought_nothing_backs_off_once() -> None:
     late = a_request(ended=True, since=LONG_AGO)
     assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
-    given_up = msgspec.structs.replace(late, is_given_up=True, error="exit code 1")
-    step = advance_request(a_config(), given_up, frozenset(), facts([]))
+    abandoned = msgspec.structs.replace(late, is_given_up=True, error="exit code 1")
+    step = advance_request(a_config(), abandoned, frozenset(), facts([]))
     assert step.request is None and not step.note and not step.conversion_failed
 
 

@@ -56,8 +56,8 @@ def test_one_core_on_each_of_thirty_is_noted_since_now_and_nothing_is_done() -> 
     ],
 )
 def test_who_sits(world: World, percent: int | None) -> None:
-    found = world.plan().registry.sitting
-    assert (found[QUEUE].percent if found else None) == percent
+    results = world.plan().registry.sitting
+    assert (results[QUEUE].percent if results else None) == percent
 
 
 def test_pods_of_daemonsets_use_nothing_and_hold_nothing() -> None:
@@ -103,11 +103,11 @@ def test_what_can_t_be_read_changes_nothing(unread: dict[str, Any]) -> None:
 
 def test_it_is_over_with_more_pods_or_without_nodes_and_the_rule_is_off_then() -> None:
     busy = used(30, 64_000).recorded(sitting=noted()).plan()
-    gone = World().recorded(sitting=noted())
-    assert RULE in rules_of(gone.config, gone.registry)
-    for plan in (busy, gone.plan()):
+    removed = World().recorded(sitting=noted())
+    assert RULE in rules_of(removed.config, removed.registry)
+    for plan in (busy, removed.plan()):
         assert not plan.registry.sitting
-    assert not rules_of(gone.config, gone.plan().registry)
+    assert not rules_of(removed.config, removed.plan().registry)
 
 
 def test_a_node_that_stands_idle_beside_them_is_not_theirs() -> None:

@@ -83,7 +83,7 @@ def test_what_is_written_does_not_grow_with_what_a_tenant_invents(shape: Any) ->
     )
     small, large = written(few.plan()), written(many.plan())
     assert small["metrics"] == large["metrics"]
-    assert all(large[what] <= small[what] + 2000 for what in small), (small, large)
+    assert all(large[text] <= small[text] + 2000 for text in small), (small, large)
 
 
 @pytest.mark.parametrize("shape", [names, amounts, selectors, terms])
@@ -98,10 +98,10 @@ def test_others_get_their_nodes_beside_it(shape: Any) -> None:
 
 def test_what_nobody_has_is_no_axis_and_no_pod_with_it_is_placed() -> None:
     some = world(*(asking(number, names(number)) for number in range(50)))
-    known = some.inputs()
-    assert known.demand is not None and len(known.demand.groups) == 51
+    inputs = some.inputs()
+    assert inputs.demand is not None and len(inputs.demand.groups) == 51
     supply = NodeSupply(nodes=some.snapshot().nodes)  # type: ignore[arg-type]
-    packing = make_packing_input(known.config, known.demand, supply)
+    packing = make_packing_input(inputs.config, inputs.demand, supply)
     assert set(packing.axes) <= {"memory", "pods", "vcore"}
     (verdict,) = some.plan().queues
     assert ".io/a0, an empty node of type a has 0" in verdict.sentence
@@ -115,19 +115,19 @@ def test_what_a_node_or_a_limit_has_counts() -> None:
     assert "nvidia.com/gpu" not in some.plan().status[QUEUE].pending
     some = some.node("k002", mark=None, allocatable={"vcore": 1, "nvidia.com/gpu": 4})
     assert some.plan().status[QUEUE].pending["nvidia.com/gpu"] == 2
-    known = some.inputs()
-    offered = offered_resources(known.config, known.snapshot, known.limits)
+    inputs = some.inputs()
+    offered = offered_resources(inputs.config, inputs.snapshot, inputs.limits)
     assert {"vcore", "memory", "pods", "nvidia.com/gpu"} == offered
 
 
 def test_of_one_namespace_so_many_kinds_are_counted_the_oldest_first() -> None:
     late = [asking(n, amounts(n)) for n in range(MOST_KINDS + 100)]
     old = msgspec.structs.replace(asking(9999, amounts(9999)), created="2026-03-01T00:00:00Z")
-    known = world(*late, old).inputs()
-    assert known.demand is not None
-    groups = known.demand.groups
+    inputs = world(*late, old).inputs()
+    assert inputs.demand is not None
+    groups = inputs.demand.groups
     assert len(groups) == MOST_KINDS and groups[0].names == ("x9999",)
-    (left_out,) = known.demand.uncounted
+    (left_out,) = inputs.demand.uncounted
     assert left_out.why is NotCounted.KINDS and left_out.count == 102
     many_rules = [asking(n, terms(n)) for n in range(MOST_KINDS)]  # each counts as ten
     demand = world(*many_rules).inputs().demand
@@ -186,6 +186,6 @@ def test_the_longest_reason_is_a_bounded_sentence() -> None:
 
 def test_a_node_of_its_own_names_adds_no_more_than_they_are() -> None:
     """Its kubelet tells what it offers; `kube/nodes.py` bounds how much."""
-    odd = a_node("k9", mark=None, allocatable={f"z{n}.io/d": 1 for n in range(64)})
-    some = world().set(nodes=(odd,))
+    malformed = a_node("k9", mark=None, allocatable={f"z{n}.io/d": 1 for n in range(64)})
+    some = world().set(nodes=(malformed,))
     assert len(some.plan().status[QUEUE].pending) <= 3

@@ -65,7 +65,7 @@ class Weather:
         self,
         faults: Mapping[int, str] = {},
         strikes: Mapping[int, str] = {},
-        meanwhile: Callable[[str], None] = lambda what: None,
+        meanwhile: Callable[[str], None] = lambda subject: None,
         is_stopped_at: int | None = None,
     ) -> None:
         self.faults, self.strikes, self.meanwhile = faults, strikes, meanwhile
@@ -76,17 +76,17 @@ class Weather:
 
     def strike(self, point: str, when: str) -> None:
         """For `fault_points.struck_by`."""
-        what = self.strikes.get(self.passes)
+        text = self.strikes.get(self.passes)
         self.passes += 1
-        if what == "kill":
+        if text == "kill":
             raise Killed
-        if what == "restart":
+        if text == "restart":
             self.meanwhile("restart")
             raise Killed
-        if what and when == "before":
+        if text and when == "before":
             self.failed.add("")
-            number = {"full": 28, "io": 5}[what]
-            raise OSError(number, {"full": "No space left on device", "io": "I/O error"}[what])
+            number = {"full": 28, "io": 5}[text]
+            raise OSError(number, {"full": "No space left on device", "io": "I/O error"}[text])
 
     def should_stop(self) -> bool:
         return self.is_stopped_at is not None and self.calls >= self.is_stopped_at
@@ -225,10 +225,10 @@ class ModelKube:
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         with self._call("kube.read_config_map"):
-            found = self.world.config_map
-            if found is None or found.name != name:
+            config_map = self.world.config_map
+            if config_map is None or config_map.name != name:
                 return None
-            return found
+            return config_map
 
     # --- writes -------------------------------------------------------------------------------
 
@@ -328,8 +328,8 @@ class ModelKube:
             broken.append(f"{self.instance} made another's cordon of {node.name} its own")
         if cordon:
             entry = self.host.registry().nodes.get(node.name)
-            goes = entry and (entry.leaves or entry.phase in GOES)
-            if not goes:
+            returned = entry and (entry.leaves or entry.phase in GOES)
+            if not returned:
                 broken.append(f"{node.name} was fenced before the registry knew")
 
     def _judge_dress(
@@ -389,9 +389,9 @@ class ModelState:
                 os.replace(self.path, previous_path(self.path))
             self.path.write_bytes(unpack(stored.data, "registry.json"))
             self.kept.number, self.kept.version = stored.number, self.kube.world.number()
-            found = self._standing()
-            assert found is not None
-            return msgspec.structs.replace(found, data=stored.data)
+            stored_registry = self._standing()
+            assert stored_registry is not None
+            return msgspec.structs.replace(stored_registry, data=stored.data)
 
     def read_lease(self) -> Lease:
         with self.kube._call("kube.read_lease", "lease"):
@@ -596,8 +596,8 @@ class ModelConverter:
 
     def find(self, key: str) -> ConverterProcess | None:
         with suppress(OSError), fault_point("converter.read_output"):
-            found = self.outputs.get(key)
-            return ConverterProcess(pid=found.pid, start_ticks=1) if found else None
+            operation = self.outputs.get(key)
+            return ConverterProcess(pid=operation.pid, start_ticks=1) if operation else None
         return None
 
     def read_end(self, key: str) -> Ended:

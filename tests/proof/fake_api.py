@@ -66,8 +66,8 @@ class Watches:
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
         etcd = self.cluster.etcd
-        found = etcd.objects.get((self.kind, witness.name))
-        return etcd.revision, found["version"] if found else 0
+        results = etcd.objects.get((self.kind, witness.name))
+        return etcd.revision, results["version"] if results else 0
 
     def begin(self, since: int) -> None:
         self.since = since

@@ -251,8 +251,8 @@ def _without_state(store: bytes) -> bytes:
 
 def _read_of_lease(lease: dict[str, Any]) -> list[object]:
     """The registry that acts, what is kept of it, and whether a run left the Lease held."""
-    found = lease["metadata"].get("annotations") or {}
-    kept = [found.get(f"dynamic-node-manager/{word}") for word in ("registry", "kept")]
+    result = lease["metadata"].get("annotations") or {}
+    kept = [result.get(f"dynamic-node-manager/{word}") for word in ("registry", "kept")]
     return [*kept, bool(lease["spec"].get("holderIdentity"))]
 
 

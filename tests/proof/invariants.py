@@ -72,9 +72,9 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
     for request in registry.requests:
         # A node that is marked already, though an older registry came back, is the same node.
         # So is one whose conversion is gone on with: its claim is of the call before.
-        known = {name for name in (*request.names, request.node) if name in lent}
-        known |= {name for name, claim in claims.items() if claim.request == request.id}
-        kinds += [(request.node_type, request.namespace)] * (request.count - len(known))
+        facts = {name for name in (*request.names, request.node) if name in lent}
+        facts |= {name for name, claim in claims.items() if claim.request == request.id}
+        kinds += [(request.node_type, request.namespace)] * (request.count - len(facts))
     if len(kinds) > config.max_converted_nodes:
         yield f"{instance} has {len(kinds)} nodes lent or asked for"
     for node_type in config.node_types.values():
@@ -252,7 +252,7 @@ def all_is_back(play: Play) -> None:
         assert is_excused or not is_lost, f"{machine} is forgotten"
     text, wanted = world.text, world.manifest
     if text != wanted:
-        now, then = parse_tree(text), parse_tree(wanted)
+        now, later = parse_tree(text), parse_tree(wanted)
         assert {p: parse_yunikorn(p.resource, q.text) for p, q in now.places.items()} == {
-            p: parse_yunikorn(p.resource, q.text) for p, q in then.places.items()
+            p: parse_yunikorn(p.resource, q.text) for p, q in later.places.items()
         }, f"{text}\n--- instead of\n{wanted}"

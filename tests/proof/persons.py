@@ -40,9 +40,9 @@ def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Regis
 def _give_back(
     config: Config, registry: Registry, node: str, now: datetime, emptying: Emptying | None = None
 ) -> Registry | Refusal:
-    found = lending.what_goes_back(config, registry, (), (node,))
-    if isinstance(found, Refusal):
-        return found
+    refusal = lending.what_goes_back(config, registry, (), (node,))
+    if isinstance(refusal, Refusal):
+        return refusal
     return lending.give_back(config, registry, node, now, emptying)
 
 
@@ -61,8 +61,8 @@ SAID = sorted(_SAID)
 
 def say(what: str, config: Config, registry: Registry, node: str, now: datetime) -> Registry:
     """Returns the registry with what was said of a node, lent or not."""
-    said = _SAID[what](config, registry, node, now)
-    return registry if isinstance(said, Refusal) else said
+    message = _SAID[what](config, registry, node, now)
+    return registry if isinstance(message, Refusal) else message
 
 
 def silent(registry: Registry) -> Registry:

@@ -533,8 +533,8 @@ class Play:
 
     def have_all_looked(self, node: str) -> bool:
         """Whether every host has had a whole run since the Node last changed."""
-        found = self.world.nodes.get(node)
-        changed = int(found.resource_version) if found else self.world.removed_at.get(node, 0)
+        result = self.world.nodes.get(node)
+        changed = int(result.resource_version) if result else self.world.removed_at.get(node, 0)
         return all(host.looked_at > changed for host in self.hosts)
 
     def end_well(self) -> None:

@@ -59,8 +59,8 @@ class Told:
         return etcd.revision
 
     def _last(self, kind: str, name: str) -> Node | Pod | None:
-        found = self.cluster.etcd.objects.get((kind, name))
-        value: Node | Pod | None = found["value"] if found else None
+        results = self.cluster.etcd.objects.get((kind, name))
+        value: Node | Pod | None = results["value"] if results else None
         return value
 
     def _put(self, kind: str, name: str, value: Node | Pod, version: int) -> None:
@@ -69,12 +69,12 @@ class Told:
         self._note(kind)
 
     def _note(self, kind: str) -> None:
-        found = {key[1]: entry["value"] for key, entry in self.cluster.etcd.objects.items()
+        results = {key[1]: entry["value"] for key, entry in self.cluster.etcd.objects.items()
                  if key[0] == kind}  # fmt: skip
         if kind == "Node":
-            found = {name: as_read(node) for name, node in found.items()}
-        if found not in self.moments[kind][-1:]:
-            self.moments[kind].append(found)
+            results = {name: as_read(node) for name, node in results.items()}
+        if results not in self.moments[kind][-1:]:
+            self.moments[kind].append(results)
 
     def suffer(self, how: str) -> None:
         """What happens to the API server, until it is well again."""
@@ -105,7 +105,7 @@ class RememberingKube(ModelKube):
         self._reflector = Reflector(host.config, host.now(), self._open)
         session = SimpleNamespace(read=self._read_cluster)
         self._requests: Any = SimpleNamespace(
-            access=ACCESS, session=session, asking=lambda what, rule: nullcontext()
+            access=ACCESS, session=session, asking=lambda subject, rule: nullcontext()
         )
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
@@ -113,10 +113,10 @@ class RememberingKube(ModelKube):
             nodes = self._reflector.nodes
             self._judge("Node", {node.name: node for node in nodes})
             return nodes
-        found = super().read_nodes()
-        if isinstance(found, tuple):
-            self._reflector.learn_nodes(found, str(self.told.look()))
-        return found
+        result = super().read_nodes()
+        if isinstance(result, tuple):
+            self._reflector.learn_nodes(result, str(self.told.look()))
+        return result
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         if self._reflector.look(self._requests):
@@ -124,12 +124,12 @@ class RememberingKube(ModelKube):
             self.used = self.world.used(pods.pods)
             self._judge("Pod", {pod.name: pod for pod in pods.pods})
             return pods
-        found = super().read_pods(namespaces)
-        if isinstance(found, PodList) and found.cluster_wide:
+        pod_list = super().read_pods(namespaces)
+        if isinstance(pod_list, PodList) and pod_list.cluster_wide:
             version, reducer = self.told.look(), PodReducer()
             reducer.add(self.told.cluster.page("Pod"))
             self._reflector.learn_pods(reducer, str(version))
-        return found
+        return pod_list
 
     def keep(self) -> Reading:
         reading = self._reflector.keep(self._requests)

@@ -26,8 +26,8 @@ def main() -> int:
     while FIGURES["runs"] < options.runs:
         play_machine(Machine, options.seed + batch, _BATCH, steps=100)
         batch += 1
-        told = " ".join(f"{name}={count}" for name, count in FIGURES.items())
-        print(f"{told} seconds={time.monotonic() - began:.0f}", flush=True)
+        output = " ".join(f"{name}={count}" for name, count in FIGURES.items())
+        print(f"{output} seconds={time.monotonic() - began:.0f}", flush=True)
     print("every invariant held after every step, and every history ended well")
     return 0
 

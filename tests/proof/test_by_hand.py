@@ -105,18 +105,18 @@ def strike_each(
     after, met = said_of(registry_of(config)), set()
     assert after != before and lines_of(config, verb) == told_before + 1
     for number in range(counted.passes):
-        for what in STRIKES:
+        for text in STRIKES:
             restore()
             try:
-                with struck_by(Strike(number, what)):
+                with struck_by(Strike(number, text)):
                     say()
             except (Killed, DnmError):
                 pass  # killed; or refused with a sentence
             left = registry_of(config)
-            is_said = said_of(left) == after
-            assert is_said or said_of(left) == before, (number, what)
-            assert lines_of(config, verb) == told_before + is_said, (number, what)
-            mark = (is_said, bool(left.memory.unwritten))
+            is_reported = said_of(left) == after
+            assert is_reported or said_of(left) == before, (number, text)
+            assert lines_of(config, verb) == told_before + is_reported, (number, text)
+            mark = (is_reported, bool(left.memory.unwritten))
             if mark not in met:
                 met.add(mark)
                 yield left

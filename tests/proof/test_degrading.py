@@ -137,8 +137,8 @@ def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int, what:
     end."""
     world, body = days.at(minute), NO_ANSWERS[what]
     before, cordoned = story.calls(world, "--set"), story.cordoned(world)
-    said = body % ASKED[asked] if "%s" in body else body
-    ended = days.run_into(kind="garbage", path=asked, body=said)
+    message = body % ASKED[asked] if "%s" in body else body
+    ended = days.run_into(kind="garbage", path=asked, body=message)
     assert ended.code in (0, 1, 2), ended
     if ASKED[asked].endswith("List"):
         assert ended.code == 1 and story.calls(world, "--set") == before, ended

@@ -243,9 +243,9 @@ def _is_fault_point(node: ast.AST) -> bool:
 
 
 def _handed_by(call: ast.Call) -> set[str]:
-    what = ast.literal_eval(call.args[2])
+    subject = ast.literal_eval(call.args[2])
     is_durable = "is_durable" not in {keyword.arg for keyword in call.keywords}
-    return {f"{what}.{step}" for step in REPLACING if is_durable or "fsync" not in step}
+    return {f"{subject}.{step}" for step in REPLACING if is_durable or "fsync" not in step}
 
 
 def _point_of(node: ast.AST) -> str:
@@ -331,12 +331,12 @@ def uncovered(readers: list[Reader], *unseen: str) -> dict[str, set[Site]]:
 
 def test_every_effect_in_the_source_has_a_fault_point() -> None:
     readers = read_package()
-    found = {(str(effect.by), effect.to): effect.line for effect in uncovered(readers)[""]}
-    missing = [f"{by}, line {line}: {to}" for (by, to), line in found.items()]
-    excused = [f"{by}, line {found[by, to]}: {to}" for by, to in found.keys() & EXCUSED.keys()]
+    results = {(str(effect.by), effect.to): effect.line for effect in uncovered(readers)[""]}
+    missing = [f"{by}, line {line}: {to}" for (by, to), line in results.items()]
+    excused = [f"{by}, line {results[by, to]}: {to}" for by, to in results.keys() & EXCUSED.keys()]
     problems = sorted(set(missing) - set(excused))
     assert not problems, "put these in a `with fault_point(...)`:\n" + "\n".join(problems)
-    assert not EXCUSED.keys() - found.keys(), "an excuse that nobody needs any more"
+    assert not EXCUSED.keys() - results.keys(), "an excuse that nobody needs any more"
     effects = sum(len(reader.effects) for reader in readers)
     note_figures("fault points in the source", effects=effects, points=len(points_of(readers)))
 
@@ -344,8 +344,8 @@ def test_every_effect_in_the_source_has_a_fault_point() -> None:
 def test_a_fault_point_that_is_taken_away_is_missed() -> None:
     """The reader of the source is not blind: without any one of them it finds an effect more."""
     readers = read_package()
-    found = uncovered(readers, "", *points_of(readers))
-    unmissed = {point for point in points_of(readers) if found[point] == found[""]}
+    results = uncovered(readers, "", *points_of(readers))
+    unmissed = {point for point in points_of(readers) if results[point] == results[""]}
     assert unmissed == set(UNMISSED), unmissed ^ set(UNMISSED)
 
 
@@ -368,7 +368,7 @@ def test_no_run_does_anything_outside_of_a_fault_point(world: World) -> None:
     assert [r.module for r in readers if r.points & steps] == ["host.trust"]
     named = points_of(readers).union(*(r.handed for r in readers)) - {"point"} - steps
     unwalked = named - set(world.log.read_text().split())
-    families = [name for found in WALKED_ELSEWHERE.values() for name in found]
+    families = [name for lines in WALKED_ELSEWHERE.values() for name in lines]
     missing = [point for point in unwalked if not point.startswith(tuple(families))]
     assert not missing, f"no test walks {sorted(missing)}"
     unneeded = [family for family in families if not any(p.startswith(family) for p in unwalked)]

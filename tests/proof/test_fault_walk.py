@@ -232,7 +232,7 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
                 ways.append(("before", "hang"))
             if is_refused:  # by itself: there is no "after"
                 ways = [way for way in ways if way[0] == "before"]
-            strikes += [Strike(minute, number, point, when, what) for when, what in ways]
+            strikes += [Strike(minute, number, point, when, text) for when, text in ways]
     return strikes
 
 

@@ -140,11 +140,11 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
             assert point == "kube.write_lease" and told(asleep.wait()).code == 0, point
             continue
         hosts.follow("west")
-        then, number_then = of_the_cluster(world), hosts.number
+        later, number_then = of_the_cluster(world), hosts.number
         asleep.send(signal.SIGCONT)
         ended = told(asleep.wait())
         world.settle()
-        assert of_the_cluster(world) == then and hosts.number == number_then, (point, ended)
+        assert of_the_cluster(world) == later and hosts.number == number_then, (point, ended)
         refused += ended.code == 75
         story.check_always(world)
     assert refused > 2

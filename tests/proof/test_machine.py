@@ -28,8 +28,8 @@ def test_every_history_keeps_the_promises(
     print(f"DNM_PROOF_SEED={number}")
     FIGURES.clear()
     play_machine(machine, number, histories)
-    told = " ".join(f"{name}={count}" for name, count in FIGURES.items())
-    record_property("figures", f"machine {machine.__name__}: seed={number} {told}")
+    output = " ".join(f"{name}={count}" for name, count in FIGURES.items())
+    record_property("figures", f"machine {machine.__name__}: seed={number} {output}")
     assert FIGURES["histories"] >= histories
     if number == SEED:  # the walks under both options are for the night
         assert FIGURES["kubernetes"] and FIGURES["runs_that_listed_nothing"]

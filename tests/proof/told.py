@@ -30,15 +30,15 @@ def check_told(registry_path: Path) -> list[dict[str, Any]]:
     memory = registry.get("memory", {"untold": [], "last_number": 0})
     lines = {line["number"]: line for line in [*written, *memory["untold"]]}
     assert sorted(lines) == list(range(1, memory["last_number"] + 1)), "a line is lost"
-    told = [lines[number] for number in sorted(lines)]
-    _check_nodes(told, registry.get("nodes", {}))
-    _check_jobs(told, memory.get("jobs", {}))
+    rows = [lines[number] for number in sorted(lines)]
+    _check_nodes(rows, registry.get("nodes", {}))
+    _check_jobs(rows, memory.get("jobs", {}))
     open_now = {q for q, item in registry.get("breakers", {}).items() if item["tripped_at"]}
-    assert _standing(told, "breaker", "opened") == open_now
+    assert _standing(rows, "breaker", "opened") == open_now
     # The first failure is counted, and holds nothing back.
     waiting = {name for name, item in registry.get("backoffs", {}).items() if item["failures"] > 1}
-    assert _standing(told, "backoff", "begun") == waiting
-    return told
+    assert _standing(rows, "backoff", "begun") == waiting
+    return rows
 
 
 def _check_nodes(told: list[dict[str, Any]], nodes: dict[str, Any]) -> None:

@@ -269,36 +269,36 @@ class World:
 
     def room(self) -> dict[str, dict[str, int]]:
         """Of the nodes that take pods."""
-        room = {
+        free = {
             name: dict(node.allocatable)
             for name, node in self.nodes.items()
             if node.is_ready and not node.is_cordoned
         }
         for pod in self.pods.values():
-            if pod.node in room:
+            if pod.node in free:
                 for resource, amount in pod.shape.request.items():
-                    room[pod.node][resource] -= amount
-        return room
+                    free[pod.node][resource] -= amount
+        return free
 
     def schedule(self) -> None:
         """As YuniKorn: first come, first served, within every limit up the tree."""
         pending = [pod for pod in self.pods.values() if not pod.node]
         if not pending:
             return
-        limits, used, room = self.limits_in_force(), self.used(), self.room()
+        limits, used, free = self.limits_in_force(), self.used(), self.room()
         for pod in sorted(pending, key=lambda pod: (pod.created, pod.uid)):
             request = pod.shape.request
             of_path = {path: limits[path].max for path in ancestors(pod.queue) if path in limits}
             has_quota = fits(request, headroom(of_path, used))
             open_to_it = (
-                n for n in room if has_quota and owner_of(self.nodes[n]) in ("", pod.namespace)
+                n for n in free if has_quota and owner_of(self.nodes[n]) in ("", pod.namespace)
             )
-            node = next((n for n in open_to_it if _fits(request, room[n])), "")
+            node = next((n for n in open_to_it if _fits(request, free[n])), "")
             if node:
                 self.pods[pod.name] = msgspec.structs.replace(pod, node=node, running=True)
                 book(used, pod.queue, request)
                 for resource, amount in request.items():
-                    room[node][resource] -= amount
+                    free[node][resource] -= amount
 
     # --- the queue document -------------------------------------------------------------------
 
@@ -362,8 +362,8 @@ class World:
             self.change_node(machine.node_name, taints=(taint,))
 
     def machine_of(self, node: str) -> Machine | None:
-        found: Machine | None = self.batch.find(node)
-        return found
+        result: Machine | None = self.batch.find(node)
+        return result
 
     def _look_for_two_owners(self, machine: Machine) -> None:
         node = self.nodes.get(machine.node_name)

@@ -37,8 +37,8 @@ def test_a_manifest_applied_again_while_a_node_leaves() -> None:
 
 def test_one_number_back_at_its_baseline_leaves_the_others_as_they_were_written() -> None:
     made = lend(TREE, TWO, adjust_guaranteed=False)
-    by_hand = change(made.text, "max: {vcore: 336,", "max: {vcore: 80,")
-    again = edit(by_hand, made.ledger, TWO, adjust_guaranteed=False)
+    manual = change(made.text, "max: {vcore: 336,", "max: {vcore: 80,")
+    again = edit(manual, made.ledger, TWO, adjust_guaranteed=False)
     assert again.text == made.text
     assert [(item.kind, item.resource, item.after) for item in again.changes] == [
         ("max", "vcore", "336")
@@ -63,8 +63,8 @@ def test_a_total_of_just_what_is_lent_is_a_baseline_of_nothing() -> None:
     again = edit(text, made.ledger, TWO)
     assert again.text == text and not again.held and not again.limits[A].fixed
     assert again.numbers[A].baseline["vcore"] == 0
-    said = rebase_document(read(text, made.ledger), wants(TWO), Reading.TOTAL)
-    assert not said.refusal and said.numbers[A].baseline["vcore"] == 0
+    queue_edit = rebase_document(read(text, made.ledger), wants(TWO), Reading.TOTAL)
+    assert not queue_edit.refusal and queue_edit.numbers[A].baseline["vcore"] == 0
 
 
 def test_any_other_value_is_a_persons_new_total() -> None:

@@ -49,16 +49,16 @@ def written(case: str) -> tuple[str, str, str]:
 
 
 def why_no_growth_of(text: str, queue: str) -> str:
-    found = why_no_growth(read(text), wants({}, remembered=""), queue, [NODE])
-    assert found is not None
-    return found.detail
+    objection = why_no_growth(read(text), wants({}, remembered=""), queue, [NODE])
+    assert objection is not None
+    return objection.detail
 
 
 @pytest.mark.parametrize("case", BLOCKED)
 def test_it_is_known_before_a_node_is_converted(case: str) -> None:
     text, queue, why = written(case)
-    (line,) = (number for number, found in enumerate(text.splitlines(), 1) if "max: {" in found
-               and BLOCKED[case][0][1].splitlines()[0] in found)  # fmt: skip
+    (line,) = (number for number, content in enumerate(text.splitlines(), 1) if "max: {" in content
+               and BLOCKED[case][0][1].splitlines()[0] in content)  # fmt: skip
     reason = why_no_growth_of(text, queue)
     assert f"line {line}:" in reason and why.split(": ", 1)[1] in reason
     other = next(iter(OTHER[queue]))
@@ -153,7 +153,7 @@ def test_a_number_whose_spelling_was_changed_goes_back(before: str, after: str) 
         TREE, "max: {vcore: 80, memory: 320G}", f"max:\n                    vcore: {before}"
     )
     made = lend(text, ONE)
-    (line,) = (found for found in made.text.splitlines() if "208" in found)
+    (line,) = (text for text in made.text.splitlines() if "208" in text)
     head = f"max:\n                    vcore: {before}".replace("80", "208")
     assert head in made.text, (line, head)
     spelled = made.text.replace(head, f"max:\n                    vcore: {after.format('208')}")
@@ -170,8 +170,8 @@ def test_what_lies_in_binary_data_counts_for_the_size() -> None:
     full = config_map("", data={"queues.yaml": text}, binary_data={"other": noise})
     made = edit_source(resolve_document(full, None), wants(ONE, remembered=""))
     assert "Kubernetes allows 1048576" in made.blocked[A] and not made.is_changed
-    room = config_map("", data={"queues.yaml": text}, binary_data={"other": noise[:-100]})
-    assert edit_source(resolve_document(room, None), wants(ONE, remembered="")).is_changed
+    free = config_map("", data={"queues.yaml": text}, binary_data={"other": noise[:-100]})
+    assert edit_source(resolve_document(free, None), wants(ONE, remembered="")).is_changed
 
 
 def test_a_packed_document_counts_packed() -> None:
@@ -218,5 +218,5 @@ def test_a_queue_that_is_missing_for_a_run_neither_loses_nor_gains(
 
 def test_no_trace_is_left_of_a_queue_whose_limits_were_never_moved() -> None:
     made = lend(TREE, nodes_of("root.free", "n1"))
-    gone = edit(change(TREE, "          - name: free\n", ""), made.ledger, {})
-    assert gone.ledger == ""
+    removed = edit(change(TREE, "          - name: free\n", ""), made.ledger, {})
+    assert removed.ledger == ""

@@ -145,22 +145,22 @@ OTHER_STATES = {
 def test_an_edit_is_planned_anew_on_any_other_state(state: ConfigMap) -> None:
     """What another one wrote is edited, and not overwritten."""
     planned = lend(TREE, ONE)
-    found = resolve_document(state, None)
-    again = edit_source(found, wants(ONE, remembered=""), planned)
+    source_document = resolve_document(state, None)
+    again = edit_source(source_document, wants(ONE, remembered=""), planned)
     assert again is not planned and again.planned_on != planned.planned_on
-    assert limit(again, A) == ("218" if found.text == OTHERS else "208")
+    assert limit(again, A) == ("218" if source_document.text == OTHERS else "208")
     assert (again.planned_on is None) == (not state.resource_version)
     if not state.resource_version:  # two that are not told are not the same
-        assert edit_source(found, wants(ONE, remembered=""), again) is not again
+        assert edit_source(source_document, wants(ONE, remembered=""), again) is not again
 
 
 def test_what_was_foreseen_is_written_only_for_the_same_wants() -> None:
     document = read(TREE)
-    foreseen = foresee_edit(document, wants(ONE, remembered=""))
-    same = edit_document(document, wants(ONE, remembered=""), foreseen)
-    more = edit_document(document, wants(TWO, remembered=""), foreseen)
+    projected = foresee_edit(document, wants(ONE, remembered=""))
+    same = edit_document(document, wants(ONE, remembered=""), projected)
+    more = edit_document(document, wants(TWO, remembered=""), projected)
     assert (limit(same, A), limit(more, A)) == ("208", "336")
-    assert foreseen.edit.limits == document.limits
+    assert projected.edit.limits == document.limits
     assert same.limits == parse_tree(same.text).queues
 
 
@@ -168,10 +168,10 @@ def test_a_limit_below_what_is_lent_is_fixed_before_and_after() -> None:
     made = lend(TREE, ONE)
     text = change(made.text, "max: {vcore: 208,", "max: {vcore: 9,")
     document = read(change(text, "guaranteed: {vcore: 136,", "guaranteed: {vcore: 9,"), made.ledger)
-    foreseen = foresee_edit(document, wants(TWO))
-    limits = {path: limits.fixed for path, limits in foreseen.edit.limits.items() if limits.fixed}
+    projected = foresee_edit(document, wants(TWO))
+    limits = {path: limits.fixed for path, limits in projected.edit.limits.items() if limits.fixed}
     assert limits == {A: {"vcore"}}
-    after = edit_document(document, wants(TWO), foreseen)
+    after = edit_document(document, wants(TWO), projected)
     assert after.limits[A].fixed == {"vcore"} and after.limits[A].max["vcore"] == 9000
     assert after.limits["root.science"].fixed == frozenset()
 
@@ -189,9 +189,9 @@ def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> Non
     crowded = resolve_document(config_map(TREE, annotations={"note": noise}), None)
     many = {A: nodes_of(A, *(f"node{number:04}" for number in range(60)))[A]}
     asked = wants(many, remembered="")
-    foreseen = foresee_edit(read_document(crowded), asked)
-    assert "Kubernetes allows" in foreseen.edit.blocked[A]
-    assert why_no_shrink(read_document(crowded), foreseen) is None
+    projected = foresee_edit(read_document(crowded), asked)
+    assert "Kubernetes allows" in projected.edit.blocked[A]
+    assert why_no_shrink(read_document(crowded), projected) is None
     invalid = read(change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,"))
     refused = foresee_edit(invalid, asked)
     assert why_no_shrink(invalid, refused) == why_refused(refused.edit) is not None

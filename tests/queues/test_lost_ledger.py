@@ -127,8 +127,8 @@ def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
         if answered.refusal:  # 80 can't contain 256
             assert reading is Reading.TOTAL and "less than the 256" in answered.refusal
             continue
-        stands = int(new.split()[2].rstrip(","))
-        assert limit(answered, A) == str(stands + vcore)
+        current = int(new.split()[2].rstrip(","))
+        assert limit(answered, A) == str(current + vcore)
         again = edit(answered.text, answered.ledger, TWO, remembered=made.ledger)
         assert (again.text, told(again.ledger)) == (answered.text, told(answered.ledger))
 
@@ -144,9 +144,9 @@ def test_a_limit_that_is_new_since_the_last_run() -> None:
     limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
     nodes = nodes_of("root.free", "n1")
     assert limit(lost(limited, nodes, ""), "root.free") == "328"
-    then = lend(TREE, nodes).ledger
-    assert "had no limits when the last run read them" in lost(limited, nodes, then).refusal
-    assert lost(TREE, nodes, then).ledger == then
+    later = lend(TREE, nodes).ledger
+    assert "had no limits when the last run read them" in lost(limited, nodes, later).refusal
+    assert lost(TREE, nodes, later).ledger == later
 
 
 # --- who wrote what ------------------------------------------------------------------------------
@@ -157,9 +157,9 @@ def test_another_instances_section_is_left_alone() -> None:
     back in each run, and the node was `releasing` for ever."""
     lent = lend(TREE, nodes_of("root.free", "n1"), instance="q")
     seen = edit(lent.text, lent.ledger, {}, instance="p")
-    gone = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.noted)
-    assert gone.ledger == ""
-    again = edit(gone.text, gone.ledger, {}, instance="p", remembered=seen.noted)
+    removed = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.noted)
+    assert removed.ledger == ""
+    again = edit(removed.text, removed.ledger, {}, instance="p", remembered=seen.noted)
     assert not again.is_changed and not again.refusal
 
 
@@ -195,9 +195,9 @@ def test_a_limit_that_was_taken_out_is_forgotten_with_its_nodes() -> None:
     taken = edit(without, made.ledger, nodes_of(B, "m1"), remembered=made.noted,
                  adjust_guaranteed=False)  # fmt: skip
     assert '"vcore":["80"' not in taken.ledger
-    gone = edit(taken.text, taken.ledger, {}, remembered=taken.noted, adjust_guaranteed=False)
-    later = change(gone.text, "max: {memory: 320G}", "max: {vcore: 208, memory: 320G}")
-    again = edit(later, gone.ledger, {}, remembered=gone.noted, adjust_guaranteed=False)
+    removed = edit(taken.text, taken.ledger, {}, remembered=taken.noted, adjust_guaranteed=False)
+    later = change(removed.text, "max: {memory: 320G}", "max: {vcore: 208, memory: 320G}")
+    again = edit(later, removed.ledger, {}, remembered=removed.noted, adjust_guaranteed=False)
     assert again.text == later
 
 
@@ -206,10 +206,10 @@ def test_a_run_that_was_killed_before_its_write_and_a_ledger_that_is_gone_are_as
     owner = FieldOwner(manager="dnm", operation="Update", keys=frozenset({"queues.yaml"}))
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, nodes_of(B, "m1"), remembered=made.noted)
-    found = config_map(made.text, owners=(owner,))
+    result = config_map(made.text, owners=(owner,))
     for now in ({}, nodes_of(B, "m1")):
         asking = wants(now, remembered=killed.noted)
-        assert edit_source(resolve_document(found, None), asking).refusal
+        assert edit_source(resolve_document(result, None), asking).refusal
 
 
 def test_a_ledger_of_an_older_dnm_is_read_as_before() -> None:
@@ -237,8 +237,8 @@ def test_a_manifest_that_says_what_a_run_once_wrote_is_asked_about(stands: str) 
     queue_edit = lend(TREE, ONE)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
     beside = {"none": "", "foreign": foreign.ledger, "older": lend(TREE, TWO).ledger}[stands]
-    found = config_map(queue_edit.text, beside, owners=(MANIFESTS,))
-    asked = edit_source(resolve_document(found, None), wants(ONE, remembered=queue_edit.noted))
+    result = config_map(queue_edit.text, beside, owners=(MANIFESTS,))
+    asked = edit_source(resolve_document(result, None), wants(ONE, remembered=queue_edit.noted))
     assert "the last run recorded" in asked.refusal and asked.text == queue_edit.text
 
 
@@ -247,9 +247,9 @@ def test_an_older_annotation_and_then_a_persons_edit_are_asked_about() -> None:
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     seen = edit(both.text, both.ledger, ONE, instance="p", remembered=alone.noted)
-    gone = edit(both.text, both.ledger, {}, instance="q", remembered=both.noted)
-    edited = change(gone.text, "max: {vcore: 208,", "max: {vcore: 272,")
-    asked = edit(edited, both.ledger, {}, instance="q", remembered=gone.noted)
+    removed = edit(both.text, both.ledger, {}, instance="q", remembered=both.noted)
+    edited = change(removed.text, "max: {vcore: 208,", "max: {vcore: 272,")
+    asked = edit(edited, both.ledger, {}, instance="q", remembered=removed.noted)
     assert (
         "differs from the ledger that the last run recorded" in asked.refusal
         and asked.text == edited
@@ -259,8 +259,8 @@ def test_an_older_annotation_and_then_a_persons_edit_are_asked_about() -> None:
     )
     asking = wants(ONE, instance_id="p", remembered=seen.noted)  # it has seen nothing since
     for owners, is_asked in (((put,), True), ((), False)):
-        found = config_map(edited, both.ledger, owners=owners)
-        refusal = edit_source(resolve_document(found, None), asking).refusal
+        result = config_map(edited, both.ledger, owners=owners)
+        refusal = edit_source(resolve_document(result, None), asking).refusal
         assert ("another client than dnm wrote it" in refusal) is is_asked
 
 
@@ -359,29 +359,33 @@ def test_another_has_begun_anew_on_a_text_with_our_node_in_it() -> None:
     free = nodes_of("root.free", "p1")
     alone = lend(TREE, free, instance="p")
     both = edit(alone.text, alone.ledger, ONE, instance="q")
-    found = resolve_document(config_map(both.text, owners=(MANIFESTS,)), None)
+    source_document = resolve_document(config_map(both.text, owners=(MANIFESTS,)), None)
     theirs = {**free, **nodes_of(B, "p2")}
-    anew = edit_source(found, wants(theirs, instance_id="p", remembered=alone.noted))
+    anew = edit_source(source_document, wants(theirs, instance_id="p", remembered=alone.noted))
     assert not anew.refusal and limit(anew, B) == "192"
     again = edit(anew.text, anew.ledger, ONE, instance="q", remembered=both.noted)
     assert again.text == anew.text and "the ledger is gone" in again.notes[0]
-    gone = edit(again.text, again.ledger, {}, instance="q", remembered=again.noted)
-    assert [limit(gone, A), limit(gone, B), limit(gone, "root.science")] == ["80", "192", "1128"]
+    removed = edit(again.text, again.ledger, {}, instance="q", remembered=again.noted)
+    assert [limit(removed, A), limit(removed, B), limit(removed, "root.science")] == [
+        "80",
+        "192",
+        "1128",
+    ]
 
 
 def test_a_text_that_has_come_again_with_another_baseline() -> None:
     """prod's record is of the same bytes, and says 80 where 208 has become right meanwhile: the
     instance that knows asks."""
-    own, others = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
+    own, other = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
     made = lend(ONE_LIMIT, own)
-    both = edit(made.text, made.ledger, others, instance="test")
+    both = edit(made.text, made.ledger, other, instance="test")
     seen = edit(both.text, both.ledger, own, remembered=made.noted)
     raised = change(both.text, "vcore: 336", "vcore: 464")
-    gone = edit(raised, both.ledger, {}, instance="test", remembered=both.noted)
-    assert gone.text == both.text
+    removed = edit(raised, both.ledger, {}, instance="test", remembered=both.noted)
+    assert removed.text == both.text
     more = {"root.x": {**own["root.x"], "n2": {"vcore": 64_000}}}
-    wrong = lost(gone.text, more, seen.noted)
-    asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=gone.noted)
+    wrong = lost(removed.text, more, seen.noted)
+    asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=removed.noted)
     assert not wrong.refusal and "it lacks nodes that the last run recorded" in asked.refusal
     assert asked.refusal.startswith(NOT_OF_THIS_TEXT)
 
@@ -406,11 +410,11 @@ def test_a_person_s_answer_holds_though_a_run_was_killed_between_its_note_and_it
 def test_a_ledger_that_fits_a_manifest_by_chance() -> None:
     """One person put a killed run's ledger there, another an older export: 208 without any node."""
     made = lend(TREE, ONE)
-    by_hand = FieldOwner(
+    manual = FieldOwner(
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
     )
-    found = config_map(made.text, made.ledger, owners=(MANIFESTS, by_hand))
-    asked = edit_source(resolve_document(found, None), wants(ONE, remembered=made.noted))
+    result = config_map(made.text, made.ledger, owners=(MANIFESTS, manual))
+    asked = edit_source(resolve_document(result, None), wants(ONE, remembered=made.noted))
     assert "different clients wrote the ledger and the limits" in asked.refusal
 
 
@@ -429,8 +433,8 @@ def test_a_loss_at_any_point_of_a_history_never_changes_an_amount_twice(chunk: i
     asked = losses = 0
     for number in range(HISTORIES):
         text = random_tree(rng)
-        found = play_history(rng, text, f"DNM_SEED={seed} tree {number}:\n{text}")
-        losses, asked = losses + found[0], asked + found[1]
+        result = play_history(rng, text, f"DNM_SEED={seed} tree {number}:\n{text}")
+        losses, asked = losses + result[0], asked + result[1]
     print(f"DNM_SEED={seed - chunk} chunk {chunk}: {losses} losses, {asked} questions")
     assert losses > HISTORIES and asked == 0
 
@@ -438,7 +442,7 @@ def test_a_loss_at_any_point_of_a_history_never_changes_an_amount_twice(chunk: i
 def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
     paths = [path for path in read(text).tree.queues if path != "root"]
     lent: dict[str, dict[str, Resources]] = {}
-    now, ledger, then = text, "", ""
+    now, ledger, later = text, "", ""
     losses = asked = 0
     moves = [rng.choice(paths) for _ in range(rng.randint(1, 4))]
     steps = [("lend", path, f"n{number}") for number, path in enumerate(moves)]
@@ -451,10 +455,10 @@ def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
             lent.setdefault(queue, {})[node] = {name: NODE[name] for name in names}
         else:
             del lent[queue][node]
-        expected = edit(now, ledger, lent, remembered=then)
+        expected = edit(now, ledger, lent, remembered=later)
         if rng.random() < 0.5:
             losses += 1
-            made = edit(now, "", lent, remembered=then)
+            made = edit(now, "", lent, remembered=later)
             if made.refusal:
                 asked += 1
                 assert made.text == now, story
@@ -463,9 +467,9 @@ def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
         else:
             made = expected
         assert not made.refusal, story
-        now, ledger, then = made.text, made.ledger, made.ledger
-        for stands in (ledger, ""):
-            again = edit(now, stands, lent, remembered=then)
+        now, ledger, later = made.text, made.ledger, made.ledger
+        for current in (ledger, ""):
+            again = edit(now, current, lent, remembered=later)
             assert (again.text, again.ledger) == (now, ledger), story
     assert now.encode() == text.encode(), story
     return losses, asked

@@ -102,11 +102,11 @@ def test_a_single_limit_is_judged_by_who_wrote_it(tool: str, new: str) -> None:
     manifest = ONE_LIMIT.replace("80", new)
     again = after(manifest, made.ledger, tool, nodes)
     assert limit(again, X) == str(int(new) + 256)
-    what = f"max vcore has a new baseline, {new} instead of 80, as after an applied manifest:"
+    text = f"max vcore has a new baseline, {new} instead of 80, as after an applied manifest:"
     if new == "80":
-        what = "back at its baseline (max vcore), as after a manifest was applied again:"
+        text = "back at its baseline (max vcore), as after a manifest was applied again:"
     (note,) = again.notes
-    assert note.startswith(f"{X}: {what} lent nodes are added")
+    assert note.startswith(f"{X}: {text} lent nodes are added")
     assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
 
 
@@ -171,8 +171,8 @@ def test_what_the_object_says_may_be_anything(fields: object, applied: str) -> N
         },
         "data": {"queues.yaml": ONE_LIMIT.replace("80", "300")},
     }  # fmt: skip
-    found = read_config_map(json.dumps(body).encode(), "n", "c")
-    edit = edit_source(resolve_document(found, None), wants(nodes, remembered=made.ledger))
+    config_map = read_config_map(json.dumps(body).encode(), "n", "c")
+    edit = edit_source(resolve_document(config_map, None), wants(nodes, remembered=made.ledger))
     assert limit(edit, X) == "300"
 
 

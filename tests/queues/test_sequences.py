@@ -60,19 +60,19 @@ def _has_sibling(lines: list[str], indent: str) -> bool:
 @lru_cache(4096)
 def limits_in(text: str) -> Mapping[str, int]:
     """What a reader of YAML finds, in cores."""
-    found: Limits = {}
+    results: Limits = {}
 
     def look(queues: list[dict[str, Any]], above: str) -> None:
         for queue in queues:
             path = f"{above}{queue['name']}"
             if "resources" in queue:
                 number = str(queue["resources"]["max"]["vcore"])
-                found[path] = int(number[:-1]) // 1000 if number.endswith("m") else int(number)
+                results[path] = int(number[:-1]) // 1000 if number.endswith("m") else int(number)
             look(queue.get("queues", []), f"{path}.")
 
     root = yaml.safe_load(text)["partitions"][0]["queues"][0]
     look(root["queues"], "")
-    return found
+    return results
 
 
 class Instance:
@@ -108,7 +108,7 @@ class World:
         if self.applied:
             manifest = {"metadata": {}, "data": {"queues.yaml": self.applied}}
             annotations[LAST_APPLIED] = json.dumps(manifest)
-        found = ConfigMap(
+        config_map = ConfigMap(
             namespace="yunikorn", name="yunikorn-configs", resource_version="1",
             data={"queues.yaml": self.text}, annotations=annotations,
             owners=(
@@ -123,7 +123,7 @@ class World:
             for queue, nodes in instance.nodes.items()
         }
         wants = QueueWants(instance_id=instance.name, nodes=nodes, remembered=instance.record)
-        return edit_source(resolve_document(found, None), wants)
+        return edit_source(resolve_document(config_map, None), wants)
 
     def run(self, name: str, ends: str = "well") -> bool:
         """One run; `ends`: well, killed (after the record is saved), failed (and it knows so)."""

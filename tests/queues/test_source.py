@@ -70,9 +70,12 @@ PLACES = {
 def test_the_document_in_force(
     configs: dict[str, object], defaults: dict[str, object] | None, key: str
 ) -> None:
-    found = resolve_document(*maps(configs, defaults))
-    assert (found.text, found.key, found.refusal) == (TREE, key, None)
-    assert found.config_map is not None and found.config_map.name == "yunikorn-configs"
+    source_document = resolve_document(*maps(configs, defaults))
+    assert (source_document.text, source_document.key, source_document.refusal) == (TREE, key, None)
+    assert (
+        source_document.config_map is not None
+        and source_document.config_map.name == "yunikorn-configs"
+    )
 
 
 REFUSED = {
@@ -92,8 +95,8 @@ REFUSED = {
 def test_where_dnm_must_not_edit(
     configs: dict[str, object] | None, defaults: dict[str, object] | None, reason: str
 ) -> None:
-    found = resolve_document(*maps(configs, defaults))
-    assert reason in found.refusal
+    source_document = resolve_document(*maps(configs, defaults))
+    assert reason in source_document.refusal
 
 
 def test_a_broken_gzip_is_an_error_and_not_another_document() -> None:
@@ -105,21 +108,21 @@ def test_a_broken_gzip_is_an_error_and_not_another_document() -> None:
 @pytest.mark.parametrize("value", ["false", "False", "F", "0"])
 def test_without_hot_refresh_there_is_a_warning(value: str) -> None:
     data = {"queues.yaml": TREE, "service.enableConfigHotRefresh": value}
-    found = resolve_document(*maps({"data": data}))
-    assert not found.is_hot_refreshed
-    assert "restart the scheduler" in found.warnings[0]
+    source_document = resolve_document(*maps({"data": data}))
+    assert not source_document.is_hot_refreshed
+    assert "restart the scheduler" in source_document.warnings[0]
 
 
 def test_a_packed_document_is_packed_again_under_its_key() -> None:
     configs = {"data": {"x": "y"}, "binary_data": {"queues.yaml.gz": packed(TREE), "b": "Yg=="}}
-    found = resolve_document(*maps(configs))
-    written = with_document(found, OTHER, "ledger")
+    source_document = resolve_document(*maps(configs))
+    written = with_document(source_document, OTHER, "ledger")
     assert (
         gzip.decompress(base64.b64decode(written.binary_data["queues.yaml.gz"])) == OTHER.encode()
     )
     assert (written.data, written.binary_data["b"]) == ({"x": "y"}, "Yg==")
     assert written.annotations == {LEDGER_ANNOTATION: "ledger"}
-    assert with_document(found, TREE, "") == found.config_map
+    assert with_document(source_document, TREE, "") == source_document.config_map
 
 
 # --- text, tree, ledger and verdict as one value -------------------------------------------------
@@ -128,9 +131,10 @@ def test_a_packed_document_is_packed_again_under_its_key() -> None:
 def test_an_invalid_document_says_all_that_is_wrong_with_it_and_still_has_limits() -> None:
     invalid = change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,")
     document = read(invalid)
-    assert [(found.rule, found.queue, found.line) for found in document.violations] == [
-        ("R2", A, 14)
-    ]
+    assert [
+        (rule_violation.rule, rule_violation.queue, rule_violation.line)
+        for rule_violation in document.violations
+    ] == [("R2", A, 14)]
     assert document.limits[A].max["vcore"] == 8_000_000
     assert "line 14" in document.refusal and "dnm queues check" in document.refusal
     refused = edit(invalid, "", nodes_of(A, "n1"))

@@ -34,8 +34,8 @@ assert len(VECTORS) == 62
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
 def test_what_yunikorn_takes_can_be_edited(vector: dict[str, Any]) -> None:
-    found = check_text(vector["yaml"])
-    assert not (found and vector["ok"]) or is_dialect(found), found
+    rule_violations = check_text(vector["yaml"])
+    assert not (rule_violations and vector["ok"]) or is_dialect(rule_violations), rule_violations
 
 
 def is_dialect(found: tuple[RuleViolation, ...]) -> bool:
@@ -64,8 +64,11 @@ def test_what_yunikorn_takes_and_dnm_does_not_is_told_by_name(
 ) -> None:
     """Before a node is converted for it, and with the line."""
     text = change(TREE, old, new)
-    (found,) = check_text(text)
-    assert (found.rule, found.line) == ("dialect", line) and why in found.message
+    (rule_violation,) = check_text(text)
+    assert (rule_violation.rule, rule_violation.line) == (
+        "dialect",
+        line,
+    ) and why in rule_violation.message
     refused = edit(text, "", ONE)
     assert why in refused.refusal and f"line {line}" in refused.refusal and refused.text == text
 
@@ -80,10 +83,10 @@ def test_a_document_of_another_dialect_is_refused_as_a_file(path: Path) -> None:
 
 def test_what_yunikorn_takes_of_documents_made_by_chance_can_be_edited() -> None:
     judged = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
-    told = Counter((item["ok"], not check_text(item["yaml"])) for item in judged)
+    reported = Counter((item["ok"], not check_text(item["yaml"])) for item in judged)
     refused = [check_text(item["yaml"]) for item in judged if item["ok"]]
-    assert all(not found or is_dialect(found) for found in refused)
-    assert told[True, True] > 130 and told[False, False] > 200
+    assert all(not rule_violations or is_dialect(rule_violations) for rule_violations in refused)
+    assert reported[True, True] > 130 and reported[False, False] > 200
 
 
 # --- what a violation says -----------------------------------------------------------------------
@@ -123,15 +126,15 @@ VIOLATIONS = {
 def test_a_violation_names_the_queue_the_line_and_both_numbers(
     text: str, where: tuple[str, str, int], message: str
 ) -> None:
-    (found, *others) = check_text(text)
-    assert (found.rule, found.queue, found.line) == where
-    assert found.message == message
-    assert not others
+    (rule_violation, *other) = check_text(text)
+    assert (rule_violation.rule, rule_violation.queue, rule_violation.line) == where
+    assert rule_violation.message == message
+    assert not other
 
 
 def test_every_violation_is_listed() -> None:
     text = change(change(TREE, "vcore: 8,", "vcore: 81,"), "memory: 256G", "memory: 256GB")
-    assert [found.rule for found in check_text(text)] == ["R3", "R1", "quantity"]
+    assert [rule_violation.rule for rule_violation in check_text(text)] == ["R3", "R1", "quantity"]
 
 
 ADVICE = [
@@ -143,7 +146,7 @@ ADVICE = [
 @pytest.mark.parametrize(("text", "rule"), ADVICE)
 def test_advice_is_not_part_of_the_verdict(text: str, rule: str) -> None:
     document = parse_tree(text)
-    assert rule in [found.rule for found in advise(document)]
+    assert rule in [rule_violation.rule for rule_violation in advise(document)]
     if rule == "zero":
         text = change(text, "guaranteed: {vcore: 8, memory: 32G}", "guaranteed: {}")
     assert check_text(text) == ()
@@ -259,8 +262,8 @@ def test_what_no_edit_changes_is_the_scheduler_s_to_judge(
 
 def test_names_that_are_not_one_path_are_refused() -> None:
     for name, why in (("a.b", "is not a valid queue name"), ("A", "is written twice")):
-        (found,) = check_text(change(TREE, "- name: b", f"- name: {name}"))
-        assert found.rule == "name" and why in found.message
+        (rule_violation,) = check_text(change(TREE, "- name: b", f"- name: {name}"))
+        assert rule_violation.rule == "name" and why in rule_violation.message
 
 
 def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,7 +369,9 @@ def test_as_deep_as_no_site_goes() -> None:
 def test_any_text_is_a_document_or_a_sentence(noise: str, start: int, length: int) -> None:
     for text in (noise, TREE[:start] + noise + TREE[start + length :]):
         violations = check_text(text)
-        assert all(found.message and found.line >= 1 for found in violations)
+        assert all(
+            rule_violation.message and rule_violation.line >= 1 for rule_violation in violations
+        )
         made = edit(text, noise, nodes_of("root.science", "n1"), remembered=None)
         assert made.refusal or check_text(made.text) == ()
 
@@ -378,7 +383,9 @@ def test_aliases_of_aliases_end() -> None:
         f"\n  - &q{n} {{name: q{n}, queues: [{', '.join([f'*q{n - 1}'] * 9) if n else ''}]}}"
         for n in range(9)
     )
-    assert any("aliases of aliases" in found.message for found in check_text(bomb))
+    assert any(
+        "aliases of aliases" in rule_violation.message for rule_violation in check_text(bomb)
+    )
 
 
 LEAVES = [

@@ -76,8 +76,8 @@ def test_a_write_is_known_as_dnms(live: Sandbox) -> None:
     who changed the text last."""
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
         http_write(live, before)
-        found = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"]["managedFields"]
-        changed = [item for item in found if "f:queues.yaml" in item["fieldsV1"].get("f:data", {})]
+        result = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"]["managedFields"]
+        changed = [item for item in result if "f:queues.yaml" in item["fieldsV1"].get("f:data", {})]
         assert [item["manager"] for item in changed] == [after]
 
 
@@ -229,7 +229,7 @@ def test_without_hot_refresh_nobody_waits(live: Sandbox) -> None:
     live.edit(
         "configmaps",
         CONFIGS_NAME,
-        lambda found: found["data"].update({"service.enableConfigHotRefresh": "false"}),
+        lambda results: results["data"].update({"service.enableConfigHotRefresh": "false"}),
         NAMESPACE,
     )
     outcome = http_write(live, TWO)

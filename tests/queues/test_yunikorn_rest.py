@@ -64,8 +64,8 @@ def test_pods_that_their_users_limit_holds_back() -> None:
         {"allocationKey": "queue", "allocationLog": [user, {**quota, "lastOccurrence": 9}]},
         {"allocationKey": "new"},
     ]
-    told = answer([{"queueName": "root.science", "requests": asks}])
-    with ScriptedServer([answer(QUEUES), told], closes=True) as server:
+    output = answer([{"queueName": "root.science", "requests": asks}])
+    with ScriptedServer([answer(QUEUES), output], closes=True) as server:
         view = YunikornClient(server.url).read_view()
     assert view.user_limited == {"user"} and set(view.queue_of_pod) == {"user", "queue", "new"}
 
@@ -84,7 +84,7 @@ def test_pods_of_applications_that_may_not_start_yet() -> None:
             {"queuename": "root.other", "maxRunningApps": 2, "runningApps": 1},
         ],
     }
-    told = [
+    rows = [
         {"queueName": queue, "applicationState": state, "requests": [{"allocationKey": key}]}
         for key, queue, state in (
             ("waits", "root.science.dynamic", "Accepted"),
@@ -92,7 +92,7 @@ def test_pods_of_applications_that_may_not_start_yet() -> None:
             ("may start", "root.other", "Accepted"),
         )
     ]
-    with ScriptedServer([answer(queues), answer(told)], closes=True) as server:
+    with ScriptedServer([answer(queues), answer(rows)], closes=True) as server:
         assert YunikornClient(server.url).read_view().not_started == {"waits"}
 
 
@@ -228,6 +228,6 @@ def _built(release: str) -> list[object]:
     ],
 )
 def test_the_release_of_the_scheduler(told: bytes, release: tuple[int, int] | None) -> None:
-    known = [answer({"queuename": "root"}), answer([])]
-    with ScriptedServer([*known, told], closes=True) as server:
+    facts = [answer({"queuename": "root"}), answer([])]
+    with ScriptedServer([*facts, told], closes=True) as server:
         assert YunikornClient(server.url).read_view().release == release

@@ -50,8 +50,8 @@ def up(arguments: list[str]) -> int:
         names = ("PATH", "KUBECONFIG")
         lines = [f"export {name}={shlex.quote(rig.environment[name])}" for name in names]
         (run_directory() / "etc" / "rc").write_text("\n".join([*lines, "PS1='real# '"]) + "\n")
-        told = ", ".join(f"{name} {version}" for name, version in rig.versions().items())
-        print(f"up after {time.monotonic() - began:.0f} s: {told}; logs in {rig.directory}/log")
+        output = ", ".join(f"{name} {version}" for name, version in rig.versions().items())
+        print(f"up after {time.monotonic() - began:.0f} s: {output}; logs in {rig.directory}/log")
         print("`python -m tests.real shell` elsewhere; Ctrl-C here ends it", flush=True)
         try:
             while True:

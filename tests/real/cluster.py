@@ -96,9 +96,9 @@ class Cluster:
 
     def mend_queues(self) -> None:
         """The ConfigMap as it was at the start; one that is so is not written."""
-        found, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
-        is_same = found["data"] == wanted["data"] and not found.get("immutable")
-        if not is_same or found["metadata"].get("annotations"):
+        result, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
+        is_same = result["data"] == wanted["data"] and not result.get("immutable")
+        if not is_same or result["metadata"].get("annotations"):
             self.write_queues(QUEUES)
 
     def queues_map(self, text: str) -> Json:
@@ -123,12 +123,12 @@ class Cluster:
 
     def queue(self, path: str) -> Json:
         """The scheduler's own account of a queue; {} where it has none of that name."""
-        found: list[Json] = [self.rest.get("/ws/v1/partition/default/queues")]
-        while found:
-            queue = found.pop()
+        rows: list[Json] = [self.rest.get("/ws/v1/partition/default/queues")]
+        while rows:
+            queue = rows.pop()
             if queue["queuename"] == path:
                 return queue
-            found += queue.get("children") or []
+            rows += queue.get("children") or []
         return {}
 
     # --- between two tests ---------------------------------------------------------------------
@@ -150,8 +150,8 @@ class Cluster:
 
     def namespaces(self) -> list[str]:
         """All but those that belong to the servers."""
-        found = self.api.get("/api/v1/namespaces")["items"]
-        names = [namespace["metadata"]["name"] for namespace in found]
+        result = self.api.get("/api/v1/namespaces")["items"]
+        names = [namespace["metadata"]["name"] for namespace in result]
         return [name for name in names if name not in SERVERS_OWN and not name.startswith("kube-")]
 
     def remove_work(self) -> None:

@@ -51,8 +51,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """No story is skipped without anybody's notice."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    is_ours = all("tests/real" in argument for argument in session.config.args)
-    if is_ours and reporter is not None and reporter.stats.get("skipped"):
+    is_own = all("tests/real" in argument for argument in session.config.args)
+    if is_own and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -70,9 +70,9 @@ class Machines:
 
 def main(directory: str, url: str, keys: str) -> int:
     parser = argparse.ArgumentParser(prog="node-convert")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--set", choices=("k8s", "batch"))
-    what.add_argument("--list", action="store_true")
+    subject = parser.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--set", choices=("k8s", "batch"))
+    subject.add_argument("--list", action="store_true")
     parser.add_argument("--node-type", default="")
     parser.add_argument("--node-name", default="")
     parser.add_argument("--num-nodes", type=int, default=1)

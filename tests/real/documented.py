@@ -9,12 +9,12 @@ def documented(heading: str, version: str) -> dict[str, tuple[str, ...]]:
     """The cells of each row for a release of YuniKorn: `x (1.9: y)` is x before 1.9. A row may
     have several names, with semicolons between them."""
     _, _, rest = (REPOSITORY / "docs" / "real.md").read_text().partition(f"| {heading} | ")
-    found: dict[str, tuple[str, ...]] = {}
+    results: dict[str, tuple[str, ...]] = {}
     for line in rest.partition("\n\n")[0].splitlines()[2:]:
         names, *cells = line.strip("| ").split(" | ")
         row = tuple(_of_version(cell, version) for cell in cells)
-        found |= dict.fromkeys(names.split("; "), row)
-    return found
+        results |= dict.fromkeys(names.split("; "), row)
+    return results
 
 
 def _of_version(cell: str, version: str) -> str:

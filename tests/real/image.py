@@ -58,10 +58,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def test_the_image_is_built_and_its_user_runs_dnm(store: Store) -> None:
     container = store("from", "--pull-never", IMAGE)
-    said = store("run", container, "--", "sh", "-c",
+    message = store("run", container, "--", "sh", "-c",
                  "id -u; id -g; id -gn; dnm --version; node-convert --help; ssh -V 2>&1; "
                  "touch /opt/dnm/x 2>&1; ls /var/lib/apt/lists")  # fmt: skip
-    assert said.startswith("65532\n65532\ndnm\ndnm ") and "usage: node-convert" in said
-    assert "OpenSSH" in said and said.endswith("'/opt/dnm/x': Permission denied")
+    assert message.startswith("65532\n65532\ndnm\ndnm ") and "usage: node-convert" in message
+    assert "OpenSSH" in message and message.endswith("'/opt/dnm/x': Permission denied")
     config = json.loads(store("inspect", "--type=image", IMAGE))["OCIv1"]["config"]
     assert config["User"] == "65532:65532" and config["Cmd"] == ["run"]

@@ -114,9 +114,9 @@ def ask_all(version: str, texts: Iterable[str], at_once: int = 1000) -> Iterator
     remaining = list(texts)
     while remaining:
         some, remaining = remaining[:at_once], remaining[at_once:]
-        with judge(version) as found:
+        with judge(version) as result:
             for text in some:
-                yield found.ask(text)
+                yield result.ask(text)
 
 
 if __name__ == "__main__":

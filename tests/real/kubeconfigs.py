@@ -61,7 +61,7 @@ class Kit:
         **top: Any,
     ) -> Json:
         """A whole one of a user with a token; `cluster`: what it has besides or else, None: not."""
-        known = {
+        facts = {
             "server": f"https://127.0.0.1:{PORT}", "certificate-authority-data": encoded(self.ca),
             **cluster,
         }  # fmt: skip
@@ -69,7 +69,7 @@ class Kit:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
-                {"name": "c", "cluster": {k: v for k, v in known.items() if v is not None}}
+                {"name": "c", "cluster": {k: v for k, v in facts.items() if v is not None}}
             ],
             "users": [{"name": "u", "user": self.token_user if user is None else user}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", **context}}],
@@ -93,8 +93,8 @@ class Kit:
     def printed(self, version: str = V1, **status: str) -> str:
         """The script of a plug-in that gives this."""
         status = status or {"token": self.token}
-        said = {"apiVersion": version, "kind": "ExecCredential", "status": status}
-        return f"print({json.dumps(said)!r})"
+        document = {"apiVersion": version, "kind": "ExecCredential", "status": status}
+        return f"print({json.dumps(document)!r})"
 
 
 Make = Callable[[Kit], Any]  # the whole document, or its text
@@ -118,11 +118,11 @@ class Case(NamedTuple):
             yield of_files(kit.write(self.make(kit)))
             return
         assert self.asking is not None
-        found = self.asking(kit)
-        if isinstance(found, Asked):
-            yield found
+        result = self.asking(kit)
+        if isinstance(result, Asked):
+            yield result
             return
-        with found as asked:
+        with result as asked:
             yield asked
 
 
@@ -159,8 +159,8 @@ def a_cluster(cluster: Json) -> Make:
 
 
 def with_plugin(kit: Kit, script: str, **settings: object) -> Json:
-    known = {"apiVersion": V1, "command": kit.plugin(script), "interactiveMode": "Never"}
-    return {"exec": {k: v for k, v in {**known, **settings}.items() if v is not None}}
+    facts = {"apiVersion": V1, "command": kit.plugin(script), "interactiveMode": "Never"}
+    return {"exec": {k: v for k, v in {**facts, **settings}.items() if v is not None}}
 
 
 def a_plugin(script: str = "", version: str = V1, **settings: object) -> Make:
@@ -289,8 +289,8 @@ def below_a_path(kit: Kit) -> Any:
         with proxied(kit.rig, Path(kit.rig.kubeconfig()), kit.directory) as proxy:
             proxy.below = "/clusters/c-1"
             server = json.loads(proxy.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-            whole = kit.document(cluster={"server": server + proxy.below})
-            yield of_files(kit.write(whole))
+            full = kit.document(cluster={"server": server + proxy.below})
+            yield of_files(kit.write(full))
 
     return serving()
 
@@ -299,8 +299,8 @@ def through(kind: Callable[[], Any], answer: bytes | None = None) -> Callable[[K
     def asking(kit: Kit) -> Any:
         @contextmanager
         def serving() -> Iterator[Asked]:
-            with tunnels(answer) if answer else kind() as found:
-                address = found if isinstance(found, str) else found[0]
+            with tunnels(answer) if answer else kind() as text:
+                address = text if isinstance(text, str) else text[0]
                 yield of_files(kit.write(kit.document(cluster={"proxy-url": address})))
 
         return serving()
@@ -361,11 +361,11 @@ def others_may_write(kit: Kit) -> Asked:
 
 def in_a_pod(token: str = "") -> Callable[[Kit], Asked]:
     def asking(kit: Kit) -> Asked:
-        given = kit.directory / "serviceaccount"
-        given.mkdir()
-        (given / "token").write_text(token or kit.token)
-        shutil.copy(f"{kit.rig.keys}/ca.crt", given / "ca.crt")
-        script = IN_A_POD.format(given=given)
+        settings = kit.directory / "serviceaccount"
+        settings.mkdir()
+        (settings / "token").write_text(token or kit.token)
+        shutil.copy(f"{kit.rig.keys}/ca.crt", settings / "ca.crt")
+        script = IN_A_POD.format(given=settings)
         return Asked(
             {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(PORT)},
             ["unshare", "--mount", "bash", "-euc", script, "bash"],
@@ -376,8 +376,8 @@ def in_a_pod(token: str = "") -> Callable[[Kit], Asked]:
 
 def twice(kind: str) -> Make:
     def make(kit: Kit) -> Json:
-        whole = kit.document()
-        return whole | {kind: whole[kind] * 2}
+        full = kit.document()
+        return full | {kind: full[kind] * 2}
 
     return make
 

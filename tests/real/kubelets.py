@@ -69,13 +69,13 @@ def boot(
     in memory_manager_state."""
     shutil.rmtree(directory, ignore_errors=True)
     write_machine(directory, machine)
-    whole = yaml.safe_load(config) or {}
-    whole = {**HEAD, **ALONE, **whole, "containerRuntimeEndpoint": f"unix://{directory}/cri.sock"}
-    (directory / "config.yaml").write_text(json.dumps(whole))
-    found = directory / "root" / "memory_manager_state"
+    full = yaml.safe_load(config) or {}
+    full = {**HEAD, **ALONE, **full, "containerRuntimeEndpoint": f"unix://{directory}/cri.sock"}
+    (directory / "config.yaml").write_text(json.dumps(full))
+    path = directory / "root" / "memory_manager_state"
     if state:
-        found.parent.mkdir()
-        found.write_text(state)
+        path.parent.mkdir()
+        path.write_text(state)
     more = ""
     if drop_ins:
         (directory / "conf.d").mkdir()
@@ -93,7 +93,7 @@ def boot(
     )  # fmt: skip
     try:
         deadline = time.monotonic() + _LONGEST
-        while process.poll() is None and not (is_up(directory / "log", found) and found.exists()):
+        while process.poll() is None and not (is_up(directory / "log", path) and path.exists()):
             assert time.monotonic() < deadline, (directory / "log").read_text()[-2000:]
             time.sleep(0.02)
         # The capacity is compared in the same step that starts the managers: a word later.
@@ -103,10 +103,10 @@ def boot(
         has_ended = process.poll() is not None
     finally:
         process.kill()
-        said = process.communicate()[1]
-    log = (directory / "log").read_text() if (directory / "log").exists() else said
+        message = process.communicate()[1]
+    log = (directory / "log").read_text() if (directory / "log").exists() else message
     error = (log.strip().splitlines() or ["it said nothing"])[-1] if has_ended else ""
-    return Boot(error, json.loads(found.read_text()) if found.exists() else {}, log)
+    return Boot(error, json.loads(path.read_text()) if path.exists() else {}, log)
 
 
 def is_up(log: Path, state: Path) -> bool:

@@ -82,8 +82,8 @@ class Root:
         process = self.start(script)
         stdout, stderr = process.communicate(timeout=HUNG)
         answer = subprocess.CompletedProcess(script, process.returncode, stdout, stderr)
-        said = f"{script}\nexit code {process.returncode}\n{stdout}{stderr}"
-        assert code is None or process.returncode == code, said
+        message = f"{script}\nexit code {process.returncode}\n{stdout}{stderr}"
+        assert code is None or process.returncode == code, message
         return answer
 
     def __call__(self, script: str) -> str:
@@ -96,8 +96,8 @@ class Root:
 
     def files(self) -> set[str]:
         """Every path but of what is mounted; folders end with a slash."""
-        found = self("find / -xdev -type d -printf '%p/\\n' -o -printf '%p\\n'")
-        return set(found.splitlines())
+        text = self("find / -xdev -type d -printf '%p/\\n' -o -printf '%p\\n'")
+        return set(text.splitlines())
 
 
 @contextmanager

@@ -140,16 +140,16 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
                              (f"{kind.back} /tmp/{VERSION}.{kind.name}", VERSION)):  # fmt: skip
         runs = root.start("while [ ! -e /tmp/enough ]; do dnm run || echo $?; sleep 0.1; done")
         root(f"sleep 0.5; {command}; sleep 1; touch /tmp/enough")
-        told, _ = runs.communicate(timeout=60)
+        output, _ = runs.communicate(timeout=60)
         root("rm /tmp/enough")
-        assert root("dnm --version").split() == ["dnm", version], told
+        assert root("dnm --version").split() == ["dnm", version], output
         assert lent(root) == nodes
         assert "instance_id = sandbox" in root("cat /etc/dynamic-node/dynamic_node_config.ini")
         root("dnm run")
 
     # Away and there again with nodes lent: the record stays, and the nodes are named.
-    said = root.run(kind.remove).stderr
-    assert all(node in said for node in nodes), said
+    message = root.run(kind.remove).stderr
+    assert all(node in message for node in nodes), message
     assert root.run("command -v dnm", code=None).returncode != 0
     put_back_what_rpm_has_put_aside(root)
     root(install)
@@ -186,9 +186,9 @@ def left_behind(before: set[str], root: Root) -> set[str]:
     """What was not there before, but for the package manager's own books and logs, and folders that
     belong to cron, zsh and fish, which these roots have not."""
     books = ("/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/", "/var/cache/", "/root/", "/srv/")
-    of_others = re.compile(r"/etc/cron.d/|/usr/share/(zsh|fish)/[^/]+/")
-    found = {path for path in root.files() - before if not path.startswith(books)}
-    return {path for path in found if not of_others.fullmatch(path)}
+    of_other_instances = re.compile(r"/etc/cron.d/|/usr/share/(zsh|fish)/[^/]+/")
+    lines = {path for path in root.files() - before if not path.startswith(books)}
+    return {path for path in lines if not of_other_instances.fullmatch(path)}
 
 
 def what_is_told(when: str) -> set[str]:

@@ -44,8 +44,8 @@ def install_image(root: Root, package: Path) -> None:
 
 
 def entrypoint() -> list[str]:
-    (found,) = re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)
-    return list(json.loads(found))
+    (result,) = re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)
+    return list(json.loads(result))
 
 
 def run_pod(rig: Rig, root: Root, pod: Json, directory: Path, *arguments: str) -> Answer:

@@ -109,9 +109,9 @@ def _broken(rng: random.Random, text: str) -> str:
     numbers = list(re.finditer(r"[0-9]+", text))
     if not numbers:
         return text
-    found = rng.choice(numbers)
-    new = rng.choice(["0", "1", "9223372036854775807", "010", str(int(found[0]) * 10)])
-    return text[: found.start()] + new + text[found.end() :]
+    result = rng.choice(numbers)
+    new = rng.choice(["0", "1", "9223372036854775807", "010", str(int(result[0]) * 10)])
+    return text[: result.start()] + new + text[result.end() :]
 
 
 def seeded(part: int) -> random.Random:
@@ -144,9 +144,9 @@ def test_what_yunikorn_takes_dnm_edits_or_names_why_not(
             wrong.append((rules, text))
         if takes and judged.is_ok and answer["queues"] is not None:  # else there are several
             read = {path: dict(queue.max) for path, queue in parse_tree(text).queues.items()}
-            told = {path: queue["max"] or {} for path, queue in answer["queues"].items()}
-            if any(told[path] != limits for path, limits in read.items() if path != "root"):
-                wrong.append((read, told, text))
+            document = {path: queue["max"] or {} for path, queue in answer["queues"].items()}
+            if any(document[path] != limits for path, limits in read.items() if path != "root"):
+                wrong.append((read, document, text))
     figures = f"YuniKorn {version}: {len(texts)} documents {dict(counts)}, {len(wrong)} wrong"
     record_property("figures", f"{figures}, DNM_SEED={SEED}")
     assert wrong[:3] == [] and counts["taken, edited"] > len(texts) // 8

@@ -59,17 +59,19 @@ Samples = Mapping[str, list[tuple[str, float]]]
 
 
 def _read_samples(text: str) -> Samples:
-    found: dict[str, list[tuple[str, float]]] = {}
+    results: dict[str, list[tuple[str, float]]] = {}
     for name, labels, value in _SAMPLE.findall(text):
         if "flowcontrol" in name:
-            found.setdefault(name, []).append((labels, float(value)))
-    return found
+            results.setdefault(name, []).append((labels, float(value)))
+    return results
 
 
 def _total(samples: Samples, name: str, *labels: str) -> float:
     """Of a metric where all labels are given. Fails where the server has no such metric."""
     assert name in samples, f"this API server does not tell {name}"
-    return sum(value for given, value in samples[name] if all(label in given for label in labels))
+    return sum(
+        value for settings, value in samples[name] if all(label in settings for label in labels)
+    )
 
 
 def _highest(process: Path) -> float:

@@ -151,6 +151,6 @@ def is_at_work(note: Path) -> bool:
 def wake(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Its exit code, and what it said."""
     process.send_signal(signal.SIGCONT)
-    said, errors = process.communicate(timeout=120)
+    message, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors, errors
-    return process.returncode, said + errors
+    return process.returncode, message + errors

@@ -58,10 +58,10 @@ class Site:
             rig.shell(f"kubectl delete lease --namespace yunikorn --ignore-not-found {lease}")
         (directory / "state").mkdir(mode=0o700)
         (directory / "map.json").write_text(json.dumps(dict(queue_map)))
-        given = {key: value for key, value in values.items() if value is not None}
+        arguments = {key: value for key, value in values.items() if value is not None}
         self.config = directory / "dnm.ini"
         own = "" if "[node_type:" in sections else "[node_type:a]\nmemory = 256Gi\n"
-        self.config.write_text(f"{ini_text(given)}{own}{sections}")
+        self.config.write_text(f"{ini_text(arguments)}{own}{sections}")
         self.command: list[str] = ["dnm"]  # what stands before the verb
         self.variables: dict[str, str] = {}  # of its environment, beside those of cron
 
@@ -93,9 +93,9 @@ class Site:
         process = self.start(*arguments, **variables)
         stdout, stderr = process.communicate(timeout=HUNG)
         answer = Answer(process.args, process.returncode, stdout, stderr)
-        said = f"dnm {' '.join(arguments)}: exit code {process.returncode}\n{stdout}{stderr}"
-        assert code is None or answer.returncode == code, said
-        assert "Traceback" not in stderr, said
+        message = f"dnm {' '.join(arguments)}: exit code {process.returncode}\n{stdout}{stderr}"
+        assert code is None or answer.returncode == code, message
+        assert "Traceback" not in stderr, message
         return answer
 
     def json(self, *arguments: str, code: int | None = 0) -> Any:
@@ -109,8 +109,8 @@ class Site:
         patience, runs = self.rig.patience(seconds), []
         while not is_so():
             runs.append(self.dnm("run", code=code))
-            said = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
-            assert not patience.is_over(), f"nothing moved for {seconds} s: {what}\n{said}"
+            message = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
+            assert not patience.is_over(), f"nothing moved for {seconds} s: {what}\n{message}"
             time.sleep(0.5)
         return runs
 

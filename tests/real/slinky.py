@@ -145,8 +145,8 @@ class Controller:
                 return
 
     def node(self, name: str) -> Json:
-        found: Json = self.api.get(f"/api/v1/nodes/{name}")
-        return found
+        results: Json = self.api.get(f"/api/v1/nodes/{name}")
+        return results
 
 
 class Operator(Controller):
@@ -247,9 +247,9 @@ class Operator(Controller):
             *(flag.capitalize() for flag in machine.flags),
         }
         wanted = sorted(f"SlurmNodeState{state}" for state in states)
-        known = pod["status"]["conditions"]
-        if wanted != [c["type"] for c in known if c["type"].startswith("Slurm")]:
-            kept = [c for c in known if not c["type"].startswith("Slurm")]
+        facts = pod["status"]["conditions"]
+        if wanted != [c["type"] for c in facts if c["type"].startswith("Slurm")]:
+            kept = [c for c in facts if not c["type"].startswith("Slurm")]
             conditions = [*kept, *({"type": state, "status": "True"} for state in wanted)]
             path = f"{PODS}/{pod['metadata']['name']}/status"
             self.api.patch(path, {"status": {"conditions": conditions}})

@@ -59,11 +59,11 @@ def charged_hours(lab: AccountingLab, since: datetime) -> list[tuple[str, float]
     """Returns (node, hours) of each reservation with the flag MAINT in slurmdbd since then."""
     until = datetime.now(UTC)
     start, end = (f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in (since, until))
-    said = lab.run(
+    message = lab.run(
         "sacctmgr", "-nP", "show", "reservation", f"start={start}", f"end={end}",
         "format=start,end,nodenames,flags",
     )  # fmt: skip
-    rows = [line.split("|") for line in said.splitlines()]
+    rows = [line.split("|") for line in message.splitlines()]
     return [
         (node, (_moment(last, until) - max(_moment(first, since), since)).total_seconds() / 3600)
         for first, last, node, flags in rows
@@ -98,8 +98,8 @@ def give_back(site: SlurmSite, *nodes: str) -> None:
 
 
 def reservation(lab: AccountingLab, name: str) -> str:
-    found = {item.name: item for item in lab.client.read_reservations()}
-    return found[name].charged_to if name in found else "none"
+    results = {item.name: item for item in lab.client.read_reservations()}
+    return results[name].charged_to if name in results else "none"
 
 
 def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab) -> None:
@@ -122,9 +122,9 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
     lab.has_been(HOURS, all_lent)
     since = datetime.fromtimestamp(begun.timestamp() - HOURS * 3600 + 3600, UTC)
     since = since.replace(minute=0, second=0, microsecond=0)  # sreport has whole hours
-    whole = lab.hours(since)
+    full = lab.hours(since)
     down, planned = 2 * CPUS, 3 * CPUS
-    assert whole[:2] == [[down, planned, CPUS * len(NODES) - down - planned]] * 2, whole
+    assert full[:2] == [[down, planned, CPUS * len(NODES) - down - planned]] * 2, full
     used = dict(lab.sql(
         "select concat(a.acct, '/', a.user), max(u.alloc_secs) div 3600 "
         "from lab_assoc_usage_hour_table u join lab_assoc_table a on a.id_assoc=u.id "
@@ -234,24 +234,24 @@ def test_from_a_bad_availability_to_the_setting(
         assert done.returncode in (0, 1), done.stderr
         return done.stdout
 
-    said = dnm("check", "--wide")
-    assert "sreport has the hours of lent nodes as Down; with charge_account = -" in said
-    assert "docs/accounting.md" in said
+    message = dnm("check", "--wide")
+    assert "sreport has the hours of lent nodes as Down; with charge_account = -" in message
+    assert "docs/accounting.md" in message
     (lines,) = re.findall(r"^```ini\n(.*?)^```", section("docs/accounting.md", PAGE), re.S | re.M)
     of_dev, _, _ = lines.partition("[namespace:test]")  # which this site does not monitor
     office.write(office.path, f"{office.path.read_text()}\n{of_dev}")
     assert "Slurm has no account course" in dnm("check", "--wide")
     lab.run("sacctmgr", "-i", "add", "account", "course", "cluster=lab")
-    said = dnm("check", "--wide")
-    assert "sreport has lent nodes as planned, charged to course" in said
-    assert "Slurm has no account" not in said
+    message = dnm("check", "--wide")
+    assert "sreport has lent nodes as planned, charged to course" in message
+    assert "Slurm has no account" not in message
     begun = datetime.now(UTC)
     dnm("lend", "--namespace", "dev", "--node", "a001", "--now")
 
     def serves() -> bool:
         dnm("run")
-        known = office.registry.nodes.get("a001")
-        return known is not None and known.phase is Phase.SERVING
+        lent_node = office.registry.nodes.get("a001")
+        return lent_node is not None and lent_node.phase is Phase.SERVING
 
     lab.wait_for(serves, 60)
     assert reservation(lab, "k8s-a001") == "course"

@@ -140,8 +140,8 @@ class AccountingLab(SlurmLab):
         """The rows that it gives."""
         client = [str(self.root / "usr/bin/mariadb"), "--no-defaults", "-N", "-B",
                   "-S", str(self.here / "db.sock"), "acct", "-e", text]  # fmt: skip
-        said = subprocess.run(client, env=self._own(), capture_output=True, text=True, check=True)
-        return [line.split("\t") for line in said.stdout.splitlines()]
+        done = subprocess.run(client, env=self._own(), capture_output=True, text=True, check=True)
+        return [line.split("\t") for line in done.stdout.splitlines()]
 
     def has_been(self, hours: int, since: datetime) -> None:
         """As if all that was then had begun so many hours before, and has gone on since; rolled up

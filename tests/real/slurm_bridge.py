@@ -59,8 +59,8 @@ class BridgedSlurm(SlurmLab):
 
     def tell(self, what: str) -> list[Json]:
         """What Slurm has of `nodes`, `jobs` (also those that have just ended) or `reservations`."""
-        found: list[Json] = json.loads(self.run("scontrol", "--json", "show", what))[what]
-        return found
+        rows: list[Json] = json.loads(self.run("scontrol", "--json", "show", what))[what]
+        return rows
 
     def nodes_now(self) -> dict[str, Json]:
         return {entry["name"]: entry for entry in self.tell("nodes")}
@@ -113,13 +113,13 @@ class Bridge(Controller):
     def _keep_nodes(self) -> None:
         nodes = self.api.get("/api/v1/nodes")["items"]
         partitions = {entry["name"] for entry in self.slurm.tell("partitions")}
-        known = self.slurm.nodes_now()
+        facts = self.slurm.nodes_now()
         for node in nodes:
-            self._register(node, known.get(node["metadata"]["name"]), partitions)
-        known = self.slurm.nodes_now()
+            self._register(node, facts.get(node["metadata"]["name"]), partitions)
+        facts = self.slurm.nodes_now()
         for node in nodes:
-            self._taint(node, node["metadata"]["name"] in known)
-            self._follow_cordon(node, known.get(node["metadata"]["name"]))
+            self._taint(node, node["metadata"]["name"] in facts)
+            self._follow_cordon(node, facts.get(node["metadata"]["name"]))
 
     def _change(self, *command: str) -> str:
         """A command of Slurm's; what is refused is looked at again in the next pass."""
@@ -134,8 +134,8 @@ class Bridge(Controller):
     def _register(self, node: Json, record: Json | None, partitions: set[str]) -> None:
         name, metadata = node["metadata"]["name"], node["metadata"]
         if EXTERNAL in metadata["labels"]:
-            told = metadata.get("annotations", {}).get(PARTITIONS, "")
-            wanted = [item.strip() for item in told.split(",")]
+            reported = metadata.get("annotations", {}).get(PARTITIONS, "")
+            wanted = [item.strip() for item in reported.split(",")]
             if not set(wanted) <= partitions:
                 return
             features = ",".join(wanted)
@@ -173,11 +173,11 @@ class Bridge(Controller):
         """Reads the Node again while another client writes it in between."""
         for _ in range(50):
             node = self.node(name)
-            others = [
+            other = [
                 item for item in node["spec"].get("taints", []) if item["key"] != MANAGED["key"]
             ]
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-            body = {"metadata": version, "spec": {"taints": [*others, *wanted]}}
+            body = {"metadata": version, "spec": {"taints": [*other, *wanted]}}
             try:
                 self.api.patch(f"/api/v1/nodes/{name}", body)
                 return
@@ -196,8 +196,8 @@ class Bridge(Controller):
             self._drain(name, f"{why} unschedulable")
         is_theirs = not record["reason"] or REASON.strip() in record["reason"]
         if not is_cordoned and is_drained and is_theirs:
-            said = f"Reason={REASON}{why} schedulable"
-            self._change("scontrol", "update", f"NodeName={name}", "State=UNDRAIN", said)
+            message = f"Reason={REASON}{why} schedulable"
+            self._change("scontrol", "update", f"NodeName={name}", "State=UNDRAIN", message)
 
     # --- the scheduler ---------------------------------------------------------------------------
 

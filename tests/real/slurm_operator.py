@@ -66,8 +66,8 @@ class PodSlurm(SlurmLab):
         """Starts slurmd as a pod would; returns its port. One machine has one address, so each
         name has a port of its own, and slurm.conf is read from the file."""
         (self.directory / "spool" / name).mkdir(parents=True, exist_ok=True)
-        given = shlex.split(arguments)
-        conf = given[given.index("--conf") + 1]
+        settings = shlex.split(arguments)
+        conf = settings[settings.index("--conf") + 1]
         # Since 1.3; a Node without the annotation gives the variable no value, and slurmd no key.
         conf = " ".join(name for name in conf.split() if name != "Topology=$SLINKY_TOPOLOGY")
         port = self._ports.setdefault(name, _free_ports(1)[0])
@@ -153,10 +153,10 @@ class Controls(Controller):
         uid, name = pod["metadata"]["uid"], slurm_name(pod)
         if uid in self.ports:
             command = _container(pod)["lifecycle"]["preStop"]["exec"]["command"]
-            said = subprocess.run(
+            done = subprocess.run(
                 command, env=self._inside(name), capture_output=True, text=True, timeout=60
             )
-            self.order.append(f"preStop of {name}: {said.returncode} {said.stderr.strip()}")
+            self.order.append(f"preStop of {name}: {done.returncode} {done.stderr.strip()}")
             self.slurm.stop_slurmd(name)
             del self.ports[uid]
         self._remove(pod)

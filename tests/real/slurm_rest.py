@@ -51,9 +51,9 @@ class RestLab:
 
     def compare(self) -> None:
         before = by_text(lines_of(self.lab))
-        told, _ = by_rest(self.client)
+        reported, _ = by_rest(self.client)
         after = by_text(lines_of(self.lab))
-        assert assert_same(before, told, after, self.client.offer.version)
+        assert assert_same(before, reported, after, self.client.offer.version)
 
 
 @pytest.fixture(scope="module", params=EVERY)
@@ -92,10 +92,10 @@ def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["nodes"]
-    for row in found:
+    result = json.loads(done.stdout)["nodes"]
+    for row in result:
         row["is_idle"] = row.pop("idle_seconds") is not None
-    return found
+    return result
 
 
 def test_a_host_without_slurms_commands_lists_the_same(rest_lab: RestLab) -> None:
@@ -104,9 +104,9 @@ def test_a_host_without_slurms_commands_lists_the_same(rest_lab: RestLab) -> Non
     lab.wait_for(lambda: bool(lab.client.read_jobs_on("a002")), 20)
     lab.run("scontrol", "update", "nodename=a003", "state=drain", "reason=fan 2")
     rest = f"slurmrestd_url = {rest_lab.url}\nslurmrestd_token_file = {rest_lab.token}"
-    told = rows(rest_lab, rest, {"PATH": "/nonexistent"})
-    assert told == rows(rest_lab, "", lab.environ)
-    reasons = {str(row["node"]): str(row["reason"]) for row in told}
+    results = rows(rest_lab, rest, {"PATH": "/nonexistent"})
+    assert results == rows(rest_lab, "", lab.environ)
+    reasons = {str(row["node"]): str(row["reason"]) for row in results}
     assert reasons["a002"].startswith("not idle (MIXED): job ")
     assert reasons["a003"] == "state flag DRAIN: fan 2"
     rest_lab.compare()
@@ -276,12 +276,12 @@ def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
     done = site.run(*arguments, DNM_FAULT_LOG=str(log))
     assert done.returncode == 0, done.stderr
     seen = Counter[str]()
-    found = []
+    lines = []
     for point in log.read_text().split():
         seen[point] += 1
         if point.startswith("slurm."):
-            found.append(f"{point}:after:kill:{seen[point]}")
-    return found
+            lines.append(f"{point}:after:kill:{seen[point]}")
+    return lines
 
 
 def test_killed_at_each_request_it_ends_right_when_repeated(
@@ -324,14 +324,14 @@ def test_killed_at_each_request_it_ends_right_when_repeated(
 def _locks(lab: SlurmLab) -> list[str]:
     """Of calls that were killed with one: where the reservation behind it was made already, who
     repeats the call needs no lock, and leaves this one to its end."""
-    found = [item for item in lab.client.read_reservations() if LOCK.fullmatch(item.name)]
-    for reservation in found:
+    reservations = [item for item in lab.client.read_reservations() if LOCK.fullmatch(item.name)]
+    for reservation in reservations:
         assert (
             reservation.start
             and reservation.end
             and reservation.end - reservation.start <= timedelta(seconds=LOCKED)
         ), reservation
-    return [item.name for item in found]
+    return [item.name for item in reservations]
 
 
 def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) -> None:

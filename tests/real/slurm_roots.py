@@ -75,10 +75,10 @@ def version_of(programs: Path | None = None) -> str:
     """What slurmctld says of itself, such as 26.05.5; without `programs` the installed one."""
     program = f"{programs}/slurmctld" if programs else "/usr/sbin/slurmctld"
     answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=30)
-    found = re.search(r"\d+\.\d+\.\d+", answer.stdout)
-    if found is None:
+    result = re.search(r"\d+\.\d+\.\d+", answer.stdout)
+    if result is None:
         raise RootError(f"{program} -V says no version: {answer.stdout}{answer.stderr}")
-    return found[0]
+    return result[0]
 
 
 def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
@@ -141,11 +141,11 @@ def write_programs(directory: Path) -> None:
 def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> None:
     """debootstrap in namespaces of its own: whatever ends it, nothing of it runs on, and what it
     mounts is gone."""
-    known = SCRIPTS / suite
+    facts = SCRIPTS / suite
     command = [
         "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child",
         "debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, str(root),
-        mirror(), str(known if known.exists() else SCRIPTS / "sid"),
+        mirror(), str(facts if facts.exists() else SCRIPTS / "sid"),
     ]  # fmt: skip
     tell(f"{suite}: debootstrap, about a minute")
     process = subprocess.Popen(
@@ -154,21 +154,21 @@ def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> Non
     )  # fmt: skip
     bound = threading.Timer(BUILD_SECONDS, process.send_signal, (signal.SIGKILL,))
     bound.start()
-    said: list[str] = []
-    told = began = time.monotonic()
+    lines: list[str] = []
+    reported = began = time.monotonic()
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            said.append(line.rstrip())
-            if time.monotonic() - told > TELL_EVERY:
-                told = time.monotonic()
-                tell(f"{suite}: {told - began:.0f} s: {said[-1]}")
+            lines.append(line.rstrip())
+            if time.monotonic() - reported > TELL_EVERY:
+                reported = time.monotonic()
+                tell(f"{suite}: {reported - began:.0f} s: {lines[-1]}")
         code = process.wait()
     finally:
         bound.cancel()
         process.kill()
     if code:
-        end = "\n".join(said[-15:])
+        end = "\n".join(lines[-15:])
         raise RootError(
             f"debootstrap of {suite} failed (exit {code}) after {time.monotonic() - began:.0f} s:"
             f"\n{end}"
@@ -178,8 +178,8 @@ def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> Non
 def environment() -> Mapping[str, str]:
     """With apt's proxy, which debootstrap does not know of."""
     answer = checked("apt-config", "shell", "proxy", "Acquire::http::Proxy")
-    found = re.search(r"proxy='([^']+)'", answer)
-    return {**os.environ, **({"http_proxy": found[1]} if found else {})}
+    result = re.search(r"proxy='([^']+)'", answer)
+    return {**os.environ, **({"http_proxy": result[1]} if result else {})}
 
 
 def mirror() -> str:

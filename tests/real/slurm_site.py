@@ -46,10 +46,10 @@ class _OnSlurm(Site):
 
     @property
     def environment(self) -> dict[str, str]:
-        ours, theirs = super().environment, self.lab.environ
+        own, theirs = super().environment, self.lab.environ
         programs = [str(self.lab.programs)] if self.lab.programs else []
-        path = ":".join([*programs, ours["PATH"]])
-        return {**ours, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
+        path = ":".join([*programs, own["PATH"]])
+        return {**own, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
 
     def convert(self, *arguments: str) -> Answer:
         """The shipped program, as an administrator calls it."""

@@ -92,13 +92,13 @@ def site(rig: Rig, slurm: BridgedSlurm, bridge: Bridge, tmp_path: Path) -> Stand
 
 
 def node_of(rig: Rig, name: str) -> Json:
-    found: Json = rig.api.get(f"/api/v1/nodes/{name}")
-    return found
+    results: Json = rig.api.get(f"/api/v1/nodes/{name}")
+    return results
 
 
 def taints(rig: Rig, name: str) -> list[Json]:
-    found: list[Json] = node_of(rig, name)["spec"].get("taints", [])
-    return found
+    rows: list[Json] = node_of(rig, name)["spec"].get("taints", [])
+    return rows
 
 
 def assert_open(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
@@ -159,9 +159,9 @@ class Work:
         pods = {item["metadata"]["name"]: item for item in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()  # after the pods, for a job runs before its pod has a node
         for name, uid in self.begun.items():
-            what = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
-            if what:
-                self.lost.append(f"{name}: {what}")
+            text = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
+            if text:
+                self.lost.append(f"{name}: {text}")
             elif node := pods[name]["spec"].get("nodeName"):
                 self.nodes[name] = node
         return self.nodes

@@ -53,8 +53,8 @@ def said(site: Site, node: str) -> str:
 
 
 def history(site: Site, *words: str) -> list[Json]:
-    said = site.dnm("history", *words, "-o", "json").stdout
-    return [json.loads(line) for line in said.splitlines()]
+    message = site.dnm("history", *words, "-o", "json").stdout
+    return [json.loads(line) for line in message.splitlines()]
 
 
 def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> None:
@@ -109,8 +109,8 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
 
     verbs = history(site, "--kind", "verb")
-    told = {(verb["event"], verb["object"], verb.get("reason", "")) for verb in verbs}
-    assert told >= {
+    rows = {(verb["event"], verb["object"], verb.get("reason", "")) for verb in verbs}
+    assert rows >= {
         ("exclude", "a001", "the grant's"), ("extend", "a003", "longer"),
         ("hold", "a003", "a talk"), ("unhold", "a003", ""), ("return", "a004", "a fan"),
         ("pause", "", "maintenance"), ("adopt", "a008", "mine"), ("return", "a003", ""),

@@ -65,22 +65,22 @@ class Cluster:
     def read(self) -> tuple[str, str]:
         """One run: the way that it has read, and why."""
         self.site.dnm("run", code=None)
-        found = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', self.metrics.read_text())
-        assert found is not None
-        return found[1], found[2]
+        result = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', self.metrics.read_text())
+        assert result is not None
+        return result[1], result[2]
 
     def is_right(self, may_rest: bool = False) -> bool:
         """Whether what is kept equals the lists, by the server's own watch. `may_rest`: three
         watches in turn may have proved nothing, and nothing is kept then."""
         for _ in range(12):  # a server with a younger cache can't tell
             checks = self.site.json("check", "--deep", code=None)["checks"]
-            (found,) = [check for check in checks if check["check"] == "what is kept"]
-            if found["result"] != "warning":
+            (result,) = [check for check in checks if check["check"] == "what is kept"]
+            if result["result"] != "warning":
                 break
-        if may_rest and "(unproved)" in found["text"]:
+        if may_rest and "(unproved)" in result["text"]:
             return True
-        assert found["result"] in ("ok", "failed"), found
-        return found["result"] == "ok"
+        assert result["result"] in ("ok", "failed"), result
+        return result["result"] == "ok"
 
 
 @pytest.fixture

@@ -67,5 +67,5 @@ def test_what_is_wrong_is_named(rig: Rig, make_site: MakeSite, name: str) -> Non
             server.send_if_up(signal.SIGCONT)
     assert not answer["ok"]
     failed = [check for check in answer["checks"] if check["result"] == "failed"]
-    told = [item for item in failed if item["check"] == check and words in f"{item}"]
-    assert told, failed
+    rows = [item for item in failed if item["check"] == check and words in f"{item}"]
+    assert rows, failed

@@ -38,11 +38,11 @@ def test_a_token_that_is_exchanged_in_the_middle_of_a_run(
     """The old one is refused from then on: the run could not go on with it."""
     file = tmp_path / "token"
     file.write_text(signed_token(rig, FAR))
-    told: list[str] = []
+    lines: list[str] = []
 
     def exchange(seen: Seen) -> None:
-        told.append(file.read_text())
-        if len(told) == 1:
+        lines.append(file.read_text())
+        if len(lines) == 1:
             file.write_text(signed_token(rig, FAR + 1) + "\n")
 
     with proxied(rig, KUBECONFIG, tmp_path) as proxy:
@@ -50,7 +50,7 @@ def test_a_token_that_is_exchanged_in_the_middle_of_a_run(
         a_kubeconfig(proxy.kubeconfig, proxy.kubeconfig, {"tokenFile": str(file)})
         make_site(kubeconfig_path=proxy.kubeconfig).dnm("run")
     sent = [seen.sent["Authorization"] for seen in proxy.seen]
-    assert len(sent) > 2 and sent[0] == f"Bearer {told[0]}"
+    assert len(sent) > 2 and sent[0] == f"Bearer {lines[0]}"
     assert set(sent[1:]) == {f"Bearer {file.read_text().strip()}"}
     assert {seen.code for seen in proxy.seen} <= {200, 404}
 
@@ -97,12 +97,12 @@ exec env KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT={port} dnm "$
 
 
 def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
-    given = tmp_path / "serviceaccount"
-    given.mkdir()
-    (given / "token").write_text(signed_token(rig, FAR))
-    shutil.copy(f"{rig.keys}/ca.crt", given / "ca.crt")
+    settings = tmp_path / "serviceaccount"
+    settings.mkdir()
+    (settings / "token").write_text(signed_token(rig, FAR))
+    shutil.copy(f"{rig.keys}/ca.crt", settings / "ca.crt")
     site = make_site(kubeconfig_path=None)
-    script = IN_A_POD.format(given=given, port=PORT)
+    script = IN_A_POD.format(given=settings, port=PORT)
     site.command = ["unshare", "--mount", "bash", "-euc", script, "dnm"]
     home = tmp_path / "home"
     home.mkdir()
@@ -111,10 +111,10 @@ def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_pa
         "the service account of this pod"
         in site.dnm("check", "--wide", code=None, HOME=str(home)).stdout
     )
-    (given / "token").write_text("no-token-of-anybody")
-    said = site.dnm("plan", code=1, HOME=str(home))
-    told = said.stdout + said.stderr
-    assert "401" in told and "renew the credentials of the service account of this pod" in told
+    (settings / "token").write_text("no-token-of-anybody")
+    done = site.dnm("plan", code=1, HOME=str(home))
+    output = done.stdout + done.stderr
+    assert "401" in output and "renew the credentials of the service account of this pod" in output
 
 
 def test_through_a_proxy(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_a_proxy_that_refuses_is_named(
     user = {"token": signed_token(rig, FAR)}
     with tunnels(f"HTTP/1.1 {code}\r\n\r\n".encode()) as asked:
         path = a_kubeconfig(KUBECONFIG, tmp_path / "k", user, **{"proxy-url": asked[0]})
-        said = make_site(kubeconfig_path=path).dnm("run", code=1)
-    assert f"Tunnel connection failed: {code}" in said.stderr, said.stderr
-    assert user["token"] not in said.stderr
+        done = make_site(kubeconfig_path=path).dnm("run", code=1)
+    assert f"Tunnel connection failed: {code}" in done.stderr, done.stderr
+    assert user["token"] not in done.stderr

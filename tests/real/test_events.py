@@ -22,14 +22,14 @@ def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
     node = rig.shell(f"kubectl describe node {lent}")
     for reason in ("NodeLent", "NodeServing"):
         assert reason in node and "dynamic-node-manager/dnm" in node, node
-    ours = {pod["metadata"]["uid"] for pod in rig.pods("dev")}  # and none of an earlier story's
+    own = {pod["metadata"]["uid"] for pod in rig.pods("dev")}  # and none of an earlier story's
     waiting = [
         item["regarding"]["name"]
         for item in rig.api.get("/apis/events.k8s.io/v1/namespaces/dev/events")["items"]
-        if item["reason"] == "NoNodeLent" and item["regarding"]["uid"] in ours
+        if item["reason"] == "NoNodeLent" and item["regarding"]["uid"] in own
     ]
-    told = rig.shell(f"kubectl describe pod -n dev {waiting[0]}")
-    assert "NoNodeLent" in told and "a cap is reached" in told, told
+    output = rig.shell(f"kubectl describe pod -n dev {waiting[0]}")
+    assert "NoNodeLent" in output and "a cap is reached" in output, output
     assert len(waiting) <= 3, waiting
 
 
@@ -42,9 +42,9 @@ def test_without_the_role_a_run_goes_on_and_check_says_so(rig: Rig, make_site: M
         runs = site.run_until(lambda: rig.running("dev") == 30, "all run")
         assert not [line for run in runs for line in run.stdout.splitlines() if "Event" in line]
         assert all(run.returncode == 0 for run in runs)
-        (told,) = [line for line in site.dnm("check", "--wide", code=None).stdout.splitlines()
+        (output,) = [line for line in site.dnm("check", "--wide", code=None).stdout.splitlines()
                    if "create events" in line]  # fmt: skip
-        assert told.startswith(("!", "-")), told
+        assert output.startswith(("!", "-")), output
     finally:
         for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
             binding["metadata"].pop(field, None)

@@ -54,8 +54,8 @@ class Sides:
                 before, slurm, after = self._kubernetes(), self._slurm(), self._kubernetes()
                 if before is after:
                     names = {"Kubernetes": before, "Slurm": slurm}
-                    told = " and ".join(name for name, may in names.items() if may) or "nobody"
-                    self.seen += [] if self.seen[-1:] == [told] else [told]
+                    output = " and ".join(name for name, may in names.items() if may) or "nobody"
+                    self.seen += [] if self.seen[-1:] == [output] else [output]
         except BaseException as error:  # the story that waits is to tell it
             self.failure = error
 
@@ -86,9 +86,9 @@ def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
 
 @pytest.fixture
 def sides(rig: Rig, lab: SlurmLab, site: SlurmSite) -> Iterator[Sides]:
-    with Sides(rig, lab) as found:
-        yield found
-    assert found.failure is None and "Kubernetes and Slurm" not in found.seen, found.seen
+    with Sides(rig, lab) as result:
+        yield result
+    assert result.failure is None and "Kubernetes and Slurm" not in result.seen, result.seen
 
 
 def begin_work(rig: Rig) -> None:
@@ -110,9 +110,9 @@ def pods_there(rig: Rig) -> list[Json]:
 
 def show(rig: Rig, status: str) -> None:
     """As a Node Problem Detector does."""
-    told = {"type": "gpu.example/Healthy", "status": status, "reason": "Xid79", "message": "x"}
+    document = {"type": "gpu.example/Healthy", "status": status, "reason": "Xid79", "message": "x"}
     path = f"/api/v1/nodes/{NODE}/status"
-    rig.api.patch(path, {"status": {"conditions": [told]}}, "strategic")
+    rig.api.patch(path, {"status": {"conditions": [document]}}, "strategic")
 
 
 def resume(lab: SlurmLab) -> None:
@@ -153,8 +153,8 @@ def test_a_fault_travels_with_the_node(rig: Rig, site: SlurmSite, sides: Sides) 
     rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it again")
     lend = ["Slurm", "nobody", "Kubernetes", "nobody"]
     assert sides.seen == [*lend, *lend, "Slurm"]
-    told = site.dnm("history", NODE).stdout
-    assert "Healthy:False" in told and "emptying" in told, told
+    output = site.dnm("history", NODE).stdout
+    assert "Healthy:False" in output and "emptying" in output, output
 
 
 def find_bad(site: SlurmSite, hook: str) -> None:

@@ -51,8 +51,8 @@ def test_the_api_server_takes_the_manifests(rig: Rig, applied: Path, name: str) 
     tried = rig.shell(f"kubectl apply --dry-run=server {strict} 2>&1")
     wanted = list(yaml.safe_load_all(rig.shell(f"kubectl kustomize {applied}/{name}")))
     assert len(re.findall(r"\(server dry run\)$", tried, re.MULTILINE)) == len(wanted)
-    told = rig.shell(f"kubectl apply {strict} 2>&1")
-    assert "violate PodSecurity" not in told, told
+    output = rig.shell(f"kubectl apply {strict} 2>&1")
+    assert "violate PodSecurity" not in output, output
     for item in wanted:
         if item["kind"] == "CronJob":
             stored = rig.api.get(
@@ -68,10 +68,10 @@ def test_a_key_that_the_api_server_does_not_know_is_not_let_through(
     rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
     file = applied / "instance" / "cronjob.yaml"
     file.write_text(file.read_text().replace("backoffLimit:", "backOffLimit:"))
-    told = rig.shell(
+    output = rig.shell(
         f"kubectl apply --dry-run=server --validate=strict --kustomize {applied}/one 2>&1 || true"
     )
-    assert 'unknown field "spec.jobTemplate.spec.backOffLimit"' in told, told
+    assert 'unknown field "spec.jobTemplate.spec.backOffLimit"' in output, output
 
 
 def pod_of(rig: Rig, cron_job: str) -> Json:
@@ -115,9 +115,9 @@ def test_the_pod_of_the_cron_job_checks_and_plans(
 
     assert made["spec"]["containers"][0]["args"] == ["check"]
     checked = run_pod(rig, image, made, volumes / "check", "check", "-o", "json")
-    told = [check for check in json.loads(checked.stdout)["checks"] if check["result"] == "failed"]
+    rows = [check for check in json.loads(checked.stdout)["checks"] if check["result"] == "failed"]
     # The converter is reached by ssh, with a key that nobody has put there yet.
-    assert {item["check"] for item in told} == {"batch nodes"}, (told, checked.stderr)
+    assert {item["check"] for item in rows} == {"batch nodes"}, (rows, checked.stderr)
 
     planned = run_pod(rig, image, made, volumes / "plan", "plan", "-o", "json")
     assert planned.returncode in (0, 1), planned
@@ -133,14 +133,14 @@ def test_the_pod_may_do_no_more_than_its_account(
     rig.shell(f"kubectl apply --kustomize {applied}/one")
     made = pod_of(rig, "dnm")
     made["spec"]["containers"][0]["command"] = ["sh", "-c"]
-    said = run_pod(
+    done = run_pod(
         rig, image, made, tmp_path / "volumes",
         "id -u; grep -E '^(CapEff|NoNewPrivs)' /proc/self/status; touch /opt/dnm/x /tmp/x; env",
     )  # fmt: skip
-    lines = said.stdout.splitlines()
+    lines = done.stdout.splitlines()
     assert lines[0] == "65532"
     assert [line.split()[1] for line in lines[1:3]] == ["0000000000000000", "1"]
-    assert said.stderr.count("Read-only file system") == 2
+    assert done.stderr.count("Read-only file system") == 2
     assert {line.partition("=")[0] for line in lines[3:]} - {"PWD", "_", "SHLVL", "OLDPWD"} == {
         "PATH", "HOSTNAME", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT",
         "DNM_LOG_CONSOLE",

@@ -52,8 +52,8 @@ def kubectl_does(site: Site, kit: Kit, asked: Asked, seconds: float) -> tuple[st
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     try:
-        said, _ = process.communicate(timeout=seconds)
-        return REFUSED if process.returncode else TAKEN, said
+        message, _ = process.communicate(timeout=seconds)
+        return REFUSED if process.returncode else TAKEN, message
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # with its plug-in
         return WAITS, process.communicate()[0]
@@ -63,25 +63,25 @@ def kubectl_does(site: Site, kit: Kit, asked: Asked, seconds: float) -> tuple[st
 def test_dnm_takes_what_kubectl_takes(site: Site, kit: Kit, case: Case) -> None:
     with case.asked(kit) as asked:
         seconds = 3.0 if case.kubectl == WAITS else PATIENCE
-        found, told = kubectl_does(site, kit, asked, seconds)
-        assert found == case.kubectl, told
+        text, output = kubectl_does(site, kit, asked, seconds)
+        assert text == case.kubectl, output
         site.command = [*asked.before, "dnm"]
         done = site.dnm("plan", code=None, **environment(site, kit, asked))
-    said = done.stdout + done.stderr
+    message = done.stdout + done.stderr
     wanted = case.dnm or case.kubectl
-    assert (TAKEN if done.returncode == 0 else REFUSED) == wanted, said
+    assert (TAKEN if done.returncode == 0 else REFUSED) == wanted, message
     if wanted == TAKEN:
         return
-    assert "error: " in said, said
-    assert kit.token not in said
+    assert "error: " in message, message
+    assert kit.token not in message
     assert bool(case.row) is (case.kubectl != wanted)
 
 
 def test_every_difference_is_on_the_page_and_no_other() -> None:
     heading = "The kubeconfig, beside kubectl"
-    told = {row[0] for row in table_of("docs/kubernetes.md", heading)}
+    lines = {row[0] for row in table_of("docs/kubernetes.md", heading)}
     named = {case.row for case in CASES if case.row}
-    assert told - named == ELSEWHERE
+    assert lines - named == ELSEWHERE
     above = section("docs/kubernetes.md", heading).partition("\n|")[0]
-    assert not [row for row in named - told if row not in " ".join(above.split())]
+    assert not [row for row in named - lines if row not in " ".join(above.split())]
     assert len({case.name for case in CASES}) == len(CASES) > 28

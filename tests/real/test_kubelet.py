@@ -63,25 +63,25 @@ def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
     while len(cases) < DRAWN:
         machine = a_machine(draw)
         settings = some_settings(draw, machine)
-        said = Said(settings)
-        if not said.is_form:
-            cases.append((settings, machine, said))
-    answers = judged(version, [(said.config, machine) for _, machine, said in cases])
+        message = Said(settings)
+        if not message.is_form:
+            cases.append((settings, machine, message))
+    answers = judged(version, [(messages.config, machine) for _, machine, messages in cases])
     counts: Counter[str] = Counter()
-    for (settings, machine, said), answer in zip(cases, answers, strict=True):
+    for (settings, machine, message), answer in zip(cases, answers, strict=True):
         refused = bool(answer["stage"])
         assert answer["stage"] not in ("question", "decode"), (settings, answer)
-        if said.refuses != refused:
+        if message.refuses != refused:
             assert not refused, (settings, machine, answer)
             why = stricter(settings, machine)
-            assert why, (settings, machine, said.why)
+            assert why, (settings, machine, message.why)
             counts[f"dnm alone refuses: {why}"] += 1
         elif refused:
             counts[f"both refuse: {answer['stage']}"] += 1
         else:
             counts["both take it, with the same sums"] += 1
-            assert said.sides.allocatable == amount(answer["reserved"].get("memory", "0"))
-            assert said.allocatable == answer["allocatable"]["memory"]
+            assert message.sides.allocatable == amount(answer["reserved"].get("memory", "0"))
+            assert message.allocatable == answer["allocatable"]["memory"]
     print(f"\nkubelet {version}, seed {SEED}, {len(cases)} settings: {dict(counts)}")
     assert counts["both take it, with the same sums"] > DRAWN // 4
     assert counts["both refuse: start"] > DRAWN // 4
@@ -114,14 +114,14 @@ def test_the_admitted_are_what_the_managers_say() -> None:
     """DNM_WRITE_VECTORS=1 writes them."""
     draw = random.Random(5)
     questions = worked_examples() + [by_chance(draw, number) for number in range(60)]
-    said = [
+    message = [
         {**entry, "answer": answer}
         for entry, answer in zip(questions, admitted(questions), strict=True)
     ]
     if os.environ.get("DNM_WRITE_VECTORS"):
-        ADMITTED.write_text("[\n" + ",\n".join(map(json.dumps, said)) + "\n]\n")
+        ADMITTED.write_text("[\n" + ",\n".join(map(json.dumps, message)) + "\n]\n")
     else:
-        assert said == ANSWERS
+        assert message == ANSWERS
 
 
 def test_pods_by_chance_are_admitted_where_dnm_says_so() -> None:

@@ -156,12 +156,12 @@ def one_seat_for_dnm(rig: Rig) -> None:
 def others_ask_too(rig: Rig) -> Iterator[None]:
     """Eight more clients of dnm's account, which list all pods again and again."""
     token = yaml.safe_load(KUBECONFIG.read_text())["users"][0]["user"]["token"]
-    others, stop = Api(rig.api.url, rig.keys), threading.Event()
-    others.context = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
+    other, stop = Api(rig.api.url, rig.keys), threading.Event()
+    other.context = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
 
     def ask() -> None:
         while not stop.is_set():
-            others.answers("/api/v1/pods", Authorization=f"Bearer {token}")
+            other.answers("/api/v1/pods", Authorization=f"Bearer {token}")
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -244,8 +244,10 @@ def test_a_token_that_has_run_out_is_401_with_what_to_renew(
         return bool(refused)
 
     rig.wait_for(has_run_out, "the token has run out", 60 + left)
-    for said in (refused[0], site.dnm("check", code=1).stdout):
-        assert "401" in said and f"renew the credentials of the kubeconfig {path}" in said, said
+    for message in (refused[0], site.dnm("check", code=1).stdout):
+        assert "401" in message and f"renew the credentials of the kubeconfig {path}" in message, (
+            message
+        )
 
 
 def test_a_server_that_stops_in_the_middle_of_a_list(

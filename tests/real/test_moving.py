@@ -42,6 +42,6 @@ def test_an_idle_node_of_dev_runs_a_pod_of_notebook(rig: Rig, make_site: MakeSit
         "--set k8s --node-type a --num-nodes 1 --namespace dev"
     ]
     assert rig.queues_text() != limits and rig.queue(DEV)["maxResource"]["vcore"] == 100_000
-    told = site.dnm("history", name, "-o", "json").stdout.splitlines()
-    events = [json.loads(line)["event"] for line in told]
+    lines = site.dnm("history", name, "-o", "json").stdout.splitlines()
+    events = [json.loads(line)["event"] for line in lines]
     assert [event for event in events if event in ("moving", "moved")] == ["moving", "moved"]

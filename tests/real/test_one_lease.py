@@ -67,12 +67,12 @@ def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int
         for site, run in [
             (site, site.start("run", "-o", "json")) for site in chance.sample(sites, 2)
         ]:
-            said, errors = run.communicate(timeout=HUNG)
+            message, errors = run.communicate(timeout=HUNG)
             assert "Traceback" not in errors, errors
             codes[site.directory.name, run.returncode] += 1
             if run.returncode == NEEDS_PERSON:
-                assert all(host in said + errors for host in HOSTS), said + errors
-                assert not said or not json.loads(said)["actions"]
+                assert all(host in message + errors for host in HOSTS), message + errors
+                assert not message or not json.loads(message)["actions"]
         demand.check()
 
 

@@ -58,8 +58,8 @@ class Watched:
 
     def changes(self) -> list[Json]:
         lines = [line for file in self.files.values() for line in file.read_text().splitlines(True)]
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return sorted(found, key=lambda entry: version_of(entry["object"]))
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        return sorted(rows, key=lambda entry: version_of(entry["object"]))
 
     def assert_none_came_before_it_opened(self) -> set[str]:
         """Returns the nodes on which pods of the workshop have been."""
@@ -111,9 +111,9 @@ def bound_rig(rig: Rig) -> Iterator[Rig]:
 
 @pytest.fixture
 def watched(bound_rig: Rig, tmp_path: Path) -> Iterator[Watched]:
-    found = Watched(bound_rig, tmp_path)
-    yield found
-    found.stop()
+    result = Watched(bound_rig, tmp_path)
+    yield result
+    result.stop()
 
 
 def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> Site:
@@ -261,8 +261,8 @@ def test_what_does_not_come_goes_back(
     runs += site.run_until(is_returned, missing, code=None)
     assert bool(site.variables) == (steps != CHECK)
     site.run_until(site.has_given_back, "it is back", code=None)
-    said = " ".join(f"{run.stdout}{run.stderr}" for run in runs)
-    assert "could not be opened to pods, and goes back" in said and missing in said
+    message = " ".join(f"{run.stdout}{run.stderr}" for run in runs)
+    assert "could not be opened to pods, and goes back" in message and missing in message
     assert not watched.assert_none_came_before_it_opened()
     assert rig.queues_text() == QUEUES
     history = (site.directory / "state" / "history.jsonl").read_text().splitlines()
@@ -276,8 +276,8 @@ def test_without_the_role_it_is_said_and_nothing_opens(
 ) -> None:
     watched = Watched(rig, tmp_path)
     site = workshop(rig, make_site, "daemonset kube-system/driver")
-    told = [check["text"] for check in site.json("check", code=None)["checks"]]
-    assert any("list daemonsets" in item for item in told)
+    rows = [check["text"] for check in site.json("check", code=None)["checks"]]
+    assert any("list daemonsets" in item for item in rows)
     wait_for(site, "list daemonsets")
     assert not watched.assert_none_came_before_it_opened()
     watched.stop()

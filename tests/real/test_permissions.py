@@ -61,7 +61,7 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
     site.dnm("run")
     answer = site.json("check")
     assert answer["ok"], answer
-    found = [check for check in answer["checks"] if check["result"] != "ok"]
+    rows = [check for check in answer["checks"] if check["result"] != "ok"]
     # A machine without a syslog daemon, a converter that does not tell its claims, the optional
     # role of test-load, and fair sorting.
     expected = (
@@ -70,7 +70,7 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
         "`dnm test-load` is not allowed",
         "nodesortpolicy is fair",
     )
-    assert all(any(text in item["text"] for text in expected) for item in found), found
+    assert all(any(text in item["text"] for text in expected) for item in rows), rows
 
 
 @pytest.mark.parametrize(("verb", "resource", "name"), VERBS)
@@ -80,9 +80,9 @@ def test_a_verb_that_is_missing_is_named_by_the_check(
     withdraw(roles_rig, verb, resource, name)
     site = make_site(relist_minutes=60)
     answer = site.json("check", code=None)
-    told = [check for check in answer["checks"] if check["result"] in ("warning", "failed")]
-    assert any(verb in f"{item}" and resource in f"{item}" for item in told), answer
-    assert all(item["remedy"] for item in told if item["check"] == "permission"), told
+    rows = [check for check in answer["checks"] if check["result"] in ("warning", "failed")]
+    assert any(verb in f"{item}" and resource in f"{item}" for item in rows), answer
+    assert all(item["remedy"] for item in rows if item["check"] == "permission"), rows
 
 
 @pytest.mark.parametrize(

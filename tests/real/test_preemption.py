@@ -84,8 +84,10 @@ def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSit
     print(full_rig.versions()["YuniKorn"], [entry.get("message") for entry in preempted(full_rig)])
     site = make_site()
     full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are made again")
-    said = site.dnm("plan").stdout
-    assert f"queue {DEV}: lend" in said and "no node has room for them: 2 pods" in said, said
+    message = site.dnm("plan").stdout
+    assert f"queue {DEV}: lend" in message and "no node has room for them: 2 pods" in message, (
+        message
+    )
     site.run_until(lambda: all_run(full_rig), "every pod runs")
     assert_at_rest(full_rig, site)
     end(full_rig, site)

@@ -168,8 +168,8 @@ def test_a_full_config_map_is_named_with_what_to_do(rig: Rig, make_site: MakeSit
     ask_for_one_node(rig)
     fill_config_map(rig, room=2)
     site = make_site()
-    said = refused(site)
-    assert "1048577 bytes" in said and "binaryData as queues.yaml.gz" in said, said
+    message = refused(site)
+    assert "1048577 bytes" in message and "binaryData as queues.yaml.gz" in message, message
     assert rig.queues_text() == QUEUES
     rig.api.patch(rig.config_map, {"data": {"padding": None}})
     site.run_until(lambda: is_served(rig), "the pods run")
@@ -224,8 +224,8 @@ def test_a_site_that_re_applies_its_manifest_every_few_seconds(
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             site.dnm("run", code=None)
-            found = rig.queue(DEV)["maxResource"]
-            assert found in (BASE, ONE_MORE), found
+            result = rig.queue(DEV)["maxResource"]
+            assert result in (BASE, ONE_MORE), result
             assert len(site.lent) == 1
             time.sleep(1)
     finally:
@@ -273,11 +273,11 @@ def test_who_wrote_text_and_ledger_is_told_by_the_server(
     try:
         with closing(KubeClient.connect(config)) as kube:
             for _ in range(2):  # over whatever others have written it is dnm's again
-                found = kube.read_config_map("default", "owners")
-                assert found is not None
-                text = {**found.data, KEY: "dnm-text"}
-                ledger = {**found.annotations, LEDGER: "dnm-ledger"}
-                kube.write_config_map(replace(found, data=text, annotations=ledger))
+                config_map = kube.read_config_map("default", "owners")
+                assert config_map is not None
+                text = {**config_map.data, KEY: "dnm-text"}
+                ledger = {**config_map.annotations, LEDGER: "dnm-ledger"}
+                kube.write_config_map(replace(config_map, data=text, annotations=ledger))
                 assert writers(kube) == ({"dnm"}, {"dnm"})
                 rig.shell(script, MANIFEST=MANIFEST)
                 assert writers(kube) == (of_text, of_ledger)
@@ -286,9 +286,9 @@ def test_who_wrote_text_and_ledger_is_told_by_the_server(
 
 
 def writers(kube: KubeClient) -> tuple[set[str], set[str]]:
-    found = kube.read_config_map("default", "owners")
-    assert found is not None
+    config_map = kube.read_config_map("default", "owners")
+    assert config_map is not None
     return (
-        {owner.manager for owner in found.owners if KEY in owner.keys},
-        {owner.manager for owner in found.owners if LEDGER in owner.annotations},
+        {owner.manager for owner in config_map.owners if KEY in owner.keys},
+        {owner.manager for owner in config_map.owners if LEDGER in owner.annotations},
     )

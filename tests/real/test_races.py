@@ -47,9 +47,9 @@ def test_two_hosts_share_a_queue_and_a_document(
 
         def run_together() -> None:
             for process in [site.start("run") for site in sites]:
-                said, errors = process.communicate(timeout=HUNG)
-                print(said, errors)
-                assert process.returncode in (0, 1), said + errors
+                message, errors = process.communicate(timeout=HUNG)
+                print(message, errors)
+                assert process.returncode in (0, 1), message + errors
                 assert "Traceback" not in errors, errors
 
         def is_served() -> bool:

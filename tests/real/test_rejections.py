@@ -27,11 +27,11 @@ def make(rig: Rig, namespace: str, pods: Sequence[Json]) -> None:
 
 
 def phases(rig: Rig, namespace: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for entry in rig.pods(namespace):
         phase = entry["status"].get("phase", "Pending")
-        found[phase] = found.get(phase, 0) + 1
-    return found
+        results[phase] = results.get(phase, 0) + 1
+    return results
 
 
 def says(site: Site, queue: str) -> str:
@@ -90,8 +90,8 @@ def test_more_applications_than_the_queue_may_run(either_rig: Rig, make_site: Ma
     application_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
-    said = says(site, DEV)
-    assert "maxapplications" in said
+    message = says(site, DEV)
+    assert "maxapplications" in message
 
 
 def user_limit(rig: Rig) -> None:

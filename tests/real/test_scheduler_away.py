@@ -20,11 +20,11 @@ def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) ->
     site.dnm("run")
     assert site.calls[-1].startswith("--set k8s")
     rig.servers["yunikorn"].stop(signal.SIGKILL)
-    began, said = time.monotonic(), []
+    began, lines = time.monotonic(), []
     while time.monotonic() < began + 8:  # four times reversion_idle_seconds
-        said.append(site.dnm("run", code=1).stderr)
+        lines.append(site.dnm("run", code=1).stderr)
         assert len(site.lent) == 1
-    assert "YuniKorn at" in said[0] and not any(said[1:]), "said once, and lasting"
+    assert "YuniKorn at" in lines[0] and not any(lines[1:]), "said once, and lasting"
     rig.servers["yunikorn"].start()
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs")
     assert len(site.lent) == 1

@@ -53,10 +53,10 @@ def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, co
         demand.move_on(begins_anew=rounds <= ROUNDS // 2)
         runs = [(site, site.start("run", "-o", "json")) for site in chance.sample(sites, count)]
         for site, run in runs:
-            said, errors = run.communicate(timeout=HUNG)
-            assert run.returncode in (0, 75) and "Traceback" not in errors, said + errors
+            message, errors = run.communicate(timeout=HUNG)
+            assert run.returncode in (0, 75) and "Traceback" not in errors, message + errors
             stood_by += run.returncode == 75
-            acted[site.directory.name] += bool(said) and bool(json.loads(said)["actions"])
+            acted[site.directory.name] += bool(message) and bool(json.loads(message)["actions"])
         demand.check()
     assert demand.calls("--set k8s") == demand.stories
     assert demand.calls("--set batch") == 2 * demand.stories
@@ -84,10 +84,10 @@ def test_a_pause_on_one_stops_all(rig: Rig, make_site: MakeSite) -> None:
 def touches(site: Site, demand: Demand, log: Path) -> list[str]:
     """Each thing that the runs of a story touch once they know the registry, as POINT:NTH: the
     first of each name, and of what is written all."""
-    found: dict[str, None] = {}
+    results: dict[str, None] = {}
     for _ in range(60):
-        demand.move_on(begins_anew=not found)
-        if found and not demand.is_wanted and demand.is_back:
+        demand.move_on(begins_anew=not results)
+        if results and not demand.is_wanted and demand.is_back:
             break
         site.dnm("run", DNM_FAULT_LOG=str(log))
         passed = Counter[str]()
@@ -96,10 +96,10 @@ def touches(site: Site, demand: Demand, log: Path) -> list[str]:
             is_written = point.startswith(("kube.write", "kube.patch", "converter.start"))
             is_new = passed[point] == 1 or is_written
             if passed["kube.read_state"] and is_new and not point.startswith(OF_THE_HOST):
-                found[f"{point}:{passed[point]}"] = None
+                results[f"{point}:{passed[point]}"] = None
         log.unlink()
-    assert len(found) > 15, found
-    return list(found)
+    assert len(results) > 15, results
+    return list(results)
 
 
 def some_of(points: Sequence[str]) -> list[str]:
@@ -144,16 +144,16 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
         if not stops(asleep.pid):
             wake(asleep)
             return False
-        known = demand.version
+        facts = demand.version
         follow(west)
-        if demand.version == known:  # neither had anything to do: it may go on
+        if demand.version == facts:  # neither had anything to do: it may go on
             wake(asleep)
             return False
         before = demand.cluster
-        code, said = wake(asleep)
-        assert demand.cluster == before, (point, code, said)
+        code, message = wake(asleep)
+        assert demand.cluster == before, (point, code, message)
         codes[code] += 1
-        print(point, code, said.splitlines()[-1:], flush=True)
+        print(point, code, message.splitlines()[-1:], flush=True)
         return True
 
     walk(demand, points, strike)

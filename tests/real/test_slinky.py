@@ -70,8 +70,8 @@ def slinky(rig: Rig) -> Iterator[Rig]:
 
 
 def node_of(rig: Rig, name: str) -> Json:
-    found: Json = rig.api.get(f"/api/v1/nodes/{name}")
-    return found
+    results: Json = rig.api.get(f"/api/v1/nodes/{name}")
+    return results
 
 
 def assert_open(rig: Rig, name: str) -> None:
@@ -105,17 +105,17 @@ def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: s
             body = {"metadata": {"name": "busy"}, "spec": {"scaleTargetRef": target,
                     "minReplicas": 2, "maxReplicas": 2}}  # fmt: skip
             slinky.api.post(SCALER, body)
-            found = made.lend("a001")
-            assert "set by HorizontalPodAutoscaler busy too" in found.error, found
+            node_result = made.lend("a001")
+            assert "set by HorizontalPodAutoscaler busy too" in node_result.error, node_result
             slinky.api.delete(f"{SCALER}/busy")
-        found = made.lend("a001")
-        assert found.result == "ok", (found, made.said)
+        node_result = made.lend("a001")
+        assert node_result.result == "ok", (node_result, made.said)
         assert_open(slinky, "a001")
         assert [pod["spec"]["nodeName"] for pod in slinky.pods("slurm")] == ["a002"]
         if mode == "StatefulSet":
             assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 1
-        found = made.bring_back("a001")
-        assert found.result == "ok", (found, made.said)
+        node_result = made.bring_back("a001")
+        assert node_result.result == "ok", (node_result, made.said)
         node = node_of(slinky, "a001")
         assert node["spec"]["taints"] == [FENCE] and "dev" not in node["metadata"]["labels"]
         assert {pod["spec"]["nodeName"] for pod in slinky.pods("slurm")} == set(NAMES)

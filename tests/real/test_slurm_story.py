@@ -70,8 +70,8 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
         for name in ("east", "west")
     )
     # fmt: on
-    others = ",".join(node for node in lab.nodes if node != "a001")
-    job = lab.submit("-w", others, f"-N{len(lab.nodes) - 1}", "--exclusive", "--uid=nobody")
+    other = ",".join(node for node in lab.nodes if node != "a001")
+    job = lab.submit("-w", other, f"-N{len(lab.nodes) - 1}", "--exclusive", "--uid=nobody")
     lab.wait_for(lambda: is_running(lab, job), 60)
 
     boots = tmp_path / "boots"
@@ -140,8 +140,8 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
     east.dnm("run")
     rig.wait_for(lambda: len(rig.ready_nodes()) == 3, "a node that is lent is Ready", 120)
     (name,) = rig.nodes() - {"k1", "k2"}
-    whole = {"instance": "west", "node-type": "a", "namespace": "dev", "queue": DEV}
-    west_s = {f"dynamic-node-manager/{key}": text for key, text in whole.items()}
+    full = {"instance": "west", "node-type": "a", "namespace": "dev", "queue": DEV}
+    west_s = {f"dynamic-node-manager/{key}": text for key, text in full.items()}
     there = rig.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {})
     assert not there.keys() & west_s.keys()
 
@@ -149,13 +149,13 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
         rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotations}})
 
     mark(west_s)
-    said = ""
+    message = ""
     patience = rig.patience(60)
-    while "look at the Node's annotations" not in said:
-        assert not patience.is_over(), said
+    while "look at the Node's annotations" not in message:
+        assert not patience.is_over(), message
         answers = [site.dnm("run", code=None) for site in (west, east)]
-        said = "".join(answer.stdout + answer.stderr for answer in answers)
-    assert f"{name} carries the mark of instance west" in said
+        message = "".join(answer.stdout + answer.stderr for answer in answers)
+    assert f"{name} carries the mark of instance west" in message
     assert (east.lent, west.lent) == ([name], [])
     assert rig.queue(DEV)["maxResource"] == with_nodes(0)
     mark(dict.fromkeys(west_s))
@@ -218,8 +218,8 @@ def test_a_node_that_is_another_since_the_look_is_not_touched(
     with proxied(rig, KUBECONFIG, tmp_path) as proxy:
         proxy.before = make_anew
         site.use_kubeconfig(proxy.kubeconfig)
-        said = site.dnm("run", code=None).stderr
-    assert made and "is not the one that was looked at" in said, said
+        message = site.dnm("run", code=None).stderr
+    assert made and "is not the one that was looked at" in message, message
     assert not [seen for seen in proxy.writes if path in seen.path]
     assert rig.queue(DEV)["maxResource"] == with_nodes(0)
     site.use_kubeconfig(KUBECONFIG)
@@ -318,10 +318,10 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
             "drain_timeout_seconds = 8", "drain_timeout_seconds = 300"
         )
         config.write_text(text)
-        gone = threading.Thread(target=remove_when_cordoned)
-        gone.start()
+        removed = threading.Thread(target=remove_when_cordoned)
+        removed.start()
         answer = site.convert("--set", "batch", "--node-name", lent)
-        gone.join()
+        removed.join()
         assert answer.returncode == 0 and lent not in rig.nodes(), answer.stderr
     finally:
         rig.servers["kwok"].send(signal.SIGCONT)
@@ -344,8 +344,8 @@ def test_an_unhealthy_pod_goes_although_its_budget_is_exhausted(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
     """unhealthyPodEvictionPolicy AlwaysAllow; by default one that is not Ready is held."""
-    found = owned(rig, lent, "sick")
-    name = found["metadata"]["name"]
+    results = owned(rig, lent, "sick")
+    name = results["metadata"]["name"]
     conditions = [{"type": "Ready", "status": "False"}]
     budget(rig, "sick", {"app": "sick"})
     rig.api.patch(

@@ -56,14 +56,14 @@ def is_bound(rig: Rig, kind: Kind) -> bool:
 
 
 def scheduler_sums(rig: Rig) -> Sums:
-    found = {}
+    results = {}
     for kind in KINDS:
         queue = rig.queue(f"root.sums.{kind.name}")
-        found[kind.name] = {
+        results[kind.name] = {
             "used": amounts(queue.get("allocatedResource") or {}),
             "pending": amounts(queue.get("pendingResource") or {}),
         }
-    return found
+    return results
 
 
 def amounts(resources: Json) -> tuple[int, int]:
@@ -108,18 +108,18 @@ def test_dnm_counts_what_the_scheduler_counts(
     queue_map = {kind.name: f"root.sums.{kind.name}" for kind in KINDS}
     more = {} if is_asked else {"yunikorn_url": None}
     site = make_site(queue_map=queue_map, max_converted_nodes=0, **more)
-    theirs, ours = settled(busy_rig), dnm_sums(site)
+    theirs, own_instance = settled(busy_rig), dnm_sums(site)
     version = busy_rig.versions()["YuniKorn"]
     print(f"\nYuniKorn {version}, dnm {asked}")
     for kind in KINDS:
-        his, own = theirs[kind.name], ours[kind.name]
+        his, own = theirs[kind.name], own_instance[kind.name]
         line = f"| {kind.name} | {shown(his['used'])} | {shown(his['pending'])} |"
         print(line if his == own else f"{line} but dnm {own}")
-    wrong = [kind.name for kind in KINDS if theirs[kind.name] != ours[kind.name]]
+    wrong = [kind.name for kind in KINDS if theirs[kind.name] != own_instance[kind.name]]
     assert wrong == ([] if is_asked or not version.startswith("1.8") else SIDECARS)
-    found = {name: (shown(sums["used"]), shown(sums["pending"])) for name, sums in theirs.items()}
-    assert found == documented("kind of pod", version)
-    told = [check["remedy"] for check in site.json("check", code=None)["checks"]]
+    results = {name: (shown(sums["used"]), shown(sums["pending"])) for name, sums in theirs.items()}
+    assert results == documented("kind of pod", version)
+    rows = [check["remedy"] for check in site.json("check", code=None)["checks"]]
     remedy = "set yunikorn_url" if not is_asked else "upgrade YuniKorn to 1.9"
     is_needed = not is_asked or version.startswith("1.8")
-    assert any(item.startswith(remedy) for item in told) == is_needed, told
+    assert any(item.startswith(remedy) for item in rows) == is_needed, rows

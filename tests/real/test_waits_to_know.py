@@ -163,9 +163,9 @@ def test_what_dnm_makes_of_a_pod_and_what_the_scheduler_does(
     if "schedulingGroup" in name:  # this release of Kubernetes does not know it
         assert not [entry for entry in rig.pods("dev") if "schedulingGroup" in entry["spec"]]
     has_claims = "resourceClaims" in manifests[0]["spec"]
-    found = f"{counted}", said_of(rig, has_claims)
-    print(f"\n| {name} | {' | '.join(found)} | (YuniKorn {rig.yunikorn_version})")
-    assert found == documented("pods that wait", rig.yunikorn_version)[name]
+    result = f"{counted}", said_of(rig, has_claims)
+    print(f"\n| {name} | {' | '.join(result)} | (YuniKorn {rig.yunikorn_version})")
+    assert result == documented("pods that wait", rig.yunikorn_version)[name]
 
 
 def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
@@ -181,8 +181,8 @@ def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
     (node,) = site.lent
     hold(rig, True)
     make(rig, some(3, resourceClaims=claiming("one"))())
-    told = site.json("check")["checks"]
-    assert any("permission to list deviceclasses" in f"{item}" for item in told)
+    reported = site.json("check")["checks"]
+    assert any("permission to list deviceclasses" in f"{item}" for item in reported)
     bind_role(rig)
     try:
         site.dnm("run")

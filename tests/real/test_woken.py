@@ -23,13 +23,13 @@ Record = Callable[[str, object], None]
 @contextmanager
 def woken(site: Site) -> Iterator[Path]:
     """As dnm.path: while its file is there, the service is started, again where it has ended."""
-    wake = site.directory / "state" / "converted_nodes.wake"
+    wakeup = site.directory / "state" / "converted_nodes.wake"
     runs = site.directory / "runs"
     runs.touch()
     before = re.findall("^ExecStartPre=(.*)$", UNIT.read_text(), re.M)
     service = "; ".join([*before, f"date +%s >> {runs}", "dnm run"])
-    service = re.sub(r"\S+/converted_nodes\.wake", str(wake), service)
-    script = f"while sleep 0.1; do if [ -e {wake} ]; then {service}; fi; done"
+    service = re.sub(r"\S+/converted_nodes\.wake", str(wakeup), service)
+    script = f"while sleep 0.1; do if [ -e {wakeup} ]; then {service}; fi; done"
     unit = subprocess.Popen(
         ["sh", "-c", script], env=site.environment, start_new_session=True,
         stdout=(site.directory / "unit.log").open("w"), stderr=subprocess.STDOUT,

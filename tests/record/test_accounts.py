@@ -48,24 +48,24 @@ A_STAY = (
 
 
 def test_one_stay() -> None:
-    found = books(*A_STAY)
-    (stay,) = found.stays
+    accounts = books(*A_STAY)
+    (stay,) = accounts.stays
     assert (stay.node, stay.end) == ("a001", BEGIN + timedelta(hours=6.25))
     assert [phase for phase, _ in stay.phases] == ["joining", "serving", "releasing", "returning"]
-    assert found.node_seconds() == {("2026-W10", QUEUE, "a"): 5 * 3600}
-    assert found.to_serving == {"a": (1800,)} and found.idle_seconds == {QUEUE: 900}
-    assert found.conversions == found.returns == {(QUEUE, "a"): 1}
-    assert not found.failures and not found.failed_returns
+    assert accounts.node_seconds() == {("2026-W10", QUEUE, "a"): 5 * 3600}
+    assert accounts.to_serving == {"a": (1800,)} and accounts.idle_seconds == {QUEUE: 900}
+    assert accounts.conversions == accounts.returns == {(QUEUE, "a"): 1}
+    assert not accounts.failures and not accounts.failed_returns
 
 
 def test_a_node_that_moves_is_one_stay_of_each_queue() -> None:
     moved = at(3, "node", "moved", before="moving", after="serving", queue="root.two")
     back = at(6, "node", "returned", before="returning", queue="root.two")
-    found = books(*A_STAY[:3], moved, back)
-    assert found.node_seconds() == {
+    accounts = books(*A_STAY[:3], moved, back)
+    assert accounts.node_seconds() == {
         ("2026-W10", QUEUE, "a"): 1.75 * 3600, ("2026-W10", "root.two", "a"): 3 * 3600,
     }  # fmt: skip
-    assert found.returns == {("root.two", "a"): 1}
+    assert accounts.returns == {("root.two", "a"): 1}
 
 
 BY_HAND = {
@@ -99,18 +99,18 @@ def test_what_no_run_tells_of_a_node_adds_up_too(
     lines: list[HistoryLine], spans: list[tuple[float, float]]
 ) -> None:
     hours = timedelta(hours=1)
-    found = books(*lines).stays
+    stays = books(*lines).stays
     assert [((stay.begin - BEGIN) / hours, stay.end and (stay.end - BEGIN) / hours)
-            for stay in found] == spans  # fmt: skip
+            for stay in stays] == spans  # fmt: skip
 
 
 def test_a_stay_is_divided_at_midnight_of_monday() -> None:
     sunday = 7 * 24 - 2
-    found = books(
+    accounts = books(
         at(sunday, "node", "lent", after="joining"),
         at(sunday + 5, "node", "returned", before="returning"),
     )
-    assert found.node_seconds() == {
+    assert accounts.node_seconds() == {
         ("2026-W10", QUEUE, "a"): 2 * 3600, ("2026-W11", QUEUE, "a"): 3 * 3600,
     }  # fmt: skip
 
@@ -127,8 +127,8 @@ def test_what_is_lent_now_is_in_the_registry() -> None:
     since = BEGIN + timedelta(days=1)
     memory = Memory(lent={"a001": Lent(since=since)})
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()}, memory=memory)
-    found = books(registry=registry, days=2)
-    assert [(stay.node, stay.begin, stay.end) for stay in found.stays] == [
+    accounts = books(registry=registry, days=2)
+    assert [(stay.node, stay.begin, stay.end) for stay in accounts.stays] == [
         ("a001", since, None), ("a002", a_lent_node().since, None),
     ]  # fmt: skip
 
@@ -144,28 +144,28 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures(name: str) -> None:
     line, counted, number = FAILURES[name]
-    found = books(line)
-    counts = {key: getattr(found, key) for key in ("failures", "failed_returns")}
+    accounts = books(line)
+    counts = {key: getattr(accounts, key) for key in ("failures", "failed_returns")}
     assert counts[counted] == {(QUEUE, "a"): number} and sum(map(len, counts.values())) == 1
 
 
 def test_a_wait_before_and_after_its_node_with_its_reasons() -> None:
-    found = books(
+    accounts = books(
         verdict(1, "LACKS_QUOTA", 9, "needs quota"),
         verdict(1.5, "CAPPED", 20, "a cap is reached"),
         at(3.5, "node", "joined", before="joining", after="serving"),
         verdict(4, "ENOUGH", 0),
         verdict(9, "CAPPED", 5, "a cap is reached"),
     )
-    first, last = found.waits
+    first, last = accounts.waits
     assert (first.begin, first.served, first.end) == tuple(
         BEGIN + timedelta(hours=hours) for hours in (1, 3.5, 4)
     )
     assert first.reasons == {"LACKS_QUOTA": 1800, "CAPPED": 9000} and first.most_pods == 20
     assert first.why == "a cap is reached"
-    assert last.end is None and found.longest_waits == [last, first]
+    assert last.end is None and accounts.longest_waits == [last, first]
     rest = (14 * 24 - 9) * 3600
-    assert found.refused == {(QUEUE, "CAPPED"): (2, 9000 + rest)}
+    assert accounts.refused == {(QUEUE, "CAPPED"): (2, 9000 + rest)}
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def test_a_lend_is_charged_from_its_request_until_slurm_has_the_node() -> None:
 def test_of_a_span_it_has_what_lies_in_it(
     since: float, until: float, hours: tuple[float, ...] | None
 ) -> None:
-    found = bill(*LENT, BACK, since=since, until=until)
-    assert [told(lend) for lend in found] == ([hours] if hours else [])
+    lends = bill(*LENT, BACK, since=since, until=until)
+    assert [told(lend) for lend in lends] == ([hours] if hours else [])
 
 
 def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
@@ -170,11 +170,11 @@ def _told(account: str, vcore_seconds: int) -> dict[str, Any]:
 def test_the_parts_of_a_month_add_up_to_the_whole(seed: int) -> None:
     """Wherever it is divided: no hour and nothing that was used is billed twice, or by nobody."""
     lines, border = a_month(seed), random.Random(seed).uniform(1, 743)
-    whole = bill(*lines)
+    full = bill(*lines)
     halves = bill(*lines, until=border) + bill(*lines, since=border)
-    assert len(whole) > 60 and len({lend.line for lend in whole}) == len(whole)
+    assert len(full) > 60 and len({lend.line for lend in full}) == len(full)
     sums, parts = ({lend.account: summed(lends, lend.account) for lend in lends}
-                   for lends in (whole, halves))  # fmt: skip
+                   for lends in (full, halves))  # fmt: skip
     assert sums.keys() == parts.keys() == {"proj", "course", "-", ""}
     for account, amounts in sums.items():
         assert parts[account] == pytest.approx(amounts), account

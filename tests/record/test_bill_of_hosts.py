@@ -67,15 +67,15 @@ def test_use_before_a_move_is_the_first_ones() -> None:
         if transition.object == "a001"
     ]
     assert [line.event for line in lines] == ["moved"]
-    gone = Registry(
+    removed = Registry(
         nodes={"a001": msgspec.structs.replace(after.nodes["a001"], phase=Phase.RETURNING)}
     )
-    lines += list_transitions(gone, Registry(), Cause(now=NOW + HOUR, run="r", instance="prod"))
+    lines += list_transitions(removed, Registry(), Cause(now=NOW + HOUR, run="r", instance="prod"))
     lent = [msgspec.structs.replace(line, time=NOW - 2 * HOUR) for line in LENT[:3]]
     biller = Biller(NOW - 24 * HOUR, NOW + 24 * HOUR)
     for line in (*lent, *lines):
         biller.add(line)
     first, second = biller.close(Registry(), NOW + 24 * HOUR)
     assert (first.namespace, second.namespace) == ("dev", "notebook")
-    told = [(lend.used or {}).get("vcore", 0) for lend in (first, second)]
-    assert told == [3_600_000, 0], told
+    rows = [(lend.used or {}).get("vcore", 0) for lend in (first, second)]
+    assert rows == [3_600_000, 0], rows

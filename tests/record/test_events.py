@@ -46,15 +46,20 @@ OF_NODES = [
 def test_a_transition_of_a_node_is_an_event_on_it(
     event: str, reason: str, is_warning: bool
 ) -> None:
-    (told,) = list_events([line("node", event)], (), UIDS, NOW)
-    assert reasons([told]) == [("a001", reason, is_warning)]
-    assert (told.kind, told.namespace, told.uid, told.time) == ("Node", "", "u1", NOW)
-    assert QUEUE in told.note and told.note.endswith(": why")
+    (kube_event,) = list_events([line("node", event)], (), UIDS, NOW)
+    assert reasons([kube_event]) == [("a001", reason, is_warning)]
+    assert (kube_event.kind, kube_event.namespace, kube_event.uid, kube_event.time) == (
+        "Node",
+        "",
+        "u1",
+        NOW,
+    )
+    assert QUEUE in kube_event.note and kube_event.note.endswith(": why")
 
 
 def test_an_event_without_a_reason_ends_with_its_queue() -> None:
-    (told,) = list_events([line("node", "lent", reason="")], (), UIDS, NOW)
-    assert told.note == f"lent for queue {QUEUE}"
+    (kube_event,) = list_events([line("node", "lent", reason="")], (), UIDS, NOW)
+    assert kube_event.note == f"lent for queue {QUEUE}"
 
 
 NOTHING = [
@@ -101,8 +106,8 @@ def test_a_kind_that_stays_is_never_told_again_and_what_is_remembered_is_bounded
 
 
 def test_a_note_is_one_line_of_at_most_so_many_bytes() -> None:
-    (told,) = list_events([line("node", "failed", reason="ä\n\x1b[31m" * 900)], (), UIDS, NOW)
-    assert len(told.note.encode()) <= LONGEST_NOTE and told.note.isprintable()
+    (kube_event,) = list_events([line("node", "failed", reason="ä\n\x1b[31m" * 900)], (), UIDS, NOW)
+    assert len(kube_event.note.encode()) <= LONGEST_NOTE and kube_event.note.isprintable()
     (pod,) = list_events([], [waiting(is_new=True)], {}, NOW)
     assert pod.note == (
         f"no node is lent for queue {QUEUE}: a cap is reached (3 equal pods waiting)"

@@ -169,8 +169,8 @@ def test_all_files_together_are_bounded(tmp_path: Path) -> None:
     kept = History(tmp_path / "converted_nodes.json", 400 * DAY, largest=1_000, most=5_000)
     for number in range(1, 201):
         kept.append([line(number, at=number)], NOW + timedelta(minutes=number))
-    found = numbers(kept)
-    assert found[-1] == 200 and found == list(range(found[0], 201))
+    rows = numbers(kept)
+    assert rows[-1] == 200 and rows == list(range(rows[0], 201))
     assert sum(path.stat().st_size for path in tmp_path.glob("history*")) < 7_000
 
 
@@ -236,10 +236,10 @@ def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) 
     oldest = min(tmp_path.glob("history-*.jsonl"))
     oldest.unlink()
     oldest.mkdir()  # who reads it fails
-    found = read_backwards(kept, [b'"a003"', b'"a004"', b'"a001"'])
-    assert [next(found).number, next(found).number] == [4, 3]
+    result = read_backwards(kept, [b'"a003"', b'"a004"', b'"a001"'])
+    assert [next(result).number, next(result).number] == [4, 3]
     with pytest.raises(OSError, match=r"irectory|regular"):
-        next(found)
+        next(result)
 
 
 def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> None:
@@ -258,7 +258,11 @@ def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_pat
     assert len(msgspec.json.encode(untold)) < LONGEST_LINE
     of = history(tmp_path)
     assert of.append([long, line(2)], NOW) == (long, line(2))
-    found, other = read_history(of)
+    history_line, other = read_history(of)
     assert other == line(2) and len(of.path.read_bytes()) < LONGEST_LINE
-    assert (found.number, found.numbers["count"], len(found.reason)) == (1, 3, 500)
-    assert "pods" not in found.numbers
+    assert (history_line.number, history_line.numbers["count"], len(history_line.reason)) == (
+        1,
+        3,
+        500,
+    )
+    assert "pods" not in history_line.numbers

@@ -95,8 +95,8 @@ def test_a_change_is_a_line_and_rest_is_none(
     there = registry(4, waiting, told)
     after = tell_change(there, there, replace(CAUSE, unseen_since=since))
     lines = after.memory.unwritten
-    said = [f"{line.event} {line.before} > {line.after}" for line in lines]
-    assert said == ([] if line is None else [line])
+    messages = [f"{line.event} {line.before} > {line.after}" for line in lines]
+    assert messages == ([] if line is None else [line])
     for item in lines:
         assert (item.kind, item.object, item.node_type, item.numbers["lent"]) == (JOBS, "a", "a", 4)
         assert ("since" in item.numbers) is (item.event == "unseen")
@@ -127,8 +127,8 @@ def test_what_a_verb_changes_is_told_by_the_next_run() -> None:
         before, replace(before, nodes={"a000": a_lent_node()}), Operation(verb="forget"), CAUSE
     )
     assert [line.kind for line in after.memory.unwritten] == ["verb"]
-    told = tell_change(after, after, CAUSE).memory
-    assert [line.after for line in told.unwritten[1:]] == [ALL] and told.jobs == {"a": ALL}
+    memory = tell_change(after, after, CAUSE).memory
+    assert [line.after for line in memory.unwritten[1:]] == [ALL] and memory.jobs == {"a": ALL}
 
 
 def test_a_return_leaves_what_was_told() -> None:

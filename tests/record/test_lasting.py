@@ -16,14 +16,14 @@ AWAY = "can't list the nodes: no route to 10.0.0.1"
 
 def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
     """What is said in which minute; `errors` from that minute on."""
-    known: dict[str, LastingError] = {}
-    now, found = [], []
+    facts: dict[str, LastingError] = {}
+    now, rows = [], []
     for minute in range(until):
         now = errors.get(minute, now)
-        news = judge_errors(known, now, NOW + minute * MINUTE)
-        known = news.lasting
-        found += [(minute, text) for text in (*news.said, *news.over)]
-    return found
+        news = judge_errors(facts, now, NOW + minute * MINUTE)
+        facts = news.lasting
+        rows += [(minute, text) for text in (*news.said, *news.over)]
+    return rows
 
 
 def test_two_days_of_an_api_that_is_away() -> None:
@@ -61,8 +61,8 @@ def test_another_one_is_said_at_once() -> None:
     ],
 )
 def test_what_ticks_does_not_make_another_error(first: str, second: str, is_same: bool) -> None:
-    said = said_at({0: [first], 1: [second]}, 2)
-    assert len(said) == (1 if is_same else 2)
+    message = said_at({0: [first], 1: [second]}, 2)
+    assert len(message) == (1 if is_same else 2)
 
 
 def test_nothing_is_remembered_anew_while_it_lasts() -> None:

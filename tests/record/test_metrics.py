@@ -52,13 +52,13 @@ def parse(text: str) -> dict[str, Metric]:
 
 def values(text: str, name: str) -> dict[tuple[str, ...], float]:
     """By the values of the labels, without the instance's."""
-    found: dict[tuple[str, ...], float] = {}
+    results: dict[tuple[str, ...], float] = {}
     for family in parse(text).values():
         for sample in family.samples:
             if sample.name == name:
                 labels = tuple(v for k, v in sample.labels.items() if k != "instance_id")
-                found[labels] = sample.value
-    return found
+                results[labels] = sample.value
+    return results
 
 
 def promtool(*words: str, given: str = "") -> str:
@@ -80,10 +80,10 @@ def text_of_one(value: float, label: str) -> str:
 @pytest.mark.parametrize("label", ['a"b', "a\\b", "a\nb", "ü €", "", "{},="])
 @pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
 def test_any_text_may_be_a_label_and_numbers_come_back(value: float, label: str) -> None:
-    [found] = parse(text_of_one(value, label)).values()
-    [sample] = found.samples
+    [result] = parse(text_of_one(value, label)).values()
+    [sample] = result.samples
     assert (sample.labels, sample.value) == ({"l": label}, value)
-    assert found.documentation == "a\\b\nc"
+    assert result.documentation == "a\\b\nc"
 
 
 def test_a_label_keeps_no_control_characters() -> None:
@@ -115,17 +115,17 @@ def test_nodes_are_counted_by_phase_and_zero_is_zero() -> None:
     registry = Registry(
         nodes={"a001": a_lent_node(), "a002": a_lent_node()}, requests=(a_request(count=3),)
     )
-    found = values(text_of(registry), "dnm_nodes")
-    assert found["serving", "a", QUEUE] == 2
-    assert found["requested", "a", QUEUE] == 3
-    assert found["failed", "a", QUEUE] == 0
+    results = values(text_of(registry), "dnm_nodes")
+    assert results["serving", "a", QUEUE] == 2
+    assert results["requested", "a", QUEUE] == 3
+    assert results["failed", "a", QUEUE] == 0
     assert "a001" not in text_of(registry), "no label is a node's name"
 
 
 def test_claims_that_are_not_lent_are_counted_by_type() -> None:
     claim = ClaimedNode(node_type="a", namespace="dev")
-    found = values(text_of(Registry(claimed={"a007": claim, "a008": claim})), "dnm_claimed_nodes")
-    assert found == {("a",): 2}
+    results = values(text_of(Registry(claimed={"a007": claim, "a008": claim})), "dnm_claimed_nodes")
+    assert results == {("a",): 2}
     assert values(text_of(Registry()), "dnm_claimed_nodes") == {("a",): 0}
 
 
@@ -251,7 +251,7 @@ def test_others_may_read_the_file_whatever_the_umask_is(ran: Ran) -> None:
 
 
 def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran) -> None:
-    path, whole = ran.site.config.converted_nodes_path, ran.file.read_text()
+    path, full = ran.site.config.converted_nodes_path, ran.file.read_text()
     content = path.read_bytes()
     path.write_bytes(b"not json")
     try:
@@ -263,7 +263,7 @@ def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran
     assert promtool("check", "metrics", given=text) == ""
     assert values(text, "dnm_last_run_exit_code") == {(): 2}
     success = "dnm_last_success_timestamp_seconds"
-    assert values(text, success) == values(whole, success) != {}
+    assert values(text, success) == values(full, success) != {}
     assert values(text, "dnm_nodes") == {}, "what is not known is not said"
     ran.run(1)
 
@@ -353,8 +353,8 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
 
 
 def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "etc" / "grafana" / "dnm.json").read_text())
-    return found
+    results: dict[str, Any] = json.loads((ROOT / "etc" / "grafana" / "dnm.json").read_text())
+    return results
 
 
 def test_grafanas_own_sdk_reads_the_dashboard_and_loses_nothing() -> None:
@@ -403,15 +403,15 @@ def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
         ["promtool", "test", "rules", str(tmp_path / "ask.yaml")],
         text=True, capture_output=True, check=False,
     )  # fmt: skip
-    said = done.stdout + done.stderr
+    message = done.stdout + done.stderr
     without = [
-        expression for expression in expressions if f"expr: {json.dumps(expression)}" not in said
+        expression for expression in expressions if f"expr: {json.dumps(expression)}" not in message
     ]
-    assert not without, f"no data: {without}\n{said[:2000]}"
+    assert not without, f"no data: {without}\n{message[:2000]}"
 
 
 def test_metrics_named_by_rules_and_dashboard_exist() -> None:
-    known = {name for name, *_ in TABLE}
+    facts = {name for name, *_ in TABLE}
     texts = [
         (ROOT / "etc" / "grafana" / "dnm.json").read_text(),
         (ROOT / "etc" / "prometheus" / "dnm.rules.yaml").read_text(),
@@ -421,4 +421,4 @@ def test_metrics_named_by_rules_and_dashboard_exist() -> None:
         for text in texts
         for name in re.findall(r"\bdnm_[a-z_]+", text)
     }
-    assert named <= known
+    assert named <= facts

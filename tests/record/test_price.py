@@ -128,7 +128,7 @@ SIZE = {"counted": {"vcore": 128_000, "pods": 110}}
 )
 def test_what_pods_had(request_line: HistoryLine, pods: int) -> None:
     """From joining until the idling before the fence; a move takes the pods along."""
-    found = hours(
+    result = hours(
         request_line,
         at(2, "node", "lent", after="joining", numbers={"request": "r1"}),
         at(3, "node", "joined", before="joining", after="serving", numbers=SIZE),
@@ -142,7 +142,7 @@ def test_what_pods_had(request_line: HistoryLine, pods: int) -> None:
         at(11, "node", "returned", before="serving"),
         look(2, UNKNOWN, NONE),
     )  # fmt: skip
-    assert found == pytest.approx((9, 9, 0, pods * (1.5 + 1 + 1)))
+    assert result == pytest.approx((9, 9, 0, pods * (1.5 + 1 + 1)))
 
 
 def test_what_is_lent_now_is_used_until_it_fell_idle() -> None:
@@ -178,24 +178,24 @@ def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
         event = "unseen" if is_unseen else "wait"
         lines.append(look(when, last, after, event=event, numbers=numbers))
         last = after
-    found = books(*lines, days=1, unseen=unseen)
-    for price in found.prices:
+    accounts = books(*lines, days=1, unseen=unseen)
+    for price in accounts.prices:
         assert 0 <= price.paid <= price.known + 1e-6 <= price.lent + 2e-6
         assert price.used <= price.known + 1e-6  # one pod on each
-    total = sum(seen_price.lent for seen_price in found.prices)
-    assert total == pytest.approx(sum(found.node_seconds().values()), abs=1e-3)
+    total = sum(seen_price.lent for seen_price in accounts.prices)
+    assert total == pytest.approx(sum(accounts.node_seconds().values()), abs=1e-3)
     if all(after == UNKNOWN for _, after, _ in looks):
         assert all(
             seen_price.known == seen_price.paid == seen_price.used == 0
-            for seen_price in found.prices
+            for seen_price in accounts.prices
         )
     if not {after for _, after, _ in looks} & {ALL, "1", "2", "4"}:
-        assert all(seen_price.paid == 0 for seen_price in found.prices)
+        assert all(seen_price.paid == 0 for seen_price in accounts.prices)
 
 
 def test_the_queue_of_the_books_is_the_one_that_was_lent_to() -> None:
     """Jobs pay for a node whichever queue had it."""
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
-    found = books(*lines, days=1)
-    assert {stay.queue for stay in found.stays} == {QUEUE, "root.two"}
-    assert [price.paid for price in found.prices] == [4 * HOUR]
+    accounts = books(*lines, days=1)
+    assert {stay.queue for stay in accounts.stays} == {QUEUE, "root.two"}
+    assert [price.paid for price in accounts.prices] == [4 * HOUR]

@@ -74,8 +74,8 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
 
 def test_the_day_was_one(day: Day) -> None:
     assert len(day.lent) == 2 and day.site.registry.nodes == {}
-    told = check_told(day.site.config.converted_nodes_path)
-    assert len(told) < 60, "one line a transition, never one a run"
+    rows = check_told(day.site.config.converted_nodes_path)
+    assert len(rows) < 60, "one line a transition, never one a run"
 
 
 # words of `dnm history`, NODE is the first that was lent, OTHER the second -> what is answered
@@ -106,8 +106,8 @@ def test_a_question_is_answered(day: Day, question: str) -> None:
         return text.replace("NODE", day.lent[0]).replace("OTHER", day.lent[1])
 
     words, answers = QUESTIONS[question]
-    told = day.ask(*map(named, words))
-    assert not [answer for answer in map(named, answers) if answer not in told], told
+    output = day.ask(*map(named, words))
+    assert not [answer for answer in map(named, answers) if answer not in output], output
 
 
 def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
@@ -131,9 +131,9 @@ def test_what_did_the_day_cost_the_batch_side(day: Day) -> None:
     report = json.loads(day.site.command("report", "--since", "400d", "-o", "json").stdout)
     (row,) = report["nodes"]
     assert (row["conversions"], row["returns"]) == (2, 2) and row["failures"] >= 1
-    told = [line for line in lines_on_disk(day.site.config.state_dir)
+    rows = [line for line in lines_on_disk(day.site.config.state_dir)
             if line["kind"] == "node" and line["event"] == "returned"]  # fmt: skip
-    hours = sum(line["numbers"]["lent_seconds"] for line in told) / 3600
+    hours = sum(line["numbers"]["lent_seconds"] for line in rows) / 3600
     assert row["hours"] == pytest.approx(hours, abs=0.02)
 
 
@@ -149,9 +149,9 @@ def test_where_nothing_is_recorded_more_is_offered(day: Day) -> None:
         "400d": "in the last 400d",
         "2020-01-01": f"since 2020-01-01{more}",
     }
-    for since, said in asked.items():
+    for since, message in asked.items():
         done = day.site.command("history", "zzz", "--since", since)
-        assert done.stdout == f"nothing is recorded of zzz {said}\n"
+        assert done.stdout == f"nothing is recorded of zzz {message}\n"
 
 
 def test_what_a_verb_left_as_it_was_has_no_arrow() -> None:

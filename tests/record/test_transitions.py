@@ -53,8 +53,8 @@ def brief(line: HistoryLine) -> str:
 
 
 def lines(before: Registry, after: Registry, why: Cause | None = None) -> list[str]:
-    told = tell_change(before, after, why or cause()).memory.unwritten
-    return [brief(line) for line in told]
+    history_lines = tell_change(before, after, why or cause()).memory.unwritten
+    return [brief(line) for line in history_lines]
 
 
 NODE = a_lent_node
@@ -95,8 +95,8 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
 
 @pytest.mark.parametrize("name", OF_A_NODE)
 def test_what_becomes_of_a_node_is_a_line(name: str) -> None:
-    old, new, reason, told = OF_A_NODE[name]
-    event, phases = told.split()
+    old, new, reason, output = OF_A_NODE[name]
+    event, phases = output.split()
     line = f"node {event} a001 {phases} {reason.name if reason else ''}".strip()
     before, after = (nodes(**({"a001": node} if node else {})) for node in (old, new))
     why: dict[str, Any] = said(reason) if reason else {}
@@ -163,10 +163,10 @@ def test_what_a_difference_tells(name: str) -> None:
 
 def check_told(before: Registry, after: Registry, why: dict[str, Any], expected: list[str]) -> None:
     assert lines(before, after, cause(**why)) == expected
-    told = tell_change(before, after, cause(**why))
-    assert {line.kind for line in told.memory.unwritten} <= {*KINDS}, "dnm history --kind"
-    again = tell_change(told, told, cause(1))
-    assert again == told, "told once"
+    registry = tell_change(before, after, cause(**why))
+    assert {line.kind for line in registry.memory.unwritten} <= {*KINDS}, "dnm history --kind"
+    again = tell_change(registry, registry, cause(1))
+    assert again == registry, "told once"
 
 
 def test_a_pause_is_over_when_its_time_is_up_or_a_clock_says_so() -> None:
@@ -185,8 +185,8 @@ def test_the_numbers_of_the_decision_and_why_a_node_was_lent() -> None:
     [request] = asked.memory.unwritten
     assert request.reason == "since LACKS_QUOTA" and request.code == "LACKS_QUOTA"
     assert request.numbers["pending_pods"] == 3 and request.numbers["pods"] == ["dev/p1"]
-    came = replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)})
-    lent = tell_change(asked, came, cause(2)).memory.unwritten[-1]
+    arrived = replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)})
+    lent = tell_change(asked, arrived, cause(2)).memory.unwritten[-1]
     assert (lent.reason, lent.numbers) == ("since LACKS_QUOTA", {"request": "r1"})
 
 
@@ -214,8 +214,8 @@ def test_what_is_counted() -> None:
     assert (durations.number, durations.total) == (1, 300.0)
     assert durations.counts == (0, 0, 1, 1, 1, 1, 1, 1)
     assert (back.memory.lent, back.memory.asked) == ({}, {})
-    given_up = tell_change(Registry(requests=(a_request(count=3),)), EMPTY, cause(5))
-    assert given_up.memory.totals.conversions == {"a": {"failed": 3}}
+    abandoned = tell_change(Registry(requests=(a_request(count=3),)), EMPTY, cause(5))
+    assert abandoned.memory.totals.conversions == {"a": {"failed": 3}}
     assert back.memory.unwritten[-1].numbers == {"lent_seconds": 61 * 60}
 
 
@@ -272,8 +272,8 @@ def test_a_plan_that_is_quiet_tells_nothing_and_no_other_is(
         quiet = tell_plan(same, plan_with(registry=same), cause(), True)
         again = tell_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), True)
         assert again == plan_with(registry=quiet.registry)
-    told = tell_plan(before, plan_with(registry=after), cause(**why), True).registry
-    assert told.memory.unwritten
+    registry = tell_plan(before, plan_with(registry=after), cause(**why), True).registry
+    assert registry.memory.unwritten
 
 
 def test_a_limit_that_was_written_is_told_once() -> None:

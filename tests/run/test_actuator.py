@@ -267,9 +267,11 @@ def test_a_failed_edit_leaves_the_record_as_it_was_and_nothing_is_asked(home: Pa
     wants = msgspec.structs.replace(action.wants, remembered=outcome.registry.last_run.ledger)
     text = queue_map().data["queues.yaml"]
     owner = FieldOwner(manager="kubectl", operation="Update", keys=frozenset({"queues.yaml"}))
-    for stands in (text, text.replace("80", "90", 1)):
-        found = msgspec.structs.replace(queue_map(), data={"queues.yaml": stands}, owners=(owner,))
-        again = edit_source(resolve_document(found, None), wants)
+    for current in (text, text.replace("80", "90", 1)):
+        config_map = msgspec.structs.replace(
+            queue_map(), data={"queues.yaml": current}, owners=(owner,)
+        )
+        again = edit_source(resolve_document(config_map, None), wants)
         assert not again.refusal and again.changes
 
 

@@ -112,19 +112,19 @@ def test_files_of_events(
 ) -> None:
     path = of_files.config.events_dir / name  # type: ignore[operator]
     path.unlink() if content is None else of_files.write(f"events.d/{name}", content)
-    found, troubles = of_files.read()
-    assert found == nodes
+    results, troubles = of_files.read()
+    assert results == nodes
     assert len(troubles) == bool(told) and told in "".join(troubles)
 
 
 def test_a_directory_that_is_gone_or_others_keeps_what_it_said(of_files: Place) -> None:
     directory = of_files.directory / "events.d"
     directory.chmod(0o777)
-    nodes, (told,) = of_files.read()
-    assert nodes == {"a": 1, "b": 2, "c": 3} and "chmod go-w" in told
+    nodes, (output,) = of_files.read()
+    assert nodes == {"a": 1, "b": 2, "c": 3} and "chmod go-w" in output
     directory.rename(directory.with_name("elsewhere"))
-    nodes, (told,) = of_files.read()
-    assert nodes == {"a": 1, "b": 2, "c": 3} and "No such file or directory" in told
+    nodes, (output,) = of_files.read()
+    assert nodes == {"a": 1, "b": 2, "c": 3} and "No such file or directory" in output
     of_files.config = msgspec.structs.replace(of_files.config, events_dir=None)
     assert of_files.read() == ({}, ())  # nobody names it any more
 
@@ -135,18 +135,18 @@ def test_no_more_files_are_read_than_anybody_has(
     """What the others said last stays in force."""
     monkeypatch.setattr(calendars, "_MOST_FILES", 2)
     of_files.write("events.d/a2.ini", EVENT.format("d", 4))
-    nodes, (told,) = of_files.read()
+    nodes, (output,) = of_files.read()
     assert nodes == {"a": 1, "b": 2, "c": 3, "d": 4}
-    assert "has 3 files .ini; 2 are read at most, not b.ini and what comes after it" in told
+    assert "has 3 files .ini; 2 are read at most, not b.ini and what comes after it" in output
 
 
 def test_a_name_that_is_no_text_is_told_and_takes_nothing_along(of_files: Place) -> None:
     """An old umlaut; nor could the record hold it."""
-    odd = os.fsencode(of_files.config.events_dir or "") + b"/caf\xe9.ini"
-    Path(os.fsdecode(odd)).write_text(EVENT.format("x", 9))
-    nodes, (told,) = of_files.read()
+    malformed = os.fsencode(of_files.config.events_dir or "") + b"/caf\xe9.ini"
+    Path(os.fsdecode(malformed)).write_text(EVENT.format("x", 9))
+    nodes, (output,) = of_files.read()
     assert nodes == {"a": 1, "b": 2, "c": 3}
-    assert told.endswith("the file name caf\ufffd.ini is not UTF-8: rename it to be read")
+    assert output.endswith("the file name caf\ufffd.ini is not UTF-8: rename it to be read")
 
 
 def test_no_more_text_is_parsed_than_anybody_writes(
@@ -154,5 +154,5 @@ def test_no_more_text_is_parsed_than_anybody_writes(
 ) -> None:
     monkeypatch.setattr(calendars, "_MOST_TEXT", 100)
     of_files.write("events.d/b.ini", EVENT.format("b", 7) + EVENT.format("c", 8))
-    nodes, (told,) = of_files.read()
-    assert nodes == {"a": 1, "b": 2, "c": 3} and "are read at most, of all files" in told
+    nodes, (output,) = of_files.read()
+    assert nodes == {"a": 1, "b": 2, "c": 3} and "are read at most, of all files" in output

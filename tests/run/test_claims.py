@@ -43,8 +43,8 @@ def run(site: Site, *codes: int) -> str:
 
 def claims_of_check(site: Site) -> tuple[int, list[dict[str, str]]]:
     ended = site.command("check", "-o", "json")
-    found = json.loads(ended.stdout)["checks"]
-    return ended.returncode, [item for item in found if item["check"] == "claims"]
+    result = json.loads(ended.stdout)["checks"]
+    return ended.returncode, [item for item in result if item["check"] == "claims"]
 
 
 def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, site: Site) -> None:
@@ -97,8 +97,8 @@ def test_a_converter_that_does_not_tell_has_its_nodes_named(sandbox: Sandbox, si
     (site.directory / "down").touch()
     while is_alive(request.converter):
         time.sleep(0.05)
-    said = run(site, 1)
-    assert "died before it had ended" in said and "a001" in said and "--set batch" in said
+    message = run(site, 1)
+    assert "died before it had ended" in message and "a001" in message and "--set batch" in message
     assert site.command("pause").returncode == 0  # no other conversion comes in between
     time.sleep(1.1)
     run(site, 0, 1)

@@ -31,10 +31,10 @@ def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
     )
     assert not site.run().plan.actions
     before = site.registry
-    then = plan_pass(site.config, dict(os.environ), site.now, foreseen_at=begins)
-    (asked,) = [action for action in then.plan.actions if isinstance(action, StartConversion)]
+    later = plan_pass(site.config, dict(os.environ), site.now, foreseen_at=begins)
+    (asked,) = [action for action in later.plan.actions if isinstance(action, StartConversion)]
     assert asked.request.count == 2 and site.registry == before
-    (verdict,) = then.plan.queues
+    (verdict,) = later.plan.queues
     assert verdict.queue == QUEUE and verdict.detail.startswith("event stars, ")
     sandbox.tick((begins - site.now() - timedelta(minutes=29)).total_seconds())
     site.run_until_rest()
@@ -70,8 +70,8 @@ def test_a_damaged_event_stays_in_force_and_every_run_is_an_error(
         assert {node.reason for node in result.plan.nodes} == {Reason.KEPT_READY}
     Site(sandbox, tmp_path, sections=good).run()
     lines = [json.loads(line) for line in (tmp_path / "state/history.jsonl").open()]
-    told = [line["event"] for line in lines if line["kind"] == "calendar"]
-    assert told == ["unreadable", "readable"]
+    rows = [line["event"] for line in lines if line["kind"] == "calendar"]
+    assert rows == ["unreadable", "readable"]
 
 
 def test_the_headroom_mark_alone_brings_a_node_in_one_run(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -26,17 +26,17 @@ def test_a_pod_that_no_event_told_of_keeps_its_node(
     (node,) = site.lent()
     untold = sandbox.add_pods(1, "dev", cpu="1", memory="1G", name="untold")
     sandbox.bind(untold[0], node, "dev")
-    told = [
+    rows = [
         event for event in sandbox.store.events if event.entry.data["metadata"]["name"] != untold[0]
     ]
     sandbox.store.events.clear()
-    sandbox.store.events.extend(told)
+    sandbox.store.events.extend(rows)
     ways, actions = set(), ""
     for _ in range(6):  # time goes on, and nothing else: no further event tells of the pod
         result = site.run()
-        found = re.search(r'reading_info{.*way="([^"]*)"', metrics.read_text())
-        assert found is not None and result.outcome is not None
-        ways.add(found[1])
+        results = re.search(r'reading_info{.*way="([^"]*)"', metrics.read_text())
+        assert results is not None and result.outcome is not None
+        ways.add(results[1])
         actions += " ".join(result.outcome.actions)
         sandbox.clock.set(sandbox.clock.now() + 60)
     assert ways == {"changes"} and f"action=fence node={node}" in actions

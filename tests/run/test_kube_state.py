@@ -310,12 +310,13 @@ def test_what_others_put_on_the_two_objects_stays(sandbox: Sandbox, east: Host, 
     wrote(west, TWO)
     wrote(east, ONE)
     for kind, where in OBJECTS.items():
-        found = sandbox.get(kind, NAME, where) or {}
-        assert found["metadata"]["labels"] == {"team": "hpc"}
-        assert found["metadata"]["annotations"]["backup.example.org/at"] == "night"
+        results = sandbox.get(kind, NAME, where) or {}
+        assert results["metadata"]["labels"] == {"team": "hpc"}
+        assert results["metadata"]["annotations"]["backup.example.org/at"] == "night"
         if kind == "secrets":
             assert (
-                found["data"]["theirs"] == "eA==" and unpack(found["data"], "registry.json") == ONE
+                results["data"]["theirs"] == "eA=="
+                and unpack(results["data"], "registry.json") == ONE
             )
     assert east.run().read() == ONE
 
@@ -389,9 +390,9 @@ def test_what_a_lease_says_is_bounded_by_one_s_own(
     seconds = lease_seconds(west.config)
     for later in (0, seconds - 1):
         west.seconds = 1000 + later
-        with pytest.raises(LockedError) as told:
+        with pytest.raises(LockedError) as reported:
             west.run().stand_by()
-        assert len(str(told.value)) < 1000
+        assert len(str(reported.value)) < 1000
     west.seconds = 1000 + seconds
     assert west.run().write(TWO)
 
@@ -412,12 +413,12 @@ def test_who_is_at_work_is_shown_with_the_time_and_nothing_is_written(
 
 
 def test_a_person_takes_the_right_of_one_that_is_gone(east: Host, west: Host) -> None:
-    gone = east.run()
-    gone.write(ONE)
+    removed = east.run()
+    removed.write(ONE)
     west.run().seize("w")
     assert west.run().write(TWO)
     with pytest.raises(LeaseLostError):
-        gone.write(THREE)
+        removed.write(THREE)
 
 
 @pytest.mark.parametrize("lost", ["leases", "secrets"])
@@ -581,9 +582,9 @@ def test_a_gzip_that_is_cut_off_is_none() -> None:
 )  # fmt: skip
 def test_every_instance_has_a_name_that_kubernetes_takes(instance: str, name: str) -> None:
     path = Path("x")
-    found = Config(path=path, namespaces={}, node_types={}, instance_id=instance).object_name
-    assert re.fullmatch(name, found) and len(found) <= 63
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", found)  # RFC 1123
+    text = Config(path=path, namespaces={}, node_types={}, instance_id=instance).object_name
+    assert re.fullmatch(name, text) and len(text) <= 63
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", text)  # RFC 1123
 
 
 HERE = Place(holder="here", home="h", boot="b")

@@ -46,9 +46,9 @@ partitions:
 def a_site(sandbox: Sandbox, directory: Path, second: str = "4300Mi", **settings: object) -> Site:
     sandbox.set_queues(QUEUES)
     sandbox.add_namespace("dev")
-    given = {"cpu": "64", "memory": "253544Mi", **settings.pop("machine", {})}  # type: ignore[call-overload]
+    arguments = {"cpu": "64", "memory": "253544Mi", **settings.pop("machine", {})}  # type: ignore[call-overload]
     sandbox.add_machine_type(
-        "g", given["cpu"], given["memory"], capacity={"cpu": "64", "memory": "262144Mi"}
+        "g", arguments["cpu"], arguments["memory"], capacity={"cpu": "64", "memory": "262144Mi"}
     )
     sandbox.add_machines(3, "g")
     settings = {"node_type": "g", "reversion_idle_seconds": 1, **settings}
@@ -89,8 +89,8 @@ def test_settings_that_would_stop_the_kubelet_keep_the_type_from_being_lent(
     assert queue.reason is KUBELET_SETTINGS
     assert "[node_type:g] reserved_memory: adds up to 8700Mi, 100Mi more than" in queue.detail
     assert "= 8600Mi: the kubelet would not start; e.g. 0: 4200Mi there" in queue.detail
-    said = site.command("check", "--wide").stdout
-    assert "node type g: reserved_memory: adds up to 8700Mi" in said
+    message = site.command("check", "--wide").stdout
+    assert "node type g: reserved_memory: adds up to 8700Mi" in message
 
 
 def places(sandbox: Sandbox) -> list[dict[str, str]]:

@@ -206,14 +206,14 @@ def test_of_two_registries_never_both_act_within_a_day(
         host.place = Place(holder=f"h{number}:/dnm", home=f"h{number}", boot="b", up_for=HOUR)
     asleep: dict[str, FileState] = {}
     last: tuple[str, object] | None = None
-    for name, what, hours, skew in steps:
+    for name, text, hours, skew in steps:
         host, other = hosts[name], hosts["west" if name == "east" else "east"]
         leases.now += timedelta(hours=hours)
         for item in hosts.values():
             item.seconds += hours * 3600 + 1
         host.skew = timedelta(hours=skew)
         try:
-            if what == "wakes up":
+            if text == "wakes up":
                 if name in asleep:
                     sleeper, number = asleep.pop(name), leases.stored.number
                     is_held = sleeper.number == number
@@ -225,13 +225,13 @@ def test_of_two_registries_never_both_act_within_a_day(
                         assert is_held
                     sleeper.end()
                 continue
-            if what == "wipes its disk":
+            if text == "wipes its disk":
                 host.config.converted_nodes_path.unlink(missing_ok=True)
                 host.disk = Registry()
                 continue
-            leases.meanwhile = _dies if what == "dies before the write" else (lambda: None)
-            leases.loses_answer = what == "loses the answer"
-            if what == "is asleep":
+            leases.meanwhile = _dies if text == "dies before the write" else (lambda: None)
+            leases.loses_answer = text == "loses the answer"
+            if text == "is asleep":
                 state = host.start()
                 host.disk = take_lease(host.config, state, host.disk, host.kube,  # type: ignore[arg-type]
                                        leases.now + host.skew)  # fmt: skip

@@ -85,8 +85,8 @@ def calls(site: Site) -> list[str]:
 
 
 def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
-    said = [run(site)]
-    assert "action=leave" in said[0] and "still at work" in said[0]
+    lines = [run(site)]
+    assert "action=leave" in lines[0] and "still at work" in lines[0]
     (request,) = site.registry.requests
     assert request.converter and not request.ended
     shown = site.command("status").stdout
@@ -96,28 +96,28 @@ def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
     sandbox.add_pods(
         1, "notebook", queue=OTHER_QUEUE, cpu="100", memory="200G", name="other", run_seconds=900
     )
-    said.append(run(site))
-    assert "namespace=notebook" in said[1] and "namespace=dev" not in said[1]
+    lines.append(run(site))
+    assert "namespace=notebook" in lines[1] and "namespace=dev" not in lines[1]
     assert len(site.registry.requests) == 2
-    said.append(run(site))
-    assert "action=" not in said[2] and "line=" not in said[2]
+    lines.append(run(site))
+    assert "action=" not in lines[2] and "line=" not in lines[2]
 
     let_go(site, "k8s")
     for _ in range(3):
-        said.append(run(site))
+        lines.append(run(site))
     assert {entry.phase for entry in site.registry.nodes.values()} == {Phase.SERVING}
     assert len(site.registry.nodes) == 2 and not site.registry.requests
-    text = "".join(said)
+    text = "".join(lines)
     for word, times in (("begins k8s", 2), ("ends k8s", 2), ("a001'", 1), ("a002'", 1)):
         assert text.count(f"line='{word}") == times, (word, text)  # each line once
 
     # Back again, in the same way.
-    said = []
+    lines = []
     while not site.registry.open_calls:
-        said.append(run(site))
+        lines.append(run(site))
     (name,) = [n for n, e in site.registry.nodes.items() if e.phase is Phase.RETURNING]
-    assert "".join(said).count(f"action=return node={name}") == 1
-    assert f"action=leave converter={name}" in "".join(said)
+    assert "".join(lines).count(f"action=return node={name}") == 1
+    assert f"action=leave converter={name}" in "".join(lines)
     let_go(site, "batch")
     run(site)
     assert name not in site.registry.nodes and len(site.registry.nodes) == 1

@@ -97,8 +97,8 @@ def test_what_mends_it_is_what_is_wrong(config: Config, name: str) -> None:
         if point == "lock.acquire":
             raise error
 
-    said = f"can't be taken .{error.strerror}.: {remedy}{config.lock_path.parent}"
-    with struck_by(strike), pytest.raises(RegistryError, match=said), run_lock(config):
+    message = f"can't be taken .{error.strerror}.: {remedy}{config.lock_path.parent}"
+    with struck_by(strike), pytest.raises(RegistryError, match=message), run_lock(config):
         pass
 
 
@@ -122,9 +122,9 @@ def test_a_converter_of_its_owner_alone_is_no_broken_one(
 def test_who_holds_it_is_told_with_the_time(config: Config) -> None:
     assert find_lock_holder(config.lock_path) is None
     with held(config.lock_path) as pid:
-        found = find_lock_holder(config.lock_path)
-        assert found is not None and found.pid == pid and not found.is_foreign
-        assert found.text.startswith(f"process {pid} of ") and " UTC" in found.text
+        lock_holder = find_lock_holder(config.lock_path)
+        assert lock_holder is not None and lock_holder.pid == pid and not lock_holder.is_foreign
+        assert lock_holder.text.startswith(f"process {pid} of ") and " UTC" in lock_holder.text
         with pytest.raises(LockedError, match=f"left to finish: process {pid} "), run_lock(config):
             pass
         (finding,) = check_lock(config)

@@ -49,29 +49,29 @@ def books(registry: Registry) -> Registry:
 
 def in_force(config: Config) -> list[str]:
     """The places from which a run would act now."""
-    found = []
+    lines = []
     for kind in ("file", "kubernetes"):
         try:
             if books(load_registry(at(config, kind), NOW)) != Registry():
-                found.append(kind)
+                lines.append(kind)
         except RegistryError as error:
             assert "dnm state move --to" in str(error)
-    return found
+    return lines
 
 
 def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
     config = site.config
     save_registry(config, LENT)
-    said = move(config, "kubernetes")
-    assert "Secret dnm/dnm-prod with 2 lent nodes" in said and "on every host" in said
+    message = move(config, "kubernetes")
+    assert "Secret dnm/dnm-prod with 2 lent nodes" in message and "on every host" in message
     assert in_force(config) == ["kubernetes"]
     there = load_registry(at(config, "kubernetes"), NOW)
     assert "the registry is in" in move(at(config, "kubernetes"), "file", reason="back")
     assert in_force(config) == ["file"]
     back = load_registry(config, NOW)
     assert books(there) == books(back) == LENT
-    told = [json.loads(line) for line in (site.directory / "state/history.jsonl").open()]
-    assert [(item["kind"], item["object"], item.get("reason", "")) for item in told] == [
+    rows = [json.loads(line) for line in (site.directory / "state/history.jsonl").open()]
+    assert [(item["kind"], item["object"], item.get("reason", "")) for item in rows] == [
         ("verb", "move to kubernetes", ""), ("verb", "move to file", "back"),
     ]  # fmt: skip
 

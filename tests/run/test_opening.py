@@ -215,16 +215,16 @@ def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resum
         node["status"]["conditions"].append({"type": "GpuOk", "status": "False"})
 
     sandbox.edit("nodes", "a001", fail)
-    said = ""
+    message = ""
     for _ in range(8):
         result = site.run()
-        said += "; ".join(result.outcome.errors if result.outcome else ())
+        message += "; ".join(result.outcome.errors if result.outcome else ())
         sandbox.tick(60)
     entry = site.registry.nodes["a001"]
     assert (entry.sick, entry.leaves) == ("GpuOk:False", Leaving.SICK)
     assert not [item for item in sandbox.objects("pods") if item["spec"].get("nodeName") == "a001"]
-    assert "is sick (GpuOk:False), and its converter can't leave it drained" in said
+    assert "is sick (GpuOk:False), and its converter can't leave it drained" in message
     assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
-    (found,) = check_sick(site.config, BatchList(nodes={}))
-    assert found.text.startswith("the converter does not name --leave-drained")
+    (finding,) = check_sick(site.config, BatchList(nodes={}))
+    assert finding.text.startswith("the converter does not name --leave-drained")
     assert not list(check_sick(site.config, BatchList(nodes={}, leaves_drained=True)))

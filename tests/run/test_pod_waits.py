@@ -63,10 +63,10 @@ class Scene:
     def offer(self, expression: str = PLAIN, *devices: dict[str, Any], slices: int = 1) -> None:
         """A class, and two devices of a001 if nothing else is said."""
         self.make("DeviceClass", "gpu", spec={"selectors": [{"cel": {"expression": expression}}]})
-        given = devices or (gpu("gpu-0"), gpu("gpu-1"))
+        settings = devices or (gpu("gpu-0"), gpu("gpu-1"))
         pool = {"name": "a001", "generation": 1, "resourceSliceCount": slices}
         self.make("ResourceSlice", "a001-gpu", spec={
-            "driver": DRIVER, "nodeName": "a001", "pool": pool, "devices": list(given)
+            "driver": DRIVER, "nodeName": "a001", "pool": pool, "devices": list(settings)
         })  # fmt: skip
 
     def allocate(self, uid: str) -> None:
@@ -304,10 +304,10 @@ def test_who_makes_many_doubts_leaves_the_others_theirs() -> None:
     shape = PodShape(request={})
     names = [*(("dev", f"w-{number:02}") for number in range(30)), ("gpu", "one")]
     pods = [Pod(namespace=where, name=name, shape=shape) for where, name in names]
-    doubts = {f"{where}/{name}": f"no claim {name}" for where, name in names}
-    told = tell_doubts(config(), PodWaits(doubts=doubts), pods)
-    assert told[:2] == ("1 pod like dev/w-00: no claim w-00", "1 pod like gpu/one: no claim one")
-    assert len(told) == 11 and told[-1] == "and 21 more of that kind"
+    unverified = {f"{where}/{name}": f"no claim {name}" for where, name in names}
+    lines = tell_doubts(config(), PodWaits(doubts=unverified), pods)
+    assert lines[:2] == ("1 pod like dev/w-00: no claim w-00", "1 pod like gpu/one: no claim one")
+    assert len(lines) == 11 and lines[-1] == "and 21 more of that kind"
 
 
 class Pages:

@@ -31,19 +31,19 @@ def test_a_node_tells_its_way_and_a_pod_why_it_waits(sandbox: Sandbox, tmp_path:
         sandbox.tick(60)
     (lent,) = site.lent()
     uid = sandbox.get("nodes", lent)["metadata"]["uid"]
-    told = [event for event in events(sandbox) if event["involvedObject"]["name"] == lent]
-    assert [item["reason"] for item in told] == ["NodeLent", "NodeServing"]
-    for entry in told:
+    rows = [event for event in events(sandbox) if event["involvedObject"]["name"] == lent]
+    assert [item["reason"] for item in rows] == ["NodeLent", "NodeServing"]
+    for entry in rows:
         assert entry["involvedObject"] == {
             "apiVersion": "v1", "kind": "Node", "name": lent, "uid": uid,
         }  # fmt: skip
         assert entry["reportingComponent"] == "dynamic-node-manager/dnm"
         assert entry["reportingInstance"] == "prod"
-    (pod, *others) = events(sandbox, "dev")
+    (pod, *other) = events(sandbox, "dev")
     owner = sandbox.get("pods", pod["involvedObject"]["name"], "dev")
     assert pod["involvedObject"]["uid"] == owner["metadata"]["uid"]
     assert pod["involvedObject"]["namespace"] == "dev" and "a cap is reached" in pod["message"]
-    assert len(others) <= 2
+    assert len(other) <= 2
 
 
 def test_none_and_no_note_where_the_role_has_none(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_a_refused_event_is_one_note_and_no_error(sandbox: Sandbox, tmp_path: Pa
         assert not result.outcome.errors
         notes.append(result.outcome.notes)
         sandbox.tick(1)
-    (told,) = [note for note in notes if note]
-    assert len(told) == 1 and told[0].startswith("4 Events not sent to Kubernetes: ")
-    assert "(422 " in told[0]
+    (lines,) = [note for note in notes if note]
+    assert len(lines) == 1 and lines[0].startswith("4 Events not sent to Kubernetes: ")
+    assert "(422 " in lines[0]
     assert len(site.lent()) == 2
 
 

@@ -35,8 +35,8 @@ MINUTE = timedelta(minutes=1)
     ],
 )
 def test_runs_that_don_t_come_or_don_t_end_are_warned_of(run: LastRun, warning: str) -> None:
-    found = warn_of_last_run(a_config(), run, NOW)
-    assert [warning in sentence for sentence in found] == ([True] if warning else [])
+    lines = warn_of_last_run(a_config(), run, NOW)
+    assert [warning in sentence for sentence in lines] == ([True] if warning else [])
 
 
 @pytest.mark.parametrize(

@@ -110,12 +110,12 @@ def test_planning_says_it_and_writes_nothing(config: Config) -> None:
     before = Registry(nodes=lent())
     save_registry(config, before)
     kube, converter = cluster(leased=True)
-    stands = kube.queues
+    current = kube.queues
     state = file_state(config)
     attach_lease(config, state, kube)  # type: ignore[arg-type]
     plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), state)
     assert plan.actions == () and plan.needs_person and "mgmt9" in plan.errors[0]
-    assert kube.queues == stands and load_registry(config, NOW) == before
+    assert kube.queues == current and load_registry(config, NOW) == before
 
 
 def test_a_run_that_starts_while_another_registry_begins_to_act_touches_nothing(

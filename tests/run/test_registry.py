@@ -306,15 +306,21 @@ def test_a_lost_registry_begins_from_the_history_and_lends_nothing(tmp_path: Pat
         ("lend", "lend-1", YET), ("lend", "lend-0", OVER), ("event add", "course", {}),
         ("event add", "gone", {}), ("event remove", "gone", {}),
     )  # fmt: skip
-    found = load_registry(config, LATER)
-    assert (found.held, [*found.holds], [*found.excluded]) == (("a001",), ["a001"], ["a004"])
-    assert found.holds["a001"].who == "ada on mgmt1" and found.excluded["a004"].until is not None
-    assert found.pause is not None and found.pause.half is Way.LENDING
-    assert found.pause.who == LOST and found.pause.until is None
+    registry = load_registry(config, LATER)
+    assert (registry.held, [*registry.holds], [*registry.excluded]) == (
+        ("a001",),
+        ["a001"],
+        ["a004"],
+    )
+    assert (
+        registry.holds["a001"].who == "ada on mgmt1" and registry.excluded["a004"].until is not None
+    )
+    assert registry.pause is not None and registry.pause.half is Way.LENDING
+    assert registry.pause.who == LOST and registry.pause.until is None
     for name in ("lend-1", "course", str(config.converted_nodes_path), "dnm resume"):
-        assert name in found.pause.reason
+        assert name in registry.pause.reason
     for name in ("lend-0", "gone by"):
-        assert name not in found.pause.reason
+        assert name not in registry.pause.reason
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_document_that_is_reset_in_each_run(
     assert "10 times" in tenth and "exclude limits from its manifest" in tenth
     assert warn_of_quiet(site.config, site.registry, site.now()) == [resets.sentence]
     assert "12 times since" in resets.sentence
-    found = list(check_last_run(site.config, site.registry, site.now()))
-    assert any("12 times" in item.text for item in found)
+    result = list(check_last_run(site.config, site.registry, site.now()))
+    assert any("12 times" in item.text for item in result)
     sandbox.tick(timedelta(hours=2).total_seconds())
     site.run()
     assert not warn_of_quiet(site.config, site.registry, site.now())

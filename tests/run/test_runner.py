@@ -125,16 +125,16 @@ def test_a_failed_node_is_an_error_until_it_is_not_failed_and_stops_no_run(confi
     error = "a001 is not back in Slurm: 3 of 3 attempts failed: no power"
     failed = a_lent_node(Phase.FAILED, since=NOW, error=error)
     save_registry(config, Registry(nodes={"a001": failed}))
-    said = []
+    message = []
     for minute in range(5):
         if minute == 3 and isinstance(converter.batch, dict):  # a person has it back
             converter.batch["a001"] = a_batch_node("a001")
         result = run(config, kube, converter, NOW + timedelta(minutes=minute))
         assert result.outcome is not None
         run_record = result.outcome.registry.last_run
-        said.append((result.exit_code, *result.outcome.said, *result.outcome.over))
+        message.append((result.exit_code, *result.outcome.said, *result.outcome.over))
         assert run_record.has_succeeded and run_record.succeeded_at is None
-    assert said == [(1, error), (1,), (1,), (0, f"over, after 3 min: {error}"), (0,)]
+    assert message == [(1, error), (1,), (1,), (0, f"over, after 3 min: {error}"), (0,)]
 
 
 def test_a_run_that_fails_beside_a_failed_node_has_not_succeeded(config: Config) -> None:

@@ -145,9 +145,9 @@ def test_where_secret_and_lease_are_both_gone_nothing_is_lent_until_a_person_has
     sandbox.delete("secrets", "dnm-prod", "dnm")
     sandbox.delete("leases", "dnm-prod", "yunikorn")
     for site in (east, west):
-        told = site.run()
-        assert (told.exit_code, len(site.lent())) == (ExitCode.NEEDS_PERSON, 2)
-        assert any("`dnm resume`" in error for error in told.plan.errors)
+        reported = site.run()
+        assert (reported.exit_code, len(site.lent())) == (ExitCode.NEEDS_PERSON, 2)
+        assert any("`dnm resume`" in error for error in reported.plan.errors)
     admin.resume(west.config)
     for _ in range(12):
         assert west.run().exit_code == 0 == east.run().exit_code

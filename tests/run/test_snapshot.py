@@ -29,10 +29,10 @@ class Cluster(Kube):
         self.maps = {name.replace("_", "-"): item for name, item in maps.items()}
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        found = self.maps.get(name, super().read_config_map(namespace, name))
-        if isinstance(found, KubeError):
-            raise found
-        return found
+        kube_error = self.maps.get(name, super().read_config_map(namespace, name))
+        if isinstance(kube_error, KubeError):
+            raise kube_error
+        return kube_error
 
 
 class Batch(Converter):
@@ -102,9 +102,9 @@ def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
     cluster = Cluster(yunikorn_configs=configs, yunikorn_defaults=defaults)
     seen, _ = take(cluster)
     assert not isinstance(seen.queue_maps, Unreadable)
-    found = resolve_document(*seen.queue_maps)
-    assert (found.key, found.text) == ("ours.yaml", both["ours.yaml"])
-    assert found == read_source(cluster, DEFAULT_PLACE)
+    source_document = resolve_document(*seen.queue_maps)
+    assert (source_document.key, source_document.text) == ("ours.yaml", both["ours.yaml"])
+    assert source_document == read_source(cluster, DEFAULT_PLACE)
 
 
 def test_claims_are_read_of_pods_that_wait_with_one() -> None:

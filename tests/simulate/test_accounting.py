@@ -17,8 +17,8 @@ GOOD = "2026-03-02T01:00:00|2026-03-02T01:10:00|2026-03-02T02:10:00|2|120|a[001-
 
 
 def parsed(*lines: str) -> tuple[list[Job], int]:
-    found = parse_jobs("\n".join(lines), SINCE, UNTIL, a_config().type_of)
-    return list(found.jobs), found.left_out
+    accounting = parse_jobs("\n".join(lines), SINCE, UNTIL, a_config().type_of)
+    return list(accounting.jobs), accounting.left_out
 
 
 LINES = {
@@ -44,9 +44,9 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_line_is_a_job_or_counted(name: str) -> None:
     line, job = LINES[name]
-    found = parse_jobs(f"{GOOD}\n{line}", SINCE, UNTIL, a_config().type_of)
-    assert list(found.jobs) == [LINES["two nodes for an hour"][1], *([job] if job else [])]
-    assert found.left_out == (job is None) and found.nodes == {"a": {"a001", "a002"}}
+    accounting = parse_jobs(f"{GOOD}\n{line}", SINCE, UNTIL, a_config().type_of)
+    assert list(accounting.jobs) == [LINES["two nodes for an hour"][1], *([job] if job else [])]
+    assert accounting.left_out == (job is None) and accounting.nodes == {"a": {"a001", "a002"}}
 
 
 def test_they_come_in_their_order() -> None:

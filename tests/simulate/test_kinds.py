@@ -64,8 +64,8 @@ def test_the_pods_behind_the_numbers(name: str) -> None:
 def lasted(lines: list[tuple[int, ...]]) -> list[float]:
     """Minutes that each pod ran, of lines that say how many came."""
     replay = KindReplay()
-    for minute, (pending, bound, came) in enumerate(lines):
-        replay.add(told(minute, pending, bound, came))
+    for minute, (pending, bound, arrived) in enumerate(lines):
+        replay.add(told(minute, pending, bound, arrived))
     return sorted(min(span.lasts / 60, OPEN) for span in replay.close())
 
 
@@ -94,10 +94,10 @@ def test_pods_come_within_the_minute_before_they_are_seen() -> None:
 def test_a_gang_is_of_its_size_and_runs_from_when_all_have_a_node() -> None:
     """Two gangs of three: the second one's last pod has a node three minutes after its first."""
     replay = KindReplay()
-    for minute, pending, bound, came in (
+    for minute, pending, bound, arrived in (
         (0, 6, 0, 6), (1, 3, 3, 0), (2, 2, 4, 0), (5, 0, 6, 0), (10, 0, 3, 0), (15, 0, 0, 0)
     ):  # fmt: skip
-        replay.add(told(minute, pending, bound, came, gang=3))
+        replay.add(told(minute, pending, bound, arrived, gang=3))
     spans = replay.close()
     assert sorted((span.gang, span.lasts / 60) for span in spans) == [(1, 9)] * 3 + [(2, 10)] * 3
 
@@ -135,11 +135,11 @@ def test_who_ended_is_told_by_when_they_all_were_created(lives: list[Lived]) -> 
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
         replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
     for number, item in enumerate(lives):
-        came = NOW + timedelta(minutes=item.came, seconds=-(2**number))
+        arrived = NOW + timedelta(minutes=item.came, seconds=-(2**number))
         began = NOW + timedelta(minutes=item.came + item.waited, seconds=-30)
-        expected.append((came, began if item.waited else came, item.lasted))
-    found = [(span.came, span.began, round(span.lasts / 60)) for span in replay.close()]
-    assert sorted(found) == sorted(expected) and not replay.cancelled
+        expected.append((arrived, began if item.waited else arrived, item.lasted))
+    rows = [(span.came, span.began, round(span.lasts / 60)) for span in replay.close()]
+    assert sorted(rows) == sorted(expected) and not replay.cancelled
 
 
 @pytest.mark.parametrize("pods", [50, 500])
@@ -159,9 +159,9 @@ def test_pods_that_several_runs_of_a_minute_have_seen_came_once(pods: int) -> No
 def test_of_many_that_end_at_once_those_are_taken_whose_sum_comes_near() -> None:
     """A hundred, every second of whom ends: too many choices to try."""
     at, replay = int(NOW.timestamp()) - 100, KindReplay()
-    for minute, who in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # the odd ones end
+    for minute, owner in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # the odd ones end
         seen = Seen()
-        for number in who:
+        for number in owner:
             seen.add(True, at + number, 1, minute == 0)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
         replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))

@@ -40,12 +40,12 @@ def test_each_pod_is_asked_in_turn_until_one_of_its_kind_does_not_fit(
             return left[kind] >= 0 and pod.number in bound
 
         pending.take(bind)
-        ours, expected = list(bound), list[int]()
+        own, expected = list(bound), list[int]()
         less = list(free)
         for pod in list(plain):
             if less[kinds[pod.number]]:
                 less[kinds[pod.number]] -= 1
                 expected.append(pod.number)
                 plain.remove(pod)
-        assert ours == expected
+        assert own == expected
         assert list(pending) == plain and bool(pending) == bool(plain)

@@ -26,11 +26,11 @@ PLAYED = (gangs, crash_loops, oscillation, failing, gpu_pods, full_batch)
 
 @pytest.mark.parametrize("make", one_in(2, PLAYED), ids=lambda make: make.__name__)
 def test_a_run_that_is_left_out_would_have_done_nothing(make) -> None:  # type: ignore[no-untyped-def]
-    whole = make(1, DAY)
-    busy = sorted(ask.at for ask in whole.asks)[len(whole.asks) // 2]
+    full = make(1, DAY)
+    busy = sorted(ask.at for ask in full.asks)[len(full.asks) // 2]
     begin = max(busy - DAY / 8, 0.0)
-    asks = tuple(replace(ask, at=ask.at - begin) for ask in whole.asks if ask.at >= begin)
-    check_runs_left_out(replace(whole, asks=asks, lasts=DAY / 4))
+    asks = tuple(replace(ask, at=ask.at - begin) for ask in full.asks if ask.at >= begin)
+    check_runs_left_out(replace(full, asks=asks, lasts=DAY / 4))
 
 
 def test_a_pause_that_has_just_been_learned_lets_idle_nodes_go() -> None:
@@ -39,11 +39,11 @@ def test_a_pause_that_has_just_been_learned_lets_idle_nodes_go() -> None:
 
 
 def check_runs_left_out(some: Workload) -> None:
-    ours, all_runs = (
+    own, all_runs = (
         measure_policy(some, "dnm", function(some)) for function in (DnmPolicy, AwakePolicy)
     )
-    assert ours == all_runs
-    assert ours.conversions, "else this shows nothing"
+    assert own == all_runs
+    assert own.conversions, "else this shows nothing"
 
 
 def test_what_plans_complain_of_is_told_once_and_failures_are_figures() -> None:

@@ -165,8 +165,8 @@ def test_a_cap_in_percent_is_of_the_nodes_that_the_jobs_name(lines: list[History
 
 
 def test_a_queue_whose_limit_is_not_known_is_left_out(lines: list[HistoryLine]) -> None:
-    known = Registry(last_run=RunRecord(queues={QUEUES[0]: STATUS}))
-    made = make_workload(read(lines), CONFIG, known, Accounting(), seed=1)
+    registry = Registry(last_run=RunRecord(queues={QUEUES[0]: STATUS}))
+    made = make_workload(read(lines), CONFIG, registry, Accounting(), seed=1)
     assert {ask.queue for ask in made.asks} == set(made.limits) == {QUEUES[0]}
     assert [queue for queue, _ in made.namespaces.values()] == [QUEUES[0]]
 
@@ -181,8 +181,8 @@ def test_a_young_record_of_demand_does_not_stand_for_the_whole_time(
     assert recorded.since == (lines[0].time if is_young else seen.time)
     assert bool(recorded.spans) is not is_young
     assert recorded.stays
-    said = f"demand only since {seen.time:%Y-%m-%d %H:%M} UTC (demand_days)"
-    assert [note for note in recorded.notes if said in note] or not is_young
+    message = f"demand only since {seen.time:%Y-%m-%d %H:%M} UTC (demand_days)"
+    assert [note for note in recorded.notes if message in note] or not is_young
 
 
 def test_nodes_that_serve_since_before_the_record_are_played(lines: list[HistoryLine]) -> None:

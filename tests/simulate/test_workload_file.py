@@ -74,8 +74,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_gets_a_sentence(name: str) -> None:
-    given, sentence = WRONG[name]
-    content = given if isinstance(given, bytes) else json.dumps({**FILE, **given}).encode()
+    settings, sentence = WRONG[name]
+    content = settings if isinstance(settings, bytes) else json.dumps({**FILE, **settings}).encode()
     with pytest.raises(SimulationError, match=sentence):
         parse_workload(content, a_config(), seed=1)
 

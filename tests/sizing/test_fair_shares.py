@@ -71,8 +71,8 @@ def sizing_of(
         for name, count in lent.items()
         for _ in range(count)
     ]
-    found = demand(some, conf, queues)
-    return size_queues(conf, found, queues, node_supply(incoming=incoming), left)
+    result = demand(some, conf, queues)
+    return size_queues(conf, result, queues, node_supply(incoming=incoming), left)
 
 
 def granted(sizing: Sizing) -> dict[str, int]:
@@ -104,11 +104,11 @@ def test_namespaces_take_turns(
 
 
 def test_verdict_names_the_cap_that_is_shared() -> None:
-    found = sizing_of({"one": 9, "two": 9, "three": 9}, budget(total=2))
-    details = {queue: verdict.detail for queue, verdict in found.verdicts.items()}
+    sizing = sizing_of({"one": 9, "two": 9, "three": 9}, budget(total=2))
+    details = {queue: verdict.detail for queue, verdict in sizing.verdicts.items()}
     assert "1 can be had: max_converted_nodes is shared with other namesp" in details["root.one"]
     assert "0 can be had: max_converted_nodes used up" in details["root.three"]
-    assert found.verdicts["root.three"].reason is Reason.OTHERS_FIRST
+    assert sizing.verdicts["root.three"].reason is Reason.OTHERS_FIRST
 
 
 @pytest.mark.parametrize(
@@ -117,22 +117,22 @@ def test_verdict_names_the_cap_that_is_shared() -> None:
     ids=["idle nodes", "cap of the type"],
 )
 def test_type_that_is_scarce_is_shared(left: ConversionBudget) -> None:
-    found = sizing_of({"one": 2000, "two": 9}, left, types=("a", "b"))
-    assert granted(found) == {"one": 2, "two": 2}
+    sizing = sizing_of({"one": 2000, "two": 9}, left, types=("a", "b"))
+    assert granted(sizing) == {"one": 2, "two": 2}
 
 
 def test_another_type_replaces_the_share_of_the_scarce_one() -> None:
-    found = sizing_of({"one": 9, "two": 2}, budget(batch={"a": 2, "b": 20}), types=("a", "b"))
-    assert granted(found) == {"one": 9, "two": 2}
-    assert {pool.namespace: count for queue in found.queues.values()
+    sizing = sizing_of({"one": 9, "two": 2}, budget(batch={"a": 2, "b": 20}), types=("a", "b"))
+    assert granted(sizing) == {"one": 9, "two": 2}
+    assert {pool.namespace: count for queue in sizing.queues.values()
             for pool, count in queue.granted.items() if pool.node_type == "a"} == {
         "one": 1, "two": 1,
     }  # fmt: skip
 
 
 def test_priority_comes_before_the_share() -> None:
-    found = sizing_of({"one": 9, "two": 3}, budget(total=4), {"two": 5}, {"two": 1})
-    assert granted(found) == {"one": 1, "two": 3}
+    sizing = sizing_of({"one": 9, "two": 3}, budget(total=4), {"two": 5}, {"two": 1})
+    assert granted(sizing) == {"one": 1, "two": 3}
 
 
 counts = st.integers(0, 6)
@@ -171,9 +171,9 @@ POOLS = [NodePool(f"root.{name}", name, kind) for name in NAMES[:3] for kind in 
 def test_shares_keep_every_cap_and_leave_no_node_that_a_pool_can_use(
     claims: dict[NodePool, int], caps: tuple[int, int, int], held: dict[tuple[str, str], int]
 ) -> None:
-    whole, first, second = caps
+    full, first, second = caps
     conf = config(
-        max_converted_nodes=whole,
+        max_converted_nodes=full,
         node_types={
             name: NodeType(name=name, size={}, max_nodes=most)
             for name, most in (("a", first), ("b", second))

@@ -151,12 +151,12 @@ TABLE = [
 def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any, NodeSupply]:
     conf = scene.get("config", config())
     queues = scene["limits"]
-    found = demand(scene.get("pods", ()), conf, queues)
+    result = demand(scene.get("pods", ()), conf, queues)
     there = node_supply(
         [*scene["nodes"], *scene.get("more", ())], scene["entries"], scene.get("incoming", ())
     )
     asked = Candidates(names=tuple(scene["entries"]), at_most=at_most)
-    return choose_releases(conf, found, queues, there, asked), conf, found, there
+    return choose_releases(conf, result, queues, there, asked), conf, result, there
 
 
 def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gone: Any) -> dict:
@@ -179,15 +179,15 @@ def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gon
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
 def test_release(reasons: dict[str, Why], part: str, scene: dict[str, Any]) -> None:
-    chosen, conf, found, there = decide(scene)
-    said = {name: verdict.reason for name, verdict in chosen.verdicts.items()}
-    assert said == reasons, {n: v.sentence for n, v in chosen.verdicts.items()}
+    chosen, conf, result, there = decide(scene)
+    document = {name: verdict.reason for name, verdict in chosen.verdicts.items()}
+    assert document == reasons, {n: v.sentence for n, v in chosen.verdicts.items()}
     assert set(chosen.go) == {name for name, reason in reasons.items() if reason is GOES}
     assert any(part in verdict.sentence for verdict in chosen.verdicts.values()), [
         verdict.sentence for verdict in chosen.verdicts.values()
     ]
     assert chosen.stalled == {}
-    assert without(scene, conf, found, there, chosen.go) == without(scene, conf, found, there, ())
+    assert without(scene, conf, result, there, chosen.go) == without(scene, conf, result, there, ())
 
 
 def test_of_different_nodes_those_go_first_of_which_one_is_idle_for_longest() -> None:
@@ -212,17 +212,17 @@ def test_pods_that_ignore_an_idle_node_hold_it_only_for_its_idle_time() -> None:
     """They had room and quota for ten minutes and did not start: they wait for something else."""
     stuck = pods(3, SMALL, ago=700)
     scene = {**with_nodes("a001"), **limited(800, 3200, 1), "pods": stuck}
-    chosen, conf, found, _ = decide(scene)
+    chosen, conf, result, _ = decide(scene)
     assert chosen.go == ("a001",)
     ((fingerprint, stalled),) = chosen.stalled.items()
     assert stalled == StalledPods(count=3, until=stuck[0].created)
-    assert fingerprint == found.groups[0].fingerprint
+    assert fingerprint == result.groups[0].fingerprint
     # Remembered, they ask for no node in the next run; without the memory they would.
     queues = scene["limits"]
     later = demand(stuck, conf, queues, stalled=chosen.stalled)
     assert later.groups == () and later.stalled == chosen.stalled
     assert size_queues(conf, later, queues, node_supply()).wanted() == {}
-    assert size_queues(conf, found, queues, node_supply()).wanted() != {}
+    assert size_queues(conf, result, queues, node_supply()).wanted() != {}
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_pods_for_which_the_node_proved_too_small_do_not_bring_another_one() -> 
         "limits": tree(dev=size(926, 3456)),
         "pods": stuck,
     }
-    chosen, conf, found, _ = decide(scene)
-    assert chosen.go == ("a001",) and list(chosen.stalled) == [found.groups[0].fingerprint]
+    chosen, conf, result, _ = decide(scene)
+    assert chosen.go == ("a001",) and list(chosen.stalled) == [result.groups[0].fingerprint]
     later = demand(stuck, conf, scene["limits"], stalled=chosen.stalled)
     assert size_queues(conf, later, scene["limits"], node_supply()).wanted() == {}
 
@@ -299,8 +299,8 @@ def test_whose_fence_comes_off(
     }
     there = node_supply([lent(name) for name in names], leaving=names)
     judged = judge_fenced(conf, demand(some, conf, queues), queues, there, entries)
-    said = {
+    document = {
         name: (verdict.verdict, verdict.reason, verdict.detail) for name, verdict in judged.items()
     }
-    kept, goes = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED, "")
-    assert said == {name: (*kept, stay[name]) if name in stay else goes for name in names}
+    kept, returned = (Verdict.KEEP, Reason.DEMAND_RETURNED), (Verdict.REVERT, Reason.FENCED, "")
+    assert document == {name: (*kept, stay[name]) if name in stay else returned for name in names}

@@ -80,8 +80,8 @@ def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
 
 def test_of_what_a_node_tells_of_its_numa_nodes_its_type_says_what_counts() -> None:
     there = node("k1", zones=((("memory", 1), ("vcore", 6000)),))
-    found = traits_of(there, NumaRoom(zones=((("vcore", 8000),),), by_pod=True)).numa
-    assert found == NumaRoom(zones=((("vcore", 6000),),), by_pod=True)
+    result = traits_of(there, NumaRoom(zones=((("vcore", 8000),),), by_pod=True)).numa
+    assert result == NumaRoom(zones=((("vcore", 6000),),), by_pod=True)
 
 
 # --- budgets ----------------------------------------------------------------------------------
@@ -140,15 +140,15 @@ def test_placeholders_stand_for_the_smallest_pods(larger: str) -> None:
 
 def test_a_queue_named_without_root_is_the_one_below_root() -> None:
     flat = {**tree(), "root.flat": QueueLimits(path="root.flat", parent="root", is_leaf=True)}
-    found = demand(pods(1, SMALL, queue="Flat"), config(), flat)
-    assert [group.queue for group in found.groups] == ["root.flat"]
+    result = demand(pods(1, SMALL, queue="Flat"), config(), flat)
+    assert [group.queue for group in result.groups] == ["root.flat"]
 
 
 def test_the_way_up_starts_at_a_known_queue_and_leaves_root_out() -> None:
-    known = {"root", "root.a", "root.a.b"}
-    assert known_lineage("root.a.b", known) == ["root.a.b", "root.a"]
-    assert known_lineage("root.a.x", known) == known_lineage("root", known) == []
-    assert known_lineage("root.a.b", known - {"root.a"}) == ["root.a.b"]
+    facts = {"root", "root.a", "root.a.b"}
+    assert known_lineage("root.a.b", facts) == ["root.a.b", "root.a"]
+    assert known_lineage("root.a.x", facts) == known_lineage("root", facts) == []
+    assert known_lineage("root.a.b", facts - {"root.a"}) == ["root.a.b"]
 
 
 def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
@@ -176,17 +176,17 @@ def test_of_two_gangs_of_a_queue_the_larger_is_the_largest() -> None:
         group = TaskGroup(name="w", min_member=members, min_resource={"vcore": 1000, "pods": 1})
         return bound(1, SMALL, "k1", app=app, task_groups=(group,))
 
-    found = demand([*gang("x", 5), *gang("y", 3)], config(), tree())
-    assert found.queues[DEV].largest_gang == {"vcore": 5000, "pods": 5}
+    result = demand([*gang("x", 5), *gang("y", 3)], config(), tree())
+    assert result.queues[DEV].largest_gang == {"vcore": 5000, "pods": 5}
 
 
 def test_pods_that_a_gang_promises_have_no_volume_claims_yet() -> None:
     """Placeholders have none: the first pod's own claim, which is lost, holds up no other."""
     group = TaskGroup(name="w", min_member=3, min_resource={**SMALL, "pods": 1})
     first = pods(1, SMALL, task_group="w", task_groups=(group,), claims=("lost",))
-    found = demand(first, config(), tree())
-    assert [group.total for group in found.groups] == [2]
-    assert [(uncounted.why, uncounted.count) for uncounted in found.uncounted] == [
+    result = demand(first, config(), tree())
+    assert [group.total for group in result.groups] == [2]
+    assert [(uncounted.why, uncounted.count) for uncounted in result.uncounted] == [
         (NotCounted.CLAIM, 1)
     ]
 

@@ -495,7 +495,7 @@ def inputs_of(scene: dict[str, Any]) -> Inputs:
             )
             for pod in some
         ]
-    found = demand(some, conf, queues, scene.get("claims", ()), **scene.get("facts", {}))
+    result = demand(some, conf, queues, scene.get("claims", ()), **scene.get("facts", {}))
     there = node_supply(
         scene.get("nodes", ()),
         scene.get("entries"),
@@ -504,7 +504,7 @@ def inputs_of(scene: dict[str, Any]) -> Inputs:
     )
     if "daemon_sets" in scene:
         there = msgspec.structs.replace(there, daemon_sets=tuple(scene["daemon_sets"]))
-    return conf, found, queues, there
+    return conf, result, queues, there
 
 
 def solve(scene: dict[str, Any]) -> Sizing:
@@ -515,16 +515,19 @@ def solve(scene: dict[str, Any]) -> Sizing:
 def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict[str, Any]) -> None:
     sizing = solve(scene)
     answer = sizing.queues[scene.get("queue", DEV)]
-    said = sizing.verdicts[scene.get("queue", DEV)]
+    queue_verdict = sizing.verdicts[scene.get("queue", DEV)]
     wanted = {pool.node_type: count for pool, count in answer.wanted.items()}
-    assert said.queue == scene.get("queue", DEV)
-    assert (said.verdict, said.reason) == (VERDICTS.get(reason, CONVERT), reason), said.sentence
+    assert queue_verdict.queue == scene.get("queue", DEV)
+    assert (queue_verdict.verdict, queue_verdict.reason) == (
+        VERDICTS.get(reason, CONVERT),
+        reason,
+    ), queue_verdict.sentence
     nodes = 0 if reason in NONE else nodes
     if isinstance(nodes, dict):
         assert wanted == {name: count for name, count in nodes.items() if count}
     else:
         assert sum(wanted.values()) == nodes
-    sentences = [said.sentence, *(item.why for item in answer.unschedulable)]
+    sentences = [queue_verdict.sentence, *(item.why for item in answer.unschedulable)]
     assert any(part in sentence for sentence in sentences), sentences
     if "granted" in scene:
         granted = {pool.node_type: count for pool, count in answer.granted.items()}
@@ -532,7 +535,7 @@ def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict
 
 
 def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
-    found = 0
+    result = 0
     for param in TABLE:
         scene: Any = param.values[3]
         for some in (scene.get("pods", []), [pod for pod in scene.get("pods", []) if pod.node]):
@@ -540,9 +543,9 @@ def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
             config, demand, queues, _ = inputs
             at_rest = size_at_rest(config, demand, queues)
             if at_rest is not None:
-                found += 1
+                result += 1
                 assert at_rest == size_wanting(*inputs, UNBOUNDED)
-    assert found > 20
+    assert result > 20
 
 
 # --- several queues ---------------------------------------------------------------------------
@@ -587,11 +590,11 @@ def shares(
 
 def test_scarce_nodes_go_to_the_longest_wait() -> None:
     """Defect 20: the order of the configuration decided."""
-    room = Reason.LACKS_ROOM
+    free = Reason.LACKS_ROOM
     first = Reason.OTHERS_FIRST
     assert shares(THREE, OF_ALL, budget(total=2)) == {
-        "lab": (1, room),
-        "gpu": (1, room),
+        "lab": (1, free),
+        "gpu": (1, free),
         "dev": (0, first),
     }
 
@@ -603,9 +606,9 @@ def test_priority_comes_before_the_wait() -> None:
 
 def test_one_queue_does_not_take_what_another_type_of_node_gives() -> None:
     kinds = {**THREE, "gpu": policy("gpu", GPU, "g")}
-    found = shares(kinds, OF_ALL, budget(batch={"a": 0, "g": 5}))
-    assert found["gpu"] == (1, Reason.LACKS_ROOM)
-    assert found["lab"] == found["dev"] == (0, Reason.NO_BATCH_NODE)
+    results = shares(kinds, OF_ALL, budget(batch={"a": 0, "g": 5}))
+    assert results["gpu"] == (1, Reason.LACKS_ROOM)
+    assert results["lab"] == results["dev"] == (0, Reason.NO_BATCH_NODE)
 
 
 def test_a_pod_that_nothing_helps_does_not_put_its_queue_first() -> None:
@@ -628,8 +631,8 @@ def test_a_new_node_that_is_open_to_all_serves_the_other_queues_too() -> None:
 def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
     """Both lack quota at their ancestor; one node brings enough for both."""
     some = [pod for pod in OF_ALL if pod.namespace != "gpu"]
-    found = shares(THREE, some, budget(total=9), nodes=K1, anvil=size(2, 1000))
-    assert sorted(count for count, _ in found.values()) == [0, 0, 1]
+    results = shares(THREE, some, budget(total=9), nodes=K1, anvil=size(2, 1000))
+    assert sorted(count for count, _ in results.values()) == [0, 0, 1]
 
 
 def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing() -> None:

@@ -92,8 +92,8 @@ def test_one_that_is_held_is_held_once_by_the_last_word() -> None:
 
 def test_a_node_that_joins_and_was_to_go_joins_on_once_it_is_held() -> None:
     """Fenced first, it would be opened without the list of its type having held."""
-    told = a_lent_node(Phase.JOINING, leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW))
-    answer = hold(CONFIG, Registry(nodes={"a001": told}), "a001", KEEPING)
+    lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW))
+    answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
     assert isinstance(answer, Registry)
     assert answer.nodes == {"a001": a_lent_node(Phase.JOINING)}
 

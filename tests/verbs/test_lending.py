@@ -160,9 +160,9 @@ def test_what_goes_back_all_the_same_is_not_extended(phase: Phase, leaves: str) 
 
 def test_an_order_is_extended_with_what_came_of_it() -> None:
     """What leaves, and what a person has given another end, is left as it is."""
-    goes = a_lent_node(order="o1", leaves=Leaving.BY_HAND)
+    returned = a_lent_node(order="o1", leaves=Leaving.BY_HAND)
     coming = a_request(order="o1", stays_until=LATER)
-    nodes = {**REGISTRY.nodes, "a021": goes}
+    nodes = {**REGISTRY.nodes, "a021": returned}
     before = replace(REGISTRY, nodes=nodes, requests=(coming, a_request(id="r2")))
     until = LATER + timedelta(hours=3)
     after = extend(CONFIG, before, "o1", until)
@@ -228,11 +228,11 @@ def test_a_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None)
 
 def test_what_still_comes_of_an_order_that_is_returned_is_kept_by_nobody() -> None:
     """It goes back once it is idle, and is held against no queue: it has an end, which is over."""
-    others = a_request(id="r2", order="o2", stays_until=LATER)
-    requests = (a_request(order="o1", stays_until=LATER), others)
+    other = a_request(id="r2", order="o2", stays_until=LATER)
+    requests = (a_request(order="o1", stays_until=LATER), other)
     after = give_back(CONFIG, replace(REGISTRY, requests=requests), "o1", NOW)
     assert isinstance(after, Registry)
-    assert after.requests == (replace(requests[0], stays_until=NOW), others)
+    assert after.requests == (replace(requests[0], stays_until=NOW), other)
     again = give_back(CONFIG, after, "o1", NOW)
     assert again == after, "an order that is gone ends with the last that came of it"
 

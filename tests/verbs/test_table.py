@@ -106,8 +106,8 @@ def test_a_verb_changes_its_own_part_of_the_record(
     assert isinstance(after, Registry), after
     assert {name for name, value in asdict(after).items() if value != before[name]} == parts
     assert asdict(BEFORE) == before
-    others = BEFORE.nodes.keys() - {words.get("name")} if words.get("name") != "o1" else {"a002"}
-    assert all(after.nodes[name] == BEFORE.nodes[name] for name in others), "nor any other node"
+    other = BEFORE.nodes.keys() - {words.get("name")} if words.get("name") != "o1" else {"a002"}
+    assert all(after.nodes[name] == BEFORE.nodes[name] for name in other), "nor any other node"
 
 
 def test_each_operation_of_the_history_is_tried() -> None:

@@ -113,10 +113,10 @@ def converter_fails(world: World, rng: random.Random) -> str:
         {"seconds": 1.5}, {"seconds": 3.0}, {"seconds": 3.0, "detached": True}, {"hang": "before"},
         {"hang": "after"}, {"stderr": "\x1b]0;x\x07 token=abc\n" * 40},
     ))  # fmt: skip
-    said = rng.choice(SPOKEN)
+    message = rng.choice(SPOKEN)
     details = {**how, "direction": rng.choice(("k8s", "batch")), "times": rng.choice((1, 1, 2))}
-    if said is not None:
-        details["stdout"] = said
+    if message is not None:
+        details["stdout"] = message
     world.sandbox.behave(**details)
     return str(details)
 
@@ -289,13 +289,13 @@ def registry_forgotten(world: World, rng: random.Random) -> str:
 @blow(2)
 def keepers_die(world: World, rng: random.Random) -> str:
     """Between two runs."""
-    what = rng.choice(("keeper", "converter", "group", "reboot"))
+    text = rng.choice(("keeper", "converter", "group", "reboot"))
     for process in processes.descendants():
-        if what == "reboot":
+        if text == "reboot":
             processes.reboot()
             break
-        if process.role == what:
+        if process.role == text:
             processes.kill([process], signal.SIGKILL)
-        elif what == "group" and process.role == "keeper":
+        elif text == "group" and process.role == "keeper":
             processes.kill_group(process)
-    return what
+    return text

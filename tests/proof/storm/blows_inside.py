@@ -30,19 +30,19 @@ def pods_come(world: World, rng: random.Random) -> str:
 @blow(6)
 def pods_go(world: World, rng: random.Random) -> str:
     share = rng.choice((0.3, 0.7, 1.0))
-    gone = 0
+    removed = 0
     for pod in world.tenant_pods():
         if rng.random() < share:
             world.sandbox.delete("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
-            gone += 1
-    return str(gone)
+            removed += 1
+    return str(removed)
 
 
 @blow(3)
 def odd_pods(world: World, rng: random.Random) -> str:
     """Amounts, annotations, labels and names that a tenant may write."""
     group = {"name": "g", "minMember": 2_000_000_000, "minResource": {"cpu": "1", "memory": "1G"}}
-    odd: dict[str, Any] = rng.choice((
+    malformed: dict[str, Any] = rng.choice((
         {"annotations": {GANG: json.dumps([group])}},
         {"annotations": {GANG: json.dumps([{**group, "minMember": -5}])}},
         {"annotations": {GANG: json.dumps([{**group, "minResource": {"cpu": "9" * 4000}}])}},
@@ -60,8 +60,8 @@ def odd_pods(world: World, rng: random.Random) -> str:
         {"more": {"nvidia.com/gpu": "8"}}, {"more": {"example.org/x": "1"}},
     ))  # fmt: skip
     count = rng.choice((1, 1, 3, 10))
-    world.add_pods(rng, rng.choice(("dev", "lab")), count, **odd)
-    return f"{count} of {json.dumps(odd)[:80]}"
+    world.add_pods(rng, rng.choice(("dev", "lab")), count, **malformed)
+    return f"{count} of {json.dumps(malformed)[:80]}"
 
 
 @blow(1)
@@ -122,7 +122,7 @@ def kubelet_lies(world: World, rng: random.Random) -> str:
         {"fenced": "storm"}, {"fenced": None}, {"instance": "\x1b[2J", "queue": "x" * 5000},
     ))  # fmt: skip
     marks = {"metadata": {"annotations": {MARK + key: text for key, text in mark.items()}}}
-    what, patch = rng.choice((
+    subject, patch = rng.choice((
         ("/status", {"status": {"allocatable": amounts, "capacity": amounts}}),
         ("", marks), ("", marks),
         ("", {"metadata": {"labels": {"dev": None, "lab": "true", "kubernetes.io/os": "plan9"}}}),
@@ -134,8 +134,8 @@ def kubelet_lies(world: World, rng: random.Random) -> str:
     if node is None:
         return "none"
     world.lied.add(node)
-    status = ask_as_kubelet(world, node, f"/api/v1/nodes/{node}{what}", patch)
-    return f"{node}{what} {json.dumps(patch)[:120]}: {status}"
+    status = ask_as_kubelet(world, node, f"/api/v1/nodes/{node}{subject}", patch)
+    return f"{node}{subject} {json.dumps(patch)[:120]}: {status}"
 
 
 @blow(2)

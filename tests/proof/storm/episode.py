@@ -104,9 +104,9 @@ class Episode:
                               err.decode(errors="replace"), strike.has_struck))  # fmt: skip
 
     def _judge(self, ended: Ended, is_calm: bool = False) -> None:
-        said = " ".join((ended.out + ended.err).split())
-        if said or ended.code != 2:  # a run does not repeat an error that lasts
-            self.told = said
+        message = " ".join((ended.out + ended.err).split())
+        if message or ended.code != 2:  # a run does not repeat an error that lasts
+            self.told = message
         self.counts["runs"] += 1
         self.counts[f"exit {ended.code}"] += 1
         self.counts["calm runs"] += is_calm
@@ -203,11 +203,13 @@ class Episode:
     def _do_as_told(self) -> None:
         """What needs a person says what to do, as a command between backquotes."""
         world = self.world
-        told = " ".join(world.run("status").out.split())
-        for words in sorted(set(re.findall(r"`dnm (reset [^`]+)`", told))):
+        output = " ".join(world.run("status").out.split())
+        for words in sorted(set(re.findall(r"`dnm (reset [^`]+)`", output))):
             self.counts["advice followed"] += 1
             self._judge(world.run(*words.split()), is_calm=True)
-        if "`dnm queues rebase" in told:  # whoever has the site's own document can say what is what
+        if (
+            "`dnm queues rebase" in output
+        ):  # whoever has the site's own document can say what is what
             self.counts["advice followed"] += 1
             world.sandbox.set_queues(world.queues)
             answer = world.run("queues", "rebase", "--as", "baseline", "--yes")

@@ -32,20 +32,20 @@ TOLERANCE = 1.1  # so much above the declared size a node is believed
 
 def judge_run(ended: Ended) -> Iterator[str]:
     """What a command may never do, whatever was done to it."""
-    what = " ".join(ended.words)
+    subject = " ".join(ended.words)
     if ended.seconds >= BOUND:
-        yield f"`dnm {what}` took longer than {BOUND} s"
+        yield f"`dnm {subject}` took longer than {BOUND} s"
     elif ended.code not in EXIT_CODES and not (ended.is_struck and ended.code in _STRUCK):
-        yield f"`dnm {what}` ended with {ended.code}: {ended.err[-300:]}"
+        yield f"`dnm {subject}` ended with {ended.code}: {ended.err[-300:]}"
     for text in (ended.out, ended.err):
         if "Traceback" in text and not _is_python_s(text, ended):
-            yield f"`dnm {what}` left a traceback: {text[-1500:]}"
+            yield f"`dnm {subject}` left a traceback: {text[-1500:]}"
         if re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", text):
-            yield f"`dnm {what}` printed what is not printable: {text!r:.300}"
+            yield f"`dnm {subject}` printed what is not printable: {text!r:.300}"
     # An error of a run that lasts is said once an hour at first, then daily.
     is_silent = not (ended.out + ended.err).strip()
     if ended.code in (1, 2) and ended.words != ("run",) and is_silent:
-        yield f"`dnm {what}` ended with {ended.code} and said nothing"
+        yield f"`dnm {subject}` ended with {ended.code} and said nothing"
 
 
 def _is_python_s(text: str, ended: Ended) -> bool:
@@ -76,8 +76,8 @@ def judge_always(world: World) -> Iterator[str]:
     yield from _limits_within_bounds(world)
     for path in (world.directory / "state").rglob("*.err"):
         with suppress(FileNotFoundError):  # a run has just forgotten it
-            if b"Traceback" in (said := path.read_bytes()):
-                yield f"a converter's keeper left a traceback: {said[-500:]!r}"
+            if b"Traceback" in (message := path.read_bytes()):
+                yield f"a converter's keeper left a traceback: {message[-500:]!r}"
 
 
 def _limits_within_bounds(world: World) -> Iterator[str]:
@@ -95,18 +95,18 @@ def _limits_within_bounds(world: World) -> Iterator[str]:
 
 def limits(text: str) -> dict[tuple[str, str], tuple[float, float]]:
     """(queue, max or guaranteed) -> cores and GB, as the document says."""
-    found: dict[tuple[str, str], tuple[float, float]] = {}
+    results: dict[tuple[str, str], tuple[float, float]] = {}
 
     def walk(queue: Any, above: str) -> None:
         path = f"{above}.{queue['name']}" if above else queue["name"]
         for kind, amounts in (queue.get("resources") or {}).items():
-            found[path, kind] = (_amount(amounts["vcore"], 1), _amount(amounts["memory"], 10**9))
+            results[path, kind] = (_amount(amounts["vcore"], 1), _amount(amounts["memory"], 10**9))
         for child in queue.get("queues") or ():
             walk(child, path)
 
     for queue in yaml.safe_load(text)["partitions"][0]["queues"]:
         walk(queue, "")
-    return found
+    return results
 
 
 def _amount(text: Any, unit: int) -> float:
@@ -134,10 +134,10 @@ def judge_books(world: World) -> Iterator[str]:
             if queue == QUEUE_OF.get(namespace):
                 for part in (0, 1):
                     amounts[part] += SIZES[machine.type][part]
-    found = limits(world.sandbox.queues_text())
+    results = limits(world.sandbox.queues_text())
     for key, amounts in wanted.items():
-        if tuple(amounts) != found[key]:
-            yield f"{key[0]} {key[1]} is {found[key]}, baseline and nodes make {tuple(amounts)}"
+        if tuple(amounts) != results[key]:
+            yield f"{key[0]} {key[1]} is {results[key]}, baseline and nodes make {tuple(amounts)}"
     if not lent:
         yield "nothing is lent although pods wait"
 

@@ -41,11 +41,11 @@ def adopt_orphans() -> None:
 
 def descendants() -> list[Process]:
     """All that live below this process, parents before their children."""
-    found = {process.pid: process for process in map(_read, _numbers()) if process}
+    results = {process.pid: process for process in map(_read, _numbers()) if process}
     below, todo = [], [os.getpid()]
     while todo:
         parent = todo.pop()
-        children = [process for process in found.values() if process.parent == parent]
+        children = [process for process in results.values() if process.parent == parent]
         below += children
         todo += [child.pid for child in children]
     return below

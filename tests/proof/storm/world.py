@@ -202,12 +202,12 @@ class World:
     def add_pods(self, rng: random.Random, namespace: str, count: int, **details: Any) -> None:
         """Under names of their own, in an application of their own; the server may refuse them, and
         a tenant has a quota of objects."""
-        room = MOST_PODS - len(self.tenant_pods())
+        free = MOST_PODS - len(self.tenant_pods())
         labels = {"yunikorn.apache.org/app-id": f"app-{self._pods}", **details.pop("labels", {})}
         self._pods += 1
         with suppress(ApiError):
             self.sandbox.add_pods(
-                max(0, min(count, room)), namespace, queue=QUEUE_OF.get(namespace, ""),
+                max(0, min(count, free)), namespace, queue=QUEUE_OF.get(namespace, ""),
                 name=f"p{self._pods}", labels=labels,
                 **{"cpu": "2", "memory": "4G", **details},
             )  # fmt: skip
@@ -322,13 +322,13 @@ class Strike:
 
     @classmethod
     def draw(cls, rng: random.Random) -> Strike:
-        what = rng.choice(
+        text = rng.choice(
             ["kill run", "kill run", "kill keeper", "kill converter", "kill hook", "kill group",
              "reboot", "reboot", "term run", "int run", "kill run and group"]
         )  # fmt: skip
         by_request = rng.random() < 0.6
         at, seconds = rng.randint(1, rng.choice((5, 24))), rng.uniform(0.1, 1.2)
-        return cls(what, at if by_request else 10**9, 1.5 if by_request else seconds)
+        return cls(text, at if by_request else 10**9, 1.5 if by_request else seconds)
 
     def arm(self, world: World, child: subprocess.Popen[bytes]) -> None:
         self.child = child
