@@ -157,7 +157,7 @@ _COMMANDS: dict[str, Any] = {
 
 
 def become(job: dict[str, Any]) -> None:
-    """This forked process is `dnm ARGUMENTS` from here on; it does not return."""
+    """Runs `dnm ARGUMENTS` in this forked process; it does not return."""
     code = 1
     try:
         _set_up(job)

@@ -196,7 +196,6 @@ def wait_for_slurmd(conversion: NodeConversion) -> str:
     """Waits until a pod is Ready on the Node, and the operator and Slurm have it idle. The earlier
     pod left it down in Slurm. The operator resumes it only if the new pod has another name; in
     StatefulSet mode dnm does."""
-
     node_set = stateful_set(conversion)
 
     def look() -> str:

@@ -37,8 +37,8 @@ def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan)
 
 
 def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
-    """What is asked for is recorded, and within each cap. (One that was lowered may be exceeded by
-    what is lent already: then nothing is asked for.)"""
+    """Checks that each request is recorded and within each cap. Lent nodes may exceed a cap that
+    was lowered; then nothing is requested."""
     known = {request.id for request in before.requests}
     new = [request for request in plan.registry.requests if request.id not in known]
     asked = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}

@@ -99,7 +99,7 @@ REASONS = {
 
 @pytest.mark.parametrize("name", REASONS)
 def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Path) -> None:
-    """This run and the next one find the same line."""
+    """The current run and the next one find the same line."""
     key, lines, reason = REASONS[name]
     message = tmp_path / "said"
     message.write_text("".join(f"{line}\n" for line in lines))

@@ -102,7 +102,7 @@ def test_removes_and_restores_both_names_of_the_label(
 
 
 def test_removing_only_the_label_would_let_a_busy_node_flap() -> None:
-    """This is the reason for the order of stages: the model has the trap."""
+    """The trap is the reason for the order of stages; the model has it."""
     world = BridgeWorld()
     machine = world.machines[NODE]
     machine.jobs["1"] = 10

@@ -3,7 +3,6 @@ dnm."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +20,7 @@ GONE = Taken(instance="prod", labels={LABEL: "yes"}, partitions="b,c")
 
 
 @pytest.fixture
-def kube(sandbox: Sandbox) -> Iterator[KubeSide]:
+def kube(sandbox: Sandbox) -> KubeSide:
     sandbox.add_node("a000")
     sandbox.add_node("a001")
     node = sandbox.store.get("nodes", "", "a000")
@@ -31,7 +30,7 @@ def kube(sandbox: Sandbox) -> Iterator[KubeSide]:
     node["spec"]["taints"] = [
         {"key": "slinky.slurm.net/managed-node", "value": "slurm-bridge", "effect": "NoExecute"}
     ]
-    yield KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
+    return KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
 
 
 def test_bridged_node_is_changed_and_restored(kube: KubeSide) -> None:

@@ -229,7 +229,6 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
     after a pause that differs each time. The last job of each node runs when the claim is made, and
     the first job of two nodes has ended, so that each side wins on every machine. If one side wins,
     the other must have lost."""
-
     lab = site.lab
     settings = load_settings({}, lab.environ | {"DNM_CONFIG": str(site.config)})
     store = JournalStore(site.directory / "state")

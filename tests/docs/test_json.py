@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ pytestmark = pytest.mark.xdist_group("json")  # what the fixture has built is bu
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each command of the table prints while one node is lent."""
     directory = tmp_path_factory.mktemp("json")
     sandbox = Sandbox(directory / "sandbox").start()
@@ -71,7 +70,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     for schema, arguments in (("list", ("--list",)), ("result", convert)):
         done = host.run(*arguments, "--output", "json")
         results[f"node-convert.{schema}/1"] = json.loads(done.stdout)
-    yield results
+    return results
 
 
 def _when(entry: tuple[str, list[str]]) -> int:

@@ -55,7 +55,7 @@ GROUPS = ("node-types", "queues", "sandbox", "state", "event")
 
 
 def words_of(command: str) -> list[str]:
-    """Without placeholders: NAME, [OPTIONAL], …"""
+    """Returns the words of a command without placeholders such as NAME and [OPTIONAL]."""
     plain = re.sub(r"\[[^]]*\]|…|\.\.\.", " ", command)
     return [word for word in shlex.split(plain) if word and not word.isupper()]
 

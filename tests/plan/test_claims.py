@@ -51,7 +51,7 @@ def telling(*names: str) -> list[BatchNode]:
 
 
 def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
-    """(nodes taken in, claims that count, errors)"""
+    """Returns the adopted nodes, the claims that count, and the errors."""
     result = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, known)
     return result.nodes, result.claimed, result.errors
 

@@ -51,8 +51,8 @@ def ledger_of(play: Play) -> Ledger | None:
 
 def cap(play: Play) -> Iterator[str]:
     """1. Lent nodes (registry, nodes that carry our mark, conversions under way) never exceed
-    `max_converted_nodes`, nor any cap per type or namespace. (And none is started that would: see
-    `edges.py`.)"""
+    `max_converted_nodes`, nor any cap per type or namespace. `edges.py` checks that no conversion
+    is started that would."""
     for host, registry in readable(play):
         if not host.has_old_registry:  # what it names is not what is lent: it may be too much
             yield from over_cap(host.config, registry, play.world)
@@ -164,7 +164,7 @@ def one_owner(play: Play) -> Iterator[str]:
 
 def ours_only(play: Play) -> Iterator[str]:
     """5. dnm undoes only drains, cordons, taints, reservations and queue amounts that carry its own
-    mark and instance id. (Judged at the edges, see `edges.py`.)"""
+    mark and instance id. `edges.py` judges that at the edges."""
     for name, owner in play.world.fences.items():
         if owner == "admin" and not play.world.nodes[name].is_cordoned:
             yield f"an administrator's cordon of {name} is gone"

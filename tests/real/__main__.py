@@ -1,4 +1,4 @@
-"""The command of the rig:
+"""The command of the rig.
 
 python -m tests.real build [...]    builds the modules named, else what the short row needs, once
 python -m tests.real up [VERSION]   a cluster to play with, until Ctrl-C; YuniKorn's version

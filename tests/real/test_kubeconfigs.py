@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,10 @@ ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def site(started_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(started_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Site:
     started_rig.reset()
     directory = tmp_path_factory.mktemp("kubeconfigs") / "site"
-    yield Site(started_rig, directory, KUBECONFIG, kubeconfig_path=None, request_timeout_seconds=5)
+    return Site(started_rig, directory, KUBECONFIG, kubeconfig_path=None, request_timeout_seconds=5)
 
 
 @pytest.fixture

@@ -195,8 +195,10 @@ STEPS = st.lists(
 
 @settings(max_examples=30)
 @given(STEPS)
-@example([("east", "dies before the write", 0, 0), ("east", "acts", 0, 0),
-          ("east", "wipes its disk", 0, 0), ("west", "acts", 24, 0), ("east", "acts", 0, 0)])  # fmt: skip
+@example(
+    [("east", "dies before the write", 0, 0), ("east", "acts", 0, 0),
+     ("east", "wipes its disk", 0, 0), ("west", "acts", 24, 0), ("east", "acts", 0, 0)]
+)  # fmt: skip
 def test_of_two_registries_never_both_act_within_a_day(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
 ) -> None:

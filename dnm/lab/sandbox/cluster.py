@@ -28,8 +28,8 @@ _STEP_PAUSE_SECONDS = 0.02
 
 
 class Sandbox(EmbeddedCluster):
-    """A cluster; see `tests/conftest.py` for the fixture and the README for the command. (It is the
-    embedded cluster and not only has one, so that a test reaches every handle by one name.)"""
+    """A cluster; see `tests/conftest.py` for the fixture and the README for the command. It
+    inherits from the embedded cluster, so that a test reaches every handle by one name."""
 
     def __init__(
         self,

@@ -80,8 +80,8 @@ class YunikornConfig:
                 self._use(text)
 
     def restart(self) -> None:
-        """Starts the scheduler anew: it reads what is there. (The real one ends at a document
-        that is not valid; this one goes on with the built-in document.)"""
+        """Restarts the scheduler, which reads the current document. The real one ends if a document
+        is not valid; this one continues with the built-in document."""
         try:
             self._use(self._text_of(self._settings()))
         except ConfigRefused:

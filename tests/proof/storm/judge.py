@@ -120,7 +120,7 @@ def _amount(text: Any, unit: int) -> float:
 
 def judge_books(world: World) -> Iterator[str]:
     """With demand, at rest: each limit is its baseline and the declared size of each machine that
-    is away for the queue. (All are whole by then, and marks may be a kubelet's lies.)"""
+    is away for the queue. All are complete by then; a kubelet may have forged marks."""
     wanted = {
         (queue, kind): list(amounts)
         for queue, kinds in BASELINE.items()
