@@ -47,7 +47,7 @@ from tests.plan.worlds import LONG_AGO, World, pods, queue_map
             id="uncordoned-but-says-it-is-fenced"),
     ],
 )  # fmt: skip
-def test_marks_and_fences_follow_the_record(
+def test_marks_and_fences_follow_the_registry(
     phase: Phase, seen: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
     world = World().lent("a001", phase, since=NOW).node("a001", **seen)
@@ -62,7 +62,7 @@ def test_marks_and_fences_follow_the_record(
     assert tuple(words[action] for action in rows if isinstance(action, kinds)) == expected
 
 
-def test_a_fenced_node_that_lost_its_mark_serves_on_and_is_marked_again() -> None:
+def test_fenced_node_without_mark_serves_on_and_is_marked_again() -> None:
     """Its cordon can't be told from an administrator's any more, so it is his to take off."""
     world = World().lent("a001", Phase.RELEASING, since=NOW)
     world.node("a001", mark=None, is_cordoned=True).set(maps=(queue_map(), None))
@@ -73,7 +73,7 @@ def test_a_fenced_node_that_lost_its_mark_serves_on_and_is_marked_again() -> Non
     assert MarkNode(node="a001", mark=MARK) in rows
 
 
-def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() -> None:
+def test_actions_are_ordered_so_that_capacity_grows_before_limits() -> None:
     process = ConverterProcess(pid=7, start_ticks=1)
     hangs = a_request(id="r0", converter=process, since=NOW - timedelta(hours=3))
     world = World().configured(max_reversions_per_run=9, max_converted_nodes=20)
@@ -102,7 +102,7 @@ def test_capacity_grows_before_promises_and_promises_shrink_before_capacity() ->
         pytest.param(31, False, False, id="has-ended"),
     ],
 )
-def test_a_converter_is_ended_once_no_run_would_have_let_it_go_on(
+def test_converter_is_ended_after_its_timeout_only(
     minutes: int, is_running: bool, ended: bool
 ) -> None:
     process = ConverterProcess(pid=7, start_ticks=1)

@@ -41,7 +41,7 @@ def seen(mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **chang
 
 
 @pytest.mark.parametrize(("evidence", "is_lent"), EVIDENCE)
-def test_a_mark_is_only_as_good_as_what_else_is_known(
+def test_mark_is_adopted_only_if_slurm_and_ledger_agree(
     evidence: dict[str, Any], is_lent: bool | None
 ) -> None:
     result = adopt_marked_nodes(a_config(), (), seen(**evidence))
@@ -54,13 +54,13 @@ def test_a_mark_is_only_as_good_as_what_else_is_known(
     assert counted == ([] if is_lent is False else [("a", "dev")])
 
 
-def test_an_unread_batch_side_is_no_answer() -> None:
+def test_marked_node_is_not_adopted_while_slurm_is_unread() -> None:
     unread = msgspec.structs.replace(seen(), batch=None)
     result = adopt_marked_nodes(a_config(), (), unread)
     assert not result.nodes and not result.errors and result.notes
 
 
-def test_a_true_mark_records_the_node_again() -> None:
+def test_own_mark_adopts_the_node_again() -> None:
     result = adopt_marked_nodes(a_config(), (), seen(batch=[AWAY]))
     entry = result.nodes["a001"]
     assert (entry.phase, entry.queue, entry.since, entry.owner) == (
@@ -72,7 +72,7 @@ def test_a_true_mark_records_the_node_again() -> None:
     assert result.notes == ("node=a001 carries our mark and is recorded again",)
 
 
-def test_a_mark_can_not_choose_the_queue_nor_the_type() -> None:
+def test_mark_sets_neither_queue_nor_node_type() -> None:
     mark = Mark(instance="prod", node_type="g", namespace="dev", queue="root.somebody.else")
     entry = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY])).nodes["a001"]
     assert (entry.queue, entry.node_type) == (QUEUE, "a")
@@ -86,12 +86,14 @@ def test_a_mark_can_not_choose_the_queue_nor_the_type() -> None:
         pytest.param(THEIRS, (), id="another-instance's"),
     ],
 )
-def test_other_nodes_are_not(mark: Mark | None, recorded: tuple[str, ...]) -> None:
+def test_unmarked_recorded_and_foreign_nodes_are_not_adopted(
+    mark: Mark | None, recorded: tuple[str, ...]
+) -> None:
     result = adopt_marked_nodes(a_config(), recorded, seen(mark, [AWAY]))
     assert (result.nodes, result.notes, result.errors) == ({}, (), ())
 
 
-def test_a_mark_for_a_namespace_that_is_not_monitored_is_said() -> None:
+def test_mark_for_an_unmonitored_namespace_is_an_error() -> None:
     mark = Mark(instance="prod", node_type="a", namespace="gone", queue=QUEUE)
     result = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY]))
     assert not result.nodes and "'gone', which is not monitored" in result.errors[0]
@@ -106,7 +108,7 @@ def test_a_mark_for_a_namespace_that_is_not_monitored_is_said() -> None:
 @pytest.mark.parametrize(
     "lenders", [{}, {"a001": "prod"}, {"a001": "third"}, None], ids=["none", "us", "third", "?"]
 )
-def test_a_foreign_mark_alone_makes_nobody_forget_a_node(
+def test_foreign_mark_alone_does_not_remove_a_node_from_the_registry(
     phase: Phase, lenders: dict[str, str] | None
 ) -> None:
     after = advance_node(
@@ -116,7 +118,7 @@ def test_a_foreign_mark_alone_makes_nobody_forget_a_node(
     assert "carries the mark of instance validation" in after.remark
 
 
-def test_a_joining_node_with_a_foreign_mark_waits_for_the_ledger_and_not_for_ever() -> None:
+def test_joining_node_with_foreign_mark_fails_after_join_timeout() -> None:
     entry = a_lent_node(Phase.JOINING, since=NOW)
     after = advance_node(a_config(), "a001", entry, seen(THEIRS, [AWAY]))
     assert (after.verdict.reason, after.entry) == (Reason.JOINING, entry)
@@ -126,19 +128,19 @@ def test_a_joining_node_with_a_foreign_mark_waits_for_the_ledger_and_not_for_eve
     assert "dnm reset a001" in after.entry.error
 
 
-def test_a_node_that_nobody_counts_yet_waits_for_the_ledger_again() -> None:
+def test_node_that_no_ledger_counts_keeps_joining() -> None:
     after = advance_node(a_config(), "a001", a_lent_node(), seen(THEIRS, [AWAY]))
     assert after.entry is not None and after.entry.phase is Phase.JOINING
     assert after.entry.counted == {} and after.verdict.reason is Reason.JOINING
 
 
-def test_what_the_ledger_counts_for_another_is_left_to_them() -> None:
+def test_node_that_another_instance_counts_leaves_the_registry() -> None:
     recorded = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
     after = advance_node(a_config(), "a001", a_lent_node(), recorded)
     assert after.entry is None and after.verdict.reason is Reason.NOT_OURS
 
 
-def test_a_mark_of_any_length_is_shown_shortly() -> None:
+def test_mark_of_any_length_is_shortened_in_remarks() -> None:
     mark = msgspec.structs.replace(MARK, instance="v" * 5000)
     after = advance_node(a_config(), "a001", a_lent_node(), seen(mark, [AWAY]))
     assert len(after.remark) < 200

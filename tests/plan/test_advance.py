@@ -12,14 +12,14 @@ from tests.plan.worlds import LONG_AGO, World, pods
 BACKOFFS = {"a": Backoff(failures=3, until=NOW, ask_at_most=1)}
 
 
-def test_a_node_that_joins_ends_the_back_off_of_its_type() -> None:
+def test_joined_node_ends_the_back_off_of_its_type() -> None:
     world = World().recorded(backoffs=BACKOFFS).lent("a001", Phase.JOINING)
     advanced = world.node("a001", mark=None).advanced()
     assert advanced.registry.backoffs == {}
     assert advanced.registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None:
+def test_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None:
     late = World().lent("a001", Phase.JOINING, since=LONG_AGO)
     advanced = late.advanced()
     assert advanced.errors == (advanced.registry.nodes["a001"].error,)
@@ -30,13 +30,13 @@ def test_a_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None
     assert late.recorded(nodes={"a001": other}).advanced().errors == ()
 
 
-def test_a_node_that_is_used_closes_the_breaker_of_its_queue() -> None:
+def test_used_node_closes_the_breaker_of_its_queue() -> None:
     world = World().recorded(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=2)})
     world.lent("a001").node("a001").with_pods(*pods(1, node="a001"))
     assert world.advanced().registry.breakers == {}
 
 
-def test_a_node_that_is_back_unused_counts_and_is_forgotten() -> None:
+def test_node_returned_unused_is_counted_and_removed() -> None:
     world = World().lent("a001", Phase.RETURNING).set(batch={"a001": a_batch_node()})
     advanced = world.advanced()
     assert advanced.registry.nodes == {}

@@ -35,7 +35,7 @@ def world(phase: Phase, in_service: bool, *taints: Taint) -> World:
         ),
     ],
 )  # fmt: skip
-def test_who_has_a_machine_that_is_always_a_node(
+def test_taint_decides_which_side_has_an_always_joined_node(
     phase: Phase, in_service: bool, taints: Any, after: Phase | None
 ) -> None:
     plan = world(phase, in_service, *taints).plan()

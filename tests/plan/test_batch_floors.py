@@ -53,19 +53,21 @@ def floors(kept: Floor | None = None, **changes: Any) -> Config:
         ),
     ],
 )  # fmt: skip
-def test_nodes_in_service(floor: Floor, batch: list[Any], requests: Any, more: int) -> None:
+def test_batch_floor_bounds_lending_by_nodes_in_service(
+    floor: Floor, batch: list[Any], requests: Any, more: int
+) -> None:
     results = left(floors(kept=floor), batch, Registry(requests=requests))
     assert results["batch_floor of type a"] == more
 
 
-def test_a_type_has_a_floor_of_its_own() -> None:
+def test_node_type_floor_replaces_the_general_floor() -> None:
     config = floors(kept=Floor(nodes=1))
     config = msgspec.structs.replace(config, type_floors={"a": Floor(nodes=5)})
     results = left(config, [*SIX, a_batch_node("b001"), a_batch_node("b002")])
     assert results == {"batch_floor of type a": 1, "batch_floor of type b": 1}
 
 
-def test_without_floors_there_is_no_bound() -> None:
+def test_config_without_batch_floors_has_no_bound() -> None:
     assert left(floors(), SIX) == {}
 
 
@@ -77,7 +79,9 @@ def test_without_floors_there_is_no_bound() -> None:
         pytest.param("none", {"a": 0, "b": 0}, id="one-that-nobody-lists-holds-for-all"),
     ],
 )
-def test_partitions(partition: str, more: dict[str, int | None]) -> None:
+def test_partition_floor_bounds_the_types_of_its_nodes(
+    partition: str, more: dict[str, int | None]
+) -> None:
     batch = [
         a_batch_node("a001", partitions=("big", "both")),
         a_batch_node("a002", partitions=("big", "both")),
@@ -94,7 +98,7 @@ def test_partitions(partition: str, more: dict[str, int | None]) -> None:
         assert bounds.get(name) == expected
 
 
-def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
+def test_claimed_node_does_not_count_against_the_batch_floor_again() -> None:
     claimed = {"a009": ClaimedNode(node_type="a", namespace="dev", can_resume=True)}
     config, record = floors(kept=Floor(nodes=6)), Registry(claimed=claimed)
     recorded = facts(batch=[*SIX, a_batch_node("a009", in_service=False)])
@@ -103,7 +107,7 @@ def test_a_node_that_is_claimed_already_costs_slurm_nothing() -> None:
 
 
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])
-def test_a_plan_leaves_the_floor(floor: int, asked: int) -> None:
+def test_plan_leaves_the_batch_floor_in_slurm(floor: int, asked: int) -> None:
     """Ten idle nodes, and pods for three."""
     world = wanting(3).configured(batch_floor=Floor(nodes=floor))
     conversions = world.converted()

@@ -54,12 +54,12 @@ def seen(verdict: str) -> Registry:
         pytest.param(Registry(), [], Unreadable(what="x", error="y"), False, id="pods-unread"),
     ],
 )  # fmt: skip
-def test_it_is_asked_when_something_depends_on_it(
+def test_run_reads_slurm_only_if_a_decision_depends_on_it(
     registry: Registry, nodes: list[Any], some: PodList | Unreadable, needed: bool
 ) -> None:
     assert needs_batch_side(a_config(), registry, nodes, some) is needed
 
 
-def test_min_nodes_depend_on_it_always() -> None:
+def test_min_nodes_always_needs_the_batch_side() -> None:
     config = a_config(namespaces=namespace_policy(a_config(), min_nodes=1))
     assert needs_batch_side(config, Registry(), [], NO_PODS)

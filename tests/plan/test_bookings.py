@@ -114,7 +114,7 @@ def steps(plan: Plan) -> list[str]:
     ]
 
 
-def test_a_workshop_is_booked_once_from_its_lead_to_its_end() -> None:
+def test_workshop_is_booked_once_from_lead_time_to_end() -> None:
     workshop = event(NOW + DAY)  # 75 pods of 4 CPUs and 16 GB: 5 empty nodes
     asked = Booked(workshop)
     (booking,) = [
@@ -129,7 +129,7 @@ def test_a_workshop_is_booked_once_from_its_lead_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "not-told"])
-def test_a_booking_that_begins_after_lending_does_is_made_anew(tells: bool) -> None:
+def test_booking_that_begins_after_lending_is_replaced(tells: bool) -> None:
     """Lending has taken longer since; of one node a job keeps the time in between."""
     workshop = event(NOW + DAY, nodes=3)
     asked = Booked(workshop)
@@ -164,7 +164,7 @@ CHANGED: dict[str, tuple[CalendarEvent | None, int]] = {
 
 
 @pytest.mark.parametrize(("after", "count"), CHANGED.values(), ids=CHANGED)
-def test_bookings_follow_the_calendar_and_others_are_left(
+def test_bookings_follow_calendar_changes_and_foreign_reservations_stay(
     after: CalendarEvent | None, count: int
 ) -> None:
     before = event(NOW + DAY, nodes=3)
@@ -177,7 +177,7 @@ def test_bookings_follow_the_calendar_and_others_are_left(
     assert not steps(asked.step())
 
 
-def test_what_runs_too_long_is_said_and_tried_again_now_and_then() -> None:
+def test_booking_short_of_nodes_is_reported_and_retried_after_ten_minutes() -> None:
     late = event(NOW + timedelta(hours=2), nodes=5)
     taken = tuple(f"a{n:03}" for n in range(53, 59))
     asked = Booked(late, taken=taken)
@@ -190,7 +190,7 @@ def test_what_runs_too_long_is_said_and_tried_again_now_and_then() -> None:
     assert not steps(asked.step()) and not asked.step().notes
 
 
-def test_a_clock_that_was_ahead_keeps_nothing_from_being_booked() -> None:
+def test_retry_time_of_a_fast_clock_blocks_no_booking() -> None:
     taken = tuple(f"a{n:03}" for n in range(53, 59))
     asked = Booked(event(NOW + timedelta(days=3), nodes=5), taken=taken)
     asked.at = NOW + timedelta(days=1)
@@ -200,7 +200,7 @@ def test_a_clock_that_was_ahead_keeps_nothing_from_being_booked() -> None:
     assert steps(asked.step()) == ["BookNodes"]
 
 
-def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
+def test_booking_shrinks_to_lent_nodes_once_the_event_has_them() -> None:
     """And nothing is booked any more once lending has begun."""
     now = event(NOW + MINUTE, nodes=2)
     asked = Booked(now)
@@ -215,7 +215,7 @@ def test_once_it_has_its_nodes_the_rest_goes_back_to_slurm() -> None:
     assert (removed.name, removed.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
 
 
-def test_what_is_kept_out_and_what_is_lent_is_not_booked() -> None:
+def test_excluded_held_and_lent_nodes_are_not_booked() -> None:
     asked = Booked(event(NOW + DAY, nodes=2))
     asked.recorded(held=("a050",), excluded={"a051": Keeping(since=NOW)})
     asked.lent("a052").node("a052")
@@ -234,7 +234,9 @@ BOUNDS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("key", "count"), BOUNDS.values(), ids=BOUNDS)
-def test_what_a_rule_lets_nobody_lend_is_not_booked(key: dict[str, Any], count: int) -> None:
+def test_nodes_that_a_rule_keeps_from_lending_are_not_booked(
+    key: dict[str, Any], count: int
+) -> None:
     """It would stand idle in Slurm from when lending begins until the event ends."""
     asked = Booked(event(NOW + DAY, nodes=5))
     for name, value in key.items():
@@ -260,7 +262,9 @@ QUIET: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", QUIET.values(), ids=QUIET)
-def test_nothing_is_booked_or_given_up_while(changes: dict[str, dict[str, Any]]) -> None:
+def test_no_booking_changes_while_facts_are_missing_or_dnm_is_paused(
+    changes: dict[str, dict[str, Any]],
+) -> None:
     asked = Booked(event(NOW + DAY, nodes=2))
     asked.step()
     asked.configured(calendar_events=())
@@ -269,13 +273,13 @@ def test_nothing_is_booked_or_given_up_while(changes: dict[str, dict[str, Any]])
     assert not steps(asked.plan())
 
 
-def test_a_converter_that_can_not_book_is_said() -> None:
+def test_converter_without_book_option_is_reported() -> None:
     plan = Booked(event(NOW + DAY, nodes=2)).knowing(books=False).plan()
     assert "event_reservations: the converter does not know --book" in plan.notes
     assert not steps(plan)
 
 
-def test_what_one_event_gives_up_another_has_in_the_same_run() -> None:
+def test_released_booking_is_available_to_another_event_in_the_same_run() -> None:
     """Not in ten minutes, when what was short is tried again."""
     two = event(NOW + 2 * DAY, name="two", nodes=5)
     asked = Booked(event(NOW + DAY, name="one", nodes=5), two)
@@ -286,7 +290,7 @@ def test_what_one_event_gives_up_another_has_in_the_same_run() -> None:
     assert steps(asked.step()) == ["UnbookNodes", "BookNodes"] and asked.booked(two) == 5
 
 
-def test_one_that_is_down_by_then_is_none_but_one_that_is_lent_is_there() -> None:
+def test_node_down_at_event_time_is_replaced_and_lent_node_is_not() -> None:
     workshop = event(NOW + DAY, nodes=2)
     asked = Booked(workshop)
     asked.step()
@@ -299,7 +303,7 @@ def test_one_that_is_down_by_then_is_none_but_one_that_is_lent_is_there() -> Non
     assert booking.count == 1
 
 
-def test_what_the_list_does_not_tell_is_not_booked_again() -> None:
+def test_node_list_without_reservations_starts_no_booking() -> None:
     asked = Booked(event(NOW + DAY, nodes=3))
     asked.step()
     asked.batch["a050"] = msgspec.structs.replace(asked.batch["a050"], reservations=None)
@@ -318,7 +322,7 @@ class Counted(dict[str, BatchNode]):
         return super().items()
 
 
-def test_the_list_is_looked_through_as_often_for_many_occurrences_as_for_one() -> None:
+def test_node_list_is_read_equally_often_for_many_occurrences() -> None:
     looks = []
     for days, count in (((NOW + DAY).weekday(),), 1), (range(7), 6):
         series = msgspec.structs.replace(event(NOW + DAY, nodes=1), weekly=tuple(days))
@@ -359,7 +363,7 @@ FEWER = [
 @given(st.lists(st.tuples(EVENTS, st.sets(st.sampled_from(range(50, 59))), st.integers(0, 90)),
                 min_size=1, max_size=5))  # fmt: skip
 @example(FEWER)
-def test_after_any_changes_there_is_exactly_what_the_calendar_asks_for(history: list[Any]) -> None:
+def test_bookings_equal_calendar_demand_after_any_changes(history: list[Any]) -> None:
     """The invariant: as many as wanted, or all that can be had; nothing else of ours; and rest."""
     asked = Booked()
     for events, taken, minutes in history:
@@ -388,7 +392,7 @@ def test_after_any_changes_there_is_exactly_what_the_calendar_asks_for(history: 
         assert not steps(asked.step())
 
 
-def test_a_booking_is_told_from_anything_else() -> None:
+def test_booking_name_is_distinguished_from_other_reservations() -> None:
     name = booking_name("w-1", NOW, "prod")
     assert name.startswith("dnm-ev-w-1-20260302T1200-")
     assert booking_on(f"{name}-a001", "a001", "prod") == name
@@ -402,7 +406,7 @@ def test_a_booking_is_told_from_anything_else() -> None:
         assert not booking_on(reservation, node, instance)
 
 
-def test_requests_under_way_keep_what_is_booked() -> None:
+def test_running_requests_keep_their_booked_nodes() -> None:
     now = event(NOW + MINUTE, nodes=1)
     asked = Booked(now).recorded(requests=(a_request(),))
     name = booking_name("workshop", NOW + MINUTE, "prod")
@@ -410,7 +414,7 @@ def test_requests_under_way_keep_what_is_booked() -> None:
     assert not steps(asked.plan())
 
 
-def test_a_cap_of_none_gives_up_what_is_booked() -> None:
+def test_cap_of_zero_releases_all_bookings() -> None:
     asked = Booked(item := event(NOW + DAY, nodes=3))
     asked.step()
     assert asked.booked(item) == 3
@@ -420,7 +424,7 @@ def test_a_cap_of_none_gives_up_what_is_booked() -> None:
 
 
 @pytest.mark.parametrize(("later", "booked"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
-def test_events_at_the_same_time_share_the_caps(later: int, booked: int) -> None:
+def test_simultaneous_events_share_the_caps(later: int, booked: int) -> None:
     """What no cap lets them have would stand idle for as long as they last."""
     item, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
     asked = Booked(item, two, max_converted_nodes=6)
@@ -432,7 +436,7 @@ def test_events_at_the_same_time_share_the_caps(later: int, booked: int) -> None
     assert asked.booked(two) == min(booked, 4) and tried.get(wanted, booked) == booked
 
 
-def test_two_events_of_one_name_and_time_are_told() -> None:
+def test_two_events_with_the_same_name_and_time_are_reported() -> None:
     """Their reservations would have one name."""
     item, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
     asked = Booked(item)

@@ -73,7 +73,7 @@ STRANGER = Mark(instance="validation", node_type="a", namespace="dev", queue=QUE
         pytest.param({}, (a_request(count=20),), [], (0, 0, 0), id="never-negative"),
     ],
 )
-def test_caps_count_what_is_lent_marked_or_on_its_way(
+def test_caps_count_lent_marked_and_requested_nodes(
     nodes: dict[str, Any], requests: tuple[Any, ...], seen: list[Any], left: tuple[int, int, int]
 ) -> None:
     record = Registry(nodes=nodes, requests=requests)
@@ -82,7 +82,7 @@ def test_caps_count_what_is_lent_marked_or_on_its_way(
     assert budget == dict(zip((ALL, OF_A, OF_DEV), left, strict=True))
 
 
-def test_without_facts_a_cap_counts_what_is_recorded() -> None:
+def test_caps_count_recorded_nodes_without_facts() -> None:
     registry = Registry(
         nodes={"a001": a_lent_node(), "a002": a_lent_node(namespace="two")},
         requests=(a_request(count=3),),
@@ -96,7 +96,9 @@ def test_without_facts_a_cap_counts_what_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("allow_preempt", [False, True])
-def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preempt: bool) -> None:
+def test_available_batch_nodes_are_the_nodes_that_the_converter_accepts(
+    allow_preempt: bool,
+) -> None:
     batch = [
         a_batch_node("a001"),
         a_batch_node("a002", verdict="PREEMPT"),
@@ -125,7 +127,7 @@ def test_batch_nodes_at_hand_are_those_that_the_converter_would_take(allow_preem
         pytest.param(Pause(since=NOW, until=NOW), False, id="over"),
     ],
 )
-def test_a_pause_ends_by_itself_or_by_a_person(pause: Pause | None, paused: bool) -> None:
+def test_pause_ends_at_its_time_or_by_resume(pause: Pause | None, paused: bool) -> None:
     assert bool(Registry(pause=pause).paused(NOW)) is paused
 
 
@@ -153,6 +155,8 @@ def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
         pytest.param(Registry(backoffs={"b": _backoff(60)["a"]}), None, "", id="another-type's"),
     ],
 )  # fmt: skip
-def test_what_a_conversion_waits_for(registry: Registry, reason: Why | None, words: str) -> None:
+def test_conversion_waits_for_pause_cooldown_back_off_and_caps(
+    registry: Registry, reason: Why | None, words: str
+) -> None:
     wanted = Objection(reason=reason, detail=words) if reason else None
     assert why_wait(CAPPED, registry, "a", NOW) == wanted

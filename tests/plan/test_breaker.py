@@ -69,7 +69,9 @@ TRIPS = [
 
 
 @pytest.mark.parametrize(("record", "count"), TRIPS)
-def test_what_trips_it(record: Registry, count: int | None) -> None:
+def test_breaker_trips_at_the_configured_count_of_unused_nodes(
+    record: Registry, count: int | None
+) -> None:
     tripped = judge_breaker(CONFIG, record, QUEUE, "demand", NOW)
     assert (tripped.unused if tripped else None) == count
     if tripped is not None:
@@ -77,9 +79,7 @@ def test_what_trips_it(record: Registry, count: int | None) -> None:
 
 
 @pytest.mark.parametrize(("kept", "count"), [(0, 4), (1, 3), (2, None), (9, None)])
-def test_nodes_that_are_to_stand_ready_are_not_held_against_it(
-    kept: int, count: int | None
-) -> None:
+def test_nodes_kept_by_min_nodes_do_not_trip_the_breaker(kept: int, count: int | None) -> None:
     config = a_config(namespaces=namespace_policy(CONFIG, min_nodes=kept))
     tripped = judge_breaker(config, registry(None, *[unused()] * 4), QUEUE, "demand", NOW)
     assert (tripped.unused if tripped else None) == count
@@ -101,7 +101,7 @@ def test_nodes_that_are_to_stand_ready_are_not_held_against_it(
         pytest.param(99, 60, id="never-later"),
     ],
 )
-def test_each_further_trip_makes_the_next_chance_later(trips: int, minutes: int) -> None:
+def test_each_further_trip_delays_the_next_chance(trips: int, minutes: int) -> None:
     breaker = Breaker(unused=3, tripped_at=NOW, demand="before", trips=trips)
     chance = next_chance(CONFIG, breaker)
     assert chance == NOW + timedelta(minutes=minutes)
@@ -112,13 +112,13 @@ def test_each_further_trip_makes_the_next_chance_later(trips: int, minutes: int)
 
 
 @given(trips=st.integers(0, 50), hours=st.integers(0, 1000))
-def test_without_a_change_of_demand_it_stays_open(trips: int, hours: int) -> None:
+def test_breaker_stays_open_without_a_change_of_demand(trips: int, hours: int) -> None:
     breaker = Breaker(unused=3, tripped_at=NOW, demand="before", trips=trips)
     later = NOW + timedelta(hours=hours)
     assert judge_breaker(CONFIG, registry(breaker), QUEUE, "before", later) == breaker
 
 
-def test_after_a_trip_one_more_unused_node_trips_it_again() -> None:
+def test_breaker_trips_again_after_a_further_unused_node() -> None:
     tripped = Breaker(unused=5, tripped_at=LONG_AGO, demand="before", trips=2)
     chance = take_chance(CONFIG, tripped)
     assert chance == Breaker(unused=2, trips=2)
@@ -127,7 +127,7 @@ def test_after_a_trip_one_more_unused_node_trips_it_again() -> None:
     assert again == Breaker(unused=3, tripped_at=NOW, demand="after", trips=3)
 
 
-def test_a_breaker_that_never_tripped_takes_no_chance() -> None:
+def test_breaker_that_never_tripped_takes_no_chance() -> None:
     assert take_chance(CONFIG, Breaker(unused=1)) == Breaker(unused=1)
 
 
@@ -140,7 +140,9 @@ def test_a_breaker_that_never_tripped_takes_no_chance() -> None:
         pytest.param(Breaker(unused=2, trips=9), 1, id="after-many"),
     ],
 )
-def test_one_node_at_a_time_after_a_trip(breaker: Breaker | None, count: int) -> None:
+def test_tripped_breaker_allows_a_single_node_at_a_time(
+    breaker: Breaker | None, count: int
+) -> None:
     assert allowed_at_once(breaker, 4) == count
 
 
@@ -168,7 +170,7 @@ OPEN = Breaker(unused=3, tripped_at=LONG_AGO, trips=1)
         pytest.param(OPEN, UNUSED, UNUSED, OPEN, id="stays-unused"),
     ],
 )
-def test_what_a_node_does_to_it(
+def test_node_transition_updates_the_breaker_of_its_queue(
     breaker: Breaker | None, before: LentNode, after: LentNode | None, left: Breaker | None
 ) -> None:
     other = {OTHER: Breaker(unused=1)}
@@ -195,7 +197,7 @@ LIMIT = {"vcore": 180_000, "memory": 900, "pods": 10}  # of which it brings none
         pytest.param({"pods": 10}, (), False, id="all-of-what-it-does-not-bring"),
     ],
 )
-def test_used_quota_closes_it(
+def test_used_quota_closes_the_breaker(
     used: dict[str, int], fixed: tuple[str, ...], is_credited: bool
 ) -> None:
     """The queue runs what it could not without the node, even if the node itself stands empty."""
@@ -221,7 +223,7 @@ def test_used_quota_closes_it(
         pytest.param(a_lent_node(counted=COUNTED, was_used=True), id="was-used-before"),
     ],
 )
-def test_used_quota_speaks_for_nodes_that_serve_here(node: LentNode) -> None:
+def test_used_quota_credits_only_serving_nodes_of_this_instance(node: LentNode) -> None:
     before = registry(OPEN, node)
     demand = Demand(queues={QUEUE: QueueDemand(queue=QUEUE, used=LIMIT)}, groups=(), nodes={})
     limits = {QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max=LIMIT)}
@@ -231,7 +233,7 @@ def test_used_quota_speaks_for_nodes_that_serve_here(node: LentNode) -> None:
 # --- a person --------------------------------------------------------------------------------
 
 
-def test_a_person_s_reset_forgives_what_stands_unused() -> None:
+def test_manual_reset_of_breaker_ignores_nodes_that_are_unused_now() -> None:
     nodes = [
         unused(),
         unused(phase=Phase.RELEASING),
@@ -251,7 +253,7 @@ def test_a_person_s_reset_forgives_what_stands_unused() -> None:
 @pytest.mark.parametrize(
     ("failures", "minutes"), [(0, 1), (1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (9999, 60)]
 )
-def test_it_doubles_from_one_interval_to_an_hour(failures: int, minutes: int) -> None:
+def test_back_off_doubles_from_the_interval_to_an_hour(failures: int, minutes: int) -> None:
     assert backoff_delay(a_config(), failures) == timedelta(minutes=minutes)
 
 
@@ -265,7 +267,7 @@ def test_it_doubles_from_one_interval_to_an_hour(failures: int, minutes: int) ->
         pytest.param((7, 1), 1, (8, 1, 60), id="one-at-least"),
     ],
 )
-def test_from_the_second_failure_on_fewer_are_asked_for_later(
+def test_back_off_halves_requests_from_the_second_failure_on(
     before: tuple[int, int] | None, asked: int, after: tuple[int, int, int]
 ) -> None:
     facts = Backoff(failures=before[0], until=NOW, ask_at_most=before[1]) if before else None
@@ -292,7 +294,7 @@ JOINED = ConversionResult(node_type="a")
         pytest.param([_failed(), JOINED], {}, id="failed-then-joined"),
     ],
 )
-def test_what_a_look_at_all_nodes_makes_of_it(
+def test_conversion_results_update_the_back_off_of_each_type_once(
     results: list[ConversionResult], failures: dict[str, int]
 ) -> None:
     before = {"a": Backoff(failures=2, until=NOW, ask_at_most=1)}

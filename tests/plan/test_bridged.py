@@ -38,12 +38,14 @@ def bridged(name: str, **changes: Any) -> Any:
         ),
     ],
 )
-def test_the_nodes_that_the_bridge_manages(node: Any, found: tuple[str, ...]) -> None:
+def test_nodes_managed_by_slurm_bridge_are_recognized_by_label_and_taint(
+    node: Any, found: tuple[str, ...]
+) -> None:
     batch = {name: a_batch_node(name) for name in ("b1", "b9")}
     assert managed_nodes((node,), batch) == found
 
 
-def test_the_label_names_a_node_that_slurm_does_not_know() -> None:
+def test_bridge_label_that_names_no_slurm_node_is_ignored() -> None:
     other = {"slinky.slurm.net/slurm-nodename": "elsewhere"}
     assert managed_nodes((bridged("b1", labels=other),), {"b1": a_batch_node("b1")}) == ()
 
@@ -57,7 +59,7 @@ def test_the_label_names_a_node_that_slurm_does_not_know() -> None:
         pytest.param(("a050",), "OK", {}, id="a-Node-already"),
     ],
 )
-def test_the_types_that_would_lose_their_pods(
+def test_types_with_bare_machines_would_lose_pods_to_the_bridge(
     nodes: tuple[str, ...], verdict: str, found: dict[str, str]
 ) -> None:
     batch = {"a050": a_batch_node("a050", verdict=verdict), "x1": a_batch_node("x1")}
@@ -65,12 +67,12 @@ def test_the_types_that_would_lose_their_pods(
     assert bare_types(a_config(), Registry(), recorded, batch) == found
 
 
-def test_without_a_bridge_nothing_is_bounded() -> None:
+def test_cluster_without_slurm_bridge_has_no_bridge_bound() -> None:
     recorded = facts(batch=[a_batch_node("a050")])
     assert list(bridge_bounds(a_config(), Registry(), recorded)) == []
 
 
-def test_nothing_is_lent_that_the_bridge_would_taint() -> None:
+def test_bare_machine_is_not_lent_beside_slurm_bridge() -> None:
     world = wanting()
     world.nodes.append(bridged("b1"))
     world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}
@@ -96,13 +98,13 @@ def interrupted(is_bridged: bool) -> World:
 
 
 @pytest.mark.parametrize(("is_bridged", "asked"), [(False, ["a050"]), (True, [])])
-def test_an_interrupted_lending_is_not_gone_on_with_beside_the_bridge(
+def test_interrupted_lend_is_not_continued_beside_slurm_bridge(
     is_bridged: bool, asked: list[str]
 ) -> None:
     assert [request.node for request in interrupted(is_bridged).converted().requests] == asked
 
 
-def test_a_node_that_leaves_goes_on_leaving_under_the_taint() -> None:
+def test_leaving_node_with_bridge_taint_keeps_leaving() -> None:
     """Its pods are evicted, so it is empty soon: nobody has to do anything."""
     world = serving(leaves="overdue", was_used=True)
     world.nodes[-1] = a_node(taints=(MANAGED,), is_cordoned=True, mark=FENCED)
@@ -111,14 +113,14 @@ def test_a_node_that_leaves_goes_on_leaving_under_the_taint() -> None:
     assert after.nodes["a001"].wants_release
 
 
-def test_machines_that_are_nodes_already_are_lent_beside_the_bridge() -> None:
+def test_machines_that_are_nodes_already_are_lent_beside_slurm_bridge() -> None:
     world = wanting()
     for name in world.batch:
         world.nodes.append(bridged(name))
     assert world.converted().requests
 
 
-def test_a_node_that_is_tainted_serves_nobody_until_the_taint_is_off() -> None:
+def test_tainted_node_serves_no_queue_until_the_taint_is_removed() -> None:
     world = serving(idle_since=LONG_AGO)
     at = next(place for place, node in enumerate(world.nodes) if node.name == "a001")
     clean = world.nodes[at]
@@ -137,7 +139,7 @@ def test_a_node_that_is_tainted_serves_nobody_until_the_taint_is_off() -> None:
 
 
 @pytest.mark.parametrize(("minutes", "phase"), [(1, Phase.JOINING), (60 * 24, Phase.FAILED)])
-def test_a_tainted_node_does_not_join(minutes: int, phase: Phase) -> None:
+def test_node_with_bridge_taint_does_not_join(minutes: int, phase: Phase) -> None:
     since = NOW - timedelta(minutes=minutes)
     world = World().lent("a001", Phase.JOINING, since=since).node("a001", taints=(MANAGED,))
     after = world.plan().registry.nodes["a001"]
@@ -149,7 +151,7 @@ LABELLED = {"scheduler.slinky.slurm.net/external-node": ""}
 
 
 @pytest.mark.parametrize("label", ["external-node", "slurm-bridge-external-node"])
-def test_a_node_with_the_bridge_s_label_is_slurm_s_and_no_room_for_pods(label: str) -> None:
+def test_bridge_label_assigns_an_unlent_node_to_slurm(label: str) -> None:
     """bridge-convert lends it; a label that somebody puts on a lent Node makes it no less lent."""
     labels = {f"scheduler.slinky.slurm.net/{label}": ""}
     assert bridged("a050", labels=labels).is_with_batch
@@ -160,7 +162,7 @@ def test_a_node_with_the_bridge_s_label_is_slurm_s_and_no_room_for_pods(label: s
     assert world.converted().requests
 
 
-def test_the_bridge_is_seen_at_work_by_its_own_nodes_alone() -> None:
+def test_bridge_nodes_alone_show_that_slurm_bridge_is_active() -> None:
     """They are no Nodes for pods, and still tell that a bare machine would be tainted."""
     world = wanting()
     world.nodes.append(bridged("b1", labels=LABELLED))

@@ -35,12 +35,14 @@ OF = {
 
 
 @pytest.mark.parametrize(("percent", "total", "nodes"), OF.values(), ids=OF)
-def test_how_many_nodes_a_percentage_is(percent: float, total: int, nodes: int) -> None:
+def test_percentage_is_rounded_to_an_integer_count_of_nodes(
+    percent: float, total: int, nodes: int
+) -> None:
     assert Share(percent=percent).of(total) == nodes
 
 
 @given(st.integers(0, 100_000), st.integers(0, 20_000))
-def test_a_cap_and_the_floor_of_the_rest_leave_no_node_over(thousandths: int, total: int) -> None:
+def test_cap_and_floor_percentages_add_up_to_all_nodes(thousandths: int, total: int) -> None:
     percent = thousandths / 1000
     cap, rest = Share(percent=percent).of(total), Floor(percent=100 - percent).of(total)
     assert cap + rest == total or (cap == 1 and thousandths * total < 100_000)
@@ -56,7 +58,7 @@ def site(**changes: Any) -> Config:
     return msgspec.structs.replace(config, namespaces=namespaces)
 
 
-def test_each_cap_is_of_the_nodes_of_its_types() -> None:
+def test_percentage_cap_counts_only_nodes_of_its_types() -> None:
     """One that is of no type is never lent, and does not count."""
     config = in_nodes(site(), LISTED)
     assert config.max_converted_nodes == 6 and not config.has_shares
@@ -65,7 +67,7 @@ def test_each_cap_is_of_the_nodes_of_its_types() -> None:
 
 
 @pytest.mark.parametrize("batch", [None, SILENT], ids=["not asked", "unreadable"])
-def test_a_percentage_of_an_unknown_number_stays_one(batch: Any) -> None:
+def test_percentage_of_an_unknown_total_is_not_resolved(batch: Any) -> None:
     assert in_nodes(site(), batch) == site()
 
 
@@ -81,7 +83,9 @@ def caps(cap: Share) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", caps(QUARTER))
 @pytest.mark.parametrize(("percent", "asked"), [(25, 2), (10, 1), (5, 1), (0, 0), (100, 3)])
-def test_a_plan_asks_for_no_more_than_its_share(name: str, percent: float, asked: int) -> None:
+def test_plan_requests_no_more_than_the_percentage_cap(
+    name: str, percent: float, asked: int
+) -> None:
     """Ten idle nodes, and pods for three."""
     conversions = wanting(3).configured(**caps(Share(percent=percent))[name]).converted()
     assert sum(request.count for request in conversions.requests) == asked
@@ -99,7 +103,7 @@ def test_a_plan_asks_for_no_more_than_its_share(name: str, percent: float, asked
     ],
     ids=["not asked", "unreadable"],
 )
-def test_no_more_is_lent_while_nobody_knows_how_many_there_are(
+def test_nothing_is_lent_while_the_total_behind_a_percentage_is_unknown(
     name: str, batch: Any, reason: Why, said: str
 ) -> None:
     """What stands stays."""

@@ -47,7 +47,7 @@ def accounts(plan: Plan) -> list[str]:
         ("", "-", "-"),
     ],
 )
-def test_the_account_of_an_order_precedes_that_of_its_namespace(
+def test_account_of_an_order_precedes_that_of_its_namespace(
     of_namespace: str, order: str | None, account: str
 ) -> None:
     world = World() if order is not None else wanting()
@@ -63,7 +63,7 @@ def charge(world: World, account: str) -> World:
     return world.configured(namespaces=namespace_policy(world.config, charge_account=account))
 
 
-def test_what_the_converter_can_not_be_told_is_said_once() -> None:
+def test_converter_without_account_option_is_reported_once() -> None:
     world = charge(wanting(), "all")
     plan = plan_of(world, charges=False)
     assert accounts(plan) == [""]
@@ -73,7 +73,7 @@ def test_what_the_converter_can_not_be_told_is_said_once() -> None:
     assert not [note for note in world.plan().notes if "is not charged" in note]
 
 
-def test_off_it_is_not_there() -> None:
+def test_charges_rule_is_absent_without_accounts() -> None:
     config = a_config()
     nodes = {"a001": a_lent_node()}
     assert rules_of(config, Registry(nodes=nodes)) == ()
@@ -87,7 +87,7 @@ def charged(**changes: Any) -> World:
     return serving(charge=charge, was_used=True)
 
 
-def test_what_pods_ask_for_is_added_up_when_it_changes() -> None:
+def test_requests_of_pods_are_summed_when_they_change() -> None:
     world = charged(rate={"vcore": 3000}, used={"vcore": 5.0, "memory": 7.0})
     world.with_pods(*pods(2, SMALL, node="a001", running=True))
     world.with_pods(*pods(1, SMALL, node="k1", running=True))
@@ -98,20 +98,20 @@ def test_what_pods_ask_for_is_added_up_when_it_changes() -> None:
     )  # fmt: skip
 
 
-def test_while_pods_stay_the_same_nothing_is_written() -> None:
+def test_unchanged_pods_leave_the_charge_unchanged() -> None:
     world = charged(rate={"vcore": 1000, "memory": 10**9})
     world.with_pods(*pods(1, SMALL, node="a001", running=True))
     assert plan_of(world).registry.nodes["a001"] == world.registry.nodes["a001"]
 
 
-def test_pods_that_can_not_be_read_are_not_none() -> None:
+def test_unreadable_pods_leave_the_charge_unchanged() -> None:
     world = charged(rate={"vcore": 1000}).set(pods=wanting().pods)
     before = world.registry.nodes["a001"].charge
     plan = plan_of(world.set(pods=UNREAD))
     assert plan.registry.nodes["a001"].charge == before
 
 
-def test_the_history_says_whom_a_stay_was_charged_to_and_what_it_used() -> None:
+def test_history_records_account_and_usage_of_a_lend() -> None:
     charge = Charge(account="proj", since=NOW - HOUR, rate={"vcore": 2000}, used={"memory": 4.0})
     entry = a_lent_node(Phase.RETURNING, charge=charge)
     cause = Cause(now=NOW, run="r", instance="prod")
@@ -122,7 +122,7 @@ def test_the_history_says_whom_a_stay_was_charged_to_and_what_it_used() -> None:
     assert line.numbers == {}
 
 
-def test_what_comes_of_a_request_is_charged_to_its_account() -> None:
+def test_node_of_a_request_is_charged_to_the_request_account() -> None:
     world = charge(wanting(), "proj")
     asked = plan_of(world).registry
     (request,) = asked.requests

@@ -84,7 +84,9 @@ def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple
             "--set batch --node-name a001", id="lent-for-a-namespace-that-is-gone"),
     ],
 )  # fmt: skip
-def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None, word: str) -> None:
+def test_stranded_claim_is_continued_returned_or_reported(
+    row: BatchNode, node: Any, phase: Phase | None, word: str
+) -> None:
     recorded = facts(nodes=[node] if node else [], batch=[row])
     nodes, counted, errors = take(recorded)
     if phase is None:
@@ -115,19 +117,21 @@ def test_what_becomes_of_a_claim(row: BatchNode, node: Any, phase: Phase | None,
         pytest.param(claimed(), (), {"a001": a_lent_node(Phase.SERVING)}, id="it-is-recorded"),
     ],
 )  # fmt: skip
-def test_what_is_no_stranded_claim(row: BatchNode, requests: Any, nodes: Any) -> None:
+def test_claim_of_other_instance_or_live_converter_is_not_stranded(
+    row: BatchNode, requests: Any, nodes: Any
+) -> None:
     recorded = facts(batch=[row], running=frozenset((CONVERTER,)))
     assert take(recorded, *requests, **nodes) == ({}, {}, ())
 
 
-def test_a_journal_that_can_not_be_read_counts_for_nothing_while_slurm_has_its_node() -> None:
+def test_unreadable_journal_is_ignored_while_slurm_has_its_node() -> None:
     row = claimed(own=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True)
     result = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
     assert not (result.nodes or result.claimed or result.errors)
     assert "a001.json can't be read" in result.notes[0]
 
 
-def test_a_batch_side_that_can_not_be_read_forgets_no_claim() -> None:
+def test_unreadable_batch_side_keeps_all_recorded_claims() -> None:
     before = Registry(claimed={"a001": ClaimedNode(node_type="a", namespace="dev")})
     for batch in (UNREAD, None):
         plan = World().set(batch=batch).recorded(claimed=before.claimed).plan()
@@ -138,7 +142,7 @@ def test_a_batch_side_that_can_not_be_read_forgets_no_claim() -> None:
 # --- requests whose converter died ---------------------------------------------------------------
 
 
-def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
+def test_request_of_dead_converter_leaves_its_claims() -> None:
     """Killed with the host: one node had come, one was claimed, one was not reached."""
     request = a_request(count=3, converter=CONVERTER, names=("a001",))
     rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
@@ -154,7 +158,7 @@ def test_a_request_whose_converter_died_hands_its_claims_over() -> None:
     assert not nodes and list(counted) == ["a002"]
 
 
-def test_a_converter_that_died_with_its_work_done_is_no_error() -> None:
+def test_converter_that_died_after_its_work_is_no_error() -> None:
     request = a_request(converter=CONVERTER, names=("a001",))
     recorded = facts(nodes=[a_node("a001", mark=None, labels={"dev": "true"})],
                   batch=[claimed(own=claim("", request="r1"))], ended={"r1": Ended()})  # fmt: skip
@@ -163,21 +167,21 @@ def test_a_converter_that_died_with_its_work_done_is_no_error() -> None:
     assert not after.note and not after.conversion_failed
 
 
-def test_a_run_that_was_killed_before_its_converter_is_no_failure() -> None:
+def test_run_killed_before_its_converter_started_is_no_failure() -> None:
     recorded = facts(batch=telling("a001"), ended={"r1": Ended()})
     after = advance_request(a_config(), a_request(), frozenset(), recorded)
     assert after.request is None and not after.conversion_failed
     assert "was not started" in after.note
 
 
-def test_what_a_dead_converter_had_claimed_is_not_decided_without_slurm() -> None:
+def test_claims_of_dead_converter_are_not_decided_without_slurm() -> None:
     request = a_request(converter=CONVERTER)
     recorded = msgspec.structs.replace(facts(ended={"r1": Ended()}), batch=None)
     after = advance_request(a_config(), request, frozenset(), recorded)
     assert after.request == request and not after.note
 
 
-def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
+def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
     """It does not tell its claims: what left Slurm's service since is named, waited for, and then
     counted until it is back."""
     config = a_config()
@@ -202,7 +206,7 @@ def test_a_site_s_own_converter_that_died_has_its_nodes_named() -> None:
     assert list(take_in_claims(config, registry, {}, (), back).claimed) == ["a002"]
 
 
-def test_a_node_that_was_joining_is_a_claim_once_its_converter_is_dead() -> None:
+def test_joining_node_of_dead_converter_becomes_a_claim() -> None:
     """Named before the host died: it would wait for a Node that never comes."""
     world = World().lent("a001", Phase.JOINING, since=NOW, converter=CONVERTER)
     world.batch = {"a001": claimed("a001", claim(namespace="")), **world.batch}
@@ -233,7 +237,7 @@ def asked(plan: Plan) -> list[tuple[str, int]]:
     ]
 
 
-def test_what_is_wanted_goes_on_and_the_rest_goes_back() -> None:
+def test_wanted_claims_are_continued_and_surplus_claims_are_returned() -> None:
     plan = stranded("a001", "a002").with_pods(*pods(1)).plan()
     assert asked(plan) == [("a001", 1)]
     assert plan.registry.nodes["a002"].phase is Phase.RETURNING and not plan.registry.claimed
@@ -243,7 +247,7 @@ def test_what_is_wanted_goes_on_and_the_rest_goes_back() -> None:
     assert document["a002"].verdict is Verdict.REVERT and "not wanted" in document["a002"].sentence
 
 
-def test_what_nobody_wants_goes_back_in_the_next_run() -> None:
+def test_unwanted_claim_is_returned_in_the_next_run() -> None:
     world = stranded("a001")
     first = world.plan()
     assert not first.actions and first.registry.nodes["a001"].phase is Phase.RETURNING
@@ -251,7 +255,7 @@ def test_what_nobody_wants_goes_back_in_the_next_run() -> None:
     assert second.actions == (ReturnNode(node="a001"),)
 
 
-def test_a_hold_keeps_what_was_interrupted_as_it_is() -> None:
+def test_hold_keeps_an_interrupted_node_unchanged() -> None:
     """It is neither lent nor sent back, whatever its queue wants, and counts."""
     for count in (0, 1):
         plan = stranded("a001").with_pods(*pods(count)).recorded(held=("a001",)).plan()
@@ -260,7 +264,7 @@ def test_a_hold_keeps_what_was_interrupted_as_it_is() -> None:
         assert "interrupted: dnm unhold a001" in plan.nodes[0].sentence
 
 
-def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
+def test_claims_fill_the_caps_and_may_still_be_continued() -> None:
     """Three of three are claimed: the three are had, and no fourth."""
     world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
     plan = world.with_pods(*pods(5)).plan()
@@ -283,7 +287,7 @@ def test_claims_fill_the_caps_and_may_be_gone_on_with_all_the_same() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_an_order_waits_for_is_not_sent_back(
+def test_claim_that_an_order_waits_for_is_not_returned(
     world: Callable[[], World], goes_on: bool
 ) -> None:
     order = LendOrder(
@@ -295,7 +299,7 @@ def test_what_an_order_waits_for_is_not_sent_back(
     assert asked(plan) == [("a001", 1)] * goes_on, plan.registry.orders
 
 
-def test_what_is_claimed_for_others_leaves_no_room_for_fresh_nodes() -> None:
+def test_claim_for_another_namespace_uses_up_the_cap() -> None:
     world = World().configured(max_converted_nodes=1)
     theirs = claim(is_at_work=True)
     world.batch = {"a001": claimed("a001", theirs), **world.batch}
@@ -305,7 +309,7 @@ def test_what_is_claimed_for_others_leaves_no_room_for_fresh_nodes() -> None:
     assert plan.nodes[0].detail == plan.registry.claimed["a001"].why
 
 
-def test_fresh_nodes_are_asked_for_beside_those_that_go_on() -> None:
+def test_new_nodes_are_requested_beside_continued_claims() -> None:
     world = stranded("a001", max_conversions_per_run=9).with_pods(*pods(3))
     assert asked(world.plan()) == [("a001", 1), ("", 2)]
 
@@ -326,7 +330,7 @@ def test_fresh_nodes_are_asked_for_beside_those_that_go_on() -> None:
         ),
     ],
 )  # fmt: skip
-def test_brakes_hold_what_is_wanted_and_the_breaker_gives_it_back(
+def test_brakes_keep_wanted_claims_and_an_open_breaker_returns_them(
     brake: dict[str, Any], goes_back: bool
 ) -> None:
     plan = stranded("a001").with_pods(*pods(1)).recorded(**brake).plan()
@@ -335,12 +339,12 @@ def test_brakes_hold_what_is_wanted_and_the_breaker_gives_it_back(
     assert ("a001" in plan.registry.nodes) is goes_back
 
 
-def test_nothing_is_decided_where_the_pods_could_not_be_read() -> None:
+def test_claims_are_not_decided_while_pods_are_unreadable() -> None:
     plan = stranded("a001").set(pods=UNREAD).plan()
     assert list(plan.registry.claimed) == ["a001"] and not plan.actions
 
 
-def test_no_claim_rests_on_what_a_kubelet_says() -> None:
+def test_mark_written_by_a_kubelet_does_not_decide_a_claim() -> None:
     """A mark on a Node that Slurm has as claimed changes nothing of whose it is."""
     world = stranded("a001").node("a001", labels={"dev": "true"})
     plan = world.plan()
@@ -364,7 +368,7 @@ SERVED = {
 
 
 @pytest.mark.parametrize(("node", "phase", "namespace"), SERVED.values(), ids=SERVED)
-def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
+def test_moved_node_is_recorded_for_the_namespace_that_it_serves(
     node: dict[str, Any], phase: Phase | None, namespace: str
 ) -> None:
     """Its converter's journal names the namespace that it was lent to, and the record is lost."""
@@ -385,7 +389,7 @@ def test_a_node_that_has_moved_is_recorded_for_whom_it_serves(
     ],
     ids=["mark", "label"],
 )
-def test_what_its_kubelet_may_have_written_does_not_change_a_lending_that_has_not_ended(
+def test_kubelet_labels_do_not_change_an_unfinished_lend(
     worn: dict[str, Any],
 ) -> None:
     recorded = facts(nodes=[a_node("a001", **worn)], batch=[claimed(own=claim("k8s"))])
@@ -394,7 +398,7 @@ def test_what_its_kubelet_may_have_written_does_not_change_a_lending_that_has_no
     assert not result.errors
 
 
-def test_a_node_whose_mark_says_whom_it_serves_is_recorded_by_that() -> None:
+def test_claimed_node_is_recorded_for_the_namespace_of_its_mark() -> None:
     world = World().configured(namespaces=TWO).node("a001", mark=FOR_OPS, labels={"ops": "true"})
     world.batch["a001"] = claimed(own=claim(""))
     assert world.plan().registry.nodes["a001"].namespace == "ops"
@@ -402,9 +406,7 @@ def test_a_node_whose_mark_says_whom_it_serves_is_recorded_by_that() -> None:
 
 @pytest.mark.parametrize("is_listed", [False, True], ids=["slurm-forgot-it", "still-in-slurm"])
 @pytest.mark.parametrize("is_recorded", [False, True], ids=["named", "taken-up-before"])
-def test_a_node_that_its_converter_has_left_to_others_is_not_lent(
-    is_listed: bool, is_recorded: bool
-) -> None:
+def test_node_that_the_converter_abandoned_is_not_lent(is_listed: bool, is_recorded: bool) -> None:
     """bridge-convert leaves one that an administrator takes out of Slurm meanwhile: Ready and open
     to all pods it must not make the queue grow, nor be marked."""
     world = World().recorded(requests=(a_request(names=("a001",), ended=True, error="exit 1"),))
@@ -424,7 +426,7 @@ def test_a_node_that_its_converter_has_left_to_others_is_not_lent(
         world.registry = plan.registry
 
 
-def test_a_node_that_is_claimed_is_waited_for_until_it_has_its_label() -> None:
+def test_claimed_node_is_awaited_until_it_has_its_label() -> None:
     joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={})
     world = World().recorded(nodes={"a001": joining}).node("a001", mark=None, labels={})
     world.batch = {node.name: node for node in telling(*world.batch)}
@@ -433,7 +435,7 @@ def test_a_node_that_is_claimed_is_waited_for_until_it_has_its_label() -> None:
 
 
 @pytest.mark.parametrize(("named", "back"), [("a002", ["a001"]), ("a009", ["a001", "a002"])])
-def test_an_order_of_named_nodes_keeps_those_and_no_others(named: str, back: list[str]) -> None:
+def test_order_of_named_nodes_keeps_only_the_named_claims(named: str, back: list[str]) -> None:
     backoff = Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)
     order = LendOrder(
         id="lend-1", node_type="a", namespace="dev", count=1, since=LONG_AGO, nodes=(named,),

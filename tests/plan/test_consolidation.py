@@ -60,7 +60,7 @@ SPARE = {
 
 
 @pytest.mark.parametrize("case", SPARE)
-def test_which_nodes_are_spare(case: str) -> None:
+def test_nodes_below_the_threshold_are_spare(case: str) -> None:
     world, expected = SPARE[case]
     plan = world.plan()
     assert plan.registry.spare_nodes == dict.fromkeys(expected, NOW)
@@ -83,7 +83,7 @@ LEAVES = {
 
 
 @pytest.mark.parametrize("case", LEAVES)
-def test_which_node_gets_no_new_pods(case: str) -> None:
+def test_consolidation_fences_the_least_used_spare_node(case: str) -> None:
     world, expected = LEAVES[case]
     assert leaving(world) == expected
     plan = world.plan()
@@ -91,7 +91,7 @@ def test_which_node_gets_no_new_pods(case: str) -> None:
     assert not [action for action in plan.actions if isinstance(action, ReturnNode)]
 
 
-def test_the_first_pod_that_waits_opens_it_again() -> None:
+def test_first_waiting_pod_reopens_a_consolidated_node() -> None:
     world = used(8_000, 9_000)
     nodes = world.registry.nodes
     nodes = {**nodes, "a001": msgspec.structs.replace(nodes["a001"], leaves=CONSOLIDATED)}
@@ -106,7 +106,7 @@ def test_the_first_pod_that_waits_opens_it_again() -> None:
 
 
 @given(st.lists(st.integers(1_000, 127_000), min_size=1, max_size=6))
-def test_what_leaves_would_fit_on_the_others(vcores: list[int]) -> None:
+def test_pods_of_a_consolidated_node_fit_on_the_remaining_nodes(vcores: list[int]) -> None:
     names = [f"a{number:03}" for number in range(1, len(vcores) + 1)]
     world = used(*vcores).recorded(spare_nodes=dict.fromkeys(names, LONG_SPARE))
     plan = world.plan()

@@ -44,17 +44,17 @@ TRIPPED = Breaker(unused=3, tripped_at=LONG_AGO, demand="before", trips=1)
         pytest.param(wanting(3).recorded(breakers={QUEUE: TRIPPED}), [1], id="after-a-trip"),
     ],
 )
-def test_how_many_are_asked_for(world: World, counts: list[int]) -> None:
+def test_requested_count_respects_quota_caps_and_run_limit(world: World, counts: list[int]) -> None:
     assert asked(world) == counts
 
 
-def test_a_chance_is_written_down() -> None:
+def test_chance_of_a_breaker_is_recorded() -> None:
     converted = wanting(3).recorded(breakers={QUEUE: TRIPPED}).converted()
     assert converted.registry.breakers == {QUEUE: Breaker(unused=2, trips=1)}
     assert converted.registry.last_conversion == NOW
 
 
-def test_a_trip_is_written_down_and_says_since_when() -> None:
+def test_trip_of_a_breaker_is_recorded_with_its_time() -> None:
     converted = wanting(1).recorded(breakers={QUEUE: Breaker(unused=3)}).converted()
     tripped = converted.registry.breakers[QUEUE]
     assert (tripped.tripped_at, tripped.trips, converted.requests) == (NOW, 1, ())
@@ -67,13 +67,13 @@ def test_a_trip_is_written_down_and_says_since_when() -> None:
 @pytest.mark.parametrize(
     ("demand", "who"), [("before", "changed demand"), pytest.param("", "it", id="for-an-image")]
 )
-def test_a_queue_before_its_chance_is_told_when_that_is(demand: str, who: str) -> None:
+def test_waiting_queue_reports_the_time_of_its_next_chance(demand: str, who: str) -> None:
     breaker = Breaker(unused=3, tripped_at=NOW, demand=demand, trips=2)
     verdict = wanting(1).recorded(breakers={QUEUE: breaker}).converted().verdicts[QUEUE]
     assert verdict.detail.endswith(f"; {who} is tried after 2026-03-02 12:02:00 UTC")
 
 
-def test_nodes_that_it_did_not_bring_are_those_there_that_nobody_has_recorded() -> None:
+def test_request_records_present_nodes_that_are_not_lent() -> None:
     """A recorded node is somebody's already; it must be free to be lent anew once it has left."""
     world = wanting(3).node("a007", mark=None).node("a003", mark=None).node("b1", mark=None)
     world.lent("a001", was_used=True).node("a001")
@@ -81,7 +81,7 @@ def test_nodes_that_it_did_not_bring_are_those_there_that_nobody_has_recorded() 
     assert request.known_nodes == ("a003", "a007")
 
 
-def test_requests_are_told_apart_and_recorded() -> None:
+def test_requests_have_distinct_recorded_ids() -> None:
     world = wanting(2)
     converted = world.converted()
     assert converted.registry.requests == converted.requests
@@ -89,7 +89,7 @@ def test_requests_are_told_apart_and_recorded() -> None:
 
 
 @pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
-def test_unused_nodes_trip_the_breaker_but_for_while_the_scheduler_is_away(yunikorn: Any) -> None:
+def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) -> None:
     """Nor is more lent then: the next run that can ask it decides."""
     world = World().with_pods(*pods(2)).knowing(yunikorn=yunikorn)
     for number in range(3):
@@ -102,7 +102,7 @@ def test_unused_nodes_trip_the_breaker_but_for_while_the_scheduler_is_away(yunik
     assert bool(converted.registry.breakers) is not bool(yunikorn)
 
 
-def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None:
+def test_tripped_breaker_does_not_stop_nodes_for_min_nodes() -> None:
     """Nobody's pods went without them, so nodes that stand unused say nothing against them."""
     world = World().recorded(breakers={QUEUE: Breaker(unused=9)})
     world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
@@ -112,7 +112,7 @@ def test_a_tripped_breaker_does_not_stop_nodes_that_min_nodes_asks_for() -> None
     assert converted.registry.breakers[QUEUE].tripped_at is None
 
 
-def test_what_min_nodes_asks_for_takes_no_chance_of_the_pods() -> None:
+def test_nodes_for_min_nodes_take_no_chance_of_the_breaker() -> None:
     """Else the breaker was closed, and whatever pods wait got a node that they had not changed
     for."""
     world = World().recorded(breakers={QUEUE: TRIPPED})
@@ -122,7 +122,7 @@ def test_what_min_nodes_asks_for_takes_no_chance_of_the_pods() -> None:
     assert converted.registry.breakers == {QUEUE: TRIPPED}
 
 
-def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
+def test_chance_stays_a_single_node_while_that_node_is_joining() -> None:
     """Else a lend that takes some minutes would bring as many as there are runs meanwhile."""
     world = wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=1)})
     world.lent("a001", Phase.JOINING)
@@ -134,14 +134,14 @@ def test_a_chance_is_one_node_for_as_long_as_that_is_on_its_way() -> None:
 
 
 @pytest.mark.parametrize("breaker", [TRIPPED, Breaker(unused=2, trips=1)])
-def test_a_chance_is_one_node_of_all_namespaces_that_share_a_queue(breaker: Breaker) -> None:
+def test_chance_is_a_single_node_for_all_namespaces_of_a_queue(breaker: Breaker) -> None:
     world = two_namespaces().with_pods(*pods(2), *pods(2, namespace="two", app_id="other"))
     converted = world.recorded(breakers={QUEUE: breaker}).converted()
     assert [request.count for request in converted.requests] == [1]
     assert converted.verdicts[QUEUE].verdict is Verdict.CONVERT
 
 
-def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() -> None:
+def test_breaker_opened_by_an_image_holds_back_min_nodes_and_pods() -> None:
     """A node for min_nodes fails by it as one for pods does: each run would lend one more."""
     world = World().configured(namespaces=namespace_policy(World().config, min_nodes=2))
     waits = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
@@ -154,7 +154,7 @@ def test_one_that_an_image_has_opened_holds_back_whatever_asks_until_its_time() 
     assert tried.registry.breakers[QUEUE] == Breaker(unused=2, trips=1)
 
 
-def test_a_queue_that_is_lent_a_node_says_so_also_where_one_of_another_type_has_to_wait() -> None:
+def test_queue_that_gets_a_node_reports_convert_despite_a_backed_off_type() -> None:
     backed_off = {"a": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)}
     for types in (("a", "b"), ("b", "a")):
         world = two_namespaces().recorded(backoffs=backed_off)
@@ -172,7 +172,7 @@ def test_a_queue_that_is_lent_a_node_says_so_also_where_one_of_another_type_has_
         assert converted.verdicts[QUEUE].verdict is Verdict.CONVERT
 
 
-def test_two_queues_share_what_a_run_may_convert() -> None:
+def test_two_queues_share_the_conversions_of_a_run() -> None:
     """What the first has asked for is no longer left to the second."""
     world = wanting(2).with_pods(*pods(2, namespace="two", queue=OTHER, app_id="other"))
     more = NamespacePolicy(name="two", queue=OTHER, node_types=("a",))
@@ -206,7 +206,7 @@ def test_namespaces_share_the_conversions_of_one_run() -> None:
     assert by_namespace(world.configured(max_conversions_per_run=1)) == {"two": 1}
 
 
-def test_namespace_that_must_wait_leaves_its_share_of_the_run() -> None:
+def test_namespace_that_waits_leaves_its_share_of_the_run() -> None:
     backed_off = {"b": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)}
     world = two_queues(9, 2, "b").lent("a001", Phase.JOINING)
     world.configured(

@@ -61,7 +61,9 @@ def for_two() -> World:
 
 
 @pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
-def test_it_goes_and_the_next_run_asks_for_another(node: dict[str, Any]) -> None:
+def test_unusable_node_is_released_before_its_replacement_is_requested(
+    node: dict[str, Any],
+) -> None:
     """One plan for both broke an invariant, so that dnm did nothing at all, run after run."""
     world = dead(node)
     first = world.plan()
@@ -75,7 +77,9 @@ def test_it_goes_and_the_next_run_asks_for_another(node: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("world", [for_two, partial(of_two, min_nodes=1)])
-def test_it_goes_while_another_namespace_of_the_queue_gets_one(world: Callable[[], World]) -> None:
+def test_unusable_node_is_released_while_another_namespace_gets_a_node(
+    world: Callable[[], World],
+) -> None:
     """Its pods select its own label, or it keeps one ready."""
     plan = world().plan()
     assert not plan.is_refused, plan.errors
@@ -87,13 +91,13 @@ def conversions(plan: Plan) -> list[StartConversion]:
 
 
 @pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
-def test_under_a_cap_it_makes_room_for_another(node: dict[str, Any]) -> None:
+def test_unusable_node_is_released_at_the_cap(node: dict[str, Any]) -> None:
     plan = dead(node).configured(max_converted_nodes=1).plan()
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING, plan.nodes
 
 
 @pytest.mark.parametrize("node", DEAD.values(), ids=DEAD)
-def test_once_fenced_it_is_not_wanted_again(node: dict[str, Any]) -> None:
+def test_fenced_unusable_node_is_not_wanted_again(node: dict[str, Any]) -> None:
     world = dead({**node, "is_cordoned": True, "mark": FENCED}, phase=Phase.RELEASING, since=NOW)
     world.configured(max_converted_nodes=1)
     world.batch["a001"] = a_batch_node("a001", in_service=False)
@@ -117,7 +121,7 @@ def test_once_fenced_it_is_not_wanted_again(node: dict[str, Any]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_one_that_never_joined_and_is_reset_goes_back(
+def test_reset_node_that_never_joined_is_released(
     fields: dict[str, Any], node: dict[str, Any]
 ) -> None:
     """It served instead, NotReady and uncounted, or failed and was reset in turn."""
@@ -132,7 +136,7 @@ def test_one_that_never_joined_and_is_reset_goes_back(
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING, plan.nodes
 
 
-def test_a_dead_one_goes_before_one_that_is_well() -> None:
+def test_unusable_node_is_released_before_a_healthy_node() -> None:
     """Which is kept ready then."""
     world = World().lent("a001", **IDLE).node("a001").lent("a002", **IDLE)
     world.node("a002", is_ready=False)

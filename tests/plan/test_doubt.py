@@ -50,7 +50,7 @@ def remembered(registry: Registry, seen: Snapshot) -> RunRecord:
         (Phase.FAILED, True),
     ],
 )
-def test_no_node_at_all_is_not_believed_while_lent_ones_serve(
+def test_empty_node_list_is_rejected_while_lent_nodes_serve(
     phase: Phase, is_believed: bool
 ) -> None:
     registry = Registry(nodes={"a001": a_lent_node(phase)})
@@ -61,7 +61,7 @@ def test_no_node_at_all_is_not_believed_while_lent_ones_serve(
         assert isinstance(seen.pods, Unreadable) and isinstance(seen.queue_maps, Unreadable)
 
 
-def test_another_instance_s_nodes_say_nothing() -> None:
+def test_empty_node_list_is_accepted_if_only_another_instance_lends() -> None:
     registry = Registry(nodes={"a001": a_lent_node(owner="validation")})
     assert doubted(registry, snapshot(nodes=())).nodes == ()
 
@@ -92,13 +92,13 @@ def record(last: RunRecord, phase: Phase = Phase.SERVING) -> Registry:
 
 
 @pytest.mark.parametrize("kind", ["is_daemonset", "is_mirror"])
-def test_nodes_with_pods_that_stay_are_remembered_and_rest_changes_nothing(kind: str) -> None:
+def test_nodes_with_daemon_pods_are_recorded_in_steady_state(kind: str) -> None:
     seen = listed("a001", "k1", work={"k2": 3}, kind=kind)
     last = remembered(record(RunRecord()), seen)
     assert last == KNOWN == remembered(record(last), seen)
 
 
-def test_of_nodes_that_are_not_lent_some_are_remembered_for_as_long_as_they_have_them() -> None:
+def test_three_unlent_nodes_with_daemon_pods_are_recorded() -> None:
     names = [f"k{number}" for number in range(9)]
     last = remembered(Registry(), listed(*names[3:]))
     assert last.attended == ("k3", "k4", "k5")
@@ -135,7 +135,7 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
             BELIEVED, id="a wrong clock"),
     ],
 )  # fmt: skip
-def test_a_list_is_doubted_by_what_it_contradicts(
+def test_pod_list_that_contradicts_recorded_pods_is_unverified(
     last: RunRecord, seen: Snapshot, result: str
 ) -> None:
     results = doubted(record(last), seen)
@@ -146,7 +146,7 @@ def test_a_list_is_doubted_by_what_it_contradicts(
         assert results.unseen_nodes == ({"a001"} if result is NOT_OF_NODE else frozenset())
 
 
-def test_what_was_not_read_or_not_whole_is_neither_remembered_nor_doubted() -> None:
+def test_unread_or_partial_pod_list_is_neither_recorded_nor_rejected() -> None:
     unread = msgspec.structs.replace(snapshot(), pods=Unreadable(what="pods", error="x"))
     part = msgspec.structs.replace(snapshot(), pods=PodList(pods=(), cluster_wide=False))
     for seen in (unread, part):
@@ -157,7 +157,7 @@ def test_what_was_not_read_or_not_whole_is_neither_remembered_nor_doubted() -> N
 @pytest.mark.parametrize(
     ("seen", "patience"), [(listed(), DAY), (listed("k1"), HOUR)], ids=["of all", "of a node"]
 )
-def test_the_doubt_begins_once_and_ends_with_what_was_missed_or_its_time(
+def test_pod_list_is_unverified_until_pods_return_or_time_passes(
     seen: Snapshot, patience: timedelta
 ) -> None:
     last = remembered(record(KNOWN), seen)
@@ -186,7 +186,7 @@ RUNS, ENDED = {"u1": QUEUE, "u2": "root.other"}, {"u2": QUEUE}
         pytest.param(RunRecord(), Phase.RELEASING, listed("k1"), True, id="none had run"),
     ],
 )
-def test_a_fenced_node_whose_namespaces_are_empty_at_once_is_looked_at_again(
+def test_fenced_node_with_suddenly_empty_namespaces_is_checked_again(
     last: RunRecord, phase: Phase, seen: Snapshot, is_seen: bool
 ) -> None:
     result = doubted(record(last, phase), seen)
@@ -204,7 +204,7 @@ def test_a_fenced_node_whose_namespaces_are_empty_at_once_is_looked_at_again(
         pytest.param(RUNS, {}, True, id="the queue is not known"),
     ],
 )
-def test_the_scheduler_s_word_stands_against_a_list_without_a_pod_of_the_queue(
+def test_yunikorn_allocation_contradicts_a_pod_list_without_pods_of_the_queue(
     queue_of_pod: Mapping[str, str], allocated: Mapping[str, Mapping[str, int]], is_seen: bool
 ) -> None:
     pod = Pod(namespace="x", name="x", shape=PodShape(request={}), node="k1", uid="u2")
@@ -220,7 +220,7 @@ def test_the_scheduler_s_word_stands_against_a_list_without_a_pod_of_the_queue(
 
 
 @pytest.mark.parametrize("count", [0, 56])
-def test_a_node_whose_pods_the_list_can_not_have_all_does_not_fall_idle(count: int) -> None:
+def test_node_does_not_become_idle_on_an_incomplete_pod_list(count: int) -> None:
     entry = a_lent_node(idle_since=NOW - HOUR, was_used=True)
     registry = Registry(nodes={"a001": entry}, last_run=KNOWN)
     seen = listed("k1", work={"k1": count})
@@ -229,7 +229,7 @@ def test_a_node_whose_pods_the_list_can_not_have_all_does_not_fall_idle(count: i
     assert plan.registry.nodes["a001"].idle_since is None
 
 
-def test_a_fenced_node_is_not_returned_on_an_empty_list_of_pods() -> None:
+def test_fenced_node_is_not_returned_on_an_empty_pod_list() -> None:
     config = a_config()
     registry = record(RunRecord(attended=("a001",)), Phase.RELEASING)
     fenced = a_node(is_cordoned=True, mark=FENCED)

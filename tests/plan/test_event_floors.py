@@ -57,7 +57,7 @@ def floor(asked: World) -> dict[str, int]:
     return rows[0] if rows else {}
 
 
-def test_75_people_need_five_nodes_as_their_pods_would() -> None:
+def test_event_of_75_people_needs_as_many_nodes_as_their_pods() -> None:
     asked = world(event())
     assert floor(asked) == {"a": 5}
     verdict = asked.converted().verdicts[QUEUE]
@@ -93,7 +93,7 @@ SIZES: dict[str, tuple[dict[str, Any], tuple[Any, ...], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("changes", "there", "expected"), SIZES.values(), ids=SIZES)
-def test_an_event_is_sized_beside_what_others_use(
+def test_event_is_sized_beside_running_and_waiting_pods(
     changes: dict[str, Any], there: tuple[Any, ...], expected: Mapping[str, int]
 ) -> None:
     asked = world(event(**changes)).with_pods(*there)
@@ -101,7 +101,7 @@ def test_an_event_is_sized_beside_what_others_use(
     assert floor(asked) == expected
 
 
-def test_a_device_that_is_taken_gives_a_pod_of_others_no_room_beside_an_event() -> None:
+def test_device_in_use_leaves_no_capacity_for_an_event() -> None:
     card = "deviceclass.resource.kubernetes.io/gpu.example"
     wants_card = PodShape(request={"vcore": 32_000, "pods": 1, card: 1})
     asked = world(event(pods=16)).with_pods(*pods(1, wants_card, namespace="two"))
@@ -121,7 +121,7 @@ OF_NO_USE = {
 
 
 @pytest.mark.parametrize("bad", OF_NO_USE.values(), ids=OF_NO_USE)
-def test_an_event_of_the_registry_that_never_comes_stops_nothing(bad: CalendarEvent) -> None:
+def test_malformed_event_of_the_registry_is_reported_and_ignored(bad: CalendarEvent) -> None:
     bad = msgspec.structs.replace(bad, name="bad")
     asked = world(event(nodes=2)).recorded(events={"bad": bad})
     asked.lent("a001", Phase.RETURNING)
@@ -140,7 +140,7 @@ PLACES: dict[str, tuple[str, str, bool]] = {
 
 
 @pytest.mark.parametrize(("first", "second", "is_told"), PLACES.values(), ids=PLACES)
-def test_one_name_in_two_places_is_told(first: str, second: str, is_told: bool) -> None:
+def test_event_name_in_two_places_is_reported(first: str, second: str, is_told: bool) -> None:
     kept = KeptCalendar(events=(event(nodes=3, source=second),))
     asked = world(event(nodes=2, source=first)).recorded(calendars={second: kept})
     lines = [note for note in asked.plan().notes if "rename one" in note]
@@ -156,7 +156,7 @@ def test_events_of_a_queue_add_up() -> None:
     assert floor(world(event(nodes=2), event(nodes=1, name="other"))) == {"a": 3}
 
 
-def test_pods_of_all_events_together_are_bounded_and_what_is_left_out_is_said(
+def test_event_beyond_the_bound_of_pods_is_left_out_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(foreseen, "MOST_PODS", 100)
@@ -171,13 +171,13 @@ def floors_of(asked: World) -> tuple[Window, ...]:
     return foreseen_at(asked.config, asked.registry, NOW).lend
 
 
-def test_windows_beyond_the_bound_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_windows_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreseen, "MOST_WINDOWS", 1)
     (note,) = world(event(nodes=1)).plan().notes
     assert note.startswith("events have 1 windows or more in 8 days")
 
 
-def test_an_event_that_can_not_be_read_is_said_once_and_gives_back_what_is_over() -> None:
+def test_unreadable_event_is_reported_once_and_keeps_its_previous_nodes() -> None:
     """Its node stays by what was read last; another one goes back."""
     asked = world().recorded(calendars={"/nonexistent/dnm.ini": KeptCalendar(
         events=(event(nodes=1, name="w"), event(NOW - timedelta(days=1), nodes=1, name="v")),
@@ -192,12 +192,12 @@ def test_an_event_that_can_not_be_read_is_said_once_and_gives_back_what_is_over(
     assert plan.needs_person and not plan.notes
 
 
-def test_one_event_in_two_places_counts_once() -> None:
+def test_same_event_in_two_places_counts_once() -> None:
     asked = world(event(nodes=2), event(nodes=2, source="workshops.ini"))
     assert floor(asked) == {"a": 2}
 
 
-def test_an_occurrence_to_which_more_come_than_to_the_one_before_has_its_nodes_in_time() -> None:
+def test_larger_next_occurrence_gets_its_nodes_in_time() -> None:
     """A calendar's series has one name: the second begins in ten minutes, as the first ends."""
     first = event(NOW - 50 * MINUTE, hours=1, pods=10)
     second = event(NOW + 10 * MINUTE, pods=75)
@@ -205,7 +205,7 @@ def test_an_occurrence_to_which_more_come_than_to_the_one_before_has_its_nodes_i
     assert floor(world(first)) == {"a": 1}
 
 
-def test_a_workshop_with_gpus_gets_nodes_that_have_them() -> None:
+def test_event_with_gpu_requests_gets_gpu_nodes() -> None:
     gpus = {**SIZE, "nvidia.com/gpu": 4}
     asked = world(event(pods=6, request={"vcore": 4000, "memory": 16 * 10**9, "nvidia.com/gpu": 1}))
     types = {**asked.config.node_types, "g": NodeType(name="g", size=gpus)}
@@ -234,14 +234,14 @@ WHEN: dict[str, tuple[timedelta, tuple[int, ...], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize(("ahead", "lends", "expected"), WHEN.values(), ids=WHEN)
-def test_lending_begins_as_long_before_as_it_takes(
+def test_lending_for_an_event_begins_by_the_learned_lead_time(
     ahead: timedelta, lends: tuple[int, ...], expected: Mapping[str, int]
 ) -> None:
     asked = world(event(NOW + ahead)).recorded(lend_times={"a": LendTimes(lends=lends)})
     assert floor(asked) == expected
 
 
-def test_what_an_event_needs_is_not_given_back_shortly_before() -> None:
+def test_node_needed_by_an_event_is_not_returned_shortly_before() -> None:
     """Going takes as long as the lead, as far as is known, and so does coming back."""
     for ahead, reason in ((61 * MINUTE, Reason.KEPT_READY), (62 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
         asked = world(event(NOW + ahead, nodes=5), headroom=1.0)
@@ -250,7 +250,7 @@ def test_what_an_event_needs_is_not_given_back_shortly_before() -> None:
         assert not asked.converted().requests
 
 
-def test_nodes_that_were_lent_for_it_stay_when_what_was_learned_shrinks() -> None:
+def test_nodes_lent_for_an_event_stay_if_the_learned_lead_shrinks() -> None:
     """Twenty-nine minutes ahead they were lent, by the lead of a site that had learned nothing."""
     learned = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}
     asked = world(event(NOW + 29 * MINUTE, nodes=2), headroom=1.0).recorded(lend_times=learned)
@@ -263,7 +263,7 @@ def test_nodes_that_were_lent_for_it_stay_when_what_was_learned_shrinks() -> Non
     assert [node.reason for node in asked.plan().nodes] == [Reason.IDLE_LONG_ENOUGH]
 
 
-def test_a_document_that_was_re_applied_brings_no_node_more() -> None:
+def test_reapplied_queue_document_requests_no_further_node() -> None:
     """Its limits are without what is lent already: 16 of 32 pods have room and quota beside it."""
     asked = world(event(pods=32)).node("k2", mark=None, labels={}, allocatable=PERMANENT)
     asked.lent("a001").node("a001")
@@ -278,13 +278,13 @@ def test_a_document_that_was_re_applied_brings_no_node_more() -> None:
     assert floor(asked) == as_recorded
 
 
-def test_a_fence_is_lifted_for_an_event_that_comes() -> None:
+def test_coming_event_lifts_a_fence() -> None:
     asked = world(event(NOW + 40 * MINUTE, nodes=1))
     asked.lent("a001", Phase.RELEASING, was_used=True).node("a001", is_cordoned=True, mark=FENCED)
     assert asked.plan().nodes[0].reason is Reason.DEMAND_RETURNED
 
 
-def test_an_event_under_way_is_rest() -> None:
+def test_event_with_its_nodes_causes_no_action() -> None:
     asked = world(event(nodes=1)).lent("a001", idle_since=LONG_AGO).node("a001")
     plan = asked.plan()
     assert not plan.actions and plan.nodes[0].reason is Reason.KEPT_READY
@@ -302,7 +302,7 @@ NOBODY_CAME = {
 
 
 @pytest.mark.parametrize(("since", "told", "unused"), NOBODY_CAME.values(), ids=NOBODY_CAME)
-def test_nodes_of_an_event_to_which_nobody_came_are_held_against_no_queue(
+def test_unused_nodes_of_an_event_do_not_trip_the_breaker(
     since: datetime, told: CalendarEvent | None, unused: int
 ) -> None:
     asked = world(*filter(None, [told]), headroom=1.0)
@@ -313,14 +313,14 @@ def test_nodes_of_an_event_to_which_nobody_came_are_held_against_no_queue(
     assert (breaker.unused if breaker else 0) == unused
 
 
-def test_caps_hold_and_demand_may_go_above() -> None:
+def test_event_respects_caps_and_demand_may_exceed_the_event() -> None:
     capped = world(event(), namespaces=namespace_policy(World().config, max_nodes=2))
     assert sum(request.count for request in capped.converted().requests) == 2
     above = world(event(nodes=1)).with_pods(*pods(3, BIG))
     assert sum(request.count for request in above.converted().requests) == 3
 
 
-def test_what_is_foreseen_changes_at_its_moments() -> None:
+def test_projected_floors_change_at_event_boundaries() -> None:
     asked = world(event(NOW + timedelta(hours=5), nodes=1))
     config, registry = asked.config, asked.registry
     facts = (config, registry, asked.config.calendar_events[0])
@@ -335,12 +335,12 @@ def test_what_is_foreseen_changes_at_its_moments() -> None:
     assert at is not None and next_change(config, registry, at) is None
 
 
-def test_an_event_of_nobody_here_is_none() -> None:
+def test_event_of_an_unmonitored_namespace_is_ignored() -> None:
     asked = world(event(namespace="gone"))
     assert not floor(asked) and next_change(asked.config, asked.registry, NOW) is None
 
 
-def test_for_another_moment_its_events_count() -> None:
+def test_projection_to_a_later_moment_counts_its_events() -> None:
     asked = world(event(NOW + timedelta(days=3), nodes=2))
     assert not floor(asked)
     assert floor(asked.knowing(foreseen_at=NOW + timedelta(days=3))) == {"a": 2}

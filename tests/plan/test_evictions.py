@@ -43,7 +43,7 @@ def with_node(**changes: Any) -> World:
     return world
 
 
-def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun() -> None:
+def test_eviction_follows_the_fence_and_precedes_conversions() -> None:
     world = with_node(is_cordoned=False, mark=None).with_pods(*pods(2))
     kinds = [type(action) for action in world.plan().actions]
     kinds = [kind for kind in kinds if kind in (Fence, EvictPods, StartConversion, ReturnNode)]
@@ -74,11 +74,11 @@ def test_pods_are_asked_to_go_behind_the_fence_and_before_anything_else_is_begun
         pytest.param(told_to_go().set(maps=(None, None)), id="a-queue-that-can-t-shrink"),
     ],
 )
-def test_who_is_not_asked(world: World) -> None:
+def test_pods_are_not_evicted_without_request_or_before_time(world: World) -> None:
     assert evictions(world.plan()) == []
 
 
-def test_a_pause_of_lending_alone_stops_no_eviction() -> None:
+def test_pause_of_lending_stops_no_eviction() -> None:
     world = told_to_go().recorded(pause=Pause(since=NOW, half=Way.LENDING))
     assert evictions(world.plan()) == ["a001"]
 
@@ -98,18 +98,18 @@ def test_a_pause_of_lending_alone_stops_no_eviction() -> None:
             "asked to go, but it is NotReady; kubectl describe node a001", id="a-dead-node"),
     ],
 )  # fmt: skip
-def test_what_is_said_of_it(world: World, detail: str) -> None:
+def test_eviction_state_is_reported_in_the_reason(world: World, detail: str) -> None:
     (verdict,) = world.plan().nodes
     assert verdict.reason is Reason.LEAVING and verdict.detail.endswith(detail)
 
 
-def test_an_administrator_s_cordon_is_said_as_that() -> None:
+def test_cordon_of_an_administrator_is_reported() -> None:
     (verdict,) = with_node(mark=None).plan().nodes
     assert verdict.reason is Reason.HELD_BY_ADMIN
 
 
 @pytest.mark.parametrize("is_fenced", [True, False])
-def test_a_pause_fences_nobody_anew_and_lifts_no_fence(is_fenced: bool) -> None:
+def test_pause_neither_fences_nor_unfences(is_fenced: bool) -> None:
     world = told_to_go() if is_fenced else with_node(is_cordoned=False, mark=None)
     plan = world.recorded(pause=Pause(since=NOW)).plan()
     assert not [
@@ -118,13 +118,13 @@ def test_a_pause_fences_nobody_anew_and_lifts_no_fence(is_fenced: bool) -> None:
     assert plan.nodes[0].reason is (Reason.LEAVING if is_fenced else Reason.PAUSED)
 
 
-def test_a_hold_ends_it_for_good() -> None:
+def test_hold_cancels_an_eviction() -> None:
     plan = told_to_go().recorded(held=("a001",)).plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.leaves, entry.emptying) == (None, None) and Unfence(node="a001") in plan.actions
 
 
-def test_the_converter_is_called_for_no_node_that_still_has_pods() -> None:
+def test_node_with_pods_is_not_passed_to_the_converter() -> None:
     """Those that end take their time; the ordinary rule waits for it, in whatever phase."""
     away = {"a001": a_batch_node(in_service=False)}
     for phase in (Phase.SERVING, Phase.RELEASING, Phase.RETURNING):

@@ -116,7 +116,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("told", [pytest.param(case, id=case.name) for case in CASES])
-def test_the_row_above_decides(told: Told) -> None:
+def test_earlier_row_of_decision_table_wins(told: Told) -> None:
     result = find_fate(told.case())
     assert result is not None
     assert (result[0], result[1].reason) == (told.fate, told.reason)
@@ -136,7 +136,7 @@ ALL = [*neighbours({At.IDLE}), *neighbours({At.LEAVING}), *neighbours({At.FENCED
 EXCLUSIVE = {("_slurm_is_mute", "_in_service"), ("_paused_unfenced", "_emptied")}
 
 
-def test_each_pair_that_can_both_be_true_has_its_case() -> None:
+def test_each_compatible_pair_of_decision_rows_has_a_case() -> None:
     open_pairs = {(pair.speaks.__name__, other.speaks.__name__) for pair, other in ALL}
     for reported in CASES:
         case = reported.case()

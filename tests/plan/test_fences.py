@@ -28,7 +28,7 @@ def idle() -> World:
         pytest.param(fenced().with_pods(*pods(1)), Reason.DEMAND_RETURNED, id="wanted-again"),
     ],
 )
-def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Why) -> None:
+def test_reason_to_keep_a_fenced_node_lifts_its_fence(world: World, reason: Why) -> None:
     world.lent("a001", Phase.RELEASING, was_used=True, idle_since=LONG_AGO)
     after = world.fates()
     assert after.verdicts["a001"].reason is reason
@@ -36,7 +36,7 @@ def test_what_speaks_for_a_fenced_node_lifts_its_fence(world: World, reason: Why
     assert (entry.phase, entry.since, entry.idle_since) == (Phase.SERVING, NOW, None)
 
 
-def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
+def test_queue_with_unreadable_pods_loses_no_node() -> None:
     world = idle().with_pods(*pods(1, SMALL, node="k1"))
     seen = PodList(pods=world.pods, unreadable={"dev": "403"})
     after = world.set(pods=seen).fates()
@@ -44,7 +44,7 @@ def test_a_queue_whose_pods_are_not_all_known_loses_no_node() -> None:
 
 
 @pytest.mark.parametrize("unread", ["pods", "nodes"])
-def test_nothing_is_fenced_or_lifted_blindly(unread: str) -> None:
+def test_nothing_is_fenced_or_unfenced_while_pods_or_nodes_are_unreadable(unread: str) -> None:
     for world in (idle(), fenced().with_pods(*pods(1))):
         current = world.set(**{unread: UNREAD}).standing()
         after = world.fates()
@@ -52,7 +52,7 @@ def test_nothing_is_fenced_or_lifted_blindly(unread: str) -> None:
         assert after.verdicts == world.advanced().verdicts
 
 
-def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run() -> None:
+def test_stalled_pods_create_no_demand_in_the_same_run() -> None:
     """They had an idle node, room and quota for its whole idle time, and did not start."""
     world = serving(idle_since=LONG_AGO, since=NOW - timedelta(hours=9), was_used=True)
     world.with_pods(*pods(2, SMALL, created="2026-03-02T03:00:00Z"))
@@ -64,13 +64,13 @@ def test_pods_found_to_wait_for_something_else_ask_for_nothing_in_the_same_run()
     assert world.standing().registry.stalled == {}
 
 
-def test_beside_a_node_whose_fence_comes_off_no_other_is_asked_for() -> None:
+def test_no_node_is_requested_beside_a_node_that_is_unfenced() -> None:
     world = fenced().with_pods(*pods(1))
     world.batch["a050"] = a_batch_node("a050")
     assert not world.plan().registry.requests
 
 
-def test_the_idle_time_of_a_node_that_was_needed_begins_when_it_is_needed_no_more() -> None:
+def test_idle_time_of_a_needed_node_begins_when_the_need_ends() -> None:
     """Pods on the permanent nodes use what it brings: it stays, and then has its whole time."""
     used = pods(104, SMALL, node="k1", running=True)  # of a core each, where the queue has 80
     needed = idle().with_pods(*used).fates()
@@ -86,7 +86,7 @@ def test_the_idle_time_of_a_node_that_was_needed_begins_when_it_is_needed_no_mor
     assert (entry.phase, entry.is_needed, entry.idle_since) == (Phase.SERVING, False, NOW)
 
 
-def test_the_oldest_go_first_within_the_budget() -> None:
+def test_longest_idle_nodes_are_returned_first_within_the_run_limit() -> None:
     world = World().configured(max_reversions_per_run=2)
     for name, minutes in (("a001", 5), ("a002", 9), ("a003", 7)):
         since = NOW - timedelta(minutes=minutes)
@@ -106,7 +106,7 @@ def test_the_oldest_go_first_within_the_budget() -> None:
         pytest.param({"leaves": Leaving.BY_HAND}, Fate.LEAVES, id="to-leave"),
     ],
 )
-def test_those_that_the_run_may_not_let_go_have_a_fate_too(entry: Any, late: Fate) -> None:
+def test_nodes_beyond_the_run_limit_have_a_decision_too(entry: Any, late: Fate) -> None:
     world = World().configured(max_reversions_per_run=1)
     for name in ("a001", "a002"):
         world.lent(name, idle_since=LONG_AGO, **entry).node(name)
@@ -116,7 +116,7 @@ def test_those_that_the_run_may_not_let_go_have_a_fate_too(entry: Any, late: Fat
     assert phases == [Phase.RELEASING, Phase.SERVING]
 
 
-def test_a_try_that_is_repeated_keeps_its_clock_and_its_count() -> None:
+def test_retried_return_keeps_its_start_and_attempts() -> None:
     world = World().lent("a001", Phase.RETURNING, attempts=2, retry_after=LONG_AGO, since=LONG_AGO)
     fates = world.set(batch={"a001": a_batch_node(in_service=False)}).fates()
     assert fates.returned == ("a001",)

@@ -24,7 +24,7 @@ FLOORS = {
 
 
 @pytest.mark.parametrize(("policy", "floors", "least", "by"), FLOORS.values(), ids=FLOORS)
-def test_the_highest_floor_is_min_nodes(
+def test_highest_floor_becomes_min_nodes(
     policy: dict[str, int], floors: tuple[int, ...], least: int, by: str
 ) -> None:
     config = a_config(namespaces=namespace_policy(a_config(), **policy))
@@ -37,7 +37,7 @@ def test_the_highest_floor_is_min_nodes(
     )
 
 
-def test_a_floor_of_a_namespace_that_is_not_monitored_is_none() -> None:
+def test_floor_of_an_unmonitored_namespace_is_ignored() -> None:
     config = a_config()
     assert raise_floors(config, [NodeFloor(namespace="other", nodes=9, why=WORKSHOP)]) == config
 
@@ -49,18 +49,18 @@ def floored(world: World, nodes: int) -> World:
     return world
 
 
-def test_nodes_are_lent_for_a_floor_and_its_words_say_why() -> None:
+def test_node_lent_for_a_floor_reports_the_reason_of_the_floor() -> None:
     verdict = floored(World(), 2).converted().verdicts[QUEUE]
     assert verdict.reason is Reason.MIN_NODES and verdict.detail.startswith(WORKSHOP)
 
 
 @pytest.mark.parametrize("idle_since", [LONG_AGO, NOW], ids=["for-long", "since-now"])
-def test_an_idle_node_is_kept_for_a_floor_and_its_words_say_why(idle_since: datetime) -> None:
+def test_idle_node_kept_for_a_floor_reports_the_reason_of_the_floor(idle_since: datetime) -> None:
     """Also before its idle time is over: it would not go back then."""
     (verdict,) = floored(serving(idle_since=idle_since), 1).plan().nodes
     assert (verdict.reason, verdict.detail) == (Reason.KEPT_READY, WORKSHOP)
 
 
-def test_an_idle_node_above_the_floor_is_not_kept_by_it() -> None:
+def test_idle_node_above_the_floor_is_not_kept() -> None:
     world = serving(idle_since=NOW).lent("a002", idle_since=NOW).node("a002")
     assert {node.reason for node in floored(world, 1).plan().nodes} == {Reason.IDLE}

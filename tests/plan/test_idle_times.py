@@ -81,29 +81,29 @@ TABLE = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_what_a_return_teaches(case: str) -> None:
+def test_return_and_new_lend_teach_the_idle_time(case: str) -> None:
     lent_again, expected = TABLE[case]
     assert lent_again == expected
 
 
-def test_only_the_last_are_kept() -> None:
+def test_only_the_latest_idle_times_are_kept() -> None:
     lent_again = LentAgain(kept=(600,) * MOST_KEPT, gone=(BEGAN,) * MOST_KEPT)
     assert len(learned(idle(), idle(Phase.RELEASING), lent_again).gone) == MOST_KEPT
     assert len(learned(None, None, lent_again, asked=1).kept) == MOST_KEPT
 
 
-def test_a_queue_that_is_not_monitored_any_more_is_forgotten() -> None:
+def test_idle_times_of_an_unmonitored_queue_are_removed() -> None:
     registry = Registry(lent_again={"root.gone": GONE, QUEUE: GONE})
     assert list(note_returns(CONFIG, registry, registry, NOW).lent_again) == [QUEUE]
 
 
-def test_an_order_of_a_person_teaches_nothing() -> None:
+def test_lend_for_an_order_teaches_no_idle_time() -> None:
     was = Registry(lent_again={QUEUE: GONE})
     ordered = msgspec.structs.replace(was, requests=(a_request(order="lend-1"),))
     assert note_returns(CONFIG, was, ordered, NOW).lent_again[QUEUE] == GONE
 
 
-def test_those_that_are_idle_for_longest_are_kept_for_longest() -> None:
+def test_longest_idle_nodes_get_the_longest_idle_times() -> None:
     since = {"a001": None, "a002": LATER, "a003": BEGAN, "a004": LATER}
     nodes = {name: idle(since=item) for name, item in since.items()}
     times = idle_times(
@@ -116,12 +116,14 @@ def test_those_that_are_idle_for_longest_are_kept_for_longest() -> None:
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(LendTimes(), 3 * USUAL), (TIMES, 1.5 * 720)])
-def test_how_long_a_pause_can_be_a_mistake(times: LendTimes, seconds: float) -> None:
+def test_longest_useful_pause_follows_from_lend_and_return_times(
+    times: LendTimes, seconds: float
+) -> None:
     result = longest_pause(Registry(lend_times={"a": times}), "a")
     assert result == timedelta(seconds=seconds)
 
 
-def test_a_time_that_a_site_has_set_is_followed_exactly() -> None:
+def test_configured_idle_time_overrides_the_learned_time() -> None:
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(minutes=7))})
     registry = Registry(nodes={"a001": idle()}, lent_again={QUEUE: KEPT})
     assert idle_times(config, registry) == {"a001": 7 * MINUTE}
@@ -133,13 +135,13 @@ PAUSES = st.lists(st.integers(1, 4000) | st.sampled_from((300, 1700, 1900)), max
 
 
 @given(PAUSES)
-def test_it_costs_at_most_four_times_as_much_as_with_hindsight(pauses: list[int]) -> None:
+def test_learned_idle_times_cost_at_most_four_times_the_optimum(pauses: list[int]) -> None:
     """And at most some returns that taught it: docs/economy.md has the proof."""
     best = sum(min(pause, BACK) for pause in pauses)
     assert paid(pauses)[0] <= 4 * best + 14 * BACK
 
 
-def test_pauses_that_are_alike_cost_one_return() -> None:
+def test_equal_pauses_cost_a_single_return() -> None:
     pauses = [800] * 50
     assert paid(pauses)[0] <= sum(pauses) + BACK
 
@@ -151,7 +153,7 @@ def test_pauses_that_are_alike_cost_one_return() -> None:
         pytest.param(timedelta(minutes=15), Reason.IDLE_LONG_ENOUGH, id="goes after it"),
     ],
 )
-def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason: Why) -> None:
+def test_node_stays_for_the_learned_idle_time(idle_for: timedelta, reason: Why) -> None:
     lent_again = LentAgain(kept=(900,))
     plan = serving(idle_since=NOW - idle_for).recorded(lent_again={QUEUE: lent_again}).plan()
     (verdict,) = plan.nodes
@@ -172,7 +174,9 @@ TOOK = {
 
 
 @pytest.mark.parametrize(("seconds", "expected"), TOOK.values(), ids=TOOK)
-def test_the_time_is_one_that_few_take_longer_than(seconds: tuple[int, ...], expected: int) -> None:
+def test_lead_time_is_a_high_quantile_of_learned_times(
+    seconds: tuple[int, ...], expected: int
+) -> None:
     config = a_config()
     lends = Registry(lend_times={"a": LendTimes(lends=seconds)})
     returns = Registry(lend_times={"a": LendTimes(returns=seconds)})
@@ -217,13 +221,13 @@ NOTED = {
 
 
 @pytest.mark.parametrize(("before", "after", "returned", "expected"), NOTED.values(), ids=NOTED)
-def test_what_it_took_is_noted(
+def test_duration_of_lends_and_returns_is_recorded(
     before: Registry, after: Registry, returned: tuple[str, ...], expected: LendTimes
 ) -> None:
     assert times_noted(before, after, *returned) == expected
 
 
-def test_forty_are_kept_of_types_that_there_are() -> None:
+def test_forty_lend_times_are_kept_for_each_configured_type() -> None:
     times = {"a": LendTimes(lends=(1,) * 40), "gone": LendTimes(lends=(1,))}
     before = Registry(lend_times=times, nodes={"a1": JOINS})
     after = Registry(lend_times=times, nodes={"a1": SERVES})
@@ -231,6 +235,6 @@ def test_forty_are_kept_of_types_that_there_are() -> None:
     assert kept == {"a": LendTimes(lends=(*(1,) * 39, 420))}
 
 
-def test_a_request_knows_when_it_was_written_and_so_do_its_nodes() -> None:
+def test_node_inherits_the_time_of_its_request() -> None:
     world = World().recorded(requests=(a_request(asked_at=ASKED, names=("a001",)),)).node("a001")
     assert world.plan().registry.nodes["a001"].asked_at == ASKED

@@ -83,7 +83,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("plan", "config"), RIGHT)
-def test_a_plan_that_is_right_is_taken(plan: Plan, config: dict[str, Any]) -> None:
+def test_valid_plan_violates_no_invariant(plan: Plan, config: dict[str, Any]) -> None:
     assert said(plan, **config) == ""
 
 
@@ -126,12 +126,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("plan", "case", "sentence"), WRONG)
-def test_each_way_to_break_it_is_named(plan: Plan, case: dict[str, Any], sentence: str) -> None:
+def test_each_violated_invariant_is_named(plan: Plan, case: dict[str, Any], sentence: str) -> None:
     assert sentence in said(plan, **case)
 
 
 @pytest.mark.parametrize("of", ["type", "namespace"])
-def test_the_caps_of_a_type_and_a_namespace(of: str) -> None:
+def test_caps_of_type_and_namespace_are_invariants(of: str) -> None:
     config = a_config()
     node_type, policy = config.node_types["a"], config.namespaces["dev"]
     capped = (
@@ -144,7 +144,7 @@ def test_the_caps_of_a_type_and_a_namespace(of: str) -> None:
 
 
 @pytest.mark.parametrize("world", [serving(), fenced(), wanting(3)], ids=["idle", "goes", "wants"])
-def test_a_plan_that_breaks_one_is_refused_with_a_sentence(world: World) -> None:
+def test_plan_that_violates_an_invariant_is_refused_with_a_sentence(world: World) -> None:
     """Whatever it was to do, nothing is done but what ends a converter that hangs."""
     process = ConverterProcess(pid=1, start_ticks=1)
     wrong = (Unfence(node="k1"), EndConverter(key="x", process=process))
@@ -176,7 +176,7 @@ LISTED = [
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_whatever_people_make_of_a_node_no_plan_is_refused(phase: Phase) -> None:
+def test_no_combination_of_manual_changes_makes_a_plan_refused(phase: Phase) -> None:
     """A plan that breaks one stops every run until a person comes, for the next run makes it anew:
     so each phase meets each Node, each row of Slurm's, work or none, and a person's word."""
     move = Move(to="notebook") if phase is Phase.MOVING else None

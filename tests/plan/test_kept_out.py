@@ -80,7 +80,7 @@ def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[st
                      id="its-time-is-over"),
     ],
 )  # fmt: skip
-def test_why_a_node_is_kept_out(
+def test_exclusion_of_a_node_reports_its_rule(
     config: dict[str, Any], registry: dict[str, Any], row: dict[str, Any], why: str | None
 ) -> None:
     assert out(config, registry, **row).get("a001") == why
@@ -110,25 +110,25 @@ TEN = [f"a{n:03}" for n in range(50, 60)]
         pytest.param(TEN, [], [], id="none-is-left"),
     ],
 )  # fmt: skip
-def test_a_converter_that_can_be_told_is_told_and_any_other_has_no_choice(
+def test_exclusions_reach_the_converter_as_list_or_by_naming_nodes(
     names: list[str], told: list[tuple[int, str, str]], named: list[tuple[int, str, str]]
 ) -> None:
     assert calls(excluding(wanting(2).knowing(leaves_out=True), *names)) == told
     assert calls(excluding(wanting(2), *names)) == named
 
 
-def test_a_list_that_is_too_long_for_an_argument_is_told_by_names() -> None:
+def test_exclusion_list_too_long_for_an_argument_becomes_node_names() -> None:
     world = excluding(wanting(1), *(f"a{2 * n:07}" for n in range(9_000)))
     assert calls(world.knowing(leaves_out=True)) == [(1, "a050", "")]
 
 
-def test_what_is_named_is_free_in_kubernetes_and_nobody_elses() -> None:
+def test_named_nodes_are_free_in_kubernetes_and_unrequested() -> None:
     world = excluding(wanting(3), "a050").node("a051", mark=None)
     world.recorded(requests=(a_request(id="r0", node="a052", known_nodes=("a051",)),))
     assert [node for _, node, _ in calls(world)] == ["a053"]
 
 
-def test_one_that_always_fails_does_not_keep_the_others_from_being_named() -> None:
+def test_node_that_always_fails_does_not_keep_other_nodes_from_being_named() -> None:
     asked = []
     for failures in range(11):
         backoff = Backoff(failures=failures, until=NOW, ask_at_most=1)
@@ -137,7 +137,7 @@ def test_one_that_always_fails_does_not_keep_the_others_from_being_named() -> No
     assert asked == [*TEN[1:], *TEN[1:3]]
 
 
-def test_a_queue_says_that_none_can_be_had() -> None:
+def test_queue_reports_that_no_batch_node_is_available() -> None:
     verdict = excluding(wanting(1), *TEN).converted().verdicts[QUEUE]
     assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.NO_BATCH_NODE)
 
@@ -150,7 +150,7 @@ def came(**changes: Any) -> World:
     return world
 
 
-def test_what_came_all_the_same_leaves_from_the_start() -> None:
+def test_excluded_node_that_arrives_leaves_at_once_and_counts_as_failure() -> None:
     """Its queue does not grow by it, and it counts as a failed conversion of the type."""
     plan = excluding(came(leave_out="a050"), "a050").plan()
     entry = plan.registry.nodes["a050"]
@@ -162,7 +162,7 @@ def test_what_came_all_the_same_leaves_from_the_start() -> None:
     assert (backoff.failures, backoff.last_error) == (1, error)
 
 
-def test_a_type_whose_nodes_were_turned_away_twice_is_not_asked_for_at_once() -> None:
+def test_type_with_two_rejected_nodes_backs_off() -> None:
     world = excluding(came(leave_out="a050"), "a050").with_pods(*wanting(1).pods)
     world.recorded(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)})
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_a_type_whose_nodes_were_turned_away_twice_is_not_asked_for_at_once() ->
         pytest.param({}, False, id="told-nothing"),
     ],
 )
-def test_the_converter_is_blamed_for_what_it_was_told(
+def test_converter_that_ignores_its_exclusions_is_blamed(
     request_: dict[str, Any], is_blamed: bool
 ) -> None:
     advanced = excluding(came(**request_), "a050").advanced()
@@ -191,7 +191,7 @@ def test_the_converter_is_blamed_for_what_it_was_told(
     assert bool(advanced.errors) is bool(advanced.registry.backoffs) is is_blamed
 
 
-def test_a_node_that_is_excluded_on_its_way_goes_back_and_nothing_backs_off() -> None:
+def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
     """By an administrator's own verb, between the call and the node's coming: other nodes are asked
     for in the same run."""
     excluded = {"a050": Keeping(since=NOW, who="kim")}
@@ -221,7 +221,7 @@ def marked() -> World:
 
 
 @pytest.mark.parametrize("world", [came, ended_claim, marked])
-def test_whoever_brought_it(world: Any) -> None:
+def test_excluded_node_leaves_however_it_was_lent(world: Any) -> None:
     welcome = world().advanced()
     assert welcome.registry.nodes["a050"].leaves is None and not welcome.errors
     advanced = excluding(world(), "a050").advanced()
@@ -229,7 +229,7 @@ def test_whoever_brought_it(world: Any) -> None:
     assert advanced.errors or advanced.notes
 
 
-def test_an_interrupted_lending_goes_back_also_where_a_pod_runs_on_it() -> None:
+def test_interrupted_lend_of_excluded_node_is_returned_despite_its_pod() -> None:
     world = excluding(ended_claim(), "a050").with_pods(*pods(1, node="a050"))
     claim = BatchClaim(instance="prod", direction="k8s", namespace="dev", node_type="a")
     world.batch["a050"] = msgspec.structs.replace(world.batch["a050"], claim=claim)
@@ -238,20 +238,20 @@ def test_an_interrupted_lending_goes_back_also_where_a_pod_runs_on_it() -> None:
     assert "is kept out (exclude_nodes names it): it goes back" in advanced.notes[0]
 
 
-def test_one_that_came_too_late_leaves_once_it_is_ready() -> None:
+def test_excluded_node_that_joins_late_leaves_once_it_is_ready() -> None:
     world = World().lent("a050", Phase.FAILED, leaves=Leaving.KEPT_OUT, error="late")
     world = excluding(world.node("a050"), "a050")
     world.batch = {"a050": a_batch_node("a050", in_service=False)}
     assert world.advanced().registry.nodes["a050"].phase is Phase.RELEASING
 
 
-def test_what_is_lent_when_it_is_excluded_serves_on() -> None:
+def test_node_excluded_while_lent_keeps_serving() -> None:
     world = excluding(World().lent("a001").node("a001"), "a001")
     advanced = world.advanced()
     assert advanced.registry.nodes["a001"].leaves is None and not advanced.errors
 
 
-def test_a_hold_sends_nothing_back() -> None:
+def test_held_node_is_not_returned_for_an_exclusion() -> None:
     advanced = came().recorded(held=("a050",)).advanced()
     assert advanced.registry.nodes["a050"].leaves is None and not advanced.errors
 
@@ -275,7 +275,7 @@ RULES: list[dict[str, Any]] = [
         pytest.param({"a050": a_batch_node("a050", **OUT)}, id="the-list-does-not-say"),
     ],
 )
-def test_what_can_not_be_told_is_judged_later(rule: dict[str, Any], unread: Any) -> None:
+def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unread: Any) -> None:
     """What is not known sends nothing back, and makes nothing welcome for good."""
     world = came(names=("a050",)).configured(**rule).set(batch=unread)
     world.registry = world.advanced().registry
@@ -304,7 +304,7 @@ def test_what_can_not_be_told_is_judged_later(rule: dict[str, Any], unread: Any)
         pytest.param(GPUS, {"a001": a_batch_node(partitions=("batch",))}, None, id="of-another"),
     ],
 )  # fmt: skip
-def test_it_stays_away_for_as_long_as_it_is_kept_out(
+def test_excluded_node_keeps_leaving_while_it_is_excluded(
     config: dict[str, Any], batch: Any, leaves: str | None
 ) -> None:
     world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
@@ -312,7 +312,7 @@ def test_it_stays_away_for_as_long_as_it_is_kept_out(
     assert world.fates().registry.nodes["a001"].leaves is leaves
 
 
-def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
+def test_expired_hold_or_exclusion_is_removed_and_reported_once() -> None:
     """A hold of a node that is not lent stays, as long as it was meant to."""
     over, lasting = Keeping(since=NOW, until=NOW), Keeping(since=NOW, until=LATER)
     world = World().recorded(
@@ -338,7 +338,9 @@ def test_what_is_over_is_dropped_from_the_record_and_told_once() -> None:
         pytest.param(Way.RETURNING, True, False, id="returning"),
     ],
 )
-def test_a_pause_may_stop_one_way_alone(half: Way | None, lends: bool, returns: bool) -> None:
+def test_pause_may_stop_lending_or_returning_alone(
+    half: Way | None, lends: bool, returns: bool
+) -> None:
     pause = Pause(since=NOW, half=half, reason="the switch")
     converted = wanting(1).recorded(pause=pause).converted()
     assert bool(converted.requests) is lends
@@ -356,7 +358,7 @@ def test_a_pause_may_stop_one_way_alone(half: Way | None, lends: bool, returns: 
     assert bool(spent.fates().registry.nodes["a001"].leaves) is returns
 
 
-def test_of_two_rules_that_speak_of_one_node_the_first_is_heard(
+def test_first_of_two_exclusion_rules_names_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def saying(*names: str, why: str) -> Rule:

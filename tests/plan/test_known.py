@@ -15,7 +15,7 @@ from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.plan.worlds import CONVERTER, UNREAD, World, pods, queue_map, wanting
 
 
-def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
+def test_future_times_of_a_wrong_clock_are_reset_to_now() -> None:
     ahead = NOW + timedelta(days=900)
     registry = Registry(
         nodes={
@@ -36,7 +36,7 @@ def test_times_of_a_wrong_clock_are_taken_back_to_now() -> None:
     assert without_future(a_config(), mended, NOW) == mended
 
 
-def test_a_retry_waits_for_its_back_off_after_a_clock_that_jumped() -> None:
+def test_retry_after_a_clock_jump_waits_for_its_back_off_only() -> None:
     """It waited an hour, however short its back-off was."""
     config, ahead = a_config(check_interval=timedelta(minutes=1)), NOW + timedelta(days=900)
     failed = a_lent_node(Phase.RETURNING, attempts=1, error="exit code 3", retry_after=ahead)
@@ -52,7 +52,7 @@ def test_a_retry_waits_for_its_back_off_after_a_clock_that_jumped() -> None:
     assert mended.backoffs["a"].until == NOW + timedelta(minutes=2)
 
 
-def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
+def test_unreadable_queue_document_is_not_an_empty_document() -> None:
     unread = wanting(1).set(maps=UNREAD).inputs()
     broken = wanting(1).set(maps=(queue_map(text="partitions: ["), None)).inputs()
     for inputs in (unread, broken):
@@ -61,7 +61,7 @@ def test_a_document_that_can_not_be_read_is_no_empty_document() -> None:
 
 
 @pytest.mark.parametrize("cluster_wide", [True, False])
-def test_a_node_without_pods_is_only_empty_where_all_pods_are_seen(cluster_wide: bool) -> None:
+def test_node_without_pods_is_empty_only_if_all_pods_are_listed(cluster_wide: bool) -> None:
     seen = PodList(pods=pods(1, node="k1"), cluster_wide=cluster_wide)
     facts = World().set(pods=seen).inputs().facts
     assert facts.work_on("k1") == 1

@@ -89,18 +89,20 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
         pytest.param(Unreadable(what="x", error="403"), actor(), REFUSED, id="unreadable"),
     ],
 )  # fmt: skip
-def test_which_registry_may_act(found: Lease | Unreadable, who: Actor, expected: str) -> None:
+def test_lease_decides_which_registry_may_act(
+    found: Lease | Unreadable, who: Actor, expected: str
+) -> None:
     judged = judge_lease(found, who)
     assert expected == (REFUSED if judged.refusal else WRITES if judged.needs_word else MAY)
 
 
 @pytest.mark.parametrize("skew", [-DAY, DAY, -400 * DAY, 400 * DAY], ids=str)
-def test_a_wrong_clock_of_a_host_changes_nothing(skew: timedelta) -> None:
+def test_wrong_clock_of_a_host_does_not_change_the_lease_decision(skew: timedelta) -> None:
     for result in (FOREIGN, lease(), NONE, lease(THEIRS, ELSEWHERE, 31 * HOUR)):
         assert judge_lease(result, actor(now=NOW + skew)) == judge_lease(result, actor())
 
 
-def test_a_refusal_names_both_places_and_the_next_step() -> None:
+def test_lease_refusal_names_both_places_and_the_next_step() -> None:
     refusal = judge_lease(FOREIGN, actor()).refusal
     for word in ("mgmt1:/dnm", "mgmt2:/dnm", "instance prod", "`dnm takeover`", "instance_id"):
         assert word in refusal
@@ -116,21 +118,21 @@ def test_a_refusal_names_both_places_and_the_next_step() -> None:
     assert refusal.isprintable() and len(refusal) < 1000
 
 
-def test_a_refused_registry_remembers_the_other_for_a_day() -> None:
+def test_refused_registry_remembers_the_other_registry_for_a_day() -> None:
     elsewhere = judge_lease(FOREIGN, actor()).elsewhere
     registry = knows(MINE, elsewhere=elsewhere)
     assert acts_elsewhere(registry, NOW) == elsewhere == SEEN
     assert acts_elsewhere(registry, NOW + 2 * DAY) is None
 
 
-def test_a_refused_plan_does_nothing() -> None:
+def test_refused_plan_has_no_actions() -> None:
     world = wanting().knowing(lease=FOREIGN)
     plan = world.plan()
     assert plan.is_refused and not plan.actions and "mgmt2:/dnm" in plan.errors[0]
     assert plan.registry == replace(world.registry, elsewhere=SEEN), "it stays as it was otherwise"
 
 
-def test_a_refused_plan_reports_nothing_of_the_nodes_that_the_other_has_lent() -> None:
+def test_refused_plan_reports_no_nodes_of_the_other_registry() -> None:
     claim = BatchClaim(instance="prod", namespace="theirs", node_type="a")
     theirs = a_batch_node("a009", in_service=False, claim=claim, tells_claim=True)
     world = wanting().set(batch={"a009": theirs})

@@ -52,7 +52,7 @@ def fences(plan: Plan) -> set[str]:
     ("hours", "most", "goes"),
     [(0, 2, False), (3, 2, False), (2, 2, True), (1, 2, True)],
 )
-def test_a_node_that_was_lent_long_enough_is_fenced(hours: int, most: int, goes: bool) -> None:
+def test_node_beyond_max_lend_hours_is_fenced(hours: int, most: int, goes: bool) -> None:
     plan = used().configured(options={"max_lend_hours": hours * HOUR}).plan()
     assert (leaving(plan) == {"a001": "overdue"}) is goes
     assert (fences(plan) == {"a001"}) is goes
@@ -60,12 +60,12 @@ def test_a_node_that_was_lent_long_enough_is_fenced(hours: int, most: int, goes:
     assert not any(isinstance(action, SetQueueLimits) for action in plan.actions), "pods run on it"
 
 
-def test_no_more_are_fenced_at_once_than_may_go_back() -> None:
+def test_no_more_nodes_are_fenced_at_once_than_may_be_returned() -> None:
     world = used(4).configured(options={"max_lend_hours": HOUR}, max_reversions_per_run=3)
     assert len(fences(world.plan())) == 3
 
 
-def test_since_when_it_is_lent_is_kept_over_its_phases() -> None:
+def test_start_of_a_lend_is_kept_through_its_phases() -> None:
     plan = used().configured(options={"max_lend_hours": 9 * HOUR}).plan()
     assert plan.registry.nodes["a001"].lent_since == LONG_AGO
     assert used().plan().registry.nodes["a001"].lent_since is None  # nothing depends on it
@@ -79,7 +79,9 @@ def test_since_when_it_is_lent_is_kept_over_its_phases() -> None:
         pytest.param({}, {"a001"}, id="nothing-speaks-for-it"),
     ],
 )
-def test_what_keeps_a_node(change: dict[str, Any], fenced_by: set[str]) -> None:
+def test_hold_pause_and_order_keep_an_overdue_node(
+    change: dict[str, Any], fenced_by: set[str]
+) -> None:
     assert (
         fences(used().configured(options={"max_lend_hours": HOUR}).recorded(**change).plan())
         == fenced_by
@@ -93,20 +95,22 @@ def test_what_keeps_a_node(change: dict[str, Any], fenced_by: set[str]) -> None:
         pytest.param("spent", (), Reason.IDLE, id="the-budget-is-gone"),
     ],
 )
-def test_what_ceases_to_leave_is_not_said_to_go_back(leaves: str, held: Any, reason: Why) -> None:
+def test_node_that_stops_leaving_is_not_reported_as_returning(
+    leaves: str, held: Any, reason: Why
+) -> None:
     world = World().lent("a001", since=LONG_AGO, leaves=leaves).node("a001").recorded(held=held)
     plan = world.plan()
     assert not leaving(plan) and not plan.actions
     assert (plan.nodes[0].verdict, plan.nodes[0].reason) == (Verdict.KEEP, reason)
 
 
-def test_an_administrator_s_cordon_stays_his() -> None:
+def test_overdue_node_with_a_cordon_of_an_administrator_stays() -> None:
     world = World().lent("a001", since=LONG_AGO).node("a001", is_cordoned=True)
     plan = world.configured(options={"max_lend_hours": HOUR}).plan()
     assert not leaving(plan) and plan.nodes[0].reason is Reason.HELD_BY_ADMIN
 
 
-def test_no_node_is_fenced_while_who_is_on_it_cannot_be_told() -> None:
+def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
     """Where pods may be listed in some namespaces alone it would stay so, and never go back."""
     world = World().lent("a001", since=LONG_AGO).node("a001")
     world.knowing(pods=PodList(pods=(), cluster_wide=False))
@@ -127,19 +131,19 @@ def emptying(count: int = 0, **changes: Any) -> World:
     return world.with_pods(*pods(count, SMALL, node="a001", running=True))
 
 
-def test_its_pods_run_on_and_its_queue_counts_it() -> None:
+def test_leaving_node_keeps_its_pods_and_its_share_of_the_limit() -> None:
     plan = emptying(2).plan()
     assert plan.registry.nodes["a001"].phase is Phase.SERVING and not plan.actions
 
 
-def test_empty_it_goes_back_whatever_its_queue_wants() -> None:
+def test_empty_leaving_node_is_returned_despite_demand() -> None:
     plan = emptying().with_pods(*pods(3)).plan()
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING
     kinds = [type(action) for action in plan.actions]
     assert SetQueueLimits in kinds and Unfence not in kinds
 
 
-def test_demand_takes_no_fence_off_that_it_did_not_bring() -> None:
+def test_demand_lifts_no_fence_of_a_leaving_node() -> None:
     world = fenced().with_pods(*pods(3)).configured(options={"max_lend_hours": HOUR})
     plain = world.plan().registry.nodes["a001"]
     entry = msgspec.structs.replace(
@@ -159,7 +163,7 @@ def test_demand_takes_no_fence_off_that_it_did_not_bring() -> None:
         pytest.param({"leaves": "for-jobs"}, {}, id="lending-has-no-regard-to-jobs"),
     ],
 )
-def test_the_fence_comes_off_with_its_reason(changes: Any, config: dict[str, Any]) -> None:
+def test_fence_is_lifted_when_its_reason_ends(changes: Any, config: dict[str, Any]) -> None:
     plan = (
         emptying(1, **changes)
         .configured(**{"options": {"max_lend_hours": 9 * HOUR}, **config})
@@ -168,7 +172,7 @@ def test_the_fence_comes_off_with_its_reason(changes: Any, config: dict[str, Any
     assert not leaving(plan) and Unfence(node="a001") in plan.actions
 
 
-def test_a_node_that_had_to_go_does_not_count_as_unused() -> None:
+def test_overdue_node_does_not_count_as_unused() -> None:
     went = a_lent_node(Phase.RETURNING, leaves="overdue")
     assert after_transition({}, went, None) == {}
     assert after_transition({}, a_lent_node(Phase.RETURNING), None)[went.queue] == Breaker(unused=1)
@@ -207,7 +211,7 @@ def budgeted(hours: float | None) -> Config:
         ),
     ],
 )  # fmt: skip
-def test_what_is_left_of_a_week(registry: Registry, left: float) -> None:
+def test_weekly_budget_is_reduced_by_lent_hours(registry: Registry, left: float) -> None:
     assert week_of(NOW) == MONDAY and NOW - MONDAY == 12 * HOUR
     assert hours_left(budgeted(10), registry, NOW) == {"dev": left}
     assert hours_left(budgeted(None), registry, NOW) == {}
@@ -223,12 +227,14 @@ def test_what_is_left_of_a_week(registry: Registry, left: float) -> None:
         (1, (a_request(),), 0),
     ],
 )
-def test_each_node_must_have_an_hour(hours: float, requests: Any, more: int) -> None:
+def test_each_requested_node_needs_an_hour_of_budget(
+    hours: float, requests: Any, more: int
+) -> None:
     (bound,) = hour_bounds(budgeted(hours), Registry(requests=requests), NOW)
     assert bound.left == more
 
 
-def test_hours_of_nodes_that_have_gone_are_kept() -> None:
+def test_hours_of_returned_nodes_are_kept() -> None:
     lent = {"lent_since": NOW - 2 * HOUR}
     before = Registry(
         nodes={"a001": a_lent_node(**lent), "a002": a_lent_node(**lent)},
@@ -241,7 +247,7 @@ def test_hours_of_nodes_that_have_gone_are_kept() -> None:
     assert hours_left(budgeted(10), noted, NOW) == hours_left(budgeted(10), before, NOW)
 
 
-def test_a_budget_that_is_used_up() -> None:
+def test_used_up_budget_fences_nodes_and_stops_lending() -> None:
     """Two hours ago a node came; pods wait for another."""
     world = used(lent_since=LONG_AGO).with_pods(*pods(3))
     world.configured(namespaces=namespace_policy(world.config, options={"node_hours_per_week": 2}))

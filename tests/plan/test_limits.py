@@ -25,7 +25,7 @@ from tests.plan.worlds import (
 from tests.site import WORKSHOP_QUEUES
 
 
-def test_only_nodes_of_this_instance_that_serve_are_in_a_limit() -> None:
+def test_limit_contains_only_serving_nodes_of_this_instance() -> None:
     world = World().lent("a001").lent("a002", Phase.RELEASING).lent("a003", Phase.FAILED)
     world.lent("a004", owner="validation").lent("a005", queue="root.other", counted={"vcore": 1})
     assert serving_sizes(world.config, world.registry) == {
@@ -34,12 +34,12 @@ def test_only_nodes_of_this_instance_that_serve_are_in_a_limit() -> None:
     }
 
 
-def test_no_limit_shrinks_below_what_is_allocated() -> None:
+def test_limit_does_not_shrink_below_the_allocated_amount() -> None:
     demand = World().with_pods(*pods(3, SMALL, node="k1")).inputs().demand
     assert demand is not None and floors(demand)[QUEUE]["vcore"] == 3000
 
 
-def test_a_limit_is_its_baseline_plus_what_serves() -> None:
+def test_limit_is_baseline_plus_serving_nodes() -> None:
     joined = World().lent("a001", Phase.JOINING).node("a001", mark=None)
     decided = joined.decided()
     limits, diff = decided.limits, diff_of(decided.inputs.document, decided.limits)
@@ -48,21 +48,21 @@ def test_a_limit_is_its_baseline_plus_what_serves() -> None:
     assert "+" in diff and "queues.yaml (planned)" in diff
 
 
-def test_the_limits_shrink_by_the_nodes_that_are_fenced_now() -> None:
+def test_limit_shrinks_by_nodes_that_are_fenced_in_the_run() -> None:
     idle = serving(idle_since=LONG_AGO)
     grown = BASELINE["vcore"] + COUNTED["vcore"]
     assert idle.standing().limits[QUEUE].max["vcore"] == grown
     assert idle.limits().limits[QUEUE].max["vcore"] == BASELINE["vcore"]
 
 
-def test_where_nothing_is_fenced_the_edit_is_planned_once() -> None:
+def test_edit_of_limits_is_planned_once_without_fences() -> None:
     inputs, current = serving().inputs(), serving().standing()
     limits = plan_limits(inputs, current.registry, current)
     assert current.foreseen is not None and limits.edit is current.foreseen.edit
     assert not limits.is_changed and diff_of(inputs.document, limits) == ""
 
 
-def test_a_limit_that_a_person_set_below_what_is_lent_is_fixed() -> None:
+def test_limit_lowered_manually_below_the_lent_amount_is_fixed() -> None:
     """No node raises it, so none is asked for its sake."""
     text = queue_map({"a001": COUNTED}).data["queues.yaml"]
     lowered = text.replace("vcore: 208", "vcore: 100").replace("vcore: 136", "vcore: 8")
@@ -79,7 +79,7 @@ ESCAPED = WORKSHOP_QUEUES.replace("vcore: 80", 'vcore: "\\x38\\x30"')
 CLOSED = WORKSHOP_QUEUES.replace("vcore: 80", "vcore: 80\n                    pods: 0")
 
 
-def test_a_queue_whose_growth_could_not_be_written_gets_no_node() -> None:
+def test_queue_with_unwritable_growth_gets_no_node() -> None:
     plan = wanting(3).set(maps=(queue_map(text=ESCAPED), None)).plan()
     (verdict,) = (queue for queue in plan.queues if queue.queue == QUEUE)
     assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.QUEUE_UNREADABLE)
@@ -90,7 +90,7 @@ def test_a_queue_whose_growth_could_not_be_written_gets_no_node() -> None:
     assert not wanting(3).plan().needs_person
 
 
-def test_nodes_on_their_way_are_counted_with_those_that_are_asked_for() -> None:
+def test_joining_nodes_count_with_requested_nodes_in_the_overflow_check() -> None:
     for free, is_enough in ((4, True), (3, False)):
         most = 2**63 - 1 - free * SIZE["memory"]
         text = WORKSHOP_QUEUES.replace("memory: 320G", f"memory: {most}")
@@ -102,7 +102,7 @@ def test_nodes_on_their_way_are_counted_with_those_that_are_asked_for() -> None:
         assert any(isinstance(action, StartConversion) for action in plan.actions) is is_enough
 
 
-def test_a_number_that_became_unwritable_lets_the_nodes_go() -> None:
+def test_unwritable_limit_still_releases_the_nodes_from_the_ledger() -> None:
     document = queue_map({"a001": dict(COUNTED)})
     text = document.data["queues.yaml"].replace("vcore: 208", 'vcore: "20\\x38"')
     world = fenced().set(maps=(msgspec.structs.replace(document, data={"queues.yaml": text}), None))
@@ -113,7 +113,7 @@ def test_a_number_that_became_unwritable_lets_the_nodes_go() -> None:
     assert plan.needs_person and "a limit can't be changed" in plan.errors[0]
 
 
-def test_a_queue_that_is_closed_for_all_pods_gets_no_node() -> None:
+def test_queue_closed_by_pods_0_gets_no_node() -> None:
     """`pods: 0` is how YuniKorn closes a queue: dnm neither lends for it nor opens it."""
     plan = wanting(3).set(maps=(queue_map(text=CLOSED), None)).plan()
     assert not any(isinstance(action, StartConversion) for action in plan.actions)
@@ -124,7 +124,7 @@ def test_a_queue_that_is_closed_for_all_pods_gets_no_node() -> None:
     assert "pods: 0\n" in action.edit.text and "vcore: 208" in action.edit.text
 
 
-def test_a_queue_that_is_opened_again_has_its_new_limit_and_what_is_lent() -> None:
+def test_reopened_queue_has_its_new_limit_plus_lent_nodes() -> None:
     closed = queue_map({"a001": dict(COUNTED)}, text=CLOSED)
     text = closed.data["queues.yaml"].replace("pods: 0", "pods: 50")
     document = msgspec.structs.replace(closed, data={"queues.yaml": text})
@@ -136,7 +136,7 @@ def test_a_queue_that_is_opened_again_has_its_new_limit_and_what_is_lent() -> No
     assert f"pods: {50 + COUNTED['pods']}" in action.edit.text
 
 
-def test_what_the_run_wrote_is_remembered_in_case_the_annotation_is_lost() -> None:
+def test_written_ledger_is_recorded_in_case_the_annotation_is_lost() -> None:
     plan = serving().set(maps=(queue_map(), None)).plan()
     (action,) = (action for action in plan.actions if isinstance(action, SetQueueLimits))
     assert plan.registry.last_run.ledger == action.edit.ledger != ""
@@ -150,7 +150,7 @@ def test_what_the_run_wrote_is_remembered_in_case_the_annotation_is_lost() -> No
     assert "the ledger is gone from the ConfigMap" in again.notes[0]
 
 
-def test_the_record_of_an_older_dnm_has_no_ledger() -> None:
+def test_registry_of_an_older_dnm_without_ledger_needs_an_administrator() -> None:
     """Where it had nothing lent the first growth is one; where it had, a person is asked."""
     bare = serving().set(maps=(queue_map(), None))
     assert not bare.plan().needs_person

@@ -48,7 +48,7 @@ WORN = Lease(version="1", number=4, registry="w", last="mgmt1:/dnm", kept=KEPT, 
 
 
 @given(NAMES, NAMES, ENDS, st.sampled_from([None, *Way]))
-def test_a_lease_keeps_names_and_ends_and_no_text(
+def test_lease_keeps_names_and_ends_without_free_text(
     held: set[str], excluded: set[str], until: datetime | None, half: Way | None
 ) -> None:
     before = a_registry(
@@ -62,18 +62,18 @@ def test_a_lease_keeps_names_and_ends_and_no_text(
     assert keep_names(after) == kept, "so that the next run writes nothing"
 
 
-def test_nothing_to_keep_is_nothing() -> None:
+def test_empty_registry_keeps_no_names_in_the_lease() -> None:
     assert keep_names(Registry()) == ""
     assert restore_names(Registry(), "", NOW) == Registry()
 
 
-def test_what_has_ended_meanwhile_is_not_restored() -> None:
+def test_expired_entries_of_the_lease_are_not_restored() -> None:
     kept = keep_names(a_registry(pause=Pause(since=NOW, until=NOW + HOUR)))
     after = restore_names(Registry(), kept, NOW + 2 * HOUR)
     assert (after.held, after.excluded, after.pause) == (("a001",), {}, None)
 
 
-def test_more_names_than_a_lease_holds_pause_until_a_person_has_repeated_them() -> None:
+def test_names_beyond_the_lease_size_pause_until_repeated() -> None:
     many = a_registry([f"{'n' * 30}{number * 7:07d}" for number in range(20_000)])
     kept = keep_names(many)
     assert len(kept) <= LONGEST_KEPT
@@ -82,7 +82,7 @@ def test_more_names_than_a_lease_holds_pause_until_a_person_has_repeated_them() 
 
 
 @given(st.text(max_size=200) | st.just('{"held":{"":"a[1-"}}') | st.just('{"pause":{}}'))
-def test_a_text_that_is_none_pauses(text: str) -> None:
+def test_malformed_lease_text_pauses(text: str) -> None:
     after = restore_names(Registry(), text, NOW)
     assert (after.pause is not None) == bool(text) and not after.held
 
@@ -127,7 +127,7 @@ def of_the_ledger(instance: str) -> str:
                      id="a Secret, which tells its own loss"),
     ],
 )  # fmt: skip
-def test_a_registry_is_lost_if_the_cluster_shows_that_the_instance_has_acted(
+def test_empty_registry_is_lost_if_the_cluster_shows_earlier_actions(
     registry: Registry, snapshot: Snapshot, is_lost: bool
 ) -> None:
     after = judge_loss(registry, snapshot)
@@ -138,7 +138,7 @@ def test_a_registry_is_lost_if_the_cluster_shows_that_the_instance_has_acted(
         assert "`dnm resume`" in after.pause.reason and set(registry.held) <= set(after.held)
 
 
-def test_resume_puts_the_earlier_pause_back_and_once_more_ends_it() -> None:
+def test_resume_restores_the_earlier_pause_and_second_resume_ends_it() -> None:
     after = judge_loss(Registry(), seen(WORN))
     assert after.pause is not None and after.pause.half is None, "returning stays paused too"
     assert keep_names(after) == KEPT, "a second loss loses nothing"

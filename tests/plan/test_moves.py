@@ -126,7 +126,7 @@ def kinds(plan: Plan) -> list[type]:
     return [type(action) for action in plan.actions if not isinstance(action, StartConversion)]
 
 
-def test_it_is_fenced_and_its_queue_shrinks_first() -> None:
+def test_moving_node_is_fenced_and_its_queue_shrinks_first() -> None:
     plan = idle().plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.move, entry.namespace) == (Phase.MOVING, MOVE, "dev")
@@ -193,14 +193,14 @@ def _dev(world: World, **changes: Any) -> World:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_it_stays_where_something_speaks_for_that(name: str) -> None:
+def test_node_does_not_move_if_anything_keeps_it(name: str) -> None:
     plan = WORLDS[name]().plan()
     assert plan.registry.nodes["a001"].phase is not Phase.MOVING
     assert RelabelNode not in kinds(plan)
 
 
 @pytest.mark.parametrize("share", [0.001, 1e-9])  # the least that may be written
-def test_headroom_alone_takes_no_other_queue_s_node(share: float) -> None:
+def test_headroom_alone_moves_no_node_of_another_queue(share: float) -> None:
     world = of_idle(site()).with_pods(
         *pods(3, SMALL, namespace="notebook", queue=OTHER, node="k1", running=True)
     )
@@ -208,19 +208,19 @@ def test_headroom_alone_takes_no_other_queue_s_node(share: float) -> None:
     assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_queue_that_lacks_nodes_of_its_min_nodes_may_have_it() -> None:
+def test_queue_below_its_min_nodes_may_take_an_idle_node() -> None:
     assert of_idle(site(min_nodes=1)).plan().registry.nodes["a001"].move == MOVE
 
 
 @pytest.mark.parametrize("opened_by", ["pods", ""])
-def test_a_move_for_min_nodes_takes_no_chance_of_the_queue_s_pods(opened_by: str) -> None:
+def test_move_for_min_nodes_takes_no_chance_of_the_breaker(opened_by: str) -> None:
     """Their breaker was closed by it, and the next run asked for a node for the same pods."""
     breakers = {OTHER: Breaker(unused=3, tripped_at=NOW, trips=3, demand=opened_by)}
     after = of_idle(site(min_nodes=1)).recorded(breakers=breakers).plan().registry
     assert after.nodes["a001"].move == MOVE and after.breakers == breakers
 
 
-def test_as_many_move_at_once_as_the_brakes_allow() -> None:
+def test_moves_at_once_are_bounded_by_the_run_limit() -> None:
     world = wanted(site(), 9)
     for number in range(1, 6):
         name = f"a{number:03}"
@@ -233,19 +233,19 @@ def test_as_many_move_at_once_as_the_brakes_allow() -> None:
 
 
 @pytest.mark.parametrize(("cap", "phase"), [(None, Phase.MOVING), (HALF, Phase.SERVING)])
-def test_no_move_begins_under_a_percentage_of_an_unknown_number(
+def test_no_move_begins_under_a_percentage_of_an_unknown_total(
     cap: Share | None, phase: Phase
 ) -> None:
     world = of_idle(wanted(site(max_nodes=cap))).set(batch=SILENT)
     assert world.plan().registry.nodes["a001"].phase is phase
 
 
-def test_a_move_goes_on_under_a_percentage_of_an_unknown_number() -> None:
+def test_move_continues_under_a_percentage_of_an_unknown_total() -> None:
     plan = moving(wanted(site(max_nodes=HALF))).set(batch=SILENT).plan()
     assert RelabelNode in kinds(plan)
 
 
-def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
+def test_moving_node_counts_under_both_namespace_caps_and_once_in_total() -> None:
     world = moving(site(max_nodes=1))
     _dev(world, max_nodes=1)
     lent = lent_in(world.registry)
@@ -257,7 +257,7 @@ def test_while_it_moves_it_counts_under_both_caps_and_once_in_all() -> None:
 # --- on its way --------------------------------------------------------------------------------
 
 
-def test_labels_taints_and_mark_are_exchanged_in_one_change() -> None:
+def test_labels_taints_and_mark_are_changed_in_a_single_request() -> None:
     plan = moving().plan()
     (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
     assert action == RelabelNode(
@@ -294,14 +294,14 @@ STAYS: dict[str, Callable[[], World]] = {
 
 
 @pytest.mark.parametrize("name", STAYS)
-def test_until_it_is_dressed_anything_brings_it_back(name: str) -> None:
+def test_move_is_cancelled_before_relabeling_by_any_reason(name: str) -> None:
     plan = STAYS[name]().plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.namespace, entry.move) == (Phase.SERVING, "dev", None)
     assert RelabelNode not in kinds(plan) and ReturnNode not in kinds(plan)
 
 
-def test_dressed_it_is_not_called_back_while_its_pods_are_unknown() -> None:
+def test_relabeled_node_is_not_recalled_while_its_pods_are_unknown() -> None:
     """Nobody wants it any more: it serves the new one all the same, whose labels it carries."""
     world = _half_blind(moving(site(), node=fenced("notebook")))
     assert world.plan().registry.nodes["a001"].move == MOVE
@@ -326,23 +326,23 @@ def _half_blind(world: World) -> World:
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_it_waits_for_what_is_not_known_or_not_so_yet(name: str) -> None:
+def test_move_waits_for_unknown_or_missing_facts(name: str) -> None:
     plan = WAITS[name]().plan()
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
     assert not {RelabelNode, Unfence} & set(kinds(plan))
 
 
-def test_a_fence_that_a_killed_run_did_not_set_is_set() -> None:
+def test_fence_missing_after_a_killed_run_is_set() -> None:
     assert kinds(moving(node=of("dev")).plan()) == [Fence]
 
 
-def test_a_move_that_failed_is_tried_again_later_each_time() -> None:
+def test_failed_move_is_retried_with_growing_delay() -> None:
     entry = moving(since=LATE, attempts=2).plan().registry.nodes["a001"]
     assert entry.attempts == 3 and "could not be given to notebook" in entry.error
     assert entry.retry_after == NOW + timedelta(minutes=8)
 
 
-def test_demand_that_comes_and_goes_keeps_no_node_from_going_back() -> None:
+def test_cancelled_move_keeps_the_idle_clock_and_delays_the_next_move() -> None:
     """Its idle clock runs on, and it is not taken again at once."""
     entry = moving(site(), idle_since=IDLE, attempts=1).plan().registry.nodes["a001"]
     assert (entry.idle_since, entry.retry_after) == (IDLE, NOW + timedelta(minutes=4))
@@ -350,7 +350,7 @@ def test_demand_that_comes_and_goes_keeps_no_node_from_going_back() -> None:
     assert (landed.idle_since, landed.was_used, landed.retry_after) == (None, True, None)
 
 
-def test_dressed_it_serves_the_new_queue_which_grows_and_then_it_is_open() -> None:
+def test_relabeled_node_is_unfenced_after_its_new_queue_grows() -> None:
     plan = moving(node=fenced("notebook"), order="o1").plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.namespace, entry.queue) == (Phase.SERVING, "notebook", OTHER)
@@ -367,7 +367,7 @@ def test_dressed_it_serves_the_new_queue_which_grows_and_then_it_is_open() -> No
         pytest.param(moving(World(), node=fenced("notebook")), id="the-second-queue-is-gone"),
     ],
 )
-def test_dressed_it_turns_back_where_it_may_not_be_opened(world: World) -> None:
+def test_relabeled_node_is_relabeled_back_if_it_may_not_be_opened(world: World) -> None:
     world.configured(node_types={"a": TYPE})
     plan = world.plan()
     entry = plan.registry.nodes["a001"]
@@ -390,7 +390,7 @@ BACK = Move(to="notebook", goes_back=True)
     ],
     ids=["not-yet", "it-is", "it-can't", "opened-by-hand"],
 )  # fmt: skip
-def test_turned_back_it_becomes_its_old_queue_s_again(
+def test_node_relabeled_back_serves_its_previous_queue(
     node: dict[str, Any], entry: dict[str, Any], phase: Phase, does: list[type]
 ) -> None:
     plan = moving(node=node, move=BACK, **entry).with_pods(*POD).plan()
@@ -398,14 +398,14 @@ def test_turned_back_it_becomes_its_old_queue_s_again(
     assert (after.phase, after.namespace, kinds(plan)) == (phase, "dev", does)
 
 
-def test_failed_it_serves_no_queue_while_it_carries_the_other_one_s_labels() -> None:
+def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
     for labelled, phase in (("notebook", Phase.FAILED), ("dev", Phase.SERVING)):
         world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of(labelled))
         world.set(batch={"a001": a_batch_node(in_service=False)})
         assert world.plan().registry.nodes["a001"].phase is phase
 
 
-def test_moved_and_registered_anew_it_serves_nobody() -> None:
+def test_moved_node_that_registers_anew_serves_no_queue() -> None:
     """Its kubelet has the labels of the namespace that it was lent to first."""
     entry = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
     for phase in (Phase.SERVING, Phase.FAILED):
@@ -416,7 +416,7 @@ def test_moved_and_registered_anew_it_serves_nobody() -> None:
     assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_node_that_is_gone_is_no_queue_s() -> None:
+def test_vanished_node_fails_its_move() -> None:
     world = moving()
     world.nodes = world.nodes[:1]
     assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
@@ -425,7 +425,7 @@ def test_a_node_that_is_gone_is_no_queue_s() -> None:
 # --- what is booked ----------------------------------------------------------------------------
 
 
-def test_hours_are_the_namespace_s_that_it_served() -> None:
+def test_node_hours_belong_to_the_namespace_that_the_node_served() -> None:
     config = _dev(
         site(options={"node_hours_per_week": 10}), options={"node_hours_per_week": 10}
     ).config
@@ -440,7 +440,7 @@ def test_hours_are_the_namespace_s_that_it_served() -> None:
     assert [hour_bound.left for hour_bound in hour_bounds(config, coming, NOW)] == [6, 9]
 
 
-def test_leaving_a_queue_by_a_move_does_not_count_and_closes_no_breaker() -> None:
+def test_move_between_queues_neither_counts_nor_closes_a_breaker() -> None:
     before = a_lent_node(Phase.MOVING, move=MOVE)
     after = a_lent_node(namespace="notebook", queue=OTHER)
     breakers = {before.queue: Breaker(unused=1)}
@@ -460,7 +460,7 @@ texts = st.sampled_from(("{namespace}", "x-{namespace}", "all"))
     names,
     names,
 )
-def test_there_and_back_is_where_it_began(
+def test_move_back_restores_labels_and_taints(
     labels: dict[str, str], taints: list[Taint], old: str, new: str
 ) -> None:
     taints = list({taint.key: taint for taint in taints}.values())  # a Node has one of a key
@@ -489,7 +489,7 @@ def _worn(node: Node, change: Any) -> Node:
     )
 
 
-def test_one_without_the_devices_of_its_type_is_not_moved() -> None:
+def test_node_without_the_devices_of_its_type_is_not_moved() -> None:
     """It would come to a queue that asks for them."""
     gpu = "nvidia.com/gpu"
     world = site()

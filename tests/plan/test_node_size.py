@@ -44,7 +44,9 @@ def offering(**changes: int) -> Node:
         pytest.param(offering(storage=HUGE), {}, False, id="what is not declared is not counted"),
     ],
 )
-def test_what_is_counted(node: Node, differs: dict[str, int], is_said: bool) -> None:
+def test_node_is_counted_by_its_offer_up_to_the_declared_size(
+    node: Node, differs: dict[str, int], is_said: bool
+) -> None:
     size = measure_node(config(), "a", node)
     assert size is not None
     assert size.counted == {**DECLARED, **differs}
@@ -60,7 +62,7 @@ def test_what_is_counted(node: Node, differs: dict[str, int], is_said: bool) -> 
     ),
     st.dictionaries(st.sampled_from(["vcore", "memory", GPU]), st.integers(0, 2**70)),
 )
-def test_no_word_of_a_kubelet_raises_a_size_beyond_its_type(
+def test_kubelet_cannot_raise_a_size_beyond_its_type(
     said: dict[str, int], recorded: dict[str, int]
 ) -> None:
     node = a_node(allocatable=said)
@@ -73,14 +75,14 @@ def test_no_word_of_a_kubelet_raises_a_size_beyond_its_type(
         assert results.keys() <= {*DECLARED, "pods"} and results.get("pods", 0) <= 1000
 
 
-def test_a_node_that_lies_serves_with_its_declared_size_and_it_is_said() -> None:
+def test_node_that_offers_too_much_is_counted_as_declared_and_reported() -> None:
     entry = a_lent_node(Phase.JOINING)
     after = advance_node(config(), "a001", entry, facts([offering(memory=HUGE)]))
     assert after.verdict.reason is Reason.JOINED and after.entry is not None
     assert after.entry.counted == DECLARED and "9P memory, and 256G are counted" in after.remark
 
 
-def test_a_size_that_was_recorded_too_large_comes_down() -> None:
+def test_recorded_size_above_the_declared_size_is_reduced() -> None:
     entry = a_lent_node(counted={**DECLARED, "memory": HUGE}, idle_since=NOW)
     after = advance_node(config(), "a001", entry, facts([offering()]))
     assert after.entry is not None and after.entry.counted == DECLARED

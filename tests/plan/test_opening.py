@@ -102,7 +102,7 @@ STEPS: Sequence[Any] = [
 
 
 @pytest.mark.parametrize(("text", "look", "lacks"), STEPS)
-def test_a_node_serves_once_its_list_holds(text: str, look: CloseLook, lacks: str) -> None:
+def test_node_serves_once_all_readiness_checks_hold(text: str, look: CloseLook, lacks: str) -> None:
     plan = joining(text, look).plan()
     entry = entry_of(plan)
     if not lacks:
@@ -118,7 +118,7 @@ def test_a_node_serves_once_its_list_holds(text: str, look: CloseLook, lacks: st
     assert not actions(plan, SetQueueLimits, HoldClosed)
 
 
-def test_a_taint_of_anothers_is_waited_for() -> None:
+def test_foreign_readiness_taint_is_awaited() -> None:
     world = joining("taint readiness.k8s.io/net")
     taint = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(CLOSED, taint))
@@ -126,7 +126,7 @@ def test_a_taint_of_anothers_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("look", [None, UNREAD], ids=["not-looked-at-yet", "unreadable"])
-def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None:
+def test_unknown_readiness_check_neither_opens_nor_fails_a_node(look: Any) -> None:
     world = joining("images within 1m", held=30)
     plan = world.knowing(close={"a001": look} if look else {}).plan()
     assert entry_of(plan).phase is Phase.JOINING
@@ -155,7 +155,7 @@ def test_what_is_not_known_lets_nothing_pass_and_ends_nothing(look: Any) -> None
         ),
     ],
 )
-def test_what_does_not_come_in_time_goes_back(
+def test_late_readiness_check_returns_the_node(
     text: str, look: CloseLook, why: str, failures: int, trips: int
 ) -> None:
     plan = joining(text, look).plan()
@@ -168,7 +168,7 @@ def test_what_does_not_come_in_time_goes_back(
     assert not actions(plan, SetQueueLimits, HoldClosed), "it stays closed"
 
 
-def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_node() -> None:
+def test_image_that_cannot_be_pulled_is_retried_later_with_a_single_node() -> None:
     """By its queue alone, for as long as its pods are the same; nodes of one look count once."""
     world = joining("images within 4m", look := CloseLook(waiting=(WAITS,)))
     (entry,) = world.registry.nodes.values()
@@ -195,14 +195,14 @@ def test_an_image_that_nobody_can_pull_is_tried_again_later_each_time_with_one_n
     assert forced.registry.breakers == {queue: Breaker(unused=4, tripped_at=NOW, trips=2)}
 
 
-def test_an_image_that_does_not_come_while_pods_cannot_be_read_holds_its_queue_back_too() -> None:
+def test_failed_image_holds_its_queue_back_while_pods_are_unreadable() -> None:
     world = joining("images within 4m", CloseLook(waiting=(WAITS,))).set(pods=UNREAD)
     plan = world.plan()
     assert entry_of(plan).leaves == Leaving.NOT_OPENED
     assert [breaker.trips for breaker in plan.registry.breakers.values()] == [1]
 
 
-def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
+def test_unopened_node_is_returned_despite_demand() -> None:
     world = joining("images", opening=Opening(pods=(PULLER,)))
     entry = {
         "phase": Phase.RELEASING,
@@ -219,13 +219,13 @@ def test_it_goes_all_the_way_back_whatever_its_queue_wants() -> None:
     assert actions(plan, DropPods) == [DropPods(node="a001")]
 
 
-def test_what_a_clock_ahead_saw_is_seen_anew() -> None:
+def test_readiness_times_of_a_fast_clock_are_reset_to_now() -> None:
     """Else nothing would be late until that moment comes."""
     plan = joining("condition Healthy=True", CloseLook(conditions={}), held=-600_000).plan()
     assert set(opening_of(plan).held.values()) == {NOW}
 
 
-def test_declared_resources_are_a_step_too() -> None:
+def test_declared_resources_are_a_readiness_check() -> None:
     world = joining("images", opening=None, since=NOW - timedelta(hours=1))
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], allocatable={"memory": 1})
     plan = world.plan()
@@ -233,12 +233,12 @@ def test_declared_resources_are_a_step_too() -> None:
     assert "resources: it offers no vcore" in plan.nodes[0].sentence
 
 
-def test_a_node_that_is_held_is_given_all_the_time() -> None:
+def test_held_node_has_no_readiness_deadline() -> None:
     world = joining("images within 1m", CloseLook(waiting=(WAITS,)), held=99)
     assert entry_of(world.recorded(held=("a001",)).plan()).phase is Phase.JOINING
 
 
-def test_a_step_that_ceases_to_hold_is_waited_for_again() -> None:
+def test_readiness_check_that_stops_holding_is_awaited_again() -> None:
     before = Opening(held={"node": ASKED, "ready": ASKED, "condition NetUp=True": ASKED})
     text = "condition NetUp=True within 1h, image x"
     flipped = joining(text, CloseLook(conditions={"NetUp": "False"}), opening=before)
@@ -250,7 +250,7 @@ def test_a_step_that_ceases_to_hold_is_waited_for_again() -> None:
 # --- what is done at the door ---------------------------------------------------------------------
 
 
-def test_a_node_without_the_taint_is_closed_at_once() -> None:
+def test_joining_node_without_the_taint_is_closed_at_once() -> None:
     world = joining("images", opening=None)
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(), is_ready=False)
     plan = world.knowing().plan()
@@ -258,7 +258,7 @@ def test_a_node_without_the_taint_is_closed_at_once() -> None:
     assert set(opening_of(plan).held) == {"node"}
 
 
-def test_images_are_pulled_by_a_pod_with_the_secrets_of_those_that_wait() -> None:
+def test_images_are_pulled_by_a_pod_with_the_secrets_of_waiting_pods() -> None:
     look = CloseLook(waiting=(WAITS,), images=frozenset({full_name("busybox:1")}))
     plan = joining("images", look).plan()
     assert opening_of(plan).pods == (PULLER,)
@@ -281,7 +281,9 @@ PULLS = Opening(held={"node": ASKED, "ready": ASKED}, images=WAITS.images, pods=
         pytest.param(OwnPod(phase="Failed", pulled=PULLED), {}, "", id="pulled-is-enough"),
     ],
 )  # fmt: skip
-def test_how_the_pulling_goes(pod: OwnPod | None, refused: dict[str, str], said: str) -> None:
+def test_progress_of_the_image_pull_is_reported(
+    pod: OwnPod | None, refused: dict[str, str], said: str
+) -> None:
     look = CloseLook(waiting=(WAITS,), pods={PULLER: pod} if pod else {})
     opening = msgspec.structs.replace(PULLS, refused=refused)
     plan = joining("images within 1h", look, opening=opening).plan()
@@ -291,14 +293,14 @@ def test_how_the_pulling_goes(pod: OwnPod | None, refused: dict[str, str], said:
     assert bool(actions(plan, DropPods)) is not said
 
 
-def test_what_is_waited_for_does_not_grow_with_pods_that_come_later() -> None:
+def test_images_to_await_do_not_grow_with_later_pods() -> None:
     late = ImageUsers(shape=PLAIN, images=("late",))
     look = CloseLook(waiting=(WAITS, late), images=PULLED)
     assert entry_of(joining("images", look, opening=PULLS).plan()).phase is Phase.SERVING
 
 
 @pytest.mark.parametrize("up", ["True", "False"])
-def test_a_probe_is_started_when_all_else_holds(up: str) -> None:
+def test_probe_starts_after_all_other_readiness_checks(up: str) -> None:
     look = CloseLook(conditions={"NetUp": up})
     plan = joining("probe site/check, condition NetUp=True", look).plan()
     order = PodOrder(namespace="site", name="dnm-probe-a001", template="check")
@@ -306,7 +308,7 @@ def test_a_probe_is_started_when_all_else_holds(up: str) -> None:
     assert actions(plan, StartPod) == expected
 
 
-def test_a_probe_that_ended_well_opens_the_node() -> None:
+def test_successful_probe_opens_the_node() -> None:
     look = CloseLook(pods={PROBE: OwnPod(phase="Succeeded")})
     plan = joining("probe site/check", look, opening=Opening(pods=(PROBE,))).plan()
     assert entry_of(plan).phase is Phase.SERVING
@@ -316,7 +318,7 @@ def test_a_probe_that_ended_well_opens_the_node() -> None:
 # --- who is looked at, and who is not -------------------------------------------------------------
 
 
-def test_only_nodes_that_join_are_looked_at() -> None:
+def test_only_joining_nodes_are_observed_for_readiness() -> None:
     world = joining("images, daemonset a/b")
     world.lent("a002").lent("a003", Phase.FAILED).lent("a004", Phase.JOINING, owner="other")
     asked = list(asked_looks(world.config, world.registry, ()))
@@ -335,25 +337,25 @@ def test_only_nodes_that_join_are_looked_at() -> None:
     )
 
 
-def test_a_node_that_served_before_there_was_a_list_serves_on() -> None:
+def test_node_serving_before_readiness_checks_existed_keeps_serving() -> None:
     world = joining("images").lent("a001", Phase.SERVING)
     assert entry_of(world.plan()).phase is Phase.SERVING
 
 
-def test_a_list_that_is_taken_away_leaves_nothing_closed() -> None:
+def test_removed_readiness_checks_leave_no_node_closed() -> None:
     world = joining("images", CloseLook(waiting=(WAITS,)))
     plan = world.configured(node_types={"a": NodeType(name="a", size=SIZE)}).plan()
     assert entry_of(plan).phase is Phase.SERVING
     assert actions(plan, HoldClosed) == [HoldClosed(node="a001", is_closed=False)]
 
 
-def test_no_more_nodes_are_asked_for_while_one_opens_or_when_it_has() -> None:
+def test_no_node_is_requested_while_an_opening_node_is_enough() -> None:
     for look in (CloseLook(waiting=(WAITS,)), CloseLook()):
         world = joining("images", look).with_pods(*pods(1))
         assert not world.plan().registry.requests
 
 
-def test_a_node_that_opens_is_on_its_way_and_one_more_is_asked_for_where_it_is_not_enough() -> None:
+def test_opening_node_counts_as_joining_and_the_shortfall_is_requested() -> None:
     """Its taint is dnm's own, and comes off, as those do that its list names: no pod has to
     tolerate them."""
     net = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
@@ -377,12 +379,12 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("written", "listed"), NAMES)
-def test_an_image_is_known_by_its_full_name(written: str, listed: str) -> None:
+def test_image_is_compared_by_its_full_name(written: str, listed: str) -> None:
     assert full_name(written) == full_name(listed) == listed
 
 
 @pytest.mark.parametrize("has_list", [True, False])
-def test_a_hold_opens_nothing_that_its_list_keeps_closed(has_list: bool) -> None:
+def test_hold_does_not_open_a_node_that_its_readiness_checks_keep_closed(has_list: bool) -> None:
     step = opening_steps("condition X=True") if has_list else ()
     world = World().lent(
         "a001", Phase.RELEASING, counted={}, leaves=Leaving.NOT_OPENED,
@@ -396,7 +398,7 @@ def test_a_hold_opens_nothing_that_its_list_keeps_closed(has_list: bool) -> None
     assert (HoldClosed(node="a001", is_closed=False) in plan.actions) is not has_list
 
 
-def test_one_that_a_person_returns_does_not_wait_for_its_list() -> None:
+def test_node_returned_manually_does_not_wait_for_readiness_checks() -> None:
     world = joining("condition X=True within 3h")
     registry = give_back(world.config, world.registry, "a001", NOW)
     assert isinstance(registry, Registry)

@@ -87,7 +87,9 @@ def serving(world: World, *names: str, **changes: Any) -> World:
             id="one-was-interrupted"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_asked_for(world: World, requests: list[tuple[int, str]]) -> None:
+def test_missing_nodes_of_an_order_are_requested(
+    world: World, requests: list[tuple[int, str]]
+) -> None:
     assert asked(world) == requests
 
 
@@ -95,14 +97,14 @@ TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
 BACKED_OFF = {"a": Backoff(failures=2, until=LATER, ask_at_most=1)}
 
 
-def test_a_queue_that_an_order_leaves_nothing_says_that_it_waits() -> None:
+def test_queue_reports_that_it_waits_behind_an_order() -> None:
     world = ordered(wanting(9), count=1).configured(max_conversions_per_run=1)
     assert asked(world) == [(1, "")]
     verdict = world.converted().verdicts[QUEUE]
     assert (verdict.verdict, verdict.detail) == (Verdict.WAIT, "max_conversions_per_run = 1")
 
 
-def test_an_image_that_fails_again_is_tried_later_each_time_forced_or_not() -> None:
+def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
     """Each lend of an order without that would power-cycle one more machine for nothing."""
     world = ordered(is_forced=True, count=1)
     failed = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
@@ -148,7 +150,9 @@ def test_an_image_that_fails_again_is_tried_later_each_time_forced_or_not() -> N
         pytest.param(ordered(namespace="gone"), "no namespace gone", False, id="namespace-gone"),
     ],
 )  # fmt: skip
-def test_what_force_passes_and_what_never(world: World, sentence: str, is_passed: bool) -> None:
+def test_force_overrides_brakes_and_never_caps(
+    world: World, sentence: str, is_passed: bool
+) -> None:
     assert asked(world) == [] and sentence in why(world)
     (order,) = world.registry.orders
     forced = world.recorded(orders=(msgspec.structs.replace(order, is_forced=True),))
@@ -166,7 +170,7 @@ def test_what_force_passes_and_what_never(world: World, sentence: str, is_passed
         pytest.param(NOW - timedelta(minutes=5), 9, False, id="since-and-cooling-down"),
     ],
 )
-def test_force_passes_no_back_off_of_its_own_making(
+def test_force_does_not_override_a_back_off_that_the_order_caused(
     failed_at: datetime, cooldown: int, is_passed: bool
 ) -> None:
     """Else a converter that always fails would be called in every run until the order is over."""
@@ -180,16 +184,16 @@ def test_force_passes_no_back_off_of_its_own_making(
 
 
 @pytest.mark.parametrize("change", [{"pods": UNREAD}, {"nodes": UNREAD}, {"maps": UNREAD}])
-def test_what_can_not_be_read_starts_nothing(change: dict[str, Any]) -> None:
+def test_unreadable_facts_start_no_order(change: dict[str, Any]) -> None:
     assert asked(ordered(is_forced=True).set(**change)) == []
 
 
-def test_as_much_as_can_be_had_and_why_no_more() -> None:
+def test_order_gets_the_available_nodes_and_reports_the_limit() -> None:
     world = ordered(count=5).configured(max_converted_nodes=3)
     assert asked(world) == [(3, "")] and why(world) == "max_converted_nodes is used up"
 
 
-def test_pods_that_wait_find_it_on_its_way() -> None:
+def test_waiting_pods_count_the_nodes_of_an_order() -> None:
     """Two nodes would hold them, and two are asked for by a person: no third one is."""
     world = ordered(wanting(2))
     assert [(request.count, request.order) for request in world.converted().requests] == [(2, "o1")]
@@ -200,7 +204,7 @@ def test_pods_that_wait_find_it_on_its_way() -> None:
     ]
 
 
-def test_orders_and_queues_share_what_is_at_hand_and_a_run_may_start() -> None:
+def test_orders_and_queues_share_available_nodes_and_the_run_limit() -> None:
     world = ordered(wanting(5)).configured(max_conversions_per_run=3)
     assert [(request.count, request.order) for request in world.converted().requests] == [
         (2, "o1"),
@@ -210,7 +214,7 @@ def test_orders_and_queues_share_what_is_at_hand_and_a_run_may_start() -> None:
     assert sum(request.count for request in few.converted().requests) == 3
 
 
-def test_what_comes_of_it_stays_its_time_and_is_told_with_who_and_why() -> None:
+def test_node_of_an_order_records_its_end_operator_and_comment() -> None:
     registry = ordered().converted().registry
     (request,) = registry.requests
     assert (request.order, request.stays_until) == ("o1", LATER)
@@ -246,7 +250,7 @@ MINUTE_AT_MOST = {"options": {"max_lend_hours": timedelta(minutes=1)}}
             Leaving.BY_HAND, id="returned-before-its-time"),
     ],
 )  # fmt: skip
-def test_what_stays(
+def test_ordered_node_stays_until_its_time(
     changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: str | None
 ) -> None:
     world = World().lent("a001", **{**IDLE, **changes}).node("a001").configured(**config)
@@ -254,20 +258,20 @@ def test_what_stays(
     assert (entry.phase, entry.leaves) == (phase, leaves)
 
 
-def test_a_node_that_stays_says_so() -> None:
+def test_ordered_node_reports_until_when_it_stays() -> None:
     world = World().lent("a001", stays_until=LATER, **IDLE).node("a001")
     verdict = world.fates().verdicts["a001"]
     assert (verdict.verdict, verdict.reason) == (Verdict.KEEP, Reason.ASKED_FOR)
     assert verdict.detail == "until 2026-03-02 13:00:00 UTC"
 
 
-def test_an_extended_node_is_let_out_of_its_fence() -> None:
+def test_extended_node_is_unfenced() -> None:
     world = World().lent("a001", Phase.RELEASING, stays_until=LATER, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED)
     assert world.fates().registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_returned_node_is_fenced_while_its_pods_run_on() -> None:
+def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:
     world = World().lent("a001", leaves=Leaving.BY_HAND, was_used=True).node("a001")
     world.with_pods(*(msgspec.structs.replace(pod, node="a001", running=True)
                       for pod in wanting(1).pods))  # fmt: skip
@@ -277,7 +281,7 @@ def test_a_returned_node_is_fenced_while_its_pods_run_on() -> None:
     assert verdict.sentence.endswith("a person returns it")
 
 
-def test_what_a_person_asked_for_is_held_against_no_queue() -> None:
+def test_unused_nodes_of_an_order_do_not_trip_the_breaker() -> None:
     """Three stood unused; none counts, neither standing nor when it goes back."""
     world = wanting(1)
     for number in range(3):
@@ -296,12 +300,12 @@ def test_what_a_person_asked_for_is_held_against_no_queue() -> None:
         pytest.param(ordered(serving(World(), "a001", "a002")), False, id="complete"),
     ],
 )
-def test_slurm_is_asked_for_what_is_missing(world: World, asks: bool) -> None:
+def test_slurm_is_read_for_an_incomplete_order(world: World, asks: bool) -> None:
     nodes = list(world.nodes)
     assert needs_batch_side(world.config, world.registry, nodes, world.snapshot().pods) is asks
 
 
-def test_a_complete_order_is_rest() -> None:
+def test_complete_order_causes_no_action() -> None:
     world = ordered(serving(World(), "a001", "a002"))
     plan = world.plan()
     assert plan.registry.orders == world.registry.orders and not plan.actions
@@ -336,7 +340,9 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
         pytest.param(World().set(batch=None).recorded(by_hand=("a070",)), (), id="gone"),
     ],
 )  # fmt: skip
-def test_nodes_that_came_by_hand(world: World, found: tuple[str, ...]) -> None:
+def test_manually_converted_nodes_are_reported_for_adoption(
+    world: World, found: tuple[str, ...]
+) -> None:
     advanced = world.advanced()
     assert advanced.registry.by_hand == found
     for name in found:

@@ -125,7 +125,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("entry", "seen", "reason", "after"), CASES)
-def test_one_fact_in_one_phase(entry: Any, seen: Facts, reason: Why, after: Phase | None) -> None:
+def test_fact_and_phase_determine_the_next_phase_and_reason(
+    entry: Any, seen: Facts, reason: Why, after: Phase | None
+) -> None:
     step = advance_node(a_config(), "a001", entry, seen)
     assert step.verdict.reason is reason
     assert (step.entry.phase if step.entry else None) is after
@@ -135,7 +137,7 @@ def test_one_fact_in_one_phase(entry: Any, seen: Facts, reason: Why, after: Phas
         assert "a001" in step.entry.error
 
 
-def test_a_converter_of_another_host_is_said_to_be_there() -> None:
+def test_converter_on_another_host_is_reported() -> None:
     process = ConverterProcess(pid=77, start_ticks=5, host="east")
     entry = a_lent_node(Phase.RETURNING, converter=process)
     for elsewhere, message in ((frozenset([process]), "work on east"), (frozenset(), "at work")):
@@ -144,7 +146,7 @@ def test_a_converter_of_another_host_is_said_to_be_there() -> None:
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_nodes_that_could_not_be_read_move_nothing(phase: Phase) -> None:
+def test_unreadable_nodes_change_no_phase(phase: Phase) -> None:
     entry = a_lent_node(phase, idle_since=LONG_AGO if phase is Phase.SERVING else None)
     seen = Facts(now=NOW, nodes=None, batch=None, working_pods=None, running=frozenset())
     step = advance_node(a_config(), "a001", entry, seen)
@@ -153,7 +155,7 @@ def test_nodes_that_could_not_be_read_move_nothing(phase: Phase) -> None:
     assert not step.wants_release and not step.wants_return
 
 
-def test_while_the_scheduler_is_away_a_node_is_not_idle_for_pods_that_wait_for_it() -> None:
+def test_node_is_not_idle_for_waiting_pods_while_yunikorn_is_away() -> None:
     seen = facts([a_node()], unscheduled=frozenset([a_lent_node().queue]))
     step = advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), seen)
     assert step.entry is not None and step.entry.idle_since is None
@@ -162,7 +164,7 @@ def test_while_the_scheduler_is_away_a_node_is_not_idle_for_pods_that_wait_for_i
     assert advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), other).wants_release
 
 
-def test_an_idle_node_is_not_promised_to_go_for_its_queue_may_need_it_then() -> None:
+def test_idle_node_reports_that_it_may_be_returned() -> None:
     entry = a_lent_node(idle_since=NOW - timedelta(seconds=1))
     node_verdict = advance_node(a_config(), "a001", entry, facts([a_node()])).verdict
     assert node_verdict.reason is Reason.IDLE and "may go back after " in node_verdict.detail
@@ -176,7 +178,7 @@ def test_unreadable_pods_restart_the_idle_clock() -> None:
     assert step.entry is not None and step.entry.idle_since is None
 
 
-def test_pods_of_a_dead_node_keep_it_and_say_so() -> None:
+def test_notready_node_with_pods_is_kept_and_reported() -> None:
     dead = facts([a_node(is_ready=False)], working_pods={"a001": 1})
     step = advance_node(a_config(), "a001", a_lent_node(), dead)
     assert step.verdict.reason is Reason.IN_USE and "NotReady" in step.verdict.detail
@@ -199,7 +201,7 @@ GPU, HALF = "nvidia.com/gpu", {name: amount // 2 for name, amount in SIZE.items(
     ],
 )
 @pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not-ready"])
-def test_what_is_counted_only_grows(
+def test_counted_size_of_a_node_only_grows(
     counted: dict[str, int], seen: dict[str, int], after: dict[str, int], is_ready: bool
 ) -> None:
     """Its queue was promised what it brought; a plugin that restarts shows less for a moment."""
@@ -216,7 +218,7 @@ def test_what_is_counted_only_grows(
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_no_fact_leads_from_work_to_a_return(phase: Phase) -> None:
+def test_no_fact_returns_a_node_with_work(phase: Phase) -> None:
     """A node with pods, or that Slurm has or may have, or that pods may land on, is never handed to
     the converter; only a node that Slurm has and Kubernetes has not is forgotten."""
     marks, both = (a_node().mark, FENCED, None), (False, True)
@@ -246,7 +248,7 @@ def test_no_fact_leads_from_work_to_a_return(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("node_type", ["a", "a type that is not configured any more"])
-def test_a_node_that_is_deleted_while_it_joins_is_said_to_be(node_type: str) -> None:
+def test_deleted_joining_node_is_reported_as_deleted(node_type: str) -> None:
     late = a_lent_node(Phase.JOINING, since=LONG_AGO, node_type=node_type)
     step = advance_node(a_config(), "a001", late, facts([a_node(is_deleting=True)]))
     assert step.entry is not None and step.entry.phase is Phase.FAILED
@@ -272,7 +274,7 @@ DRAINED = a_batch_node(in_service=False, state="IDLE+DRAIN")
         ),
     ],
 )
-def test_a_drain_that_came_after_the_return_is_another_s(
+def test_drain_set_after_the_return_belongs_to_slurm(
     entry: dict[str, Any], seen: Facts, after: Phase
 ) -> None:
     """A health check that drains a node that has just booted: the site's converter would
@@ -283,7 +285,7 @@ def test_a_drain_that_came_after_the_return_is_another_s(
     assert step.wants_return == (after is Phase.RETURNING)
 
 
-def test_an_idle_clock_of_a_wrong_host_is_set_to_now() -> None:
+def test_idle_clock_in_the_future_is_set_to_now() -> None:
     ahead = a_lent_node(idle_since=NOW + timedelta(days=1))
     after = advance_node(a_config(), "a001", ahead, facts([a_node()]))
     assert after.entry is not None and after.entry.idle_since == NOW
@@ -296,14 +298,14 @@ def test_an_idle_clock_of_a_wrong_host_is_set_to_now() -> None:
         pytest.param(901, Phase.FAILED, id="after-it"),
     ],
 )
-def test_a_node_has_its_whole_time_to_join(seconds: int, phase: Phase) -> None:
+def test_joining_node_fails_only_after_the_full_join_timeout(seconds: int, phase: Phase) -> None:
     entry = a_lent_node(Phase.JOINING, since=NOW - timedelta(seconds=seconds))
     after = advance_node(a_config(), "a001", entry, facts())
     assert after.entry is not None and after.entry.phase is phase
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_a_new_phase_begins_with_a_clean_sheet(phase: Phase) -> None:
+def test_new_phase_resets_attempts_errors_and_converter(phase: Phase) -> None:
     before = a_lent_node(
         Phase.RETURNING, attempts=2, is_handed_over=True, retry_after=NOW, error="no power",
         converter=CONVERTER, since=LONG_AGO,
@@ -322,7 +324,7 @@ def test_a_new_phase_begins_with_a_clean_sheet(phase: Phase) -> None:
         pytest.param(None, "is not in Kubernetes", id="not-there"),
     ],
 )
-def test_a_node_that_comes_too_late_is_said_to_lack_something(node: Any, why: str) -> None:
+def test_late_joining_node_reports_the_missing_condition(node: Any, why: str) -> None:
     late = a_lent_node(Phase.JOINING, since=LONG_AGO)
     after = advance_node(a_config(), "a001", late, facts([node] if node else []))
     assert f"a001 {why} since 2026-03-02 10:00:00 UTC" in after.verdict.detail
@@ -351,9 +353,7 @@ SOON = NOW + timedelta(minutes=1)
             id="the-last-attempt-brought-nothing"),
     ],
 )  # fmt: skip
-def test_a_return_that_takes_long_says_until_when_and_why(
-    entry: dict[str, Any], detail: str
-) -> None:
+def test_long_return_reports_retry_time_and_cause(entry: dict[str, Any], detail: str) -> None:
     after = advance_node(
         a_config(), "a001", a_lent_node(Phase.RETURNING, **entry), facts(batch=[AWAY])
     )

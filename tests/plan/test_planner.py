@@ -97,7 +97,7 @@ QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
 
 
 @pytest.mark.parametrize("name", QUEUE_CASES)
-def test_a_queue_s_verdict(name: str) -> None:
+def test_queue_decision_follows_from_each_case(name: str) -> None:
     reason, nodes, make = QUEUE_CASES[name]
     verdict = Verdict.CONVERT if nodes else Verdict.WAIT
     verdict = Verdict.KEEP if reason in (Reason.ENOUGH, Reason.NOTHING_HELPS) else verdict
@@ -171,7 +171,7 @@ NODE_CASES: dict[str, tuple[Why, Phase | None, tuple[type, ...], Callable[[], Wo
 
 
 @pytest.mark.parametrize("name", NODE_CASES)
-def test_a_node_s_verdict(name: str) -> None:
+def test_node_decision_follows_from_each_case(name: str) -> None:
     reason, after, actions, make = NODE_CASES[name]
     plan = make().plan()
     (node_verdict,) = plan.nodes
@@ -187,18 +187,18 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-def test_every_reason_is_shown_by_a_case() -> None:
+def test_each_reason_has_a_case() -> None:
     shown = {case[0] for case in (*QUEUE_CASES.values(), *NODE_CASES.values())}
     assert set(OF_THE_SPINE) == shown | ELSEWHERE
 
 
-def test_a_pause_says_why_to_every_node_that_it_keeps() -> None:
+def test_paused_node_reports_the_comment_of_the_pause() -> None:
     why = Pause(since=LONG_AGO, reason="rack 7")
     for world in (serving(idle_since=LONG_AGO), fenced()):
         assert world.recorded(pause=why).plan().nodes[0].sentence == "dnm is paused: rack 7"
 
 
-def test_a_lost_registry_is_rebuilt_from_the_marks() -> None:
+def test_lost_registry_is_rebuilt_from_marks() -> None:
     world = World().node("a001").set(maps=(queue_map({"a001": COUNTED}), None))
     plan = world.plan()
     assert plan.registry.nodes["a001"].phase is Phase.SERVING
@@ -207,12 +207,12 @@ def test_a_lost_registry_is_rebuilt_from_the_marks() -> None:
     assert plan.notes == ("node=a001 carries our mark and is recorded again",)
 
 
-def test_a_node_offered_to_both_is_shouted_about() -> None:
+def test_node_in_service_of_both_clusters_is_an_error() -> None:
     plan = serving().set(batch={"a001": a_batch_node(in_service=True)}).plan()
     assert any("at once" in error for error in plan.errors)
 
 
-def test_a_failed_node_offered_to_both_is_shouted_about() -> None:
+def test_failed_node_in_service_of_both_clusters_is_an_error() -> None:
     world = World().lent("a001", Phase.FAILED, error="late").node("a001")
     world.set(batch={"a001": a_batch_node(in_service=True)})
     assert any("at once" in error for error in world.plan().errors)
@@ -242,7 +242,7 @@ def _with_ledger(text: str) -> ConfigMap:
         pytest.param(_with_ledger("{not json"), id="an unreadable ledger"),
     ],
 )
-def test_where_no_limit_can_be_changed_nobody_is_fenced_and_others_go_on(
+def test_unwritable_limits_fence_no_node(
     document: ConfigMap,
 ) -> None:
     idle = serving(idle_since=LONG_AGO, was_used=True).set(maps=(document, None))
@@ -261,7 +261,7 @@ def test_where_no_limit_can_be_changed_nobody_is_fenced_and_others_go_on(
             assert Unfence(node="a001") in plan.actions
 
 
-def test_names_that_a_run_has_heard_before_it_left_are_not_all() -> None:
+def test_names_reported_before_a_run_was_killed_are_completed() -> None:
     process = ConverterProcess(pid=1, start_ticks=1)
     request = a_request(count=2, names=("a001",), ended=False, converter=process)
     world = World().recorded(requests=(request,))
@@ -271,7 +271,7 @@ def test_names_that_a_run_has_heard_before_it_left_are_not_all() -> None:
     assert sorted(plan.registry.nodes) == ["a001", "a002"]
 
 
-def test_an_unreadable_namespace_stops_only_its_own_queue() -> None:
+def test_unreadable_namespace_stops_only_its_own_queue() -> None:
     world = other_queue_world().configured(max_converted_nodes=9)
     plan = world.set(pods=PodList(pods=world.pods, unreadable={"urgent": "403"})).plan()
     reasons = {verdict.queue: verdict.reason for verdict in plan.queues}
@@ -287,7 +287,7 @@ def test_an_unreadable_namespace_stops_only_its_own_queue() -> None:
         pytest.param("", "its converter reported no error", id="without-an-error"),
     ],
 )
-def test_nodes_that_did_not_join_are_said_to_with_the_cause(error: str, why: str) -> None:
+def test_nodes_that_did_not_join_are_reported_with_the_cause(error: str, why: str) -> None:
     late = a_request(ended=True, since=LONG_AGO, error=error)
     world = World().recorded(requests=(late,))
     world.batch["a001"] = a_batch_node("a001", in_service=False)  # it may have been half converted
@@ -297,14 +297,14 @@ def test_nodes_that_did_not_join_are_said_to_with_the_cause(error: str, why: str
     assert plan.registry.backoffs["a"].last_error == line
 
 
-def test_a_killed_run_s_converter_that_failed_is_the_cause_of_the_back_off() -> None:
+def test_failed_converter_of_a_killed_run_causes_the_back_off() -> None:
     world = World().recorded(requests=(a_request(converter=CONVERTER),))
     end = Ended(exit_code=3, last_lines=("puppet failed",))
     backoff = world.knowing(ended={a_request().id: end}).plan().registry.backoffs["a"]
     assert backoff.last_error == end.error
 
 
-def test_a_queue_that_gets_a_node_is_not_said_to_wait() -> None:
+def test_queue_that_gets_a_node_does_not_report_waiting() -> None:
     """Two namespaces share a queue; what the run can't start for one is started for the other."""
     world = two_namespaces().configured(max_conversions_per_run=3)
     world.with_pods(*pods(3), *pods(3, namespace="two", app_id="b"))
@@ -313,7 +313,7 @@ def test_a_queue_that_gets_a_node_is_not_said_to_wait() -> None:
     assert plan.queues[0].verdict is Verdict.CONVERT
 
 
-def test_status_keeps_what_people_ask_for() -> None:
+def test_status_records_waiting_pods_and_their_start() -> None:
     world = serving().with_pods(*pods(1, node="a001"), *pods(2))
     plan = world.plan()
     status, decision = plan.status[QUEUE], plan.decisions[QUEUE]
@@ -332,7 +332,7 @@ def test_equal_facts_give_equal_plans() -> None:
         assert make().plan() == make().plan()
 
 
-def test_what_a_plan_says_does_not_change_with_the_minute() -> None:
+def test_plan_text_does_not_change_with_the_minute() -> None:
     """So that a run without a change rewrites nothing."""
     world = serving(idle_since=NOW)
     first = world.plan()
@@ -342,7 +342,7 @@ def test_what_a_plan_says_does_not_change_with_the_minute() -> None:
     )  # fmt: skip
 
 
-def test_a_type_that_the_configuration_no_longer_knows_strands_no_node() -> None:
+def test_node_of_a_removed_type_is_returned() -> None:
     world = serving(idle_since=LONG_AGO).configured(
         node_types={"b": NodeType(name="b", size=SIZE)},
         namespaces=namespace_policy(a_config(), node_types=("b",)),
@@ -351,7 +351,7 @@ def test_a_type_that_the_configuration_no_longer_knows_strands_no_node() -> None
     assert [type(a) for a in world.plan().actions] == [SetQueueLimits, Fence]
 
 
-def test_pods_of_one_second_are_recorded_alike_in_whichever_order_they_come() -> None:
+def test_recorded_pods_do_not_depend_on_their_order() -> None:
     """A list and the changes that follow it give them in orders of their own."""
     five = pods(5, SMALL, node="a001", running=True)
     assert holders_of(five, {"a001"}) == holders_of(five[::-1], {"a001"})

@@ -256,7 +256,7 @@ def see(draw: Draw, world: World, lent: Lent) -> None:
 
 
 @pytest.mark.parametrize("worlds", by_night(150, 6000))
-def test_no_plan_is_refused(worlds: int) -> None:
+def test_random_worlds_give_no_refused_plan(worlds: int) -> None:
     first = int(os.environ.get("DNM_SEED", "20261127")) * 10_000
     refused = {}
     for seed in range(first, first + worlds):

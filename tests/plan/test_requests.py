@@ -66,7 +66,7 @@ NEW = a_node("a002", mark=None)
             id="never came"),
     ],
 )  # fmt: skip
-def test_what_a_request_brought(
+def test_request_takes_the_nodes_that_it_brought(
     request_: Any, seen: Facts, joined: set[str], left: int | None
 ) -> None:
     step = advance_request(a_config(), request_, frozenset(), seen)
@@ -76,12 +76,12 @@ def test_what_a_request_brought(
         assert (entry.phase, entry.queue, entry.since) == (Phase.JOINING, QUEUE, NOW)
 
 
-def test_a_killed_run_s_request_gets_its_time_to_join_from_now() -> None:
+def test_request_of_a_killed_run_gets_a_new_join_timeout() -> None:
     step = advance_request(a_config(), a_request(since=LONG_AGO), frozenset(), facts([]))
     assert step.request is not None and step.request.ended and step.request.since == NOW
 
 
-def test_nothing_unnamed_is_taken_and_nothing_given_up_while_slurm_is_mute() -> None:
+def test_unnamed_nodes_wait_while_slurm_is_unread() -> None:
     """Whose a node is, and what a converter that tells no claims has left, only Slurm can tell."""
     late = a_request(ended=True, since=LONG_AGO, names=("a002",), count=2)
     seen = facts([NEW, a_node("a003", mark=None)])
@@ -91,7 +91,7 @@ def test_nothing_unnamed_is_taken_and_nothing_given_up_while_slurm_is_mute() -> 
     assert set(step.joined) == {"a002"} and step.request is not None and step.request.count == 1
 
 
-def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
+def test_converter_that_loses_dnm_instance_is_reported() -> None:
     """Behind a wrapper that hands DNM_INSTANCE on it would have claimed the node for us."""
     late = a_request(ended=True, since=LONG_AGO, names=("a002",))
     claimed = a_batch_node("a002", False, claim=BatchClaim(instance="default"))
@@ -101,7 +101,7 @@ def test_a_converter_that_did_not_hear_our_name_is_told_as_that() -> None:
     assert "node_convert_path does not hand DNM_INSTANCE on" in step.note
 
 
-def test_a_request_that_brought_nothing_backs_off_once() -> None:
+def test_request_that_brought_no_node_backs_off_once() -> None:
     late = a_request(ended=True, since=LONG_AGO)
     assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
     abandoned = msgspec.structs.replace(late, is_given_up=True, error="exit code 1")
@@ -109,14 +109,14 @@ def test_a_request_that_brought_nothing_backs_off_once() -> None:
     assert step.request is None and not step.note and not step.conversion_failed
 
 
-def test_a_node_that_one_request_has_taken_is_no_other_s() -> None:
+def test_node_of_a_request_is_taken_by_no_other_request() -> None:
     first, second = a_request(id="r1", ended=True), a_request(id="r2", ended=True)
     after = advance_requests(a_config(), Registry(requests=(first, second)), facts([NEW]))
     assert list(after.nodes) == ["a002"]
     assert [request.id for request in after.requests] == ["r2"]
 
 
-def test_of_nodes_that_nobody_named_no_more_are_taken_than_were_asked_for() -> None:
+def test_unnamed_nodes_are_taken_up_to_the_requested_count() -> None:
     """Another host's look alike, and would be beyond the cap."""
     request = a_request(ended=True, count=2, names=("a009",))
     seen = facts([NEW, a_node("a003", mark=None), a_node("a009", mark=None)])
@@ -142,7 +142,7 @@ BOTH = [a_node("a002", mark=None), a_node("a003", mark=None)]
         pytest.param((), True, 2, [], id="one-that-succeeded-never-names-any"),
     ],
 )
-def test_a_failed_call_takes_no_credit_for_another_s_nodes(
+def test_failed_call_takes_no_nodes_of_another_call(
     named: tuple[str, ...], is_ended: bool, joined: int, waiting: list[tuple[str, int]]
 ) -> None:
     later = a_request(id="r2", count=2, names=named, ended=is_ended, converter=CONVERTER)
@@ -168,9 +168,7 @@ def test_a_failed_call_takes_no_credit_for_another_s_nodes(
         pytest.param([], 2, id="an-empty-list-says-nothing"),
     ],
 )
-def test_a_failed_call_holds_only_what_it_may_have_left_behind(
-    batch: Any, count: int | None
-) -> None:
+def test_failed_call_waits_only_for_half_converted_nodes(batch: Any, count: int | None) -> None:
     step = advance_request(a_config(), FAILED, frozenset(), facts([], batch))
     assert (step.request.count if step.request else None) == count
     assert not step.note and not step.conversion_failed
@@ -185,7 +183,7 @@ def test_a_failed_call_holds_only_what_it_may_have_left_behind(
         pytest.param(IN_SERVICE, "", 2, id="a-call-that-succeeded-is-waited-for"),
     ],
 )
-def test_what_a_call_did_not_bring_that_failed_in_part_is_no_more_on_its_way(
+def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
     batch: Any, error: str, left: int | None
 ) -> None:
     """So that it is asked for again in the same run; the type does not back off, for it brings
@@ -205,7 +203,7 @@ def test_what_a_call_did_not_bring_that_failed_in_part_is_no_more_on_its_way(
         pytest.param(set(), (), ("a002",), id="it-was-there-before"),
     ],
 )
-def test_a_node_of_anybody_s_is_not_what_a_failed_call_left_behind(
+def test_recorded_and_foreign_nodes_are_not_leftovers_of_a_failed_call(
     taken: set[str], named: tuple[str, ...], known: tuple[str, ...]
 ) -> None:
     failed = a_request(**{**FIELDS, "known_nodes": known})
@@ -215,7 +213,7 @@ def test_a_node_of_anybody_s_is_not_what_a_failed_call_left_behind(
     assert step.request is None
 
 
-def test_a_call_that_succeeded_and_named_none_does_not_wait_for_others_to_name() -> None:
+def test_successful_call_without_names_waits_for_no_other_call() -> None:
     silent = a_request(id="r1", ended=True, count=1)
     working = a_request(id="r2", converter=CONVERTER)
     seen = facts([NEW], AWAY, running=frozenset([CONVERTER]))

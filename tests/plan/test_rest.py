@@ -90,7 +90,7 @@ def histories(count: int) -> settings:
     st.sampled_from((0, 1)),
     st.booleans(),
 )
-def test_an_unchanged_demand_leads_to_no_action(
+def test_unchanged_demand_leads_to_no_action(
     workload: Workload, headroom: float, min_nodes: int, moves: bool
 ) -> None:
     policies = {
@@ -146,6 +146,6 @@ class Budgeted(AwakePolicy):
 
 @histories(4)
 @given(workloads(), st.sampled_from((0.5, 1.0, 3.0, 10.0)))
-def test_a_budget_is_never_overdrawn(workload: Workload, hours: float) -> None:
+def test_budget_is_never_exceeded(workload: Workload, hours: float) -> None:
     """Whatever pods come; and what is beyond it takes no more of them."""
     World(workload).play(Budgeted(workload, hours))

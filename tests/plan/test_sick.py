@@ -44,7 +44,7 @@ def kinds(plan: Plan) -> list[type]:
         ({}, ""),
     ],
 )
-def test_a_node_with_a_sign_leaves_and_is_emptied(node: dict[str, object], sign: str) -> None:
+def test_faulty_node_is_fenced_and_emptied(node: dict[str, object], sign: str) -> None:
     shown = a_node("a001", **node)
     assert next(filter(None, (sign_of(step, shown) for step in SIGNS)), "") == sign
     plan = used(**node).plan()
@@ -59,14 +59,14 @@ def leaving(**changes: object) -> World:
     return world.lent("a001", sick="Healthy:False", leaves=Leaving.SICK, **changes)
 
 
-def test_its_pods_are_asked_to_go_and_a_sign_that_is_over_changes_nothing() -> None:
+def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
     plan = leaving().plan()
     emptying = plan.registry.nodes["a001"].emptying
     assert emptying == Emptying(since=NOW) and kinds(plan) == [EvictPods]
     assert plan.nodes[0].reason is Reason.LEAVING and "it is sick" in plan.nodes[0].sentence
 
 
-def test_a_sign_that_shows_while_it_is_fenced_to_go_travels_with_it_too() -> None:
+def test_fault_seen_on_a_fenced_node_is_recorded() -> None:
     """It was returned as well, or opened to pods again where its queue wanted one."""
     world = World().configured(sick_when=SIGNS).lent("a001", Phase.RELEASING, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED, conditions=BAD).with_pods(*pods(1))
@@ -77,18 +77,20 @@ def test_a_sign_that_shows_while_it_is_fenced_to_go_travels_with_it_too() -> Non
     assert kinds(plan) == [ReturnNode] and entry.leaves == Leaving.SICK
 
 
-def test_a_person_may_keep_it() -> None:
+def test_hold_keeps_a_faulty_node() -> None:
     plan = used(conditions=BAD).recorded(held=("a001",)).plan()
     assert plan.registry.nodes["a001"].leaves is None
 
 
-def test_it_is_kept_by_no_order_and_no_list_that_is_gone() -> None:
+def test_order_or_removed_fault_list_does_not_keep_a_faulty_node() -> None:
     world = leaving(stays_until=NOW + timedelta(hours=1)).configured(sick_when=())
     assert kinds(world.plan()) == [EvictPods]
 
 
 @pytest.mark.parametrize(("state", "forgotten"), [("IDLE+DRAIN", True), ("DOWN+DRAIN", False)])
-def test_once_slurm_has_it_drained_it_is_slurms(state: str, forgotten: bool) -> None:
+def test_faulty_node_drained_in_slurm_is_removed_from_the_registry(
+    state: str, forgotten: bool
+) -> None:
     world = World().configured(sick_when=SIGNS)
     world.lent(
         "a001", Phase.RETURNING, sick="Healthy:False", is_handed_over=True, attempts=1,
@@ -102,7 +104,7 @@ def test_once_slurm_has_it_drained_it_is_slurms(state: str, forgotten: bool) -> 
         assert "drained there: Healthy:False" in plan.nodes[0].sentence and not plan.errors
 
 
-def test_a_mark_is_what_makes_conditions_known() -> None:
+def test_conditions_are_read_only_from_marked_nodes() -> None:
     condition = {"type": "X", "status": "True"}
     for marks in ({}, {"dynamic-node-manager/instance": "prod"}):
         body = {"kind": "Node", "metadata": {"name": "a001", "annotations": marks},
@@ -120,7 +122,7 @@ def test_a_mark_is_what_makes_conditions_known() -> None:
         ),
     ],
 )
-def test_no_word_and_no_lesser_reason_stands_against_its_sickness(fields: dict[str, Any]) -> None:
+def test_fault_overrides_orders_and_earlier_reasons_to_leave(fields: dict[str, Any]) -> None:
     """Pods went on landing on it until its time was over, or were never asked to go."""
     world = used(conditions=BAD).configured(options={"max_lend_hours": timedelta(hours=1)})
     entry = world.lent("a001", was_used=True, **fields).plan().registry.nodes["a001"]

@@ -37,7 +37,7 @@ def noted(since: Any = BEFORE, **changes: Any) -> dict[str, Sitting]:
     return {QUEUE: Sitting(**{"since": since, "percent": 1, "nodes": 30, **changes})}
 
 
-def test_one_core_on_each_of_thirty_is_noted_since_now_and_nothing_is_done() -> None:
+def test_low_utilization_is_recorded_without_an_action() -> None:
     plan = used().plan()
     assert plan.registry.sitting == noted(NOW) and not plan.actions
 
@@ -55,12 +55,12 @@ def test_one_core_on_each_of_thirty_is_noted_since_now_and_nothing_is_done() -> 
         pytest.param(used(2).set(pods=()), None, id="nobody-holds-them"),
     ],
 )
-def test_who_sits(world: World, percent: int | None) -> None:
+def test_reports_queues_with_low_utilization(world: World, percent: int | None) -> None:
     results = world.plan().registry.sitting
     assert (results[QUEUE].percent if results else None) == percent
 
 
-def test_pods_of_daemonsets_use_nothing_and_hold_nothing() -> None:
+def test_daemonset_pods_do_not_count_as_utilization() -> None:
     big = PodShape(request={"vcore": 64_000, "pods": 1})
     theirs = pods(1, big, node="a001", running=True, namespace="kube-system", is_yunikorn=False,
                   is_daemonset=True)  # fmt: skip
@@ -76,12 +76,14 @@ def test_pods_of_daemonsets_use_nothing_and_hold_nothing() -> None:
         pytest.param(NOW - SITS, True, id="for-hours"),
     ],
 )
-def test_the_first_moment_stays_and_people_are_told_after_hours(since: Any, is_told: bool) -> None:
+def test_low_utilization_keeps_its_start_and_is_reported_after_hours(
+    since: Any, is_told: bool
+) -> None:
     plan = used().recorded(sitting=noted(since)).plan()
     assert plan.registry.sitting == noted(since, is_told=is_told)
 
 
-def test_a_moment_of_a_clock_in_the_future_is_now() -> None:
+def test_future_start_of_low_utilization_is_set_to_now() -> None:
     plan = used().recorded(sitting=noted(NOW + SITS)).plan()
     assert plan.registry.sitting == noted(NOW)
 
@@ -95,13 +97,13 @@ def test_a_moment_of_a_clock_in_the_future_is_now() -> None:
         pytest.param({"unseen_nodes": frozenset({"a001"})}, id="a-node-that-the-list-lacks"),
     ],
 )
-def test_what_can_t_be_read_changes_nothing(unread: dict[str, Any]) -> None:
+def test_unreadable_facts_leave_low_utilization_unchanged(unread: dict[str, Any]) -> None:
     for before in (noted(NOW - SITS), {}):
         plan = used().recorded(sitting=before).knowing(**unread).plan()
         assert plan.registry.sitting == before
 
 
-def test_it_is_over_with_more_pods_or_without_nodes_and_the_rule_is_off_then() -> None:
+def test_low_utilization_ends_with_more_pods_or_without_nodes() -> None:
     busy = used(30, 64_000).recorded(sitting=noted()).plan()
     removed = World().recorded(sitting=noted())
     assert RULE in rules_of(removed.config, removed.registry)
@@ -110,6 +112,6 @@ def test_it_is_over_with_more_pods_or_without_nodes_and_the_rule_is_off_then() -
     assert not rules_of(removed.config, removed.plan().registry)
 
 
-def test_a_node_that_stands_idle_beside_them_is_not_theirs() -> None:
+def test_idle_node_does_not_count_as_low_utilization() -> None:
     world = used(2).lent("a009", Phase.SERVING, since=LONG_AGO).node("a009")
     assert world.plan().registry.sitting[QUEUE].nodes == 2

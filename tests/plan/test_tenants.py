@@ -77,7 +77,7 @@ def written(plan: Plan) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("shape", [names, amounts, selectors, terms])
-def test_what_is_written_does_not_grow_with_what_a_tenant_invents(shape: Any) -> None:
+def test_written_size_does_not_grow_with_requests_that_a_tenant_invents(shape: Any) -> None:
     few, many = (
         world(*(asking(number, shape(number)) for number in range(count))) for count in (30, 1500)
     )
@@ -87,7 +87,7 @@ def test_what_is_written_does_not_grow_with_what_a_tenant_invents(shape: Any) ->
 
 
 @pytest.mark.parametrize("shape", [names, amounts, selectors, terms])
-def test_others_get_their_nodes_beside_it(shape: Any) -> None:
+def test_other_tenants_get_nodes_beside_invented_requests(shape: Any) -> None:
     def started(some: World) -> list[int]:
         actions = some.plan().actions
         return [action.request.count for action in actions if isinstance(action, StartConversion)]
@@ -96,7 +96,7 @@ def test_others_get_their_nodes_beside_it(shape: Any) -> None:
     assert started(many) == started(world()) != []
 
 
-def test_what_nobody_has_is_no_axis_and_no_pod_with_it_is_placed() -> None:
+def test_pods_with_unavailable_resources_are_not_placed() -> None:
     some = world(*(asking(number, names(number)) for number in range(50)))
     inputs = some.inputs()
     assert inputs.demand is not None and len(inputs.demand.groups) == 51
@@ -109,7 +109,7 @@ def test_what_nobody_has_is_no_axis_and_no_pod_with_it_is_placed() -> None:
     assert set(some.plan().status[QUEUE].pending) <= {"memory", "pods", "vcore"}
 
 
-def test_what_a_node_or_a_limit_has_counts() -> None:
+def test_resources_of_a_node_or_a_limit_are_counted() -> None:
     gpu = PodShape(request={"vcore": 100, "pods": 1, "nvidia.com/gpu": 2})
     some = world(asking(0, gpu))
     assert "nvidia.com/gpu" not in some.plan().status[QUEUE].pending
@@ -120,7 +120,7 @@ def test_what_a_node_or_a_limit_has_counts() -> None:
     assert {"vcore", "memory", "pods", "nvidia.com/gpu"} == offered
 
 
-def test_of_one_namespace_so_many_kinds_are_counted_the_oldest_first() -> None:
+def test_pod_kinds_of_a_namespace_are_bounded_oldest_first() -> None:
     late = [asking(n, amounts(n)) for n in range(MOST_KINDS + 100)]
     old = msgspec.structs.replace(asking(9999, amounts(9999)), created="2026-03-01T00:00:00Z")
     inputs = world(*late, old).inputs()
@@ -134,7 +134,7 @@ def test_of_one_namespace_so_many_kinds_are_counted_the_oldest_first() -> None:
     assert demand is not None and len(demand.groups) < MOST_KINDS // 6
 
 
-def test_a_pod_of_which_something_was_cut_off_asks_for_nothing_and_is_named() -> None:
+def test_truncated_pod_requests_nothing_and_is_named() -> None:
     cut = asking(0, PodShape(request={"vcore": 100, "pods": 1}, is_cut=True))
     plan = world(cut).plan()
     assert plan.status[QUEUE].pending_pods == 2
@@ -146,7 +146,7 @@ def test_a_pod_of_which_something_was_cut_off_asks_for_nothing_and_is_named() ->
 # --- Events ----------------------------------------------------------------------------------
 
 
-def test_an_event_on_a_pod_has_its_own_clause_and_names_no_pod_of_another() -> None:
+def test_event_on_a_pod_names_no_pod_of_another_tenant() -> None:
     other = asking(7, selectors(7))
     mine = msgspec.structs.replace(asking(8, amounts(8)), name="mine")
     held = asking(9, amounts(9), is_gated=True)
@@ -163,7 +163,7 @@ def test_an_event_on_a_pod_has_its_own_clause_and_names_no_pod_of_another() -> N
     assert "like dev/x7" in verdict.sentence and "dev/x9" in verdict.sentence  # the record has all
 
 
-def test_a_tenant_with_a_thousand_kinds_takes_no_others_events() -> None:
+def test_tenant_with_many_pod_kinds_takes_no_events_of_other_tenants() -> None:
     many = [asking(number, amounts(number)) for number in range(MOST_KINDS - 10)]
     some = world(*many).configured(max_converted_nodes=0)
     plan = some.plan()
@@ -174,7 +174,7 @@ def test_a_tenant_with_a_thousand_kinds_takes_no_others_events() -> None:
     assert list_events((), mark_new(memory, plan.waiting, NOW)[1], {}, NOW) == []
 
 
-def test_the_longest_reason_is_a_bounded_sentence() -> None:
+def test_longest_reason_is_a_bounded_sentence() -> None:
     long = [asking(number, names(number)) for number in range(200)]
     plan = world(*long).plan()
     status: QueueStatus = plan.status[QUEUE]
@@ -184,7 +184,7 @@ def test_the_longest_reason_is_a_bounded_sentence() -> None:
         assert len(event.note.encode()) <= LONGEST_NOTE
 
 
-def test_a_node_of_its_own_names_adds_no_more_than_they_are() -> None:
+def test_invented_resource_names_of_a_node_are_not_recorded() -> None:
     """Its kubelet tells what it offers; `kube/nodes.py` bounds how much."""
     malformed = a_node("k9", mark=None, allocatable={f"z{n}.io/d": 1 for n in range(64)})
     some = world().set(nodes=(malformed,))
