@@ -3,7 +3,6 @@ dnm."""
 
 from __future__ import annotations
 
-
 import pytest
 
 from dnm.converters.bridge import TAKEN, Taken, split_partitions, write_taken
