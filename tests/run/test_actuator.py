@@ -102,7 +102,7 @@ def carry_out(
         pytest.param(Unfence(node="a001"), a_node(mark=FENCED), OPEN, True, id="lifted-by-hand"),
     ],
 )
-def test_a_node_is_looked_at_just_before_it_is_touched(
+def test_action_reads_the_node_again_before_it_changes_it(
     home: Path, action: Action, before: Any, after: Any, is_done: bool
 ) -> None:
     kube = Kube([before])
@@ -131,7 +131,7 @@ class FollowedState(FileState):
         pytest.param(StartConversion(request=a_request()), OPEN, id="convert"),
     ],
 )
-def test_who_falls_asleep_within_a_step_does_not_end_it(
+def test_step_of_a_run_that_lost_its_lease_is_not_done(
     home: Path, action: Action, before: Any
 ) -> None:
     config, kube, converter = a_config(home), Kube([before]), Converter()
@@ -161,7 +161,7 @@ BACK = msgspec.structs.replace(DRESS, is_back=True)
         pytest.param(BACK, a_node(mark=STRANGER), (), AWAY, False, id="another's"),
     ],
 )
-def test_a_node_becomes_another_namespace_s_where_that_is_sure(
+def test_node_changes_its_namespace_only_if_fenced_and_empty(
     home: Path, action: RelabelNode, node: Any, on_it: Any, batch: Any, is_done: bool
 ) -> None:
     kube = Kube([node], on_it)
@@ -172,7 +172,7 @@ def test_a_node_becomes_another_namespace_s_where_that_is_sure(
     assert ((after.labels.get("two"), after.taints) == ("true", (TAINT,))) is is_done
 
 
-def test_a_node_that_another_has_marked_is_not_counted_and_not_forgotten(home: Path) -> None:
+def test_node_with_a_foreign_mark_is_not_counted_and_stays_recorded(home: Path) -> None:
     kube = Kube([a_node(mark=STRANGER)])
     mark = MarkNode(node="a001", mark=MARK)
     outcome = apply(home, kube, Converter(), [mark], nodes={"a001": a_lent_node()})
@@ -180,7 +180,7 @@ def test_a_node_that_another_has_marked_is_not_counted_and_not_forgotten(home: P
     assert "carries another instance's mark" in outcome.errors[0]
 
 
-def test_a_node_that_came_after_the_look_is_neither_marked_nor_fenced(home: Path) -> None:
+def test_node_that_joined_after_the_snapshot_is_neither_marked_nor_fenced(home: Path) -> None:
     """It was returned by hand meanwhile, and lent again by another, who has not marked it yet."""
     kube = Kube([a_node(mark=None, uid="new")])
     plan = Plan(
@@ -200,7 +200,7 @@ def test_a_node_that_came_after_the_look_is_neither_marked_nor_fenced(home: Path
         pytest.param(8, timedelta(0), False, id="longer-than-a-request-may-take"),
     ],
 )
-def test_a_node_that_another_client_writes_is_read_again(
+def test_node_that_another_client_writes_is_read_again(
     home: Path, conflicts: int, timeout: timedelta, is_done: bool
 ) -> None:
     kube = Kube([OPEN])
@@ -211,7 +211,7 @@ def test_a_node_that_another_client_writes_is_read_again(
     assert bool(outcome.errors) is not is_done
 
 
-def test_a_step_that_fails_is_its_own_affair(home: Path) -> None:
+def test_failed_action_does_not_stop_the_next_action(home: Path) -> None:
     kube = Kube([OPEN, a_node("a002")])
     kube.refuses.add("patch a001")
     nodes = {"a001": a_lent_node(), "a002": a_lent_node()}
@@ -245,7 +245,7 @@ def test_limits_are_written_with_their_ledger(home: Path) -> None:
     assert list(converter.calls) == ["r1"] and not outcome.errors
 
 
-def test_a_failed_edit_ends_the_actions_and_what_was_not_asked_for_is_forgotten(
+def test_failed_edit_ends_the_actions_and_drops_unstarted_requests(
     home: Path,
 ) -> None:
     kube, converter = Kube([BARE]), Converter()
@@ -256,7 +256,7 @@ def test_a_failed_edit_ends_the_actions_and_what_was_not_asked_for_is_forgotten(
     assert outcome.errors[0].startswith("action=SetQueueLimits")
 
 
-def test_a_failed_edit_leaves_the_record_as_it_was_and_nothing_is_asked(home: Path) -> None:
+def test_failed_edit_keeps_the_recorded_ledger_and_starts_no_request(home: Path) -> None:
     """The record had the ledger that was never written: the next run asked whose limits those are.
     The same once another's text stands there by then."""
     kube, plan = Kube([BARE]), _growing()
@@ -275,7 +275,7 @@ def test_a_failed_edit_leaves_the_record_as_it_was_and_nothing_is_asked(home: Pa
         assert not again.refusal and again.changes
 
 
-def test_a_node_that_could_not_be_marked_counts_for_no_queue(home: Path) -> None:
+def test_node_that_could_not_be_marked_counts_for_no_queue(home: Path) -> None:
     kube = Kube([BARE])
     kube.refuses.add("patch a001")
     outcome = carry_out(home, kube, Converter(), _growing())
@@ -292,7 +292,7 @@ def convert(home: Path, converter: Converter) -> Outcome:
     return apply(home, Kube(), converter, actions, requests=(request,))
 
 
-def test_a_signal_ends_the_actions_and_the_next_run_asks_anew(home: Path) -> None:
+def test_signal_ends_the_actions_and_the_next_run_requests_anew(home: Path) -> None:
     kube, converter = Kube([BARE]), Converter()
     outcome = carry_out(home, kube, converter, _growing(), is_stopped=True)
     assert kube.nodes["a001"] == BARE and converter.calls == {}
@@ -308,7 +308,7 @@ def test_a_signal_ends_the_actions_and_the_next_run_asks_anew(home: Path) -> Non
         pytest.param(Ended(exit_code=3), True, id="failed"),
     ],
 )
-def test_how_a_conversion_ended_is_written_down(home: Path, end: Ended, is_given_up: bool) -> None:
+def test_end_of_a_conversion_is_recorded(home: Path, end: Ended, is_given_up: bool) -> None:
     converter = Converter()
     converter.ends = {"r1": end}
     outcome = convert(home, converter)
@@ -319,14 +319,14 @@ def test_how_a_conversion_ended_is_written_down(home: Path, end: Ended, is_given
     assert bool(outcome.errors) is bool(end.error)
 
 
-def test_a_converter_that_can_not_be_started_backs_off(home: Path) -> None:
+def test_converter_that_cannot_be_started_causes_a_back_off(home: Path) -> None:
     converter = Converter()
     converter.refuses = True
     outcome = convert(home, converter)
     assert outcome.registry.backoffs["a"].last_error == "it can't be started"
 
 
-def test_a_converter_that_takes_long_is_left_at_work(home: Path) -> None:
+def test_long_running_converter_is_left_running(home: Path) -> None:
     converter = Converter()
     converter.ends = {"r1": Ended(left_running=True)}
     outcome = convert(home, converter)
@@ -335,7 +335,7 @@ def test_a_converter_that_takes_long_is_left_at_work(home: Path) -> None:
     assert outcome.actions[-1] == "action=leave converter=r1 sentence='it is still at work'"
 
 
-def test_a_converter_that_hangs_is_ended_and_said_to_be(home: Path) -> None:
+def test_hanging_converter_is_ended_and_reported(home: Path) -> None:
     converter, request = Converter(), a_request(converter=PROCESS)
     actions: list[Action] = [EndConverter(key="r1", process=PROCESS)]
     outcome = apply(home, Kube(), converter, actions, requests=(request,))
@@ -374,7 +374,7 @@ def test_a_converter_that_hangs_is_ended_and_said_to_be(home: Path) -> None:
         pytest.param(SHUT, [], Unreadable(what="x", error="mute"), False, id="slurm-is-mute"),
     ],
 )
-def test_the_last_look_before_a_node_is_given_back(
+def test_return_checks_node_pods_and_slurm_before_the_converter_call(
     home: Path, node: Any, pods: list[Pod], batch: Any, is_called: bool
 ) -> None:
     kube, converter = Kube([node] if node else [], pods), Converter()
@@ -391,7 +391,7 @@ def test_the_last_look_before_a_node_is_given_back(
         assert converter.calls["a001"][1:] == ["--set", "batch", "--node-name", "a001"]
 
 
-def test_a_return_that_failed_waits_before_it_is_tried_again(home: Path) -> None:
+def test_failed_return_is_retried_after_a_delay(home: Path) -> None:
     kube, converter = Kube([SHUT]), Converter([AWAY])
     converter.ends = {"a001": Ended(exit_code=4, last_lines=("no power",))}
     nodes = {"a001": a_lent_node(Phase.RETURNING)}
@@ -401,7 +401,7 @@ def test_a_return_that_failed_waits_before_it_is_tried_again(home: Path) -> None
     assert "exit code 4: no power" in entry.error and entry.error in outcome.errors[0]
 
 
-def test_a_return_that_could_not_be_started_backs_off_and_says_why(home: Path) -> None:
+def test_return_that_could_not_be_started_backs_off_with_its_cause(home: Path) -> None:
     """It waited for as long as a conversion may take, and three of them named no cause."""
     converter = Converter([AWAY])
     converter.refuses = True

@@ -80,7 +80,7 @@ FILES: dict[str, tuple[str, str | bytes | None, dict[str, int], str]] = {
 }  # fmt: skip
 
 
-def test_a_named_pipe_does_not_block_the_reading(of_files: Place) -> None:
+def test_named_pipe_does_not_block_reading_of_calendars(of_files: Place) -> None:
     path = of_files.config.events_dir / "b.ini"  # type: ignore[operator]
     path.unlink()
     os.mkfifo(path)
@@ -88,7 +88,7 @@ def test_a_named_pipe_does_not_block_the_reading(of_files: Place) -> None:
     assert nodes == {"a": 1, "b": 2, "c": 3} and "no regular file" in trouble
 
 
-def test_a_file_that_exceeds_the_record_keeps_its_last_events(
+def test_event_file_larger_than_the_registry_bound_keeps_its_previous_events(
     of_files: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_force, "_MOST_KEPT", 1000)
@@ -97,7 +97,7 @@ def test_a_file_that_exceeds_the_record_keeps_its_last_events(
     assert nodes == {"a": 1, "b": 2, "c": 3} and "KiB about events; leave out some" in trouble
 
 
-def test_a_calendar_that_is_a_file_is_reported(tmp_path: Path) -> None:
+def test_events_dir_that_is_a_file_is_reported(tmp_path: Path) -> None:
     place = Place(tmp_path, events_dir=tmp_path / "events.ini")
     place.write("events.ini", EVENT.format("a", 1))
     assert place.read() == (
@@ -107,7 +107,7 @@ def test_a_calendar_that_is_a_file_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content", "nodes", "told"), FILES.values(), ids=FILES)
-def test_files_of_events(
+def test_unreadable_event_file_keeps_its_previous_events(
     of_files: Place, name: str, content: str | bytes | None, nodes: dict[str, int], told: str
 ) -> None:
     path = of_files.config.events_dir / name  # type: ignore[operator]
@@ -117,7 +117,7 @@ def test_files_of_events(
     assert len(troubles) == bool(told) and told in "".join(troubles)
 
 
-def test_a_directory_that_is_gone_or_others_keeps_what_it_said(of_files: Place) -> None:
+def test_missing_or_writable_events_dir_keeps_its_previous_events(of_files: Place) -> None:
     directory = of_files.directory / "events.d"
     directory.chmod(0o777)
     nodes, (output,) = of_files.read()
@@ -129,7 +129,7 @@ def test_a_directory_that_is_gone_or_others_keeps_what_it_said(of_files: Place) 
     assert of_files.read() == ({}, ())  # nobody names it any more
 
 
-def test_no_more_files_are_read_than_anybody_has(
+def test_number_of_event_files_read_is_bounded(
     of_files: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the others said last stays in force."""
@@ -140,7 +140,7 @@ def test_no_more_files_are_read_than_anybody_has(
     assert "has 3 files .ini; 2 are read at most, not b.ini and what comes after it" in output
 
 
-def test_a_name_that_is_no_text_is_told_and_takes_nothing_along(of_files: Place) -> None:
+def test_event_file_name_that_is_not_utf8_is_reported_and_skipped(of_files: Place) -> None:
     """An old umlaut; nor could the record hold it."""
     malformed = os.fsencode(of_files.config.events_dir or "") + b"/caf\xe9.ini"
     Path(os.fsdecode(malformed)).write_text(EVENT.format("x", 9))
@@ -149,7 +149,7 @@ def test_a_name_that_is_no_text_is_told_and_takes_nothing_along(of_files: Place)
     assert output.endswith("the file name caf\ufffd.ini is not UTF-8: rename it to be read")
 
 
-def test_no_more_text_is_parsed_than_anybody_writes(
+def test_size_of_event_text_read_is_bounded(
     of_files: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calendars, "_MOST_TEXT", 100)

@@ -47,7 +47,9 @@ def claims_of_check(site: Site) -> tuple[int, list[dict[str, str]]]:
     return ended.returncode, [item for item in result if item["check"] == "claims"]
 
 
-def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, site: Site) -> None:
+def test_interrupted_lend_is_reported_by_each_command_and_continued_on_demand(
+    sandbox: Sandbox, site: Site
+) -> None:
     claim(sandbox)
     code, (finding,) = claims_of_check(site)
     assert code == 1 and finding["result"] == "failed"
@@ -65,7 +67,7 @@ def test_it_is_said_everywhere_and_goes_on_where_it_is_wanted(sandbox: Sandbox, 
     assert claims_of_check(site)[1][0]["result"] == "ok"
 
 
-def test_nobody_is_sent_to_delete_the_reservation_of_an_adopted_node(
+def test_check_does_not_advise_deleting_the_reservation_of_an_adopted_node(
     sandbox: Sandbox, site: Site
 ) -> None:
     claim(sandbox, finish=True, DNM_INSTANCE="")
@@ -78,7 +80,7 @@ def test_nobody_is_sent_to_delete_the_reservation_of_an_adopted_node(
     assert claims_of_check(site)[1][0]["result"] == "ok"
 
 
-def test_a_converter_that_does_not_tell_has_its_nodes_named(sandbox: Sandbox, site: Site) -> None:
+def test_nodes_of_a_converter_without_claims_are_reported(sandbox: Sandbox, site: Site) -> None:
     """The site's own: it claims, dies with the host, and says nothing in its list."""
     sandbox.conversion.tells_claims = False
     converter = site.directory / "node-convert"

@@ -59,7 +59,7 @@ def run_for(site: Site, minutes: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("selector", "is_kept"), [(HERE, False), (ELSEWHERE, True)])
-def test_a_pod_that_claims_a_daemon_set(
+def test_pod_that_pretends_to_be_of_a_daemon_set_keeps_its_node(
     site: Site, selector: dict[str, str], is_kept: bool
 ) -> None:
     claim(site, selector)
@@ -69,7 +69,7 @@ def test_a_pod_that_claims_a_daemon_set(
     assert site.sandbox.violations == []
 
 
-def test_daemon_sets_that_cannot_be_read_keep_the_node(site: Site) -> None:
+def test_unreadable_daemon_sets_keep_the_node(site: Site) -> None:
     claim(site, HERE)
     site.sandbox.fault("status", path="daemonsets", code=403, times=99)
     site.run()
@@ -79,7 +79,7 @@ def test_daemon_sets_that_cannot_be_read_keep_the_node(site: Site) -> None:
     assert site.registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_daemon_sets_are_only_read_if_a_decision_depends_on_them(site: Site) -> None:
+def test_daemon_sets_are_read_only_if_a_decision_depends_on_them(site: Site) -> None:
     site.sandbox.add_pods(1, "dev", queue=QUEUE, cpu="4", memory="16G", name="second")
     site.sandbox.tick(1)
     site.run()

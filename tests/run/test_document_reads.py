@@ -78,13 +78,13 @@ def lend(site: Site, cpu: str = "100") -> None:
     site.sandbox.tick(60)
 
 
-def test_a_run_that_changes_nothing_reads_the_document_once(site: Site) -> None:
+def test_run_without_changes_parses_the_document_once(site: Site) -> None:
     ran, counts = counted_run(site)
     assert ran.exit_code == 0 and not ran.plan.actions
     assert (counts.parses, counts.verdicts) == (1, 1)
 
 
-def test_a_run_in_which_a_node_joins_reads_it_and_what_it_writes(site: Site) -> None:
+def test_run_in_which_a_node_joins_parses_old_and_new_document(site: Site) -> None:
     lend(site)
     ran, counts = counted_run(site)
     assert edits(ran) == 1 and ran.outcome is not None and not ran.outcome.errors
@@ -113,7 +113,7 @@ class Meddled:
         return self.kube.read_config_map(namespace, name)
 
 
-def test_behind_another_writer_the_edit_is_made_anew_and_nothing_of_his_is_lost(
+def test_edit_is_repeated_after_another_writer_and_keeps_the_other_change(
     site: Site,
 ) -> None:
     lend(site)

@@ -78,19 +78,21 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
         ),
     ],
 )
-def test_who_is_asked(pods: list[PodOnNode], evicted: list[str], found: Asked) -> None:
+def test_eviction_skips_terminating_daemon_and_protected_pods(
+    pods: list[PodOnNode], evicted: list[str], found: Asked
+) -> None:
     kube = on_a001(*pods)
     kube.budgets, kube.refuses = {"no", "no2"}, {"evict bad"}
     assert ask_pods(kube, SHUT, lambda: True) == found and kube.evicted == evicted
 
 
-def test_an_api_that_does_not_answer_is_asked_three_times() -> None:
+def test_unanswered_evictions_stop_after_three_errors() -> None:
     kube = on_a001(*[a_pod("bad") for _ in range(20)], a_pod("p"))
     kube.refuses = {"evict bad"}
     assert len(ask_pods(kube, SHUT, lambda: True).errors) == 3 and not kube.evicted
 
 
-def test_a_signal_ends_it_between_two_pods() -> None:
+def test_signal_ends_evictions_between_two_pods() -> None:
     answers = iter([True, False])
     kube = on_a001(a_pod("p"), a_pod("q"), a_pod("r"))
     assert ask_pods(kube, SHUT, lambda: next(answers)).asked == 1
@@ -105,14 +107,14 @@ def test_a_signal_ends_it_between_two_pods() -> None:
         pytest.param(None, id="gone"),
     ],
 )
-def test_nobody_is_evicted_without_our_own_fence(tmp_path: Path, node: Node | None) -> None:
+def test_no_pod_is_evicted_without_the_fence_of_dnm(tmp_path: Path, node: Node | None) -> None:
     kube = on_a001(a_pod("p"))
     kube.nodes = {"a001": node} if node else {}
     outcome = evict(tmp_path, kube)
     assert kube.evicted == [] and not outcome.actions and not outcome.errors
 
 
-def test_what_came_of_it_is_recorded_and_told(tmp_path: Path) -> None:
+def test_result_of_evictions_is_recorded_and_logged(tmp_path: Path) -> None:
     kube = on_a001(a_pod("p"), a_pod("no"))
     kube.budgets = {"no"}
     outcome = evict(tmp_path, kube)
@@ -128,7 +130,7 @@ def test_what_came_of_it_is_recorded_and_told(tmp_path: Path) -> None:
     assert not again.actions and not again.errors and not again.registry.memory.unwritten
 
 
-def test_an_eviction_that_no_pod_refuses_has_a_reason(tmp_path: Path) -> None:
+def test_eviction_without_refusals_records_a_reason(tmp_path: Path) -> None:
     (line,) = evict(tmp_path, on_a001(a_pod("p"))).registry.memory.unwritten
     assert (line.event, line.reason) == (
         "evicting", "its pods were asked to leave, and none refused",
@@ -136,7 +138,9 @@ def test_an_eviction_that_no_pod_refuses_has_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("refused", ["pods on a001", "evict p"])
-def test_what_can_not_be_asked_is_an_error_of_the_run(tmp_path: Path, refused: str) -> None:
+def test_eviction_that_cannot_be_requested_is_an_error_of_the_run(
+    tmp_path: Path, refused: str
+) -> None:
     kube = on_a001(a_pod("p"))
     kube.refuses = {refused}
     outcome = evict(tmp_path, kube)
@@ -145,9 +149,7 @@ def test_what_can_not_be_asked_is_an_error_of_the_run(tmp_path: Path, refused: s
 
 
 @pytest.mark.parametrize(("uid", "evicted"), [("u1", []), ("forged", ["x"])])
-def test_a_pod_that_only_claims_to_be_a_daemon_sets_is_evicted(
-    uid: str, evicted: list[str]
-) -> None:
+def test_pod_that_pretends_to_be_of_a_daemon_set_is_evicted(uid: str, evicted: list[str]) -> None:
     kube = on_a001(a_pod("x", is_work=False, stays=True))
     (item,) = pods(1, node="a001", is_daemonset=True, owner=uid)
     pod = msgspec.structs.replace(item, uid="x")

@@ -18,7 +18,7 @@ from dnm.run.looking import plan_pass
 from tests.site import QUEUE, Site, set_up_workshop
 
 
-def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
+def test_event_nodes_serve_at_its_begin_and_are_returned_at_its_end(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     set_up_workshop(sandbox, 3)
@@ -50,7 +50,7 @@ def test_nodes_serve_when_an_event_begins_and_go_when_it_is_over(
     assert not sandbox.violations
 
 
-def test_a_damaged_event_stays_in_force_and_every_run_is_an_error(
+def test_damaged_event_stays_in_effect_and_each_run_is_an_error(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     set_up_workshop(sandbox, 3)
@@ -74,7 +74,9 @@ def test_a_damaged_event_stays_in_force_and_every_run_is_an_error(
     assert rows == ["unreadable", "readable"]
 
 
-def test_the_headroom_mark_alone_brings_a_node_in_one_run(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_headroom_threshold_alone_lends_a_node_in_a_single_run(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     """All pods run, so that nothing says before the plan that nodes could be wanted."""
     set_up_workshop(sandbox, 3)
     sandbox.add_node("k1", cpu="128", memory="512Gi")
@@ -107,7 +109,7 @@ def booking_site(sandbox: Sandbox, directory: Path) -> Site:
     return Site(sandbox, directory, sections=event, **BOOKED)
 
 
-def test_booked_nodes_serve_when_the_event_begins_beside_jobs_that_wait(
+def test_booked_nodes_serve_at_event_begin_beside_waiting_jobs(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = booking_site(sandbox, tmp_path)
@@ -126,7 +128,7 @@ def test_booked_nodes_serve_when_the_event_begins_beside_jobs_that_wait(
     assert {name for job in sandbox.batch.jobs.values() for name in job.on} == {"a003"}
 
 
-def test_what_the_calendar_knows_no_more_is_given_up_and_what_is_anothers_stays(
+def test_booking_of_a_removed_event_is_deleted_and_foreign_ones_stay(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = booking_site(sandbox, tmp_path)

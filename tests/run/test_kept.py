@@ -11,7 +11,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, Site, set_up_workshop
 
 
-def test_a_pod_that_no_event_told_of_keeps_its_node(
+def test_pod_missing_from_the_watch_keeps_its_node(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -87,7 +87,7 @@ def wrote(host: Host, content: bytes) -> KubeState:
     return state
 
 
-def test_a_site_that_never_had_one_starts_empty_and_writes_nothing(
+def test_new_site_starts_with_an_empty_registry_and_writes_nothing(
     sandbox: Sandbox, east: Host
 ) -> None:
     state = east.run()
@@ -97,7 +97,7 @@ def test_a_site_that_never_had_one_starts_empty_and_writes_nothing(
     assert writes(sandbox) == 0
 
 
-def test_what_is_written_is_read_by_another_host_and_the_one_before_is_kept(
+def test_written_registry_is_read_by_another_host_and_the_previous_is_kept(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     wrote(east, ONE)
@@ -107,7 +107,7 @@ def test_what_is_written_is_read_by_another_host_and_the_one_before_is_kept(
     assert (unpack(data, "registry.json"), unpack(data, "previous.json")) == (TWO, ONE)
 
 
-def test_of_two_that_have_both_looked_one_acts(east: Host, west: Host) -> None:
+def test_second_of_two_simultaneous_runs_is_refused(east: Host, west: Host) -> None:
     first, second = east.run(), west.run()
     for state in (first, second):
         state.read()
@@ -116,7 +116,7 @@ def test_of_two_that_have_both_looked_one_acts(east: Host, west: Host) -> None:
         second.begin()
 
 
-def test_who_has_planned_on_an_old_one_writes_nothing(east: Host, west: Host) -> None:
+def test_run_that_planned_on_an_outdated_registry_writes_nothing(east: Host, west: Host) -> None:
     """The other one has come and gone since."""
     wrote(west, ONE)
     late = east.run()
@@ -127,7 +127,7 @@ def test_who_has_planned_on_an_old_one_writes_nothing(east: Host, west: Host) ->
     assert west.run().read() == TWO
 
 
-def test_a_run_that_was_killed_is_followed_at_once_on_its_own_host(east: Host, west: Host) -> None:
+def test_killed_run_is_followed_at_once_on_the_same_host(east: Host, west: Host) -> None:
     east.run().write(ONE)  # and is killed
     after = east.run()
     assert after.observe().holder
@@ -139,7 +139,7 @@ def test_a_run_that_was_killed_is_followed_at_once_on_its_own_host(east: Host, w
     assert not west.run().observe().holder and west.run().read() == TWO
 
 
-def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_time(
+def test_run_of_a_dead_host_is_followed_after_an_unchanged_lease_time(
     east: Host, west: Host
 ) -> None:
     east.run().write(ONE)
@@ -154,7 +154,7 @@ def test_a_host_that_died_is_followed_when_its_lease_was_seen_unchanged_for_its_
     assert state.write(TWO) and state.is_unfenced
 
 
-def test_what_others_write_into_the_lease_of_the_dead_does_not_keep_him_alive(
+def test_foreign_writes_to_the_lease_do_not_extend_a_dead_run(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     def label(item: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ def test_what_others_write_into_the_lease_of_the_dead_does_not_keep_him_alive(
     assert west.run().write(TWO)
 
 
-def test_before_a_converter_is_started_no_clock_is_believed(
+def test_converter_start_renews_the_lease_whatever_the_clock_shows(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     """Also that since the boot stands still while a virtual machine is frozen."""
@@ -192,9 +192,7 @@ def a_pod(sandbox: Sandbox, directory: Path, name: str) -> Host:
     return pod
 
 
-def test_a_pod_that_died_is_followed_by_the_next_one_though_it_has_seen_nothing(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_pod_after_a_dead_pod_waits_for_the_lease_time(sandbox: Sandbox, tmp_path: Path) -> None:
     a_pod(sandbox, tmp_path, "first").run().write(ONE)  # and its node is lost
     second = a_pod(sandbox, tmp_path, "second")
     state, began = second.run(), second.seconds
@@ -203,7 +201,7 @@ def test_a_pod_that_died_is_followed_by_the_next_one_though_it_has_seen_nothing(
     assert state.write(TWO) and state.is_unfenced
 
 
-def test_a_pod_that_finds_another_at_work_ends_when_that_one_renews(
+def test_pod_waiting_for_a_lease_ends_when_the_holder_renews_it(
     sandbox: Sandbox, east: Host, tmp_path: Path
 ) -> None:
     at_work = east.run()
@@ -221,7 +219,7 @@ def test_a_pod_that_finds_another_at_work_ends_when_that_one_renews(
     assert pod.seconds < 1000 + lease_seconds(east.config)
 
 
-def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Host) -> None:
+def test_only_observations_since_boot_count_for_the_lease_time(east: Host, west: Host) -> None:
     """Not what the holder's clock says, nor what was seen before a restart."""
     at_work = east.run()
     at_work.write(ONE)
@@ -238,7 +236,7 @@ def test_only_what_this_host_has_seen_since_its_boot_counts(east: Host, west: Ho
         west.run().stand_by()
 
 
-def test_a_sighting_that_is_damaged_is_none(east: Host, west: Host) -> None:
+def test_damaged_observation_file_is_ignored_and_rewritten(east: Host, west: Host) -> None:
     """It is not synced: whatever a power cut leaves of it is passed over, and written anew."""
     east.run().write(ONE)
     seen = west.config.lock_path.with_suffix(".seen")
@@ -249,7 +247,7 @@ def test_a_sighting_that_is_damaged_is_none(east: Host, west: Host) -> None:
         assert seen.read_bytes() != content
 
 
-def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Host) -> None:
+def test_suspended_run_writes_nothing_after_another_run_began(east: Host, west: Host) -> None:
     """Also where all that the other has done is to begin."""
     asleep = east.run()
     asleep.write(ONE)
@@ -269,7 +267,7 @@ def test_a_sleeper_can_write_nothing_once_another_has_begun(east: Host, west: Ho
     assert follower.write(TWO) and west.run().read() == TWO
 
 
-def test_a_sleeper_that_nobody_has_followed_goes_on(east: Host) -> None:
+def test_suspended_run_continues_if_no_other_run_began(east: Host) -> None:
     asleep = east.run()
     asleep.write(ONE)
     east.seconds += 10 * lease_seconds(east.config)
@@ -277,9 +275,7 @@ def test_a_sleeper_that_nobody_has_followed_goes_on(east: Host) -> None:
     assert asleep.write(TWO)
 
 
-def test_between_steps_it_is_renewed_once_a_quarter_of_its_time(
-    sandbox: Sandbox, east: Host
-) -> None:
+def test_lease_is_renewed_once_per_quarter_of_its_time(sandbox: Sandbox, east: Host) -> None:
     state = east.run()
     state.begin()
     before = writes(sandbox)
@@ -290,7 +286,7 @@ def test_between_steps_it_is_renewed_once_a_quarter_of_its_time(
     assert state.until is not None and state.until > east.seconds
 
 
-def test_the_numbers_only_grow_also_where_the_lease_was_deleted(
+def test_registry_numbers_grow_even_after_the_lease_was_deleted(
     sandbox: Sandbox, east: Host
 ) -> None:
     for content in (ONE, TWO, ONE):
@@ -302,7 +298,9 @@ def test_the_numbers_only_grow_also_where_the_lease_was_deleted(
     assert lease["spec"]["leaseTransitions"] == 4
 
 
-def test_what_others_put_on_the_two_objects_stays(sandbox: Sandbox, east: Host, west: Host) -> None:
+def test_foreign_fields_of_secret_and_lease_are_kept(
+    sandbox: Sandbox, east: Host, west: Host
+) -> None:
     wrote(east, ONE)
     for kind, where in OBJECTS.items():
         sandbox.edit(kind, NAME, _as_others_do, where)
@@ -333,7 +331,7 @@ def annotated(number: str | None) -> Callable[[dict[str, Any]], None]:
     return edit
 
 
-def test_the_first_write_to_one_without_a_number_takes_the_lease_too(
+def test_first_write_to_a_secret_without_number_takes_the_lease_too(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     wrote(west, ONE)
@@ -347,16 +345,14 @@ def test_the_first_write_to_one_without_a_number_takes_the_lease_too(
 
 
 @pytest.mark.parametrize("number", ["", "x", "-2", "1" * 5000, str(2**31 - 1), "9" * 11, "²"])
-def test_a_number_that_no_run_can_have_written_is_named(
-    sandbox: Sandbox, east: Host, number: str
-) -> None:
+def test_malformed_registry_number_is_reported(sandbox: Sandbox, east: Host, number: str) -> None:
     wrote(east, ONE)
     sandbox.edit("secrets", NAME, annotated(number), "dnm")
     with pytest.raises(KubeError, match="no number of a run: remove the annotation"):
         east.run().read()
 
 
-def test_a_lease_whose_number_has_no_higher_one_is_named(sandbox: Sandbox, east: Host) -> None:
+def test_lease_with_the_highest_number_is_reported(sandbox: Sandbox, east: Host) -> None:
     wrote(east, ONE)
     spec = {"leaseTransitions": 2**31 - 1}
     sandbox.edit("leases", NAME, lambda item: item["spec"].update(spec), "yunikorn")
@@ -377,7 +373,7 @@ def test_a_lease_whose_number_has_no_higher_one_is_named(sandbox: Sandbox, east:
     ],
     ids=["for years", "for a second", "until the end of time", "a long name", "a long run"],
 )
-def test_what_a_lease_says_is_bounded_by_one_s_own(
+def test_lease_values_are_bounded_by_the_local_configuration(
     sandbox: Sandbox, east: Host, west: Host, claim: dict[str, Any]
 ) -> None:
     def edit(item: dict[str, Any]) -> None:
@@ -397,7 +393,7 @@ def test_what_a_lease_says_is_bounded_by_one_s_own(
     assert west.run().write(TWO)
 
 
-def test_who_is_at_work_is_shown_with_the_time_and_nothing_is_written(
+def test_running_holder_is_shown_with_its_time_without_a_write(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     assert west.run().holder == ""
@@ -412,7 +408,7 @@ def test_who_is_at_work_is_shown_with_the_time_and_nothing_is_written(
     assert west.run().holder == ""
 
 
-def test_a_person_takes_the_right_of_one_that_is_gone(east: Host, west: Host) -> None:
+def test_takeover_lets_a_vanished_run_write_no_more(east: Host, west: Host) -> None:
     removed = east.run()
     removed.write(ONE)
     west.run().seize("w")
@@ -422,9 +418,7 @@ def test_a_person_takes_the_right_of_one_that_is_gone(east: Host, west: Host) ->
 
 
 @pytest.mark.parametrize("lost", ["leases", "secrets"])
-def test_a_write_whose_answer_was_lost_is_looked_for(
-    sandbox: Sandbox, east: Host, lost: str
-) -> None:
+def test_write_with_a_lost_answer_is_recognized(sandbox: Sandbox, east: Host, lost: str) -> None:
     state = east.run()
     state.write(ONE)
     sandbox.fault("lost", path=lost, methods=("PATCH",), times=1)
@@ -438,7 +432,7 @@ def test_a_write_whose_answer_was_lost_is_looked_for(
     assert state.write(THREE) and east.run().read() == THREE
 
 
-def test_a_first_write_whose_answer_was_lost_is_found_again(
+def test_first_write_with_a_lost_answer_is_recognized(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     """Of the object, then of the Lease: the run that could not know goes on with its next write."""
@@ -453,7 +447,7 @@ def test_a_first_write_whose_answer_was_lost_is_found_again(
     assert west.run().read() == ONE
 
 
-def test_what_can_not_be_written_is_said_and_the_old_one_stands(
+def test_failed_write_is_reported_and_keeps_the_previous_registry(
     sandbox: Sandbox, east: Host
 ) -> None:
     state = east.run()
@@ -464,7 +458,7 @@ def test_what_can_not_be_written_is_said_and_the_old_one_stands(
     assert east.run().read() == ONE
 
 
-def test_an_object_that_was_made_by_hand_is_no_registry(sandbox: Sandbox, east: Host) -> None:
+def test_manually_created_secret_is_no_registry(sandbox: Sandbox, east: Host) -> None:
     sandbox.create({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME, "namespace": "dnm"},
     })  # fmt: skip
@@ -475,7 +469,7 @@ def test_an_object_that_was_made_by_hand_is_no_registry(sandbox: Sandbox, east: 
     assert east.run().read() == TWO
 
 
-def test_a_registry_that_is_gone_is_no_empty_one(sandbox: Sandbox, east: Host) -> None:
+def test_deleted_secret_is_not_an_empty_registry(sandbox: Sandbox, east: Host) -> None:
     wrote(east, ONE)
     sandbox.delete("secrets", NAME, "dnm")
     state = east.run()
@@ -488,7 +482,7 @@ def test_a_registry_that_is_gone_is_no_empty_one(sandbox: Sandbox, east: Host) -
     assert east.run().why_missing() is None
 
 
-def test_kubernetes_before_the_move_is_refused_before_anything_is_written(
+def test_kubernetes_state_before_the_move_is_refused_without_a_write(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     """A second registry began before, and then dnm refused both."""
@@ -503,7 +497,7 @@ def test_kubernetes_before_the_move_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("point", ["kube.write_state:before", "kube.write_state:after"])
-def test_a_first_run_that_is_killed_before_it_has_written_is_a_first_run_again(
+def test_first_run_killed_before_its_write_stays_a_first_run(
     sandbox: Sandbox, east: Host, point: str
 ) -> None:
     state = east.run()
@@ -533,7 +527,7 @@ def spoilt(
         ),
     ],
 )
-def test_what_can_not_be_read_stops_the_run(
+def test_unreadable_secret_stops_the_run(
     sandbox: Sandbox, east: Host, change: Callable[[dict[str, str]], object]
 ) -> None:
     wrote(east, ONE)
@@ -542,7 +536,7 @@ def test_what_can_not_be_read_stops_the_run(
         east.run().read()
 
 
-def test_where_there_is_no_room_for_two_the_one_before_is_left_out(
+def test_previous_registry_is_left_out_if_both_exceed_a_secret(
     sandbox: Sandbox, east: Host
 ) -> None:
     wrote(east, ONE)
@@ -553,7 +547,7 @@ def test_where_there_is_no_room_for_two_the_one_before_is_left_out(
     assert list((sandbox.get("secrets", NAME, "dnm") or {})["data"]) == ["registry.json.gz"]
 
 
-def test_what_is_larger_than_a_secret_is_refused_with_its_size(east: Host) -> None:
+def test_registry_larger_than_a_secret_is_refused_with_its_size(east: Host) -> None:
     wrote(east, ONE)
     with pytest.raises(RegistryError, match=r"1200000 bytes.*dnm state move --to file"):
         east.run().write(random.Random(1).randbytes(1_200_000))
@@ -561,14 +555,14 @@ def test_what_is_larger_than_a_secret_is_refused_with_its_size(east: Host) -> No
 
 
 @pytest.mark.parametrize("size", [0, 10, 256 * 1024, 256 * 1024 + 1, 3_000_000])
-def test_large_documents_are_packed_and_come_back_as_they_were(size: int) -> None:
+def test_large_registries_are_compressed_and_restored(size: int) -> None:
     content = bytes(number % 251 for number in range(size))
     packed = pack(content, "registry.json")
     assert list(packed) == ["registry.json" if size <= 256 * 1024 else "registry.json.gz"]
     assert unpack(packed, "registry.json") == content
 
 
-def test_a_gzip_that_is_cut_off_is_none() -> None:
+def test_truncated_gzip_is_rejected() -> None:
     packed = pack(bytes(300_000), "registry.json")
     cut = {key: value[: len(value) // 8 * 4] for key, value in packed.items()}
     with pytest.raises(ValueError, match="cut off"):
@@ -580,7 +574,7 @@ def test_a_gzip_that_is_cut_off_is_none() -> None:
     [("prod", "dnm-prod"), ("a", "dnm-a"), ("A.b_c-9", r"dnm-a-b-c-9-[0-9a-f]{10}"),
      ("x" * 63, r"dnm-x{40}-[0-9a-f]{10}"), ("...", r"dnm--[0-9a-f]{10}")],
 )  # fmt: skip
-def test_every_instance_has_a_name_that_kubernetes_takes(instance: str, name: str) -> None:
+def test_each_instance_has_a_valid_kubernetes_object_name(instance: str, name: str) -> None:
     path = Path("x")
     text = Config(path=path, namespaces={}, node_types={}, instance_id=instance).object_name
     assert re.fullmatch(name, text) and len(text) <= 63
@@ -604,5 +598,7 @@ HERE = Place(holder="here", home="h", boot="b")
     ids=["nobody", "another", "another, over", "this place", "a clone, or before a restart",
          "in a container"],
 )  # fmt: skip
-def test_who_is_at_work(lease: Lease, place: Place, seen: float, holder: str) -> None:
+def test_lease_holder_counts_as_running_for_its_lease_time(
+    lease: Lease, place: Place, seen: float, holder: str
+) -> None:
     assert find_holder(lease, place, seen, 8) == holder

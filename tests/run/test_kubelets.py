@@ -55,7 +55,7 @@ def a_site(sandbox: Sandbox, directory: Path, second: str = "4300Mi", **settings
     return Site(sandbox, directory / "site", sections=TYPE.format(second=second), **settings)
 
 
-def test_a_type_with_right_settings_is_lent_counted_and_given_back(
+def test_type_with_valid_kubelet_settings_is_lent_and_returned(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = a_site(sandbox, tmp_path)
@@ -73,9 +73,7 @@ def test_a_type_with_right_settings_is_lent_counted_and_given_back(
     assert sandbox.queues_text() == QUEUES
 
 
-def test_settings_that_would_stop_the_kubelet_keep_the_type_from_being_lent(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_type_with_fatal_kubelet_settings_is_not_lent(sandbox: Sandbox, tmp_path: Path) -> None:
     site = a_site(sandbox, tmp_path, second="4400Mi")
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="32", memory="100Gi")
     for _ in range(3):
@@ -100,7 +98,7 @@ def places(sandbox: Sandbox) -> list[dict[str, str]]:
     ]
 
 
-def test_a_kubelet_that_came_up_with_others_is_said_and_its_node_counts_as_it_is(
+def test_differing_kubelet_is_reported_and_its_real_size_counts(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = a_site(sandbox, tmp_path, machine={"memory": "262044Mi"})
@@ -121,7 +119,7 @@ def test_a_kubelet_that_came_up_with_others_is_said_and_its_node_counts_as_it_is
     assert difference in site.command("check", "--wide").stdout
 
 
-def test_a_node_whose_kubelet_does_not_come_has_failed_with_the_likely_term(
+def test_kubelet_that_does_not_start_fails_the_node_with_a_likely_cause(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = a_site(sandbox, tmp_path, join_timeout_seconds=300)
@@ -163,7 +161,7 @@ ONE_NUMA_NODE = 128 * 1024 - 4300  # Mi: what the larger NUMA node has for pods
         ("pod", ("80Gi", "80Gi"), False),
     ],
 )
-def test_a_pinned_pod_that_fits_on_no_numa_node_brings_no_node(
+def test_pinned_pod_that_fits_no_numa_node_lends_no_node(
     sandbox: Sandbox, tmp_path: Path, scope: str, memories: tuple[str, ...], helps: bool
 ) -> None:
     site = a_site(sandbox, tmp_path)
@@ -196,7 +194,7 @@ TOPOLOGY = {
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_what_is_free_on_a_numa_node_is_asked_where_the_role_allows_it(
+def test_free_capacity_of_numa_nodes_is_read_if_the_role_permits(
     sandbox: Sandbox, tmp_path: Path, asks: bool
 ) -> None:
     """A lent node has some 157 GiB free, 50 at most on one NUMA node: a pod of 60 needs another."""
@@ -217,7 +215,7 @@ def test_what_is_free_on_a_numa_node_is_asked_where_the_role_allows_it(
     assert len(starts) == asks, [queue.sentence for queue in plan.queues]
 
 
-def test_where_the_exporter_can_not_be_asked_that_is_said_and_all_of_a_node_counts(
+def test_unreadable_numa_topology_is_reported_and_the_full_node_counts(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = a_site(sandbox, tmp_path)

@@ -93,7 +93,7 @@ def make_host(leases: Leases, tmp_path: Path) -> Callable[[str], Host]:
 MakeHost = Callable[[str], Host]
 
 
-def test_the_first_registry_to_act_keeps_the_lease_for_a_day(
+def test_first_registry_to_act_holds_the_lease_for_a_day(
     leases: Leases, make_host: MakeHost
 ) -> None:
     east, west = make_host("east"), make_host("west")
@@ -106,7 +106,7 @@ def test_the_first_registry_to_act_keeps_the_lease_for_a_day(
     assert east.is_refused() and leases.stored.number == 2
 
 
-def test_of_two_at_the_same_moment_the_api_server_refuses_one(
+def test_api_server_refuses_the_second_of_two_simultaneous_registries(
     leases: Leases, make_host: MakeHost
 ) -> None:
     east, west = make_host("east"), make_host("west")
@@ -116,7 +116,7 @@ def test_of_two_at_the_same_moment_the_api_server_refuses_one(
     assert east.is_refused() and not west.is_refused()
 
 
-def test_a_registry_on_shared_storage_is_followed_and_a_copy_is_refused(
+def test_registry_on_shared_storage_is_accepted_and_a_copy_is_refused(
     leases: Leases, make_host: MakeHost
 ) -> None:
     east, west = make_host("east"), make_host("west")
@@ -129,7 +129,7 @@ def test_a_registry_on_shared_storage_is_followed_and_a_copy_is_refused(
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_a_kill_around_the_write_leaves_the_lease_to_this_registry(
+def test_kill_around_the_lease_write_keeps_the_lease_for_this_registry(
     leases: Leases, make_host: MakeHost, tmp_path: Path, is_written: bool
 ) -> None:
     east = make_host("east")
@@ -152,9 +152,7 @@ def _dies() -> None:
     raise KeyboardInterrupt
 
 
-def test_a_clone_of_the_host_and_the_host_never_both_act(
-    leases: Leases, make_host: MakeHost
-) -> None:
+def test_cloned_host_and_its_original_never_both_act(leases: Leases, make_host: MakeHost) -> None:
     """All of it is the same, but for the boot."""
     host, clone = make_host("east"), make_host("clone")
     places = {
@@ -199,7 +197,7 @@ STEPS = st.lists(
     [("east", "dies before the write", 0, 0), ("east", "acts", 0, 0),
      ("east", "wipes its disk", 0, 0), ("west", "acts", 24, 0), ("east", "acts", 0, 0)]
 )  # fmt: skip
-def test_of_two_registries_never_both_act_within_a_day(
+def test_two_registries_never_both_act_within_a_day(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
 ) -> None:
     """Kills at each step, lost answers, sleep, wiped disks, and clocks that are days off."""
@@ -253,7 +251,7 @@ def test_of_two_registries_never_both_act_within_a_day(
         last = (name, leases.now)
 
 
-def test_the_write_of_a_run_that_may_be_asleep_is_excluded(
+def test_write_of_a_possibly_suspended_run_is_fenced_off(
     leases: Leases, make_host: MakeHost
 ) -> None:
     east = make_host("east")
@@ -266,7 +264,9 @@ def test_the_write_of_a_run_that_may_be_asleep_is_excluded(
     assert leases.stored.holder == ""
 
 
-def test_a_write_that_is_not_excluded_keeps_the_lease(leases: Leases, make_host: MakeHost) -> None:
+def test_failed_fencing_of_a_suspended_run_keeps_the_lease(
+    leases: Leases, make_host: MakeHost
+) -> None:
     """So that the next run tries again, in place of a run that would act beside the sleeper."""
     east = make_host("east")
     east.disk = take_lease(east.config, east.start(), east.disk, east.kube, NOW)  # type: ignore[arg-type]
@@ -281,7 +281,7 @@ def test_a_write_that_is_not_excluded_keeps_the_lease(leases: Leases, make_host:
     assert leases.stored.holder == ""
 
 
-def test_other_clients_that_write_all_the_time_are_named(make_host: MakeHost) -> None:
+def test_clients_that_write_continuously_are_reported(make_host: MakeHost) -> None:
     class Busy(Kube):
         def write_config_map(self, config_map: object) -> object:
             raise KubeConflict("it was changed")
@@ -292,7 +292,7 @@ def test_other_clients_that_write_all_the_time_are_named(make_host: MakeHost) ->
 
 
 @pytest.mark.parametrize("what", ["absent", "immutable"])
-def test_a_document_that_no_run_can_change_needs_no_fence(make_host: MakeHost, what: str) -> None:
+def test_unchangeable_queue_document_needs_no_fencing(make_host: MakeHost, what: str) -> None:
     east = make_host("east")
     stored = replace(queue_map(), immutable=True) if what == "immutable" else None
     east.kube.queues = stored
@@ -300,7 +300,7 @@ def test_a_document_that_no_run_can_change_needs_no_fence(make_host: MakeHost, w
     assert east.kube.queues == stored
 
 
-def test_a_place_is_a_host_a_path_and_a_boot_and_no_pod(
+def test_place_is_host_path_and_boot_but_empty_in_a_pod(
     tmp_path: Path, machine_id: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "state")

@@ -84,7 +84,9 @@ def calls(site: Site) -> list[str]:
     return [" ".join(call.arguments) for call in site.sandbox.conversion.calls]
 
 
-def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
+def test_long_running_converter_is_left_observed_and_completed(
+    sandbox: Sandbox, site: Site
+) -> None:
     lines = [run(site)]
     assert "action=leave" in lines[0] and "still at work" in lines[0]
     (request,) = site.registry.requests
@@ -125,7 +127,7 @@ def test_it_is_left_heard_and_taken_up(sandbox: Sandbox, site: Site) -> None:
     assert not sandbox.violations
 
 
-def test_one_that_hangs_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) -> None:
+def test_hanging_converter_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) -> None:
     text = site.path.read_text().replace(
         "convert_timeout_seconds = 600", "convert_timeout_seconds = 90"
     )
@@ -144,7 +146,7 @@ def test_one_that_hangs_is_ended_by_a_later_run(sandbox: Sandbox, site: Site) ->
     assert site.registry.requests[0].is_given_up and "a" in site.registry.backoffs
 
 
-def test_a_call_that_failed_takes_no_credit_for_the_next_one_s_nodes(
+def test_failed_call_is_not_credited_with_the_nodes_of_the_next_call(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """The real command: the node that the second call brings is the second call's, nothing is said
@@ -170,7 +172,7 @@ def test_a_call_that_failed_takes_no_credit_for_the_next_one_s_nodes(
     assert not sandbox.violations
 
 
-def test_a_keeper_s_end_lets_no_second_converter_start(sandbox: Sandbox, site: Site) -> None:
+def test_end_of_a_keeper_starts_no_second_converter(sandbox: Sandbox, site: Site) -> None:
     """Two `--set batch` side by side would power-cycle a node twice."""
     (site.directory / "go-k8s").touch()
     name = run_until_returning(site)

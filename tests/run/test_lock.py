@@ -63,20 +63,22 @@ def mode_of(path: Path) -> int:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o666, 0o600, 0o400])
-def test_it_is_closed_to_others_whoever_left_it_open(config: Config, mode: int) -> None:
+def test_lock_file_is_closed_to_other_users_whatever_its_mode_was(
+    config: Config, mode: int
+) -> None:
     config.lock_path.chmod(mode)
     with run_lock(config):
         assert mode_of(config.lock_path) == 0o600
 
 
 @needs_root
-def test_another_owner_s_is_taken(config: Config) -> None:
+def test_lock_file_of_another_owner_is_accepted(config: Config) -> None:
     os.chown(config.lock_path, NOBODY, -1)
     with run_lock(config):
         assert config.lock_path.stat().st_uid == 0
 
 
-def test_what_is_no_file_is_refused(config: Config) -> None:
+def test_lock_path_that_is_no_file_is_refused(config: Config) -> None:
     config.lock_path.unlink()
     config.lock_path.symlink_to("elsewhere")
     with pytest.raises(RegistryError, match="no regular file: run 'rm "), run_lock(config):
@@ -90,7 +92,7 @@ REMEDIES = {
 
 
 @pytest.mark.parametrize("name", REMEDIES)
-def test_what_mends_it_is_what_is_wrong(config: Config, name: str) -> None:
+def test_lock_error_names_a_matching_remedy(config: Config, name: str) -> None:
     error, remedy = REMEDIES[name]
 
     def strike(point: str, when: str) -> None:
@@ -104,7 +106,7 @@ def test_what_mends_it_is_what_is_wrong(config: Config, name: str) -> None:
 
 @needs_root
 @pytest.mark.parametrize(("mode", "remedy"), [(0o700, "run dnm as its owner"), (0o600, "chmod +x")])
-def test_a_converter_of_its_owner_alone_is_no_broken_one(
+def test_converter_executable_by_its_owner_only_is_reported_as_such(
     config: Config, mode: int, remedy: str
 ) -> None:
     converter = config.state_dir / "converter"
@@ -119,7 +121,7 @@ def test_a_converter_of_its_owner_alone_is_no_broken_one(
     assert finding.text == f"{converter} is not executable by user id {NOBODY}"
 
 
-def test_who_holds_it_is_told_with_the_time(config: Config) -> None:
+def test_lock_holder_is_reported_with_its_time(config: Config) -> None:
     assert find_lock_holder(config.lock_path) is None
     with held(config.lock_path) as pid:
         lock_holder = find_lock_holder(config.lock_path)
@@ -133,7 +135,7 @@ def test_who_holds_it_is_told_with_the_time(config: Config) -> None:
 
 
 @needs_root
-def test_another_user_s_process_is_no_run_and_is_told_loudly(config: Config) -> None:
+def test_lock_held_by_another_user_is_reported_as_a_problem(config: Config) -> None:
     with held(config.lock_path, NOBODY) as pid:
         waits: list[int] = []
         for on_wait in (None, lambda: waits.append(1)):
@@ -146,7 +148,7 @@ def test_another_user_s_process_is_no_run_and_is_told_loudly(config: Config) -> 
         assert (word, exit_code) == ("person", 2) and "of nobody" in why
 
 
-def test_check_says_what_others_could_do(config: Config) -> None:
+def test_check_warns_of_a_lock_file_open_to_other_users(config: Config) -> None:
     (finding,) = check_lock(config)
     assert finding.result is CheckResult.WARNING
     assert finding.remedy == f"run 'chmod 600 {config.lock_path}'"

@@ -59,7 +59,7 @@ def in_force(config: Config) -> list[str]:
     return lines
 
 
-def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
+def test_move_there_and_back_with_lent_nodes_keeps_the_registry(site: Site) -> None:
     config = site.config
     save_registry(config, LENT)
     message = move(config, "kubernetes")
@@ -76,7 +76,7 @@ def test_there_and_back_with_nodes_lent_the_books_are_equal(site: Site) -> None:
     ]  # fmt: skip
 
 
-def test_the_old_place_says_where_it_went(site: Site) -> None:
+def test_previous_place_names_the_new_place_of_the_registry(site: Site) -> None:
     save_registry(site.config, LENT)
     move(site.config, "kubernetes")
     with pytest.raises(RegistryError, match="set state = kubernetes in"):
@@ -87,7 +87,7 @@ def test_the_old_place_says_where_it_went(site: Site) -> None:
         load_registry(moved, NOW)
 
 
-def test_on_another_host_it_is_said_which_one_has_the_file(
+def test_other_hosts_name_the_host_that_has_the_registry_file(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no advice there leads to a second registry."""
@@ -104,14 +104,14 @@ def test_on_another_host_it_is_said_which_one_has_the_file(
             move(west, kind)
 
 
-def test_what_was_moved_once_is_not_moved_twice(site: Site) -> None:
+def test_moved_registry_is_not_moved_again(site: Site) -> None:
     save_registry(site.config, LENT)
     move(site.config, "kubernetes")
     assert "was in Secret" in move(at(site.config, "kubernetes"), "kubernetes")
     assert books(load_registry(at(site.config, "kubernetes"), NOW)) == LENT
 
 
-def test_two_registries_are_for_a_person(site: Site) -> None:
+def test_two_registries_need_an_administrator(site: Site) -> None:
     save_registry(at(site.config, "kubernetes"), replace(LENT, held=()))
     save_registry(site.config, LENT)
     for kind in ("file", "kubernetes"):
@@ -119,13 +119,13 @@ def test_two_registries_are_for_a_person(site: Site) -> None:
             move(site.config, kind)
 
 
-def test_where_there_is_none_nothing_is_moved(site: Site) -> None:
+def test_missing_registry_is_not_moved(site: Site) -> None:
     for kind in ("file", "kubernetes"):
         with pytest.raises(RegistryError, match="the next run begins one"):
             move(site.config, kind)
 
 
-def test_converters_at_work_are_moved_with_the_name_of_their_host(site: Site) -> None:
+def test_running_converters_are_moved_with_their_host_name(site: Site) -> None:
     save_registry(site.config, AT_WORK)
     move(site.config, "kubernetes")
     moved = load_registry(at(site.config, "kubernetes"), NOW)
@@ -136,7 +136,7 @@ def test_converters_at_work_are_moved_with_the_name_of_their_host(site: Site) ->
     assert all(hosts.values()) and len(hosts) == 2
 
 
-def test_it_is_refused_while_a_run_is_at_work(site: Site) -> None:
+def test_move_is_refused_during_a_run(site: Site) -> None:
     save_registry(site.config, LENT)
     with run_lock(site.config), pytest.raises(LockedError):
         move(site.config, "kubernetes")
@@ -166,7 +166,7 @@ def sites(sandbox: Sandbox, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.mark.parametrize("kind", ["kubernetes", "file"])
 @pytest.mark.parametrize("then", ["kubernetes", "file"])
-def test_killed_anywhere_one_place_is_in_force_or_none_and_the_next_move_ends_it(
+def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
     sandbox: Sandbox, tmp_path: Path, kind: str, then: str
 ) -> None:
     """Each step of the move is its last, before and after it took effect; then the same move, or
@@ -203,7 +203,7 @@ def test_killed_anywhere_one_place_is_in_force_or_none_and_the_next_move_ends_it
         assert books(load_registry(at(site.config, then), NOW)) == LENT
 
 
-def test_a_story_goes_on_over_the_move(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_path: Path) -> None:
     """Nodes are lent from a file and returned from Kubernetes, by another host."""
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
@@ -222,7 +222,7 @@ def test_a_story_goes_on_over_the_move(sandbox: Sandbox, tmp_path: Path) -> None
     assert not sandbox.violations
 
 
-def test_what_one_host_began_to_move_another_does_not_end(
+def test_move_begun_on_another_host_is_not_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from where it is in force, and has gone on since."""

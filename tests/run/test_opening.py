@@ -86,7 +86,7 @@ def is_closed(site: Site) -> bool:
     return any(item["key"] == OPENING_TAINT for item in node(site)["spec"].get("taints") or ())
 
 
-def test_nobody_comes_before_the_list_holds(make_site: Callable[..., Site]) -> None:
+def test_pods_start_only_after_all_readiness_checks_hold(make_site: Callable[..., Site]) -> None:
     site = make_site()
     join(site)
     assert is_closed(site) and entry(site).phase is Phase.JOINING
@@ -130,7 +130,7 @@ def add_owned_pod(site: Site, key: str, uid: str) -> None:
     site.sandbox.tick(MINUTE)
 
 
-def test_required_daemon_sets_select_the_node_and_are_no_tenants(
+def test_required_daemon_sets_select_the_node_and_are_no_tenant_pods(
     make_site: Callable[..., Site],
 ) -> None:
     site = make_site("opens_when = daemonsets")
@@ -148,7 +148,7 @@ def test_required_daemon_sets_select_the_node_and_are_no_tenants(
     assert entry(site).phase is Phase.SERVING
 
 
-def test_check_lists_the_daemon_sets_that_count(make_site: Callable[..., Site]) -> None:
+def test_check_lists_the_daemon_sets_of_readiness_checks(make_site: Callable[..., Site]) -> None:
     site = make_site("opens_when = daemonsets")
     add_daemon_set(site, "kube-system/here", {})
     add_daemon_set(site, "dev/agent", {})
@@ -159,7 +159,7 @@ def test_check_lists_the_daemon_sets_that_count(make_site: Callable[..., Site]) 
 
 
 @pytest.mark.parametrize("body", ["{}", '{"items": 7}', '{"kind": "DaemonSetList"}', "<html>"])
-def test_an_answer_that_is_no_list_opens_nothing(make_site: Callable[..., Site], body: str) -> None:
+def test_malformed_daemon_set_list_opens_no_node(make_site: Callable[..., Site], body: str) -> None:
     site = make_site("opens_when = daemonsets")
     site.sandbox.fault("garbage", path="daemonsets", body=body, times=99)
     join(site)
@@ -167,7 +167,7 @@ def test_an_answer_that_is_no_list_opens_nothing(make_site: Callable[..., Site],
     assert entry(site).phase is Phase.JOINING and opening is not None and opening.why
 
 
-def test_without_the_right_to_start_pods_images_are_waited_for(
+def test_images_are_awaited_without_the_permission_to_start_pods(
     make_site: Callable[..., Site],
 ) -> None:
     site = make_site()
@@ -189,7 +189,7 @@ def test_without_the_right_to_start_pods_images_are_waited_for(
     assert entry(site).phase is Phase.SERVING
 
 
-def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site]) -> None:
+def test_readiness_is_not_read_when_no_node_joins(make_site: Callable[..., Site]) -> None:
     site = make_site()
     join(site)
     set_up(site)
@@ -201,7 +201,7 @@ def test_nothing_more_is_read_once_no_node_joins(make_site: Callable[..., Site])
     assert later and not [name for name in later if "nodeName" in name or "nodes/a001" in name]
 
 
-def test_a_sick_node_is_emptied_and_not_returned_by_a_converter_that_would_resume_it(
+def test_faulty_node_is_emptied_but_not_returned_by_a_resuming_converter(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     set_up_workshop(sandbox, 1)

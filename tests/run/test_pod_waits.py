@@ -168,7 +168,7 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_is_understood_or_named(scene: Scene, name: str) -> None:
+def test_device_claim_is_counted_or_its_problem_reported(scene: Scene, name: str) -> None:
     """a001 has two devices, of which one is taken: three pods of one each need one node more."""
     asks, expression, devices, result = CLAIMS[name]
     scene.offer(expression, *devices)
@@ -229,7 +229,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_else_is_said_of_claims(scene: Scene, name: str) -> None:
+def test_unusual_device_claims_are_reported(scene: Scene, name: str) -> None:
     spec, count, prepare, result = OTHERS[name]
     scene.offer()
     scene.allocate(uid_of(scene.sandbox, "first-0"))
@@ -245,7 +245,7 @@ def test_what_else_is_said_of_claims(scene: Scene, name: str) -> None:
     assert plan.status[QUEUE].pending_pods == 0
 
 
-def test_a_scheduler_that_allocates_nothing_is_lent_nothing(scene: Scene) -> None:
+def test_scheduler_that_allocates_no_devices_is_lent_no_node(scene: Scene) -> None:
     """As YuniKorn 1.8 does it: the pods would be bound, and never start."""
     scene.offer()
     scene.allocate("a pod that is gone")
@@ -255,7 +255,7 @@ def test_a_scheduler_that_allocates_nothing_is_lent_nothing(scene: Scene) -> Non
     assert "YuniKorn was seen to start no pod yet with a device" in plan.notes[0]
 
 
-def test_nothing_is_read_where_no_such_pod_waits(scene: Scene) -> None:
+def test_claims_are_not_read_without_pods_that_wait_for_them(scene: Scene) -> None:
     plan = scene.wait(1, {}, cpu="200")
     assert plan.status[QUEUE].pending_pods == 1
     assert not reads_of_claims(scene.sandbox)
@@ -273,7 +273,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_group_is_a_gang(scene: Scene, name: str) -> None:
+def test_pod_group_counts_as_a_gang(scene: Scene, name: str) -> None:
     """Pods of 24 cores that wait, four of them on a node: what is missing of them counts too."""
     policy, there, counts, says = GROUPS[name]
     if policy is not None:
@@ -293,14 +293,14 @@ def test_a_group_is_a_gang(scene: Scene, name: str) -> None:
         assert says in scene.site.command("check", "--wide").stdout
 
 
-def test_a_group_that_can_not_be_read_counts_for_the_pods_that_are_there(scene: Scene) -> None:
+def test_unreadable_pod_group_counts_for_its_existing_pods(scene: Scene) -> None:
     scene.sandbox.fault("status", path="podgroups", code=403)
     plan = scene.wait(2, GROUP, cpu="24")
     assert plan.status[QUEUE].pending_pods == 2 and not plan.errors
     assert "the permission to list podgroups" in plan.notes[0]
 
 
-def test_who_makes_many_doubts_leaves_the_others_theirs() -> None:
+def test_tenant_with_many_problems_leaves_the_notes_of_other_tenants() -> None:
     shape = PodShape(request={})
     names = [*(("dev", f"w-{number:02}") for number in range(30)), ("gpu", "one")]
     pods = [Pod(namespace=where, name=name, shape=shape) for where, name in names]
@@ -327,7 +327,7 @@ class Pages:
         return [item for _ in range(50 if is_of_claims else 1) for item in read(page)]
 
 
-def test_of_what_a_claim_selects_by_nothing_is_kept() -> None:
+def test_selectors_of_device_claims_are_not_kept_in_memory() -> None:
     """A tenant's claim is as large as etcd takes it: 32 requests, each with 32 long expressions."""
     long = [{"cel": {"expression": "x" * 10_000}}] * 10
     claim = {"metadata": {"namespace": "dev", "name": "own"}, "spec": exactly(selectors=long)}

@@ -22,7 +22,9 @@ def events(sandbox: Sandbox, namespace: str = "default") -> list[dict[str, Any]]
     ]
 
 
-def test_a_node_tells_its_way_and_a_pod_why_it_waits(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_node_events_show_its_phases_and_pod_events_the_wait_reason(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     site = a_workshop_site(sandbox, tmp_path)
     site.path.write_text(site.path.read_text() + "max_converted_nodes = 1\n")
     sandbox.add_pods(4, "dev", queue=QUEUE, cpu="16", memory="16G", name="big")
@@ -46,7 +48,9 @@ def test_a_node_tells_its_way_and_a_pod_why_it_waits(sandbox: Sandbox, tmp_path:
     assert len(other) <= 2
 
 
-def test_none_and_no_note_where_the_role_has_none(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_missing_event_permission_causes_neither_events_nor_notes(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     site = a_workshop_site(sandbox, tmp_path)
     refused = sandbox.fault("status", path="/events", code=403)
     for _ in range(3):
@@ -59,7 +63,7 @@ def test_none_and_no_note_where_the_role_has_none(sandbox: Sandbox, tmp_path: Pa
     assert site.lent() and not events(sandbox) and not events(sandbox, "dev")
 
 
-def test_a_refused_event_is_one_note_and_no_error(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_rejected_event_is_a_note_and_no_error(sandbox: Sandbox, tmp_path: Path) -> None:
     site = a_workshop_site(sandbox, tmp_path)
     sandbox.fault("status", path="/events", code=422)
     notes = []
@@ -75,7 +79,7 @@ def test_a_refused_event_is_one_note_and_no_error(sandbox: Sandbox, tmp_path: Pa
     assert len(site.lent()) == 2
 
 
-def test_one_that_is_not_answered_holds_up_a_run_for_seconds(
+def test_unanswered_event_delays_a_run_by_seconds_only(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = a_workshop_site(sandbox, tmp_path)
@@ -119,7 +123,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_number_and_time_are_bounded(name: str) -> None:
+def test_number_and_duration_of_events_are_bounded(name: str) -> None:
     writer, asked, taken, note = BOUNDS[name]
     notes = send_events(writer.create_event, [*map(an_event, range(asked))], writer.clock)
     assert writer.taken == taken and note in "".join(notes) and len(notes) == bool(note)

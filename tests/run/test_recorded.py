@@ -34,7 +34,7 @@ MINUTE = timedelta(minutes=1)
         ),
     ],
 )
-def test_runs_that_don_t_come_or_don_t_end_are_warned_of(run: LastRun, warning: str) -> None:
+def test_missing_and_unfinished_runs_are_warned_of(run: LastRun, warning: str) -> None:
     lines = warn_of_last_run(a_config(), run, NOW)
     assert [warning in sentence for sentence in lines] == ([True] if warning else [])
 
@@ -51,7 +51,7 @@ def test_runs_that_don_t_come_or_don_t_end_are_warned_of(run: LastRun, warning: 
         pytest.param(91, 30, True, id="longer-than-three"),
     ],
 )
-def test_since_when_nobody_looked(
+def test_gap_without_runs_is_detected(
     minutes: int | None, interval: int, is_unseen: bool, tmp_path: Path
 ) -> None:
     config = a_config(tmp_path, check_interval=interval * MINUTE)
@@ -74,7 +74,9 @@ def test_since_when_nobody_looked(
         pytest.param(a_lent_node(idle_since=NOW, leaves="by-hand"), None, id="returned-by-hand"),
     ],
 )
-def test_when_a_node_goes_back(entry: LentNode, left: timedelta | None) -> None:
+def test_time_until_a_node_is_returned_follows_its_idle_clock(
+    entry: LentNode, left: timedelta | None
+) -> None:
     policy = a_policy(reversion_idle=10 * MINUTE)
     registry = Registry(nodes={"a001": entry})
     assert time_to_return(a_config(namespaces={"dev": policy}), registry, "a001", NOW) == left

@@ -65,7 +65,7 @@ def run(config: Config, kube: Kube, converter: Converter) -> Pass:
     return run_pass(config, {}, lambda: False, lambda: NOW, lambda *_: (kube, converter))
 
 
-def test_without_another_all_of_it_would_be_done(config: Config) -> None:
+def test_accepted_registry_does_all_its_actions(config: Config) -> None:
     save_registry(config, Registry(nodes=lent()))
     kube, converter = cluster()
     done = run(config, kube, converter).outcome
@@ -76,7 +76,7 @@ def test_without_another_all_of_it_would_be_done(config: Config) -> None:
     assert kube.leases.stored.holder == ""
 
 
-def test_a_refused_run_touches_nothing(config: Config) -> None:
+def test_refused_run_changes_nothing(config: Config) -> None:
     before = Registry(nodes=lent())
     save_registry(config, before)
     kube, converter = cluster(leased=True)
@@ -94,7 +94,7 @@ def test_a_refused_run_touches_nothing(config: Config) -> None:
     assert not any("requested" in path.read_text() for path in config.state_dir.glob("*.jsonl"))
 
 
-def test_it_ends_its_own_converters_that_hang_and_starts_none(config: Config) -> None:
+def test_refused_run_ends_its_hanging_converters_and_starts_none(config: Config) -> None:
     """Nobody else can: they are processes of this host."""
     hanging = a_request(since=LONG_AGO, converter=PROCESS)
     save_registry(config, Registry(nodes=lent(), requests=(hanging,)))
@@ -106,7 +106,7 @@ def test_it_ends_its_own_converters_that_hang_and_starts_none(config: Config) ->
     assert result.exit_code == ExitCode.NEEDS_PERSON
 
 
-def test_planning_says_it_and_writes_nothing(config: Config) -> None:
+def test_plan_of_a_refused_registry_reports_it_and_writes_nothing(config: Config) -> None:
     before = Registry(nodes=lent())
     save_registry(config, before)
     kube, converter = cluster(leased=True)
@@ -118,7 +118,7 @@ def test_planning_says_it_and_writes_nothing(config: Config) -> None:
     assert kube.queues == current and load_registry(config, NOW) == before
 
 
-def test_a_run_that_starts_while_another_registry_begins_to_act_touches_nothing(
+def test_run_that_loses_the_race_for_the_lease_changes_nothing(
     config: Config,
 ) -> None:
     """The API server refuses the write of the Lease, and the next run reads who acts."""
@@ -133,9 +133,7 @@ def test_a_run_that_starts_while_another_registry_begins_to_act_touches_nothing(
 
 
 @pytest.mark.parametrize("word", ["read lease", "write lease"])
-def test_without_the_lease_nothing_is_done_and_the_message_names_it(
-    config: Config, word: str
-) -> None:
+def test_missing_lease_permission_stops_actions_and_is_named(config: Config, word: str) -> None:
     before = Registry(nodes=lent())
     save_registry(config, before)
     kube, converter = cluster()
@@ -150,14 +148,14 @@ def test_without_the_lease_nothing_is_done_and_the_message_names_it(
     assert run(config, kube, converter).exit_code == ExitCode.OK
 
 
-def test_a_run_that_does_nothing_needs_no_lease(config: Config) -> None:
+def test_run_without_actions_writes_no_lease(config: Config) -> None:
     kube, converter = Kube([a_node("k1", mark=None)]), Converter()
     kube.refuses.add("write lease")
     assert run(config, kube, converter).exit_code == ExitCode.OK
     assert (kube.leases.reads, kube.leases.writes) == (1, 0)
 
 
-def test_a_pause_is_kept_in_the_lease_once(config: Config) -> None:
+def test_pause_is_stored_in_the_lease_once(config: Config) -> None:
     save_registry(config, Registry(pause=Pause(since=NOW, reason="s3cret")))
     kube, converter = Kube([a_node("k1", mark=None)]), Converter()
     for _ in range(3):
@@ -166,7 +164,7 @@ def test_a_pause_is_kept_in_the_lease_once(config: Config) -> None:
     assert "s3cret" not in str(kube.leases.stored)
 
 
-def test_what_a_killed_run_intended_is_not_told_by_one_that_is_refused(config: Config) -> None:
+def test_refused_run_does_not_log_intentions_of_a_killed_run(config: Config) -> None:
     line = HistoryLine(
         schema=1, number=1, time=NOW, run="r", instance="prod", kind="limit", event="changed",
         object="root.q", before="max vcore 1",
@@ -177,7 +175,7 @@ def test_what_a_killed_run_intended_is_not_told_by_one_that_is_refused(config: C
     assert load_registry(config, NOW).memory.intended == (line,)
 
 
-def test_a_registry_that_acts_again_forgets_the_other(config: Config) -> None:
+def test_registry_that_acts_again_forgets_the_other_place(config: Config) -> None:
     save_registry(config, Registry(lease_words=("mine",), elsewhere=ELSEWHERE))
     kube, converter = Kube([a_node("k1", mark=None)]), Converter()
     kube.leases.stored = replace(FOREIGN, registry="mine")

@@ -40,22 +40,22 @@ FULL = Registry(
 )
 
 
-def test_a_site_that_never_had_one_starts_empty(tmp_path: Path) -> None:
+def test_site_without_registry_file_starts_empty(tmp_path: Path) -> None:
     assert load_registry(a_config(tmp_path), NOW) == Registry()
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_saved_registry_is_loaded_unchanged(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     assert save_registry(config, FULL)
     assert load_registry(config, NOW) == FULL
 
 
-def test_unused_conversions_are_counted_under_the_name_that_files_know() -> None:
+def test_unused_conversions_keep_their_field_name_in_registry_files() -> None:
     breakers = json.loads(encode_registry(FULL))["breakers"]
     assert breakers["root.dev"]["strikes"] == FULL.breakers["root.dev"].unused
 
 
-def test_an_unchanged_registry_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_registry_is_not_written_again(tmp_path: Path) -> None:
     path = a_config(tmp_path).converted_nodes_path
     write_registry(path, FULL)
     before = path.stat()
@@ -63,7 +63,7 @@ def test_an_unchanged_registry_is_not_written_again(tmp_path: Path) -> None:
     assert path.stat().st_ino == before.st_ino and not previous_path(path).exists()
 
 
-def test_the_one_before_is_kept(tmp_path: Path) -> None:
+def test_previous_registry_is_kept(tmp_path: Path) -> None:
     path = a_config(tmp_path).converted_nodes_path
     write_registry(path, Registry())
     write_registry(path, FULL)
@@ -90,7 +90,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_what_can_t_be_trusted_stops_the_run_and_stays(tmp_path: Path, content: bytes) -> None:
+def test_damaged_registry_stops_the_run_and_is_not_changed(tmp_path: Path, content: bytes) -> None:
     config = a_config(tmp_path)
     config.converted_nodes_path.write_bytes(content)
     with pytest.raises(RegistryError) as raised:
@@ -99,7 +99,7 @@ def test_what_can_t_be_trusted_stops_the_run_and_stays(tmp_path: Path, content: 
     assert config.converted_nodes_path.read_bytes() == content
 
 
-def test_a_registry_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
+def test_deleted_registry_is_not_an_empty_registry(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     save_registry(config, Registry())
     save_registry(config, FULL)
@@ -108,7 +108,7 @@ def test_a_registry_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
         load_registry(config, NOW)
 
 
-def test_a_registry_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_world_writable_registry_is_refused(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     save_registry(config, FULL)
     config.converted_nodes_path.chmod(0o666)
@@ -116,7 +116,7 @@ def test_a_registry_that_others_can_write_is_refused(tmp_path: Path) -> None:
         load_registry(config, NOW)
 
 
-def test_the_predecessor_s_registry_is_taken_over(tmp_path: Path) -> None:
+def test_registry_of_the_predecessor_is_converted(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     old = {
         "a001": {"namespace": "dev", "last_pod_end": "2026-03-01T10:00:00.123456", "owner": "prod"},
@@ -135,7 +135,7 @@ def test_the_predecessor_s_registry_is_taken_over(tmp_path: Path) -> None:
     "entry",
     [{"namespace": "unknown"}, {"namespace": 5}, []],
 )
-def test_a_predecessor_s_entry_that_makes_no_sense_is_named(tmp_path: Path, entry: object) -> None:
+def test_malformed_predecessor_entry_is_named(tmp_path: Path, entry: object) -> None:
     config = a_config(tmp_path)
     config.converted_nodes_path.write_text(json.dumps({"a001": entry}))
     with pytest.raises(RegistryError, match="a001"):
@@ -143,7 +143,7 @@ def test_a_predecessor_s_entry_that_makes_no_sense_is_named(tmp_path: Path, entr
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_give_a_registry_or_a_sentence(
+def test_arbitrary_bytes_give_a_registry_or_an_error_message(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     config = a_config(tmp_path_factory.mktemp("state"))
@@ -176,7 +176,7 @@ def write_and_fail(path: Path, registry: Registry, fault: str) -> int:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", ["kill", "fail"])
 @pytest.mark.parametrize("step", STEPS)
-def test_any_moment_of_a_write_leaves_the_old_or_the_new(
+def test_interrupted_write_leaves_the_old_or_the_new_registry(
     tmp_path: Path, step: str, what: str, when: str
 ) -> None:
     config = a_config(tmp_path)
@@ -192,7 +192,7 @@ def test_any_moment_of_a_write_leaves_the_old_or_the_new(
     ("node", "node_type"),
     [("a001", "a"), ("anvil-gpu", None), ("a", None), ("b001", None), ("a1x", None)],
 )
-def test_a_type_is_a_prefix_and_digits(node: str, node_type: str | None) -> None:
+def test_node_type_is_a_prefix_followed_by_digits(node: str, node_type: str | None) -> None:
     assert a_config().type_of(node) == node_type
 
 
@@ -200,7 +200,7 @@ def modes(path: Path) -> list[int]:
     return [file.stat().st_mode & 0o777 for file in (path, previous_path(path))]
 
 
-def test_the_record_is_its_owner_s_also_one_that_an_earlier_dnm_left_open(tmp_path: Path) -> None:
+def test_registry_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = a_config(tmp_path).converted_nodes_path
     write_registry(path, Registry())
     write_registry(path, FULL)
@@ -216,7 +216,7 @@ def test_the_record_is_its_owner_s_also_one_that_an_earlier_dnm_left_open(tmp_pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_who_may_read_the_record() -> None:
+def test_state_group_decides_the_readers_of_the_registry() -> None:
     """A process of another user, without and with the group, and as a member of none."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o711)
@@ -263,7 +263,7 @@ def read_as_others(path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: str) -> None:
+def test_kill_while_access_is_changed_does_not_widen_access(tmp_path: Path, when: str) -> None:
     path = a_config(tmp_path).converted_nodes_path
     write_registry(path, FULL)
     path.chmod(0o644)
@@ -272,7 +272,7 @@ def test_a_kill_while_its_access_is_mended_opens_nothing(tmp_path: Path, when: s
     assert path.stat().st_mode & 0o777 == 0o600 and load_registry(a_config(tmp_path), NOW) == FULL
 
 
-def test_a_named_pipe_for_a_registry_holds_nobody_up(tmp_path: Path) -> None:
+def test_named_pipe_as_registry_does_not_block(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     os.mkfifo(config.converted_nodes_path, 0o600)
     with pytest.raises(RegistryError, match="is no regular file"):
@@ -297,7 +297,7 @@ YET = {"until": (NOW + timedelta(days=30)).isoformat()}
 LATER = NOW + timedelta(hours=1)
 
 
-def test_a_lost_registry_begins_from_the_history_and_lends_nothing(tmp_path: Path) -> None:
+def test_lost_registry_is_started_from_the_history_and_paused(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     told(
         config,
@@ -335,7 +335,7 @@ def test_a_lost_registry_begins_from_the_history_and_lends_nothing(tmp_path: Pat
     ],
     ids=["both", "returning", "lending", "over", "resumed", "none"],
 )
-def test_a_pause_outlives_the_registry(
+def test_pause_survives_the_loss_of_the_registry(
     tmp_path: Path, verbs: list[tuple[str, str, dict[str, str]]], half: Way | None
 ) -> None:
     config = a_config(tmp_path)
@@ -345,7 +345,7 @@ def test_a_pause_outlives_the_registry(
 
 
 @given(st.binary(max_size=300))
-def test_any_history_gives_a_registry(
+def test_arbitrary_history_gives_a_registry(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     config = a_config(tmp_path_factory.mktemp("state"))

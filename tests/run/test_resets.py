@@ -19,7 +19,7 @@ from tests.builders import NOW, a_config
 from tests.site import WORKSHOP_QUEUES, a_workshop_site
 
 
-def test_document_that_is_reset_in_each_run(
+def test_document_reset_in_each_run_is_reported_once_with_a_count(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log had the same four lines in each run, and no command reported it."""
@@ -51,7 +51,7 @@ def test_document_that_is_reset_in_each_run(
     assert not warn_of_quiet(site.config, site.registry, site.now())
 
 
-def test_a_new_value_is_no_reset(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_new_limit_is_not_reported_as_a_reset(sandbox: Sandbox, tmp_path: Path) -> None:
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     sandbox.set_queues(WORKSHOP_QUEUES.replace("vcore: 80", "vcore: 90"))

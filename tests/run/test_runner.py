@@ -48,7 +48,7 @@ def cluster(count: int = 0) -> tuple[Kube, Converter]:
     return Kube([own], pods(count)), Converter(batch)
 
 
-def test_a_run_without_anything_to_do_rewrites_nothing_from_the_second_on(config: Config) -> None:
+def test_second_idle_run_rewrites_nothing(config: Config) -> None:
     kube, converter = cluster()
     first = run(config, kube, converter)
     assert (first.exit_code, first.plan.actions) == (ExitCode.OK, ())
@@ -59,7 +59,7 @@ def test_a_run_without_anything_to_do_rewrites_nothing_from_the_second_on(config
     assert config.converted_nodes_path.stat().st_ino == inode
 
 
-def test_what_a_run_saw_and_did_is_recorded(config: Config) -> None:
+def test_observations_and_actions_of_a_run_are_recorded(config: Config) -> None:
     kube, converter = cluster(count=2)
     result = run(config, kube, converter)
     recorded = load_registry(config, NOW)
@@ -70,7 +70,7 @@ def test_what_a_run_saw_and_did_is_recorded(config: Config) -> None:
     assert recorded.last_run.queues == result.plan.status
 
 
-def test_planning_writes_nothing_anywhere(config: Config) -> None:
+def test_planning_writes_nothing(config: Config) -> None:
     kube, converter = cluster(count=2)
     state = file_state(config)
     attach_lease(config, state, kube)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def _unreachable(*_: object) -> tuple[Kube, Converter]:
     raise KubeError("no route to the API server")
 
 
-def test_a_cluster_that_does_not_answer_is_an_error_and_nothing_is_touched(config: Config) -> None:
+def test_unreachable_cluster_is_an_error_without_changes(config: Config) -> None:
     before = Registry(nodes={"a001": a_lent_node()})
     save_registry(config, before)
     result = run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
@@ -92,7 +92,7 @@ def test_a_cluster_that_does_not_answer_is_an_error_and_nothing_is_touched(confi
     assert load_registry(config, NOW).nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_run_that_is_killed_once_it_has_told_leaves_no_number_to_be_given_again(
+def test_run_killed_after_its_history_reuses_no_number(
     config: Config,
 ) -> None:
     """A run that can't act saves nothing before its history."""
@@ -110,15 +110,13 @@ def test_a_run_that_is_killed_once_it_has_told_leaves_no_number_to_be_given_agai
         pytest.param(ExitCode.FAILED, Ended(exit_code=3), id="an-action-failed"),
     ],
 )
-def test_one_failure_is_told_by_the_exit_code(
-    config: Config, exit_code: ExitCode, end: Ended
-) -> None:
+def test_exit_code_reports_a_failed_action(config: Config, exit_code: ExitCode, end: Ended) -> None:
     kube, converter = cluster(count=1)
     converter.listen = lambda *_: dict.fromkeys(converter.calls, end)  # type: ignore[method-assign]
     assert run(config, kube, converter).exit_code == exit_code
 
 
-def test_a_failed_node_is_an_error_until_it_is_not_failed_and_stops_no_run(config: Config) -> None:
+def test_failed_node_is_an_error_until_resolved_and_stops_no_run(config: Config) -> None:
     """However often runs come beside check_interval_seconds: it is said once, it is over when it
     is, and the runs have done what they could."""
     kube, converter = cluster()
@@ -137,20 +135,20 @@ def test_a_failed_node_is_an_error_until_it_is_not_failed_and_stops_no_run(confi
     assert message == [(1, error), (1,), (1,), (0, f"over, after 3 min: {error}"), (0,)]
 
 
-def test_a_run_that_fails_beside_a_failed_node_has_not_succeeded(config: Config) -> None:
+def test_run_that_fails_beside_a_failed_node_is_not_successful(config: Config) -> None:
     save_registry(config, Registry(nodes={"a001": a_lent_node(Phase.FAILED, error="it is dead")}))
     result = run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     assert result.outcome is not None and not result.outcome.registry.last_run.has_succeeded
 
 
-def test_a_document_that_needs_a_person_is_told_by_the_exit_code(config: Config) -> None:
+def test_exit_code_reports_a_document_that_needs_an_administrator(config: Config) -> None:
     kube, converter = cluster()
     assert kube.queues is not None
     kube.queues = replace(kube.queues, annotations={LEDGER_ANNOTATION: '{"version": 2}'})
     assert run(config, kube, converter).exit_code == ExitCode.NEEDS_PERSON
 
 
-def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> None:
+def test_manual_change_keeps_the_time_of_the_last_run(config: Config) -> None:
     run(config, *cluster())
     path = config.ended_path
     os.utime(path, (1_000_000, 1_000_000))
@@ -161,7 +159,7 @@ def test_a_person_s_change_keeps_the_time_of_the_last_run(config: Config) -> Non
     assert not change_registry(config, lambda registry: registry)
 
 
-def test_a_node_that_a_person_forgets_has_used_its_hours(config: Config) -> None:
+def test_hours_of_a_forgotten_node_are_counted(config: Config) -> None:
     options = {"node_hours_per_week": 200.0}
     config = replace(config, namespaces=namespace_policy(config, options=options))
     save_registry(config, Registry(nodes={"a001": a_lent_node(lent_since=LONG_AGO)}))
@@ -180,7 +178,7 @@ def _paused(registry: Registry, pause: Pause) -> Registry:
 
 
 @pytest.mark.parametrize("is_at_work", [True, False], ids=["left-at-work", "ended"])
-def test_output_is_kept_of_calls_that_somebody_waits_for(config: Config, is_at_work: bool) -> None:
+def test_output_of_running_converters_only_is_kept(config: Config, is_at_work: bool) -> None:
     kube, converter = cluster(count=1)
     end = Ended(left_running=True) if is_at_work else Ended(exit_code=0)
     converter.listen = lambda *_: dict.fromkeys(converter.calls, end)  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from tests.second_writer import second_writer
 from tests.site import QUEUE, Site, set_up_workshop
 
 
-def test_a_run_marks_fences_and_returns_nodes_that_another_client_writes(
+def test_run_marks_fences_and_returns_nodes_despite_a_second_writer(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     set_up_workshop(sandbox, 4)
@@ -29,7 +29,7 @@ def test_a_run_marks_fences_and_returns_nodes_that_another_client_writes(
     assert site.lent() == [] and not sandbox.violations
 
 
-def test_changes_that_name_no_version_are_repeated(sandbox: Sandbox) -> None:
+def test_unversioned_changes_are_repeated_after_conflicts(sandbox: Sandbox) -> None:
     sandbox.add_node("a000", labels={"slurm": "yes"})
     kube = KubeSide(Settings(kubeconfig_path=sandbox.kubeconfig))
     with second_writer(sandbox):

@@ -43,7 +43,7 @@ def play(hosts: tuple[Site, Site], sandbox: Sandbox, rounds: int = 14) -> list[i
     return lent
 
 
-def test_either_goes_on_where_the_other_has_stopped(
+def test_each_host_continues_the_work_of_the_other_host(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
     before = sandbox.queues_text()
@@ -56,7 +56,9 @@ def test_either_goes_on_where_the_other_has_stopped(
     assert not [path for site in hosts for path in site.directory.rglob("converted_nodes.json*")]
 
 
-def test_at_rest_neither_writes_anything(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
+def test_neither_host_writes_when_nothing_changes(
+    sandbox: Sandbox, hosts: tuple[Site, Site]
+) -> None:
     play(hosts, sandbox, 20)
     sandbox.requests.clear()
     for site in (*hosts, *hosts):
@@ -67,9 +69,7 @@ def test_at_rest_neither_writes_anything(sandbox: Sandbox, hosts: tuple[Site, Si
     assert (asked.count("leases"), asked.count("secrets")) == (4, 4)
 
 
-def test_while_one_is_at_work_the_other_ends_with_75(
-    sandbox: Sandbox, hosts: tuple[Site, Site]
-) -> None:
+def test_second_host_ends_with_75_during_a_run(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
     east, west = hosts
     with opened_state(east.config) as at_work:
         at_work.begin()
@@ -80,13 +80,15 @@ def test_while_one_is_at_work_the_other_ends_with_75(
     assert west.run().exit_code == 0 and east.registry.requests
 
 
-def test_a_plan_is_made_while_another_is_at_work(hosts: tuple[Site, Site]) -> None:
+def test_plan_is_possible_during_a_run_of_another_host(hosts: tuple[Site, Site]) -> None:
     with opened_state(hosts[0].config) as at_work:
         at_work.begin()
         assert hosts[1].plan().plan.actions
 
 
-def test_a_pause_on_one_stops_all_and_says_who(sandbox: Sandbox, hosts: tuple[Site, Site]) -> None:
+def test_pause_on_a_single_host_stops_all_hosts_and_names_its_author(
+    sandbox: Sandbox, hosts: tuple[Site, Site]
+) -> None:
     east, west = hosts
     admin.pause(west.config, reason="it burns")
     assert east.run().exit_code == 0
@@ -98,7 +100,7 @@ def test_a_pause_on_one_stops_all_and_says_who(sandbox: Sandbox, hosts: tuple[Si
     assert east.registry.requests
 
 
-def test_a_verb_that_finds_another_at_work_waits_for_it(
+def test_command_waits_for_a_run_on_another_host(
     hosts: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dnm.run import verbs
@@ -115,7 +117,7 @@ def test_a_verb_that_finds_another_at_work_waits_for_it(
 
 @pytest.mark.parametrize("resource", ["secrets", "leases"])
 @pytest.mark.parametrize("verb", ["get", "patch", "create"])
-def test_a_right_that_is_missing_is_named_and_nothing_is_done(
+def test_missing_permission_is_named_and_nothing_is_done(
     sandbox: Sandbox, hosts: tuple[Site, Site], verb: str, resource: str
 ) -> None:
     if verb == "patch":
@@ -135,7 +137,7 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_done(
     assert not [call for call in sandbox.conversion.calls if "--set" in call.arguments]
 
 
-def test_where_secret_and_lease_are_both_gone_nothing_is_lent_until_a_person_has_seen_it(
+def test_missing_secret_and_lease_stop_lending_until_resume(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
     """Marks and ledger show that the instance has acted; what is lent is taken up again."""
@@ -155,7 +157,7 @@ def test_where_secret_and_lease_are_both_gone_nothing_is_lent_until_a_person_has
     assert not east.lent() and not sandbox.violations
 
 
-def test_a_deleted_secret_stops_all_hosts_until_resume_and_loses_no_name(
+def test_deleted_secret_stops_all_hosts_until_resume_and_keeps_holds(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
     east, west = hosts

@@ -53,7 +53,7 @@ def take(
     return seen, [*cluster.asked, *["list"] * batch.lists]
 
 
-def test_a_quiet_cluster_is_four_reads_and_no_question_to_slurm() -> None:
+def test_idle_cluster_is_read_with_four_requests_and_without_slurm() -> None:
     seen, asked = take(Cluster(), Registry(nodes={"a001": a_lent_node()}))
     document = ["yunikorn/yunikorn-configs", "yunikorn/yunikorn-defaults"]
     assert asked == ["nodes", "pods dev", *document]
@@ -68,17 +68,19 @@ def test_a_quiet_cluster_is_four_reads_and_no_question_to_slurm() -> None:
         pytest.param(Registry(), 10, id="first-run-of-all"),
     ],
 )
-def test_claims_that_nothing_depends_on_are_looked_for(registry: Registry, minute: int) -> None:
+def test_unexpected_claims_are_searched_hourly_and_at_first_run(
+    registry: Registry, minute: int
+) -> None:
     """After the loss of a registry nothing but Slurm knows what was claimed."""
     assert take(Cluster(), registry, minute)[1][-1] == "list"
 
 
-def test_slurm_is_asked_where_something_depends_on_it() -> None:
+def test_slurm_is_read_if_a_decision_depends_on_it() -> None:
     seen, asked = take(Cluster(*pods(1)), Registry(nodes={"a001": a_lent_node()}))
     assert asked[-1] == "list" and isinstance(seen.batch, Mapping)
 
 
-def test_an_api_that_is_down_is_asked_once() -> None:
+def test_unreachable_api_is_requested_once() -> None:
     cluster = Cluster()
     cluster.refuses.add("nodes")
     seen, asked = take(cluster, Registry(requests=(a_request(),)))
@@ -86,14 +88,14 @@ def test_an_api_that_is_down_is_asked_once() -> None:
     assert asked == ["nodes"] and seen == nothing_readable(seen.nodes, NOW.replace(minute=10))
 
 
-def test_a_document_that_can_not_be_read_is_told_by_its_name() -> None:
+def test_unreadable_document_is_reported_by_name() -> None:
     seen, _ = take(Cluster(yunikorn_configs=KubeError("403 Forbidden")))
     assert seen.queue_maps == Unreadable(
         what="ConfigMap yunikorn/yunikorn-configs", error="403 Forbidden"
     )
 
 
-def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
+def test_snapshot_reads_the_same_document_key_as_the_writer() -> None:
     """YuniKorn's defaults may name the key that counts, also where the site's map has another."""
     configs = queue_map()
     both = {"queues.yaml": "partitions: []", "ours.yaml": configs.data["queues.yaml"]}
@@ -107,14 +109,14 @@ def test_the_snapshot_finds_the_document_that_the_writer_will_write() -> None:
     assert source_document == read_source(cluster, DEFAULT_PLACE)
 
 
-def test_claims_are_read_of_pods_that_wait_with_one() -> None:
+def test_volume_claims_are_read_for_waiting_pods_only() -> None:
     waiting = pods(1, claims=("data",))
     running = pods(2, node="k1", claims=("data",))[1:]
     _, asked = take(Cluster(*waiting, *running))
     assert "claims of p0" in asked
 
 
-def test_calls_of_earlier_runs_are_looked_for() -> None:
+def test_converters_of_earlier_runs_are_searched() -> None:
     entry = a_lent_node(Phase.RETURNING, converter=PROCESS)
     registry = Registry(
         nodes={"a001": entry}, requests=(a_request(), a_request(id="r2", ended=True))
