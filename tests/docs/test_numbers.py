@@ -135,7 +135,7 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
 
 def test_the_back_off_is_as_it_is_told() -> None:
     backoff = with_failure(CONFIG, None, 4, NOW, "it failed")
-    rows = told_minutes("on it waits for")
+    rows = told_minutes("on dnm waits for")
     for failures, minutes in enumerate(rows, 2):
         backoff = with_failure(CONFIG, backoff, 4, NOW, "it failed")
         assert backoff.failures == failures
