@@ -47,7 +47,7 @@ A_STAY = (
 )
 
 
-def test_one_stay() -> None:
+def test_single_lend_is_accounted_from_its_history_lines() -> None:
     accounts = books(*A_STAY)
     (stay,) = accounts.stays
     assert (stay.node, stay.end) == ("a001", BEGIN + timedelta(hours=6.25))
@@ -58,7 +58,7 @@ def test_one_stay() -> None:
     assert not accounts.failures and not accounts.failed_returns
 
 
-def test_a_node_that_moves_is_one_stay_of_each_queue() -> None:
+def test_moved_node_is_accounted_to_each_queue() -> None:
     moved = at(3, "node", "moved", before="moving", after="serving", queue="root.two")
     back = at(6, "node", "returned", before="returning", queue="root.two")
     accounts = books(*A_STAY[:3], moved, back)
@@ -95,7 +95,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize(("lines", "spans"), BY_HAND.values(), ids=BY_HAND)
-def test_what_no_run_tells_of_a_node_adds_up_too(
+def test_lends_with_missing_history_lines_are_accounted(
     lines: list[HistoryLine], spans: list[tuple[float, float]]
 ) -> None:
     hours = timedelta(hours=1)
@@ -104,7 +104,7 @@ def test_what_no_run_tells_of_a_node_adds_up_too(
             for stay in stays] == spans  # fmt: skip
 
 
-def test_a_stay_is_divided_at_midnight_of_monday() -> None:
+def test_lend_is_divided_at_monday_midnight() -> None:
     sunday = 7 * 24 - 2
     accounts = books(
         at(sunday, "node", "lent", after="joining"),
@@ -115,7 +115,7 @@ def test_a_stay_is_divided_at_midnight_of_monday() -> None:
     }  # fmt: skip
 
 
-def test_one_that_was_lent_before_begins_where_its_return_says() -> None:
+def test_lend_begun_before_the_span_starts_by_its_return_line() -> None:
     line = at(3, "node", "returned", before="returning", numbers={"lent_seconds": 3600})
     (stay,) = books(line).stays
     assert stay.begin == BEGIN + timedelta(hours=2)
@@ -123,7 +123,7 @@ def test_one_that_was_lent_before_begins_where_its_return_says() -> None:
     assert books(older).stays[0].begin == BEGIN
 
 
-def test_what_is_lent_now_is_in_the_registry() -> None:
+def test_current_lends_are_taken_from_the_registry() -> None:
     since = BEGIN + timedelta(days=1)
     memory = Memory(lent={"a001": Lent(since=since)})
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()}, memory=memory)
@@ -142,14 +142,14 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_failures(name: str) -> None:
+def test_failures_are_counted_by_queue_and_type(name: str) -> None:
     line, counted, number = FAILURES[name]
     accounts = books(line)
     counts = {key: getattr(accounts, key) for key in ("failures", "failed_returns")}
     assert counts[counted] == {(QUEUE, "a"): number} and sum(map(len, counts.values())) == 1
 
 
-def test_a_wait_before_and_after_its_node_with_its_reasons() -> None:
+def test_queue_waits_are_recorded_with_their_reasons() -> None:
     accounts = books(
         verdict(1, "LACKS_QUOTA", 9, "needs quota"),
         verdict(1.5, "CAPPED", 20, "a cap is reached"),
@@ -173,5 +173,5 @@ def test_a_wait_before_and_after_its_node_with_its_reasons() -> None:
     [([], 0.5, None), ([7], 0.95, 7), (range(1, 101), 0.5, 51), (range(1, 101), 0.95, 96)],
     ids=str,
 )
-def test_percentile(values: Any, share: float, expected: float | None) -> None:
+def test_percentile_of_sorted_values(values: Any, share: float, expected: float | None) -> None:
     assert percentile(values, share) == expected

@@ -57,7 +57,7 @@ def told(lend: Lend) -> tuple[float, ...]:
     return tuple(round(each, 6) for each in (lend.hours, lend.booting, lend.used_hours, lend.idle))
 
 
-def test_a_lend_is_charged_from_its_request_until_slurm_has_the_node() -> None:
+def test_lend_is_charged_from_its_request_until_its_return() -> None:
     (lend,) = bill(*LENT, BACK)
     assert (lend.account, lend.namespace, lend.request, lend.line) == ("proj", "dev", "r1", 7)
     assert told(lend) == (5.25, 0.5 + 0.75, 3.75, 0.25)
@@ -75,21 +75,21 @@ def test_a_lend_is_charged_from_its_request_until_slurm_has_the_node() -> None:
         (6.25, 744, None), (0, 1, None),
     ],
 )  # fmt: skip
-def test_of_a_span_it_has_what_lies_in_it(
+def test_usage_report_contains_only_the_requested_span(
     since: float, until: float, hours: tuple[float, ...] | None
 ) -> None:
     lends = bill(*LENT, BACK, since=since, until=until)
     assert [told(lend) for lend in lends] == ([hours] if hours else [])
 
 
-def test_what_pods_asked_for_is_shared_out_by_the_time_that_it_served() -> None:
+def test_pod_requests_are_divided_by_serving_time() -> None:
     months = [bill(*LENT, BACK, since=0, until=3), bill(*LENT, BACK, since=3, until=744)]
     parts = [month.used or {} for (month,) in months]
     assert parts[0]["vcore"] == pytest.approx(14_400_000)
     assert sum(part["vcore"] for part in parts) == pytest.approx(36_000_000)
 
 
-def test_what_is_lent_now_is_billed_until_now() -> None:
+def test_current_lend_is_charged_until_now() -> None:
     since = BEGIN + timedelta(hours=1.5)
     charge = Charge(account="proj", since=since, rate={"vcore": 1000})
     entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
@@ -98,7 +98,7 @@ def test_what_is_lent_now_is_billed_until_now() -> None:
     assert lend.used == {"vcore": 2.5 * 3600 * 1000}
 
 
-def test_a_node_that_is_forgotten_owes_what_its_pods_used() -> None:
+def test_forgotten_node_is_charged_for_the_use_of_its_pods() -> None:
     since = BEGIN + timedelta(hours=1.5)
     charge = Charge(account="proj", since=since, rate={"vcore": 1000})
     before = Registry(nodes={"a001": a_lent_node(charge=charge)})
@@ -109,7 +109,7 @@ def test_a_node_that_is_forgotten_owes_what_its_pods_used() -> None:
     assert (lend.account, lend.end, lend.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})
 
 
-def test_a_node_that_moves_keeps_its_account() -> None:
+def test_moved_node_keeps_its_account() -> None:
     moved = at(3, "node", "moved", before="moving", after="serving", queue="root.two",
                namespace="two")  # fmt: skip
     back = at(6, "node", "returned", before="returning", queue="root.two", namespace="two")
@@ -119,7 +119,7 @@ def test_a_node_that_moves_keeps_its_account() -> None:
     assert first.hours + second.hours == 5 and second.booting == 0
 
 
-def test_without_an_account_it_is_nobody_s_and_nothing_is_said_of_use() -> None:
+def test_lend_without_account_reports_no_use() -> None:
     lines = [msgspec.structs.replace(LENT[1], numbers={"request": "r1"}), *LENT[2:]]
     (lend,) = bill(LENT[0], *lines, at(6.25, "node", "returned", before="returning"))
     assert lend.account == "" and lend.used is None and told(lend) == (5.25, 1.25, 3.75, 0.25)
@@ -167,7 +167,7 @@ def _told(account: str, vcore_seconds: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(9))
-def test_the_parts_of_a_month_add_up_to_the_whole(seed: int) -> None:
+def test_parts_of_a_month_add_up_to_the_month(seed: int) -> None:
     """Wherever it is divided: no hour and nothing that was used is billed twice, or by nobody."""
     lines, border = a_month(seed), random.Random(seed).uniform(1, 743)
     full = bill(*lines)

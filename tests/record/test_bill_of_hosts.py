@@ -28,13 +28,13 @@ def stays(*lines: HistoryLine, registry: Registry | None = None, until: int = 74
     return books.close(registry or Registry(), BEGIN + timedelta(hours=until)).stays
 
 
-def test_an_end_that_is_not_told_here() -> None:
+def test_lend_without_a_recorded_end_is_not_charged_further() -> None:
     (stay,) = stays(*LENT[:3])
     assert stay.end == BEGIN + timedelta(hours=1.5)
     assert bill(*LENT[:3], since=24, until=744) == (), "not lent, and billed for the whole month"
 
 
-def test_the_time_between_two_lends_is_nobodys() -> None:
+def test_time_between_two_lends_is_not_charged() -> None:
     again = at(700, "node", "lent", after="joining", number=9, numbers={"account": "other"})
     assert stays(*LENT[:3], again)[0].end == BEGIN + timedelta(hours=1.5)
     first = next(
@@ -43,7 +43,7 @@ def test_the_time_between_two_lends_is_nobodys() -> None:
     assert first.hours < 2, first.hours
 
 
-def test_a_beginning_that_is_not_told_here() -> None:
+def test_lend_without_a_recorded_start_begins_at_its_registry_time() -> None:
     since = BEGIN + timedelta(hours=1)
     entry = a_lent_node(charge=Charge(account="proj", since=since, rate={"vcore": 1000}))
     registry = Registry(nodes={"a001": entry}, memory=Memory(lent={"a001": Lent(since=since)}))
@@ -52,7 +52,7 @@ def test_a_beginning_that_is_not_told_here() -> None:
     assert (lend.account, lend.hours) == ("proj", 9)
 
 
-def test_use_before_a_move_is_the_first_ones() -> None:
+def test_use_before_a_move_belongs_to_the_first_namespace() -> None:
     charge = Charge(account="proj", since=NOW - HOUR, rate={}, used={"vcore": 3_600_000})
     world = moving(node=fenced("notebook"), charge=charge)
     before = world.registry

@@ -35,7 +35,7 @@ ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
         pytest.param(CAME, TWO, False, id="those that came are there still"),
     ],
 )
-def test_a_change_is_a_line(
+def test_demand_history_has_a_line_for_each_change(
     before: tuple[PodKind, ...] | None, now: tuple[PodKind, ...], told: bool, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
@@ -52,7 +52,7 @@ def _line(kinds: tuple[PodKind, ...]) -> HistoryLine:
     return CAUSE.line(DEMAND, "seen", QUEUE, queue=QUEUE, numbers={"kinds": list(kinds)})
 
 
-def test_a_queue_that_could_not_be_read_has_not_lost_its_pods() -> None:
+def test_unread_queue_gets_no_demand_line() -> None:
     assert list_demand({}, [_line(TWO)], CAUSE) == []
 
 
@@ -65,7 +65,7 @@ def test_a_queue_that_could_not_be_read_has_not_lost_its_pods() -> None:
         pytest.param((), (), False, id="where nothing else is told"),
     ],
 )
-def test_permanent_nodes_are_told_with_pods_where_their_room_has_changed(
+def test_permanent_nodes_are_recorded_when_their_free_capacity_changed(
     before: tuple[NodeRoom, ...], queues: tuple[PodKind, ...], told: bool
 ) -> None:
     last = [CAUSE.line(DEMAND, "seen", NODES, numbers={"nodes": msgspec.to_builtins(before)})]
@@ -73,7 +73,7 @@ def test_permanent_nodes_are_told_with_pods_where_their_room_has_changed(
     assert [line.object for line in lines] == [NODES] * told + [QUEUE] * bool(queues)
 
 
-def test_the_last_line_counts(tmp_path: Path) -> None:
+def test_demand_is_compared_with_its_last_line(tmp_path: Path) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     for kinds in (TWO, ONE, TWO):
         history.append(list_demand({QUEUE: kinds}, read_tail(history, LOOK_BACK), CAUSE), NOW)
@@ -81,14 +81,14 @@ def test_the_last_line_counts(tmp_path: Path) -> None:
     assert len(list(read_history(history))) == 2
 
 
-def test_it_stands_beside_the_history_and_not_in_it(tmp_path: Path) -> None:
+def test_demand_is_stored_beside_the_history(tmp_path: Path) -> None:
     demand = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     demand.append([_line(TWO)], NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["demand.jsonl"]
     assert list(read_history(History(tmp_path / "registry.json", timedelta(days=9)))) == []
 
 
-def test_of_a_long_file_the_end_is_looked_at(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     lines = [_line((PodKind(request=REQUEST, pending=n, bound=0),)) for n in range(50)]
     history.append(lines, NOW)

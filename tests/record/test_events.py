@@ -43,7 +43,7 @@ OF_NODES = [
 
 
 @pytest.mark.parametrize(("event", "reason", "is_warning"), OF_NODES)
-def test_a_transition_of_a_node_is_an_event_on_it(
+def test_node_transition_creates_an_event_on_the_node(
     event: str, reason: str, is_warning: bool
 ) -> None:
     (kube_event,) = list_events([line("node", event)], (), UIDS, NOW)
@@ -57,7 +57,7 @@ def test_a_transition_of_a_node_is_an_event_on_it(
     assert QUEUE in kube_event.note and kube_event.note.endswith(": why")
 
 
-def test_an_event_without_a_reason_ends_with_its_queue() -> None:
+def test_event_without_a_reason_ends_with_its_queue() -> None:
     (kube_event,) = list_events([line("node", "lent", reason="")], (), UIDS, NOW)
     assert kube_event.note == f"lent for queue {QUEUE}"
 
@@ -72,11 +72,11 @@ NOTHING = [
 
 
 @pytest.mark.parametrize("told", NOTHING)
-def test_what_is_no_event(told: HistoryLine) -> None:
+def test_some_history_lines_create_no_event(told: HistoryLine) -> None:
     assert list_events([told], (), UIDS, NOW) == []
 
 
-def test_pods_that_wait_are_told_once_for_each_kind_and_once_for_a_new_verdict() -> None:
+def test_waiting_pods_get_an_event_per_kind_and_per_new_decision() -> None:
     memory, first = mark_new(Memory(), [waiting("k1"), waiting("k2")], NOW)
     assert reasons(list_events([], first, {}, NOW)) == [
         ("k1-0", "NoNodeLent", False), ("k2-0", "NoNodeLent", False),
@@ -90,14 +90,14 @@ def test_pods_that_wait_are_told_once_for_each_kind_and_once_for_a_new_verdict()
 
 
 @pytest.mark.parametrize(("days", "is_new"), [(6, False), (8, True)])
-def test_a_kind_that_comes_back_is_told_again_after_a_week(days: int, is_new: bool) -> None:
+def test_returning_pod_kind_gets_a_new_event_after_a_week(days: int, is_new: bool) -> None:
     memory, _ = mark_new(Memory(), [waiting()], NOW)
     later = NOW + timedelta(days=days)
     memory, _ = mark_new(memory, [], later)
     assert mark_new(memory, [waiting()], later)[1][0].is_new is is_new
 
 
-def test_a_kind_that_stays_is_never_told_again_and_what_is_remembered_is_bounded() -> None:
+def test_lasting_pod_kind_gets_a_single_event_and_memory_is_bounded() -> None:
     memory, _ = mark_new(Memory(), [waiting()], NOW)
     memory, marked = mark_new(memory, [waiting()], NOW + timedelta(days=9))
     assert not marked[0].is_new
@@ -105,7 +105,7 @@ def test_a_kind_that_stays_is_never_told_again_and_what_is_remembered_is_bounded
     assert len(mark_new(memory, many, NOW)[0].waiting) == 500
 
 
-def test_a_note_is_one_line_of_at_most_so_many_bytes() -> None:
+def test_event_note_is_a_single_line_of_bounded_size() -> None:
     (kube_event,) = list_events([line("node", "failed", reason="ä\n\x1b[31m" * 900)], (), UIDS, NOW)
     assert len(kube_event.note.encode()) <= LONGEST_NOTE and kube_event.note.isprintable()
     (pod,) = list_events([], [waiting(is_new=True)], {}, NOW)

@@ -41,7 +41,7 @@ def numbers(of: History) -> list[int]:
     return [item.number for item in read_history(of)]
 
 
-def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
+def test_history_lines_are_read_in_their_order(tmp_path: Path) -> None:
     kept = history(tmp_path)
     assert kept.append([line(1), line(2)], NOW) == (line(1), line(2))
     kept.append([line(3, reason="ünicode\nand a line")], NOW)
@@ -50,14 +50,14 @@ def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
     assert kept.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_whose_name_tells_no_time_stops_nothing(tmp_path: Path) -> None:
+def test_history_file_name_without_a_time_is_ignored(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.path.with_name(f"{kept.path.stem}-20260230T120000Z.jsonl").touch(0o600)
     assert kept.append([line(1)], NOW) == (line(1),)
     assert numbers(kept) == [1]
 
 
-def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
+def test_history_file_has_the_access_of_the_registry(tmp_path: Path) -> None:
     group = next(pair for pair in grp.getgrall() if pair.gr_gid in {*os.getgroups(), os.getegid()})
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
@@ -80,7 +80,7 @@ def test_who_may_read_it_is_as_with_the_registry(tmp_path: Path) -> None:
     assert kept.path.stat().st_mode & 0o777 == 0o600 and numbers(kept) == [1, 2, 3, 4]
 
 
-def test_what_stands_there_is_not_written_again(tmp_path: Path) -> None:
+def test_written_history_line_is_not_written_again(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1), line(2)], NOW)
     assert kept.append([line(1), line(2), line(3)], NOW) == (line(3),)
@@ -88,7 +88,7 @@ def test_what_stands_there_is_not_written_again(tmp_path: Path) -> None:
     assert numbers(kept) == [1, 2, 3]
 
 
-def test_a_line_that_came_back_from_the_registry_is_known_again(tmp_path: Path) -> None:
+def test_history_line_is_recognized_with_its_numbers_reordered(tmp_path: Path) -> None:
     """Its numbers stand there in another order."""
     kept = history(tmp_path)
     first = msgspec.structs.replace(line(1), numbers={"used": {"vcore": 1, "a": 2}, "limit": {}})
@@ -98,7 +98,7 @@ def test_a_line_that_came_back_from_the_registry_is_known_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("torn", range(1, 60, 7))
-def test_a_torn_last_line_is_passed_over_and_mended(tmp_path: Path, torn: int) -> None:
+def test_torn_last_line_is_skipped_and_repaired(tmp_path: Path, torn: int) -> None:
     kept = history(tmp_path)
     kept.append([line(1), line(2)], NOW)
     os.truncate(kept.path, kept.path.stat().st_size - torn)
@@ -107,7 +107,7 @@ def test_a_torn_last_line_is_passed_over_and_mended(tmp_path: Path, torn: int) -
     assert numbers(kept) == [1, 2, 3]
 
 
-def test_a_line_of_garbage_hides_no_other(tmp_path: Path) -> None:
+def test_garbage_line_hides_no_other_line(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
     with open(kept.path, "ab") as file:
@@ -116,7 +116,7 @@ def test_a_line_of_garbage_hides_no_other(tmp_path: Path) -> None:
     assert numbers(kept) == [1, 2]
 
 
-def test_garbage_without_a_line_end_takes_no_line_with_it(tmp_path: Path) -> None:
+def test_garbage_without_a_line_end_hides_no_other_line(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
     with open(kept.path, "ab") as file:
@@ -125,7 +125,7 @@ def test_garbage_without_a_line_end_takes_no_line_with_it(tmp_path: Path) -> Non
     assert numbers(kept) == [1, 2] == [item.number for item in read_tail(kept, 200_000)]
 
 
-def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
+def test_failed_history_write_is_repeated(tmp_path: Path) -> None:
     kept = history(tmp_path)
     with struck_at("history.fsync", "before", OSError(28, "No space left on device")):
         kept.append([line(1)], NOW)
@@ -133,7 +133,7 @@ def test_what_could_not_be_written_is_told_again(tmp_path: Path) -> None:
     assert numbers(kept) == [1, 2]
 
 
-def test_a_file_that_somebody_has_filled_is_put_aside_unread(tmp_path: Path) -> None:
+def test_overgrown_history_file_is_rotated_unread(tmp_path: Path) -> None:
     kept = history(tmp_path)
     with kept.path.open("wb") as file:
         file.truncate(2**40)
@@ -141,7 +141,7 @@ def test_a_file_that_somebody_has_filled_is_put_aside_unread(tmp_path: Path) -> 
     assert numbers(kept) == [1] and not kept.old_files()
 
 
-def test_a_line_whose_time_is_of_no_zone_hides_no_other(tmp_path: Path) -> None:
+def test_line_with_a_naive_time_hides_no_other_line(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1), line(2)], NOW)
     kept.path.write_bytes(kept.path.read_bytes().replace(b'Z"', b'"', 1))
@@ -149,7 +149,7 @@ def test_a_line_whose_time_is_of_no_zone_hides_no_other(tmp_path: Path) -> None:
     assert [item.number for item in read_history(kept, NOW - DAY)] == [2, 3]
 
 
-def test_a_month_is_put_aside_and_what_is_too_old_is_dropped(tmp_path: Path) -> None:
+def test_history_is_rotated_monthly_and_deleted_after_history_days(tmp_path: Path) -> None:
     kept = history(tmp_path, keep=100 * DAY)
     for month in range(6):
         kept.append([line(month + 1, at=month * 32 * 24 * 60)], NOW + month * 32 * DAY)
@@ -157,7 +157,7 @@ def test_a_month_is_put_aside_and_what_is_too_old_is_dropped(tmp_path: Path) -> 
     assert len(list(tmp_path.glob("history-*.jsonl"))) == 4
 
 
-def test_a_clock_that_is_years_ahead_for_a_moment_drops_nothing(tmp_path: Path) -> None:
+def test_clock_that_jumps_years_ahead_deletes_no_history(tmp_path: Path) -> None:
     kept = history(tmp_path)
     for number, day in enumerate((0, 40, 2_000, 50, 90)):  # of which the third is wrong
         kept.append([line(number, at=day * 24 * 60)], NOW + day * DAY)
@@ -165,7 +165,7 @@ def test_a_clock_that_is_years_ahead_for_a_moment_drops_nothing(tmp_path: Path) 
     assert [ended for ended, _ in kept.old_files()] == [NOW, NOW + 40 * DAY], "in their order"
 
 
-def test_all_files_together_are_bounded(tmp_path: Path) -> None:
+def test_total_size_of_history_files_is_bounded(tmp_path: Path) -> None:
     kept = History(tmp_path / "converted_nodes.json", 400 * DAY, largest=1_000, most=5_000)
     for number in range(1, 201):
         kept.append([line(number, at=number)], NOW + timedelta(minutes=number))
@@ -174,7 +174,7 @@ def test_all_files_together_are_bounded(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.glob("history*")) < 7_000
 
 
-def test_lines_that_are_given_again_are_known_across_the_end_of_a_month(tmp_path: Path) -> None:
+def test_repeated_lines_are_recognized_across_a_rotation(tmp_path: Path) -> None:
     """A run was killed before its registry knew that they were written, and again a month later."""
     kept = history(tmp_path)
     kept.append([line(1), line(2)], NOW)
@@ -187,7 +187,7 @@ def test_lines_that_are_given_again_are_known_across_the_end_of_a_month(tmp_path
 
 @pytest.mark.parametrize("point", ["history.append", "history.rotate", "history.fsync"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_between_rotating_and_writing_loses_nothing(
+def test_kill_between_rotation_and_write_loses_no_line(
     tmp_path: Path, point: str, when: str
 ) -> None:
     kept = history(tmp_path)
@@ -199,7 +199,7 @@ def test_a_kill_between_rotating_and_writing_loses_nothing(
     assert numbers(kept) == [1, 2, 3]
 
 
-def test_only_what_was_asked_for_is_read(tmp_path: Path) -> None:
+def test_only_the_requested_span_is_read(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1)], NOW)
     kept.append([line(2, at=40 * 24 * 60)], NOW + 40 * DAY)
@@ -209,7 +209,7 @@ def test_only_what_was_asked_for_is_read(tmp_path: Path) -> None:
     assert [item.number for item in read_history(kept, NOW + 41 * DAY - 2 * DAY)] == [2]
 
 
-def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
+def test_symlink_or_pipe_as_history_is_not_followed(tmp_path: Path) -> None:
     kept = history(tmp_path)
     (tmp_path / "elsewhere").write_text("")
     kept.path.symlink_to(tmp_path / "elsewhere")
@@ -223,13 +223,13 @@ def test_a_link_or_a_pipe_in_its_place_is_not_followed(tmp_path: Path) -> None:
         read_tail(kept, 100)
 
 
-def test_without_days_nothing_is_kept(tmp_path: Path) -> None:
+def test_history_of_zero_days_writes_nothing(tmp_path: Path) -> None:
     kept = history(tmp_path, keep=0 * DAY)
     assert kept.append([line(1)], NOW) == ()
     assert not kept.path.exists()
 
 
-def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) -> None:
+def test_newest_lines_are_read_without_older_files(tmp_path: Path) -> None:
     kept = history(tmp_path)
     for number in range(1, 5):
         kept.append([line(number)], NOW + number * 40 * DAY)
@@ -242,14 +242,14 @@ def test_the_newest_lines_are_had_without_reading_what_is_older(tmp_path: Path) 
         next(result)
 
 
-def test_only_lines_that_hold_one_of_the_texts_are_decoded(tmp_path: Path) -> None:
+def test_only_lines_that_contain_a_search_text_are_decoded(tmp_path: Path) -> None:
     kept = history(tmp_path)
     kept.append([line(1), line(2), line(3)], NOW)
     assert [item.number for item in read_history(kept, None, [b'"a002"', b'"nothing"'])] == [2]
     assert [backward.number for backward in read_backwards(kept)] == [3, 2, 1]
 
 
-def test_a_line_that_would_be_too_long_to_read_is_cut_when_it_is_written(tmp_path: Path) -> None:
+def test_overlong_history_line_is_shortened_when_written(tmp_path: Path) -> None:
     wide = {"pods": ["p" * 100] * 10_000, "count": 3, "request": "r" * 70_000}
     long = msgspec.structs.replace(line(1, reason="w" * 70_000), numbers=wide)
     operation = Operation(verb="pause", reason="w" * 70_000)

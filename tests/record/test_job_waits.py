@@ -55,12 +55,14 @@ def registry(lent: int, waiting: tuple[WaitingJobs, ...] | None, told: str = UNK
         pytest.param(4, jobs(10**12), ALL, id="more-than-are-lent"),
     ],
 )
-def test_the_amount(lent: int, waiting: tuple[WaitingJobs, ...] | None, amount: str | None) -> None:
+def test_amount_of_waiting_jobs_is_graded_against_lent_nodes(
+    lent: int, waiting: tuple[WaitingJobs, ...] | None, amount: str | None
+) -> None:
     assert seen_waits(registry(lent, waiting)).get("a") == amount
 
 
 @given(st.integers(1, 3000), st.integers(0, 5000))
-def test_it_is_never_less_than_what_jobs_wait_for(lent: int, wanted: int) -> None:
+def test_recorded_job_amount_is_at_least_the_real_amount(lent: int, wanted: int) -> None:
     (amount,) = seen_waits(registry(lent, jobs(wanted))).values()
     nodes = {ALL: lent, NONE: 0}.get(amount)
     nodes = int(amount) if nodes is None else nodes
@@ -88,7 +90,7 @@ DAY = timedelta(days=1)
         pytest.param(UNKNOWN, (), True, "none  > none", id="what-was-not-known-is"),
     ],
 )
-def test_a_change_is_a_line_and_rest_is_none(
+def test_changed_job_amount_is_a_line_and_steady_state_is_none(
     told: str, waiting: tuple[WaitingJobs, ...] | None, unseen: bool, line: str | None
 ) -> None:
     since = NOW - DAY if unseen else None
@@ -108,19 +110,19 @@ def test_a_change_is_a_line_and_rest_is_none(
     assert again.memory == after.memory, "what was told is not told again"
 
 
-def test_nodes_that_went_while_nobody_looked_were_left_unseen() -> None:
+def test_returned_nodes_of_an_unobserved_time_are_recorded_as_unseen() -> None:
     before, after = registry(2, jobs(2), ALL), registry(0, jobs(2), ALL)
     (line,) = list_job_waits(before, after, replace(CAUSE, unseen_since=NOW - DAY))
     assert (line.event, line.before, line.after) == ("unseen", ALL, UNKNOWN)
     assert not list(list_job_waits(before, after, CAUSE))
 
 
-def test_nodes_that_were_not_lent_were_not_left_unseen() -> None:
+def test_unlent_nodes_of_an_unobserved_time_are_not_recorded() -> None:
     before, after = registry(0, (), NONE), registry(2, (), NONE)
     assert not list(list_job_waits(before, after, replace(CAUSE, unseen_since=NOW - DAY)))
 
 
-def test_what_a_verb_changes_is_told_by_the_next_run() -> None:
+def test_next_run_records_the_job_amount_after_a_command() -> None:
     """A verb is one line; the amount is compared with the last line, not with the last registry."""
     before = registry(4, jobs(2), "2")
     after = tell_operation(
@@ -131,14 +133,14 @@ def test_what_a_verb_changes_is_told_by_the_next_run() -> None:
     assert [line.after for line in memory.unwritten[1:]] == [ALL] and memory.jobs == {"a": ALL}
 
 
-def test_a_return_leaves_what_was_told() -> None:
+def test_return_keeps_the_last_recorded_job_amount() -> None:
     """The next line goes on from it, however much later."""
     before = registry(1, jobs(1), ALL)
     memory = tell_change(before, replace(before, nodes={}), CAUSE).memory
     assert memory.jobs == {"a": ALL} and [line.kind for line in memory.unwritten] == ["node"]
 
 
-def test_a_registry_of_an_earlier_release_knows_nothing_of_jobs() -> None:
+def test_registry_of_an_earlier_release_has_no_job_amounts() -> None:
     plain: dict[str, Any] = msgspec.to_builtins(Registry())
     del plain["memory"]["jobs"]
     assert msgspec.convert(plain, Registry).memory.jobs == {}

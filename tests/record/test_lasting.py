@@ -26,7 +26,7 @@ def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
     return rows
 
 
-def test_two_days_of_an_api_that_is_away() -> None:
+def test_lasting_error_is_reported_after_an_hour_and_daily() -> None:
     assert said_at({0: [AWAY], 3000: []}, 3100) == [
         (0, AWAY),
         (60, f"{AWAY} (for 60 min now)"),
@@ -37,7 +37,7 @@ def test_two_days_of_an_api_that_is_away() -> None:
 
 
 @pytest.mark.parametrize("apart", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)
-def test_one_that_was_there_once_is_not_over(apart: timedelta) -> None:
+def test_error_that_occurred_once_is_not_reported_as_over(apart: timedelta) -> None:
     """However far runs are apart, and whatever check_interval_seconds says of that."""
     first = judge_errors({}, [AWAY], NOW)
     assert judge_errors(first.lasting, [], NOW + apart).over == ()
@@ -45,7 +45,7 @@ def test_one_that_was_there_once_is_not_over(apart: timedelta) -> None:
     assert len(judge_errors(second.lasting, [], NOW + 2 * apart).over) == 1
 
 
-def test_another_one_is_said_at_once() -> None:
+def test_second_error_is_reported_at_once() -> None:
     other = "a018 did not join"
     assert said_at({0: [AWAY], 5: [AWAY, other]}, 8) == [(0, AWAY), (5, other)]
 
@@ -60,12 +60,14 @@ def test_another_one_is_said_at_once() -> None:
         ("queue root.dev has 80", "queue root.dev has 90", False),
     ],
 )
-def test_what_ticks_does_not_make_another_error(first: str, second: str, is_same: bool) -> None:
+def test_changing_times_do_not_make_an_error_a_new_error(
+    first: str, second: str, is_same: bool
+) -> None:
     message = said_at({0: [first], 1: [second]}, 2)
     assert len(message) == (1 if is_same else 2)
 
 
-def test_nothing_is_remembered_anew_while_it_lasts() -> None:
+def test_lasting_error_changes_no_memory_between_its_reports() -> None:
     """So that a run that finds nothing else to write writes nothing."""
     first = judge_errors({}, [AWAY], NOW)
     first = judge_errors(first.lasting, [AWAY], NOW + MINUTE)  # two runs have met it

@@ -79,18 +79,18 @@ def text_of_one(value: float, label: str) -> str:
 
 @pytest.mark.parametrize("label", ['a"b', "a\\b", "a\nb", "ü €", "", "{},="])
 @pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
-def test_any_text_may_be_a_label_and_numbers_come_back(value: float, label: str) -> None:
+def test_arbitrary_labels_and_numbers_survive_prometheus_parsing(value: float, label: str) -> None:
     [result] = parse(text_of_one(value, label)).values()
     [sample] = result.samples
     assert (sample.labels, sample.value) == ({"l": label}, value)
     assert result.documentation == "a\\b\nc"
 
 
-def test_a_label_keeps_no_control_characters() -> None:
+def test_metric_label_contains_no_control_characters() -> None:
     assert 'l="?[31m??"' in text_of_one(1, "\x1b[31m\u202e\x9b")
 
 
-def test_a_histogram_is_one_to_prometheus() -> None:
+def test_prometheus_accepts_the_histogram() -> None:
     durations = Durations(counts=(0, 1, 2, 2, 2, 2, 2, 2), total=300.5, number=3)
     samples = tuple(histogram_samples(durations, {"type": "a"}))
     family = Family(name="x_seconds", type=HISTOGRAM, help="x.", samples=samples)
@@ -111,7 +111,7 @@ def text_of(registry: Registry, **config: Any) -> str:
     return format_families(make_families(facts))
 
 
-def test_nodes_are_counted_by_phase_and_zero_is_zero() -> None:
+def test_metrics_count_nodes_by_phase_including_zero() -> None:
     registry = Registry(
         nodes={"a001": a_lent_node(), "a002": a_lent_node()}, requests=(a_request(count=3),)
     )
@@ -122,14 +122,14 @@ def test_nodes_are_counted_by_phase_and_zero_is_zero() -> None:
     assert "a001" not in text_of(registry), "no label is a node's name"
 
 
-def test_claims_that_are_not_lent_are_counted_by_type() -> None:
+def test_metrics_count_claimed_nodes_by_type() -> None:
     claim = ClaimedNode(node_type="a", namespace="dev")
     results = values(text_of(Registry(claimed={"a007": claim, "a008": claim})), "dnm_claimed_nodes")
     assert results == {("a",): 2}
     assert values(text_of(Registry()), "dnm_claimed_nodes") == {("a",): 0}
 
 
-def test_the_oldest_pod_nodes_that_are_missing_and_a_lost_registry() -> None:
+def test_metrics_report_oldest_pod_missing_nodes_and_lost_registry() -> None:
     status = QueueStatus(
         limit={}, baseline={}, lent={}, used={}, pending={}, pending_pods=1, verdict="", reason="",
         waits_since=f"{NOW:%Y-%m-%dT%H:%M:%SZ}", floor=3,
@@ -152,7 +152,7 @@ def test_the_oldest_pod_nodes_that_are_missing_and_a_lost_registry() -> None:
     assert values(text, "dnm_registry_lost") == {(): 0}
 
 
-def test_a_queue_in_base_units() -> None:
+def test_queue_metrics_have_base_units() -> None:
     status = QueueStatus(
         limit={"vcore": 80_500, "memory": 10**9}, baseline={}, lent={}, used={"vcore": 500},
         pending={}, pending_pods=7, verdict="wait", reason="x", code="CAPPED",
@@ -164,7 +164,7 @@ def test_a_queue_in_base_units() -> None:
     assert values(text, "dnm_queue_pending_pods") == {(QUEUE,): 7}
 
 
-def test_brakes() -> None:
+def test_metrics_report_breakers_pause_and_cooldown() -> None:
     registry = Registry(
         breakers={QUEUE: Breaker(tripped_at=NOW)}, pause=Pause(since=NOW - timedelta(hours=1))
     )
@@ -210,12 +210,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     made.sandbox.stop()
 
 
-def test_prometheus_takes_them(ran: Ran) -> None:
+def test_prometheus_accepts_the_metrics_file(ran: Ran) -> None:
     assert promtool("check", "metrics", given=ran.file.read_text()) == ""
     assert re.search(r" \d+ \d+$", ran.file.read_text(), re.M) is None, "no timestamps"
 
 
-def test_they_say_what_happened(ran: Ran) -> None:
+def test_metrics_report_conversions_and_durations(ran: Ran) -> None:
     text = ran.file.read_text()
     assert values(text, "dnm_conversions_total") == {("a", "joined"): 2, ("a", "failed"): 0}
     assert values(text, "dnm_last_run_exit_code") == {(): 0}
@@ -225,7 +225,7 @@ def test_they_say_what_happened(ran: Ran) -> None:
     assert set(values(text, "dnm_last_run_part_seconds")) == {("plan",), ("act",), ("record",)}
 
 
-def test_status_prints_the_same_but_for_the_parts_of_the_run(ran: Ran) -> None:
+def test_status_prints_the_metrics_file_without_run_parts(ran: Ran) -> None:
     done = ran.site.command("status", "-o", "prometheus")
     assert done.returncode == 0, done.stderr
     moving = r"dnm_(last_|node_seconds|phase_oldest|backoff)"
@@ -240,7 +240,7 @@ def test_status_prints_the_same_but_for_the_parts_of_the_run(ran: Ran) -> None:
     }  # fmt: skip
 
 
-def test_others_may_read_the_file_whatever_the_umask_is(ran: Ran) -> None:
+def test_metrics_file_is_world_readable_whatever_the_umask(ran: Ran) -> None:
     before = os.umask(0o077)
     try:
         ran.run(1)
@@ -250,7 +250,7 @@ def test_others_may_read_the_file_whatever_the_umask_is(ran: Ran) -> None:
     assert [path.name for path in ran.file.parent.glob("dnm.prom*")] == ["dnm.prom"]
 
 
-def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran) -> None:
+def test_run_that_could_not_start_writes_failure_metrics(ran: Ran) -> None:
     path, full = ran.site.config.converted_nodes_path, ran.file.read_text()
     content = path.read_bytes()
     path.write_bytes(b"not json")
@@ -269,9 +269,7 @@ def test_a_run_that_could_not_begin_says_so_and_when_one_last_succeeded(ran: Ran
 
 
 @pytest.mark.parametrize("kind", ["pipe", "1.7.2", "9" * 13, "9" * 400, "."])
-def test_whatever_stands_in_the_file_a_run_that_could_not_begin_says_why(
-    tmp_path: Path, kind: str
-) -> None:
+def test_failure_metrics_are_written_over_any_previous_content(tmp_path: Path, kind: str) -> None:
     """The directory is often others' too."""
     path = tmp_path / "dnm.prom"
     if kind == "pipe":
@@ -284,7 +282,7 @@ def test_whatever_stands_in_the_file_a_run_that_could_not_begin_says_why(
     assert not values(text, "dnm_last_success_timestamp_seconds")
 
 
-def test_a_run_that_failed_keeps_the_time_of_the_last_success(ran: Ran) -> None:
+def test_failed_run_keeps_the_time_of_the_last_success(ran: Ran) -> None:
     success = "dnm_last_success_timestamp_seconds"
     ended = ran.site.config.ended_path.stat().st_mtime
     for _ in range(2):
@@ -300,7 +298,7 @@ def test_a_run_that_failed_keeps_the_time_of_the_last_success(ran: Ran) -> None:
 
 @pytest.mark.parametrize("point", ["metrics.write", "metrics.rename"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> None:
+def test_kill_leaves_a_complete_metrics_file(tmp_path: Path, point: str, when: str) -> None:
     path = tmp_path / "dnm.prom"
     write_textfile(path, "dnm_old 1\n")
     with struck_at(point, when, KeyboardInterrupt()):
@@ -314,9 +312,7 @@ def test_a_kill_leaves_a_whole_file(tmp_path: Path, point: str, when: str) -> No
 @pytest.mark.parametrize(
     ("point", "when"), [("metrics.write", "after"), ("metrics.rename", "before")]
 )
-def test_what_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, point: str, when: str
-) -> None:
+def test_failed_write_leaves_only_the_old_file(tmp_path: Path, point: str, when: str) -> None:
     path, anothers = tmp_path / "page.html", tmp_path / "page.html.new"
     for item in (path, anothers):
         item.write_text("old")
@@ -326,7 +322,7 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(
     assert left == {"page.html": "old", "page.html.new": "old"}
 
 
-def test_a_file_that_can_not_be_written_stops_nothing(ran: Ran) -> None:
+def test_unwritable_metrics_file_does_not_stop_a_run(ran: Ran) -> None:
     done = ran.site.command("run", "--log-console", DNM_FAULT="metrics.write:before:full")
     assert done.returncode == 0
     assert "the metrics file" in done.stderr and "No space left" in done.stderr
@@ -335,13 +331,13 @@ def test_a_file_that_can_not_be_written_stops_nothing(ran: Ran) -> None:
 # --- the page, the rules, the dashboard -------------------------------------------------------
 
 
-def test_the_page_has_them_all() -> None:
+def test_metrics_page_lists_all_metrics() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(dnm_\w+)` \| (\w+) \| (.*) \|$", page, flags=re.M)
     assert rows == [(name, type_, meaning) for name, type_, meaning, _ in TABLE]
 
 
-def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
+def test_each_alert_fires_at_its_condition_and_not_before(tmp_path: Path) -> None:
     rules = ROOT / "etc" / "prometheus" / "dnm.rules.yaml"
     promtool("check", "rules", str(rules))
     shutil.copy(rules, tmp_path / "dnm.rules.yaml")
@@ -357,7 +353,7 @@ def dashboard() -> dict[str, Any]:
     return results
 
 
-def test_grafanas_own_sdk_reads_the_dashboard_and_loses_nothing() -> None:
+def test_grafana_sdk_reads_the_complete_dashboard() -> None:
     board = dashboard()
     register_default_plugins()
     read = SdkDashboard.from_json(board)
@@ -378,9 +374,7 @@ def _lost(wanted: Any, found: Any, key: str = "") -> Iterator[str]:
         yield key
 
 
-def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
-    ran: Ran, tmp_path: Path
-) -> None:
+def test_dashboard_and_alert_expressions_return_data_of_a_run(ran: Ran, tmp_path: Path) -> None:
     board = dashboard()
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     expressions = [re.sub(r"\$\w+", ".*", expression) for expression in expressions]
@@ -410,7 +404,7 @@ def test_every_expression_of_dashboard_and_rules_gives_data_of_a_real_run(
     assert not without, f"no data: {without}\n{message[:2000]}"
 
 
-def test_metrics_named_by_rules_and_dashboard_exist() -> None:
+def test_metrics_in_rules_and_dashboard_exist() -> None:
     facts = {name for name, *_ in TABLE}
     texts = [
         (ROOT / "etc" / "grafana" / "dnm.json").read_text(),

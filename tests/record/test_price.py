@@ -77,30 +77,30 @@ PRICES = {
 
 
 @pytest.mark.parametrize("name", PRICES)
-def test_two_nodes_for_four_hours_each(name: str) -> None:
+def test_price_of_two_nodes_for_four_hours(name: str) -> None:
     lines, expected = PRICES[name]
     assert hours(*TWO, *lines) == pytest.approx(expected)
 
 
-def test_what_was_told_before_the_span_is_in_the_registry() -> None:
+def test_job_amount_before_the_span_is_taken_from_the_registry() -> None:
     registry = Registry(memory=Memory(jobs={"a": ALL, "b": NONE}))
     assert hours(*TWO, registry=registry) == pytest.approx((8, 8, 8, 8))
 
 
-def test_what_was_told_last_by_another_host_is_in_the_registry() -> None:
+def test_job_amount_of_another_host_is_taken_from_the_registry() -> None:
     registry = Registry(memory=Memory(jobs={"a": ALL}))
     line = look(2, UNKNOWN, NONE)
     assert hours(*TWO, line, registry=registry) == pytest.approx((8, 0, 0, 0))
     assert hours(*TWO, line, look(5, NONE, ALL), registry=registry) == pytest.approx((8, 8, 4, 8))
 
 
-def test_nothing_is_known_since_runs_have_stopped() -> None:
+def test_price_is_unknown_after_the_last_run() -> None:
     assert hours(*TWO, look(2, UNKNOWN, ALL), unseen=5) == pytest.approx((8, 4, 4, 4))
     registry = Registry(memory=Memory(jobs={"a": ALL}))
     assert hours(*TWO, registry=registry, unseen=-9) == pytest.approx((8, 0, 0, 0))
 
 
-def test_each_type_has_its_own() -> None:
+def test_each_node_type_has_its_own_price() -> None:
     lines = [*lent("a001", 2, 6), *lent("b001", 2, 3, node_type="b"), look(2, UNKNOWN, ALL)]
     assert books(*lines, days=1).prices == (
         SeenPrice(node_type="a", lent=4 * HOUR, known=4 * HOUR, paid=4 * HOUR, used=4 * HOUR),
@@ -126,7 +126,9 @@ SIZE = {"counted": {"vcore": 128_000, "pods": 110}}
         pytest.param(asked(3, 1, 200), 1, id="larger than it"),
     ],
 )
-def test_what_pods_had(request_line: HistoryLine, pods: int) -> None:
+def test_pods_had_a_node_from_joining_until_its_idle_time(
+    request_line: HistoryLine, pods: int
+) -> None:
     """From joining until the idling before the fence; a move takes the pods along."""
     result = hours(
         request_line,
@@ -145,7 +147,7 @@ def test_what_pods_had(request_line: HistoryLine, pods: int) -> None:
     assert result == pytest.approx((9, 9, 0, pods * (1.5 + 1 + 1)))
 
 
-def test_what_is_lent_now_is_used_until_it_fell_idle() -> None:
+def test_current_node_is_used_until_its_idle_time() -> None:
     registry = Registry(
         nodes={
             "a001": a_lent_node(since=BEGIN, idle_since=BEGIN + timedelta(hours=6)),
@@ -165,7 +167,7 @@ spans = st.tuples(st.floats(-3, DAY), st.floats(-3, DAY)).map(sorted)
     st.lists(st.tuples(st.floats(0, DAY), amounts, st.booleans()), max_size=6),
     st.none() | st.floats(0, DAY),
 )
-def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
+def test_paid_time_is_within_observed_time_and_that_within_lent_time(
     stays: list[list[float]],
     looks: list[tuple[float, str, bool]],
     unseen: float | None,
@@ -193,7 +195,7 @@ def test_never_more_is_paid_than_was_seen_nor_seen_than_was_lent(
         assert all(seen_price.paid == 0 for seen_price in accounts.prices)
 
 
-def test_the_queue_of_the_books_is_the_one_that_was_lent_to() -> None:
+def test_jobs_pay_for_lent_nodes_of_every_queue() -> None:
     """Jobs pay for a node whichever queue had it."""
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
     accounts = books(*lines, days=1)

@@ -72,7 +72,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     made.sandbox.stop()
 
 
-def test_the_day_was_one(day: Day) -> None:
+def test_recorded_day_has_a_line_per_transition(day: Day) -> None:
     assert len(day.lent) == 2 and day.site.registry.nodes == {}
     rows = check_told(day.site.config.converted_nodes_path)
     assert len(rows) < 60, "one line a transition, never one a run"
@@ -101,7 +101,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_is_answered(day: Day, question: str) -> None:
+def test_history_command_answers_an_administrator_question(day: Day, question: str) -> None:
     def named(text: str) -> str:
         return text.replace("NODE", day.lent[0]).replace("OTHER", day.lent[1])
 
@@ -110,7 +110,7 @@ def test_a_question_is_answered(day: Day, question: str) -> None:
     assert not [answer for answer in map(named, answers) if answer not in output], output
 
 
-def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
+def test_explain_shows_queue_decision_and_last_transitions(day: Day) -> None:
     done = day.site.command("explain", QUEUE, "--wide")
     assert done.returncode == 0, done.stderr
     assert f"queue {QUEUE}: nothing: has room and quota for all its pods" in done.stdout
@@ -119,7 +119,7 @@ def test_what_is_decided_of_the_queue_now_and_what_came_last(day: Day) -> None:
     assert len([line for line in last if line.startswith(("20", "  20"))]) == 5
 
 
-def test_why_does_this_pod_wait_and_what_would_help(day: Day) -> None:
+def test_explain_shows_the_wait_reason_of_a_pod(day: Day) -> None:
     (name,) = day.sandbox.add_pods(1, "dev", queue=QUEUE, cpu="200", memory="16G", name="huge")
     answer = day.site.command("explain", f"dev/{name}").stdout
     day.sandbox.delete("pods", name, "dev")
@@ -127,7 +127,7 @@ def test_why_does_this_pod_wait_and_what_would_help(day: Day) -> None:
     assert "no new node would help it" in answer
 
 
-def test_what_did_the_day_cost_the_batch_side(day: Day) -> None:
+def test_report_shows_the_lent_hours_of_the_recorded_day(day: Day) -> None:
     report = json.loads(day.site.command("report", "--since", "400d", "-o", "json").stdout)
     (row,) = report["nodes"]
     assert (row["conversions"], row["returns"]) == (2, 2) and row["failures"] >= 1
@@ -137,12 +137,12 @@ def test_what_did_the_day_cost_the_batch_side(day: Day) -> None:
     assert row["hours"] == pytest.approx(hours, abs=0.02)
 
 
-def test_json_has_each_line_of_the_history(day: Day) -> None:
+def test_json_history_has_each_line_on_disk(day: Day) -> None:
     lines = [json.loads(text) for text in day.ask("-o", "json").splitlines()]
     assert lines == lines_on_disk(day.site.config.state_dir)
 
 
-def test_where_nothing_is_recorded_more_is_offered(day: Day) -> None:
+def test_empty_history_answer_suggests_a_longer_span(day: Day) -> None:
     more = "; `--since 400d` looks further"
     asked = {
         "7d": f"in the last 7d{more}",
@@ -154,7 +154,7 @@ def test_where_nothing_is_recorded_more_is_offered(day: Day) -> None:
         assert done.stdout == f"nothing is recorded of zzz {message}\n"
 
 
-def test_what_a_verb_left_as_it_was_has_no_arrow() -> None:
+def test_command_without_a_phase_change_is_shown_without_an_arrow() -> None:
     line = HistoryLine(
         schema=1, number=1, time=NOW, run="r", instance="prod", kind="verb", event="extend",
         object="a001", before="serving", after="serving",
@@ -171,13 +171,13 @@ def test_what_a_verb_left_as_it_was_has_no_arrow() -> None:
         (["--kind", "nodes"], "--kind nodes is not known; there are node, request"),
     ],
 )
-def test_a_question_that_is_not_understood(day: Day, words: list[str], answer: str) -> None:
+def test_malformed_history_question_is_refused(day: Day, words: list[str], answer: str) -> None:
     done = day.site.command("history", *words)
     assert done.returncode == 2 and answer in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_reading_needs_no_lock_and_no_rights_to_write(day: Day) -> None:
+def test_history_command_needs_neither_lock_nor_write_access(day: Day) -> None:
     path = day.site.config.state_dir / "history.jsonl"
     mode = os.stat(path).st_mode
     path.chmod(0o444)

@@ -94,7 +94,7 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
 
 
 @pytest.mark.parametrize("name", OF_A_NODE)
-def test_what_becomes_of_a_node_is_a_line(name: str) -> None:
+def test_node_transition_is_a_history_line_with_its_reason(name: str) -> None:
     old, new, reason, output = OF_A_NODE[name]
     event, phases = output.split()
     line = f"node {event} a001 {phases} {reason.name if reason else ''}".strip()
@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_difference_tells(name: str) -> None:
+def test_registry_difference_is_recorded_as_history_lines(name: str) -> None:
     check_told(*CASES[name])
 
 
@@ -169,14 +169,14 @@ def check_told(before: Registry, after: Registry, why: dict[str, Any], expected:
     assert again == registry, "told once"
 
 
-def test_a_pause_is_over_when_its_time_is_up_or_a_clock_says_so() -> None:
+def test_pause_end_is_recorded_once_its_time_has_passed() -> None:
     pause = Pause(since=NOW, until=NOW + 5 * MINUTE)
     paused = tell_change(EMPTY, Registry(pause=pause), cause())
     assert lines(paused, paused, cause(4))[1:] == []
     assert lines(paused, paused, cause(6))[1:] == ["pause over dnm"]
 
 
-def test_the_numbers_of_the_decision_and_why_a_node_was_lent() -> None:
+def test_history_line_contains_decision_numbers_and_lend_reason() -> None:
     decision = Decision(pending_pods=3, used={"vcore": 1}, wanted={"a": 2}, pods=("dev/p1",))
     before = seen("LACKS_QUOTA", "convert")
     asked = tell_change(
@@ -190,7 +190,7 @@ def test_the_numbers_of_the_decision_and_why_a_node_was_lent() -> None:
     assert (lent.reason, lent.numbers) == ("since LACKS_QUOTA", {"request": "r1"})
 
 
-def test_the_time_of_a_node_that_moves_is_each_queue_s() -> None:
+def test_hours_of_a_moved_node_are_counted_for_each_queue() -> None:
     lent = tell_change(EMPTY, nodes(a001=MOVES), cause())
     there = NODE(queue="root.two", namespace="two", moved_at=NOW + 10 * MINUTE)
     moved = tell_change(lent, replace(lent, nodes={"a001": there}), cause(10))
@@ -199,7 +199,7 @@ def test_the_time_of_a_node_that_moves_is_each_queue_s() -> None:
     assert back.moves == {"a": 1}
 
 
-def test_what_is_counted() -> None:
+def test_conversions_returns_and_durations_are_counted() -> None:
     asked = tell_change(EMPTY, Registry(requests=(a_request(),)), cause())
     lent = tell_change(
         asked, replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)}), cause(3)
@@ -219,7 +219,7 @@ def test_what_is_counted() -> None:
     assert back.memory.unwritten[-1].numbers == {"lent_seconds": 61 * 60}
 
 
-def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
+def test_manual_command_is_a_single_line_with_author_and_reason() -> None:
     before = nodes(a001=NODE(Phase.FAILED, error="late"))
     operation = Operation(
         verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced"
@@ -231,7 +231,7 @@ def test_a_person_s_verb_is_one_line_with_who_and_why() -> None:
     assert (line.node_type, line.namespace, line.queue) == ("a", "dev", QUEUE)
 
 
-def test_lines_that_can_not_be_written_are_bounded() -> None:
+def test_unwritten_history_lines_are_bounded() -> None:
     registry = EMPTY
     for number in range(MOST_UNWRITTEN + 50):
         other = seen("A" if number % 2 else "B")
@@ -265,7 +265,7 @@ def plan_with(*changes: LimitChange, registry: Registry = EMPTY) -> Plan:
         ),
     ],
 )  # fmt: skip
-def test_a_plan_that_is_quiet_tells_nothing_and_no_other_is(
+def test_quiet_plan_records_nothing_and_any_other_plan_does(
     before: Registry, after: Registry, why: dict[str, Any]
 ) -> None:
     for same in (before, after):
@@ -276,7 +276,7 @@ def test_a_plan_that_is_quiet_tells_nothing_and_no_other_is(
     assert registry.memory.unwritten
 
 
-def test_a_limit_that_was_written_is_told_once() -> None:
+def test_written_limit_is_recorded_once() -> None:
     intended = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
     assert intended.memory.unwritten == ()
     written = tell_limits(intended, [change("80", "208")], cause())
@@ -294,7 +294,7 @@ def test_a_limit_that_was_written_is_told_once() -> None:
         pytest.param((), False, [], id="not-known-yet"),
     ],
 )
-def test_the_next_run_finds_out_whether_a_killed_one_wrote(
+def test_next_run_detects_if_a_killed_run_wrote_its_limits(
     planned_next: tuple[LimitChange, ...], is_read: bool, expected: list[str]
 ) -> None:
     left = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
