@@ -124,7 +124,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_gets_a_sentence(site: Site, name: str) -> None:
+def test_malformed_input_gets_an_error_message_and_loses_nothing(site: Site, name: str) -> None:
     spoil, exit_code, words = BAD[name]
     state = site.directory / "state"
     spoil(site)
@@ -143,7 +143,7 @@ def test_bad_input_gets_a_sentence(site: Site, name: str) -> None:
     assert not site.sandbox.violations
 
 
-def test_a_converter_that_lies_is_not_believed(sandbox: Sandbox, site: Site) -> None:
+def test_converter_output_alone_does_not_make_a_node_serve(sandbox: Sandbox, site: Site) -> None:
     sandbox.behave(act=False, exit_code=0, stdout="a001\n")
     assert site.command("run").returncode == 0
     sandbox.tick(5)
@@ -153,7 +153,7 @@ def test_a_converter_that_lies_is_not_believed(sandbox: Sandbox, site: Site) -> 
                           if entry.phase is Phase.SERVING]  # fmt: skip
 
 
-def test_one_that_fails_but_converted_is_found_out_too(sandbox: Sandbox, site: Site) -> None:
+def test_node_of_a_failing_converter_is_recognized_as_lent(sandbox: Sandbox, site: Site) -> None:
     sandbox.behave(exit_code=1)
     site.command("run")
     sandbox.tick(5)
@@ -172,13 +172,13 @@ RAW = "\x1b[31mx"
         ("lend", "1", "--namespace", "dev", "--type", RAW), (RAW,),
     ],
 )  # fmt: skip
-def test_no_verb_echoes_control_characters(site: Site, words: tuple[str, ...]) -> None:
+def test_no_command_echoes_control_characters(site: Site, words: tuple[str, ...]) -> None:
     done = site.command(*words)
     assert (done.stdout + done.stderr).replace("\n", "").isprintable()
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_removes_the_file_that_starts_runs(site: Site) -> None:
+def test_run_removes_the_file_that_triggers_runs(site: Site) -> None:
     """Without the unit, as with cron, nothing else removes it."""
     site.command("pause")  # no conversion ends and makes the file again
     site.config.wake_path.touch()
@@ -190,7 +190,7 @@ def test_a_run_removes_the_file_that_starts_runs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_a_document_escapes_what_a_terminal_cannot_show(
+def test_document_output_escapes_unprintable_characters(
     site: Site, tmp_path: Path, output: str
 ) -> None:
     path = tmp_path / "queues\u202e\u2028\x85\x7f\u200b Müller.yaml"
@@ -200,7 +200,7 @@ def test_a_document_escapes_what_a_terminal_cannot_show(
     assert yaml.safe_load(answer)[0]["file"] == str(path)
 
 
-def test_dry_run_and_plan_write_nothing_anywhere(sandbox: Sandbox, site: Site) -> None:
+def test_dry_run_and_plan_write_nothing(sandbox: Sandbox, site: Site) -> None:
     sandbox.requests.clear()
     for arguments in (["run", "--dry-run"], ["plan"], ["plan", "--output", "json"]):
         assert site.command(*arguments).returncode == 0
@@ -212,7 +212,7 @@ def test_dry_run_and_plan_write_nothing_anywhere(sandbox: Sandbox, site: Site) -
     assert [action["action"] for action in document["actions"]] == ["StartConversion"]
 
 
-def test_quiet_when_nothing_changed(sandbox: Sandbox, site: Site) -> None:
+def test_run_without_changes_prints_nothing(sandbox: Sandbox, site: Site) -> None:
     for _ in range(4):
         site.command("run")
         sandbox.clock.set(time.time())
@@ -221,7 +221,9 @@ def test_quiet_when_nothing_changed(sandbox: Sandbox, site: Site) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, site: Site) -> None:
+def test_plan_reports_unreadable_pods_instead_of_free_capacity(
+    sandbox: Sandbox, site: Site
+) -> None:
     sandbox.fault("status", path="/pods", code=403)
     done = site.command("plan")
     assert done.returncode == 1 and "has room and quota" not in done.stdout
@@ -229,7 +231,7 @@ def test_pods_that_can_not_be_read_are_not_said_to_have_room(sandbox: Sandbox, s
     assert "error: the pods of namespace dev could not be read" in done.stdout
 
 
-def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
+def test_back_off_reports_its_cause_and_the_command_that_ends_it(site: Site) -> None:
     converter("echo puppet: catalog failed on a002 >&2; exit 3")(site)
     for _ in range(2):  # the first failure alone holds nothing back
         assert site.command("run").returncode == 1
@@ -246,7 +248,7 @@ def test_a_back_off_says_why_and_how_to_end_it(site: Site) -> None:
     assert backoff["last_error"] == why
 
 
-def test_people_can_pause_and_forget(sandbox: Sandbox, site: Site) -> None:
+def test_pause_and_forget_take_effect(sandbox: Sandbox, site: Site) -> None:
     assert "paused" in site.command("pause", "--reason", "maintenance").stdout
     assert "maintenance" in site.command("plan").stdout
     message = site.command("status", SUDO_USER="erin").stdout
@@ -271,13 +273,13 @@ def test_people_can_pause_and_forget(sandbox: Sandbox, site: Site) -> None:
     assert unknown.returncode == 1 and "a001" in site.registry.nodes
 
 
-def test_what_a_run_finds_is_logged_too(site: Site) -> None:
+def test_findings_of_a_run_are_logged(site: Site) -> None:
     breaks_document(site)
     done = site.command("run", "--log-console")
     assert "ERROR error=" in done.stderr and "dnm queues check" in done.stderr
 
 
-def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> None:
+def test_missing_syslog_causes_no_traceback(tmp_path: Path) -> None:
     program = (
         "import logging, socket, sys; from dnm.cli.terminal import logs;"
         "left_over = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); left_over.bind(sys.argv[1]);"
@@ -291,7 +293,7 @@ def test_a_syslog_that_nobody_listens_to_costs_no_traceback(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_documents_in_files_are_checked(site: Site, tmp_path: Path) -> None:
+def test_queues_check_reads_documents_in_files(site: Site, tmp_path: Path) -> None:
     bad = tmp_path / "queues.yaml"
     bad.write_text(WORKSHOP_QUEUES.replace("vcore: 8\n", "vcore: 800\n"))
     checked = site.command("queues", "check", str(bad), "--output", "json")
@@ -302,7 +304,7 @@ def test_documents_in_files_are_checked(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "check", "queues check", "queues rebase --as total"])
-def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> None:
+def test_wrong_config_map_name_is_named(site: Site, command: str) -> None:
     site.change(yunikorn_cm_namespace="yunicorn")
     done = site.command(*command.split())
     message = " ".join((done.stdout + done.stderr).split())
@@ -311,7 +313,7 @@ def test_a_wrong_name_of_the_config_map_is_named(site: Site, command: str) -> No
 
 
 @pytest.mark.parametrize("is_mute", [False, True], ids=["", "the document out of reach at first"])
-def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(
+def test_ledger_lost_for_certain_needs_an_administrator(
     sandbox: Sandbox, site: Site, is_mute: bool
 ) -> None:
     site.command("run")
@@ -339,7 +341,7 @@ def test_a_ledger_that_is_lost_beyond_doubt_asks_a_person(
     assert sandbox.queues_text() == text and site.command("run").returncode == 0
 
 
-def test_version_and_completion(site: Site) -> None:
+def test_version_and_completion_are_printed(site: Site) -> None:
     assert site.command("--version").stdout.startswith("dnm ")
     assert "COMPLETE" in site.command("--show-completion", "bash", **ANY_SHELL).stdout
 
@@ -379,7 +381,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_ctrl_c_is_told_in_a_sentence_whenever_it_comes(
+def test_ctrl_c_is_reported_in_a_sentence_at_any_moment(
     site: Site, tmp_path: Path, moment: str, command: str
 ) -> None:
     when, expected = MOMENTS[moment]
@@ -406,7 +408,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_a_ctrl_c_tells_of_what_is_unfinished_where_anything_can_be(
+def test_ctrl_c_names_unfinished_work_if_the_command_changes_anything(
     tmp_path: Path, words: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C + MOMENTS["while the command loads"][0])
@@ -420,7 +422,7 @@ def test_a_ctrl_c_tells_of_what_is_unfinished_where_anything_can_be(
     assert (done.returncode, done.stderr) == WORDS[words]
 
 
-def test_a_ctrl_c_is_told_where_the_output_is_closed(site: Site, tmp_path: Path) -> None:
+def test_ctrl_c_is_reported_if_stdout_is_closed(site: Site, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C + MOMENTS["while the verb looks"][0])
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" status >&-', "sh", *COMMANDS["dnm"]],
@@ -432,7 +434,7 @@ def test_a_ctrl_c_is_told_where_the_output_is_closed(site: Site, tmp_path: Path)
     assert (done.returncode, done.stderr) == TOLD
 
 
-def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Path) -> None:
+def test_status_and_help_load_no_slow_modules(tmp_path: Path) -> None:
     """Counted in modules, which does not depend on the machine: neither loads what is slow."""
     program = (
         "import sys; sys.argv = ['dnm', 'status', '--help'];"
@@ -446,7 +448,7 @@ def test_status_and_help_start_in_twice_the_time_of_their_libraries(tmp_path: Pa
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_history_says_which_half_was_paused_and_until_when_as_people_read_it(
+def test_history_shows_half_and_end_of_a_pause_in_local_time(
     site: Site,
 ) -> None:
     assert (
@@ -461,7 +463,7 @@ def test_the_history_says_which_half_was_paused_and_until_when_as_people_read_it
     assert not [line for line in lines if re.search(r"[0-9]\.[0-9]{3}|[0-9]T[0-9]", line)]
 
 
-def test_pods_that_are_not_named_are_counted(site: Site) -> None:
+def test_unnamed_pods_are_counted(site: Site) -> None:
     """Ten of the twenty are named."""
     assert site.command("run").returncode == 0
     answers = (site.command("history").stdout, site.command("explain", QUEUE, "--wide").stdout)

@@ -96,7 +96,7 @@ def damaged(text: str) -> st.SearchStrategy[str]:
 
 @pytest.mark.parametrize("name", READERS)
 @given(data=st.data())
-def test_a_value_or_a_sentence(name: str, data: st.DataObject) -> None:
+def test_damaged_text_gives_a_value_or_an_error_message(name: str, data: st.DataObject) -> None:
     read, valid = READERS[name]
     text = data.draw(damaged(valid) | st.text(max_size=60))
     try:
@@ -106,7 +106,7 @@ def test_a_value_or_a_sentence(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "queue document, packed"])
-def test_the_undamaged_text_is_read(name: str) -> None:
+def test_undamaged_text_is_read(name: str) -> None:
     read, valid = READERS[name]
     assert read(valid) is not None
 
@@ -117,11 +117,11 @@ def test_the_undamaged_text_is_read(name: str) -> None:
      "a: &a [x,x]\nb: &b [*a,*a]\n" + "c: [*b,*b]\n" * 50],
     ids=["lists", "maps", "braces", "anchors", "dashes", "aliases"],
 )  # fmt: skip
-def test_depth_ends_in_a_sentence(text: str) -> None:
+def test_deeply_nested_text_gives_an_error_message(text: str) -> None:
     assert check_text(text)
 
 
-def test_a_document_that_unpacks_without_end_is_refused() -> None:
+def test_document_that_expands_without_bound_is_refused() -> None:
     """What small nodes take of memory is a hundred times their text."""
     for text in (b" " * 100_000_000, b"partitions: []\nx: [" + b"a," * 4_500_000 + b"]"):
         with pytest.raises(DnmError, match="more than"):

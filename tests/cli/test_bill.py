@@ -56,7 +56,7 @@ def bill(site: Site, tmp_path: Path) -> Run:
     return run
 
 
-def test_sheet_and_document_have_the_same_lends(bill: Run) -> None:
+def test_csv_and_json_usage_reports_have_the_same_lends(bill: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(bill("--format", "csv").stdout)))
     document = json.loads(bill("--format", "json").stdout)
     assert document["schema"] == "dnm.bill/1" and len(rows) == len(document["lends"]) > 60
@@ -79,7 +79,7 @@ def test_sheet_and_document_have_the_same_lends(bill: Run) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_span_with_an_offset_is_billed_as_the_same_span_in_utc(bill: Run, form: str) -> None:
+def test_span_with_an_offset_equals_its_utc_span(bill: Run, form: str) -> None:
     """A lend that is cut at its begin had the begin's digits with another zone behind them."""
     there = ("--since", "2026-03-02T17:00+05:00", "--until", "2026-03-20T10:00-02:00")
     in_utc = ("--since", "2026-03-02T12:00Z", "--until", "2026-03-20T12:00Z")
@@ -93,20 +93,20 @@ def test_a_span_with_an_offset_is_billed_as_the_same_span_in_utc(bill: Run, form
         (("--format", "csv", "--until", "2026-02-01"), "--until is not after --since"),
     ],
 )
-def test_what_can_not_be_asked_is_one_sentence(
+def test_malformed_report_request_gets_a_single_sentence(
     bill: Run, words: tuple[str, ...], said: str
 ) -> None:
     done = bill(*words)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_without_slurm_nothing_is_weighed(site: Site, tmp_path: Path) -> None:
+def test_usage_report_without_slurm_has_no_weights(site: Site, tmp_path: Path) -> None:
     done = site.command("report", *SPAN, "--format", "json", PATH="/nonexistent")
     assert {lend["billed"] for lend in json.loads(done.stdout)["lends"]} == {None}
     assert done.returncode == 0 and "nothing is weighed" in done.stderr
     assert "nothing is done" not in done.stderr
 
 
-def test_the_report_has_the_sums_by_account(site: Site) -> None:
+def test_report_shows_node_hours_by_account(site: Site) -> None:
     message = site.command("report", "--since", "2026-03-01").stdout
     assert "Node-hours by account" in message and "course" in message

@@ -31,13 +31,13 @@ def site(directory: Path, began: timedelta, ended: timedelta) -> tuple[Config, d
     return config, now
 
 
-def test_runs_that_are_all_killed_are_stale(tmp_path: Path) -> None:
+def test_runs_that_are_always_killed_make_health_stale(tmp_path: Path) -> None:
     config, now = site(tmp_path, timedelta(seconds=30), timedelta(hours=3))
     word, why, _ = judge_health(config, Registry(), now)
     assert word == "stale", why
 
 
-def test_a_run_that_has_not_ended_has_no_code(tmp_path: Path) -> None:
+def test_unfinished_run_has_no_exit_code(tmp_path: Path) -> None:
     config, now = site(tmp_path, timedelta(seconds=30), timedelta(seconds=90))
     registry = Registry(last_run=RunRecord(exit_code=1, errors=("of the one before",)))
     assert "ended with code" not in str([*check_last_run(config, registry, now)])
@@ -47,7 +47,7 @@ def test_a_run_that_has_not_ended_has_no_code(tmp_path: Path) -> None:
     ("words", "is_look"),
     [("plan", True), ("--config /etc/x.ini plan", True), ("run", False), ("-c plan run", False)],
 )
-def test_the_file_of_the_configuration_is_no_verb(
+def test_config_argument_named_like_a_command_is_no_command(
     words: str, is_look: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["dnm", *words.split()])
@@ -65,7 +65,7 @@ class Busy:
         raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
 
 
-def test_a_signal_that_comes_in_the_middle_of_a_line_ends_nothing(
+def test_signal_during_a_log_line_does_not_end_the_run(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kinds = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
@@ -81,7 +81,7 @@ def test_a_signal_that_comes_in_the_middle_of_a_line_ends_nothing(
     assert "finishing the step under way" in capfd.readouterr().err
 
 
-def test_a_stdout_that_does_not_block_is_waited_for() -> None:
+def test_non_blocking_stdout_is_awaited() -> None:
     """As ssh leaves it, or whoever else has it too."""
     code = (
         "import sys; from dnm.cli import __main__ as m; m._open_streams()\n"

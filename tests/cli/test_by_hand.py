@@ -154,7 +154,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "why"), MISTAKES)
-def test_a_mistake_is_a_sentence(config: Config, play: Play, words: str, why: str) -> None:
+def test_mistaken_command_gets_a_sentence_and_changes_nothing(
+    config: Config, play: Play, words: str, why: str
+) -> None:
     before = config.converted_nodes_path.read_bytes()
     code, message = play(words)
     assert why in message and code == (1 if "kubeconfig" in why else 2), message
@@ -194,19 +196,19 @@ SAID = [
 
 
 @pytest.mark.parametrize(("words", "answer"), SAID)
-def test_what_is_said(play: Play, words: str, answer: str) -> None:
+def test_command_reports_its_result(play: Play, words: str, answer: str) -> None:
     code, message = play(words)
     assert answer in message, message
     assert code == (2 if "is not a node" in message else 0)
 
 
-def test_a_breaker_that_is_open_is_closed(config: Config, play: Play) -> None:
+def test_reset_closes_an_open_breaker(config: Config, play: Play) -> None:
     save_registry(config, Registry(breakers={QUEUE: Breaker(tripped_at=NOW)}))
     message = f"the breaker of {QUEUE} is closed; it may be lent nodes again"
     assert message in play(f"reset {QUEUE}")[1]
 
 
-def test_who_and_why_are_recorded_node_by_node(config: Config, play: Play) -> None:
+def test_author_and_reason_are_recorded_for_each_node(config: Config, play: Play) -> None:
     play("hold a[010-011] --reason fan")
     play("exclude a010 --reason grant")
     play("lend 2 --namespace dev --reason course --force --for 3h")
@@ -223,7 +225,7 @@ def test_who_and_why_are_recorded_node_by_node(config: Config, play: Play) -> No
     ]  # fmt: skip
 
 
-def test_a_registry_that_can_not_be_read_stops_each_verb(config: Config, play: Play) -> None:
+def test_unreadable_registry_stops_each_command(config: Config, play: Play) -> None:
     config.converted_nodes_path.write_bytes(encode_registry(Registry())[:20])
     for words in ("lend 1 --namespace dev", "extend a001 --for 2h", "return a001", "hold a001",
                   "exclude a001", "pause"):  # fmt: skip
@@ -231,7 +233,7 @@ def test_a_registry_that_can_not_be_read_stops_each_verb(config: Config, play: P
         assert code == 2 and str(config.converted_nodes_path) in message, message
 
 
-def test_a_person_waits_for_the_run_that_is_at_work(
+def test_command_waits_for_a_running_run(
     config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
@@ -250,7 +252,7 @@ def test_a_person_waits_for_the_run_that_is_at_work(
     assert pause is not None and pause.reason == "it burns"
 
 
-def test_the_end_of_the_last_run_stays_where_it_was(config: Config) -> None:
+def test_command_keeps_the_end_time_of_the_last_run(config: Config) -> None:
     """`dnm status` tells from the file's time when the last run ended."""
     path = config.ended_path
     path.touch()
@@ -283,13 +285,13 @@ BERLIN = "Europe/Berlin"
         ("", "2026-06-01 09:00", BERLIN, datetime(2026, 6, 1, 7, tzinfo=UTC)),
     ],
 )
-def test_a_time_without_an_offset_is_one_of_the_site_s_zone(
+def test_time_without_offset_is_in_the_time_zone_of_the_site(
     length: str, until: str, zone: str, moment: datetime | None
 ) -> None:
     assert parse_deadline(length, until, NOW, zone) == moment
 
 
-def test_all_verbs_speak_of_one_zone(config: Config) -> None:
+def test_all_commands_use_the_time_zone_of_the_site(config: Config) -> None:
     there = replace(config, events_zone=BERLIN)
     noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(9)
     there_noon = noon.astimezone(ZoneInfo(BERLIN))
@@ -309,7 +311,7 @@ def test_all_verbs_speak_of_one_zone(config: Config) -> None:
         parse_moment("0001-01-01", NOW, "--since", BERLIN)
 
 
-def test_a_pause_over_a_pause_says_whose_it_replaces(
+def test_second_pause_reports_the_pause_that_it_replaces(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = datetime.now(UTC) + timedelta(hours=5)
@@ -343,7 +345,7 @@ def test_a_pause_over_a_pause_says_whose_it_replaces(
         ("", "9999-12-31T23:59-01:00", "write 17:00"),
     ],
 )
-def test_no_deadline(length: str, until: str, why: str) -> None:
+def test_malformed_deadline_is_refused(length: str, until: str, why: str) -> None:
     with pytest.raises(typer.BadParameter, match=why):
         parse_deadline(length, until, NOW)
 
@@ -359,7 +361,7 @@ def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]
     time.tzset()
 
 
-def test_for_ever_is_refused_also_where_the_host_s_clock_ends_before(
+def test_deadline_beyond_the_local_clock_is_refused(
     set_zone: Callable[[str], None],
 ) -> None:
     set_zone(BERLIN)
@@ -367,7 +369,7 @@ def test_for_ever_is_refused_also_where_the_host_s_clock_ends_before(
         parse_deadline("", "9999-12-31T23:59", NOW)
 
 
-def test_a_moment_is_shown_as_the_host_s_clock_has_it_too(set_zone: Callable[[str], None]) -> None:
+def test_time_is_shown_in_utc_and_local_time(set_zone: Callable[[str], None]) -> None:
     for zone, text in (
         ("UTC", "2026-03-02 12:00 UTC"),
         (BERLIN, "2026-03-02 12:00 UTC (13:00 CET)"),
@@ -387,7 +389,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return Site(sandbox, tmp_path / "site")
 
 
-def test_an_order_that_gets_nothing_now_says_why_not(site: Site) -> None:
+def test_order_without_nodes_reports_its_obstacle(site: Site) -> None:
     site.sandbox.batch.start_job(["a001"])
     done = site.command("lend", "-n", "dev", "--node", "a001", "--now")
     assert done.returncode == 0
@@ -396,7 +398,7 @@ def test_an_order_that_gets_nothing_now_says_why_not(site: Site) -> None:
     )
 
 
-def test_an_order_before_the_first_run_is_reported_alike_everywhere(site: Site) -> None:
+def test_order_before_the_first_run_is_reported_the_same_everywhere(site: Site) -> None:
     """And the command that gives the order is no run."""
     site.command("lend", "2", "--namespace", "dev", "--for", "2h")
     (order,) = site.registry.orders
@@ -411,7 +413,7 @@ def test_an_order_before_the_first_run_is_reported_alike_everywhere(site: Site) 
     assert (planned["missing"], planned["serving"]) == (2, [])
 
 
-def test_an_order_for_a_node_that_slurm_lacks_is_refused(site: Site) -> None:
+def test_order_for_a_node_missing_in_slurm_is_refused(site: Site) -> None:
     done = site.command("lend", "-n", "dev", "--node", "a01")
     assert (done.returncode, site.registry.orders) == (2, ())
     assert "a01: the batch side has no such node, did you mean 'a001'?" in done.stderr
@@ -419,7 +421,7 @@ def test_an_order_for_a_node_that_slurm_lacks_is_refused(site: Site) -> None:
     assert site.command("lend", "-n", "dev", "--node", "a01").returncode == 0
 
 
-def test_a_host_list_is_reset_whole_or_not_at_all(site: Site) -> None:
+def test_host_list_is_reset_completely_or_not_at_all(site: Site) -> None:
     registry = replace(site.registry, nodes={"a001": a_lent_node(Phase.FAILED, error="no boot")})
     save_registry(site.config, registry)
     done = site.command("reset", "a[001-002]")
@@ -427,7 +429,9 @@ def test_a_host_list_is_reset_whole_or_not_at_all(site: Site) -> None:
     assert site.registry.nodes["a001"].phase is Phase.FAILED
 
 
-def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
+def test_new_administrator_lends_extends_returns_and_adopts_nodes(
+    sandbox: Sandbox, site: Site
+) -> None:
     """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
     out at once; then one that an administrator has converted."""
     done = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
@@ -468,7 +472,7 @@ def test_as_a_new_user_would_try_it(sandbox: Sandbox, site: Site) -> None:
         assert word in verbs
 
 
-def test_kubernetes_and_slurm_are_asked_before_one_is_adopted(sandbox: Sandbox, site: Site) -> None:
+def test_adopt_checks_kubernetes_and_slurm_first(sandbox: Sandbox, site: Site) -> None:
     with pytest.raises(RefusedError, match="Kubernetes has no Node a001"):
         adopt(site.config, "a001", "dev")
     sandbox.add_node("a001")
@@ -476,7 +480,7 @@ def test_kubernetes_and_slurm_are_asked_before_one_is_adopted(sandbox: Sandbox, 
         adopt(site.config, "a001", "dev")
 
 
-def test_a_run_that_is_made_at_once_is_one_like_any_other(sandbox: Sandbox, site: Site) -> None:
+def test_immediate_run_of_a_command_is_a_normal_run(sandbox: Sandbox, site: Site) -> None:
     made = site.command("lend", "1", "--namespace", "dev", "--now", DNM_LOG_CONSOLE="1")
     assert made.returncode == 0 and "action=convert" in made.stderr, made.stderr
 
@@ -486,7 +490,7 @@ def test_a_run_that_is_made_at_once_is_one_like_any_other(sandbox: Sandbox, site
     [(5, 10, (5, 30)), (5, 40, (6, 30)), (6, 10, (6, 30))],
     ids=["before both", "between them", "before the second"],
 )
-def test_a_time_that_is_there_twice_is_the_next(
+def test_ambiguous_local_time_means_its_next_occurrence(
     hour: int, minute: int, until: tuple[int, int]
 ) -> None:
     """In the night when clocks go back, 01:30 was tomorrow's between the two."""

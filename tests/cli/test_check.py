@@ -27,12 +27,14 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
     return CheckedSite(tmp_path, sandbox)
 
 
-def test_a_host_without_syslog_is_well_where_stderr_has_the_log() -> None:
+def test_host_without_syslog_is_fine_if_stderr_has_the_log() -> None:
     (syslog,) = check_syslog({"DNM_LOG_CONSOLE": "1"})
     assert syslog.result is CheckResult.OK
 
 
-def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_healthy_site_passes_all_checks(
+    site: CheckedSite, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
     assert site.bad() == []
     before = {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")}
@@ -53,7 +55,7 @@ def test_a_healthy_site(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -
     assert "✓ fine: configuration, " in folded and "permission (20), " in folded
 
 
-def test_what_is_wrong_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_lists_failures_first(capsys: pytest.CaptureFixture[str]) -> None:
     findings = [fine("a", "one"), doubtful("b", check="two"), wrong("c", check="three")]
     print_findings(findings, is_wide=False)
     assert capsys.readouterr().out.splitlines() == [
@@ -65,7 +67,7 @@ def _method_and_path(request: object) -> tuple[str, str]:
     return request.method, request.path  # type: ignore[attr-defined]
 
 
-def test_each_problem_is_one_that_is_wrong(
+def test_each_problem_is_counted_as_a_failure(
     site: CheckedSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.write("dnm.ini", INI + "chek_interval_seconds = 1\nmax_converted_nodes = x\n")
@@ -77,7 +79,7 @@ def test_each_problem_is_one_that_is_wrong(
     assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_json(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_json(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:
     (site.directory / "sandbox" / "node-convert").unlink()
     assert check(site.ini, "json") == 1
     document = json.loads(capsys.readouterr().out)
@@ -268,7 +270,9 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken(site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_site_part_has_its_own_finding_and_remedy(
+    site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     break_it, content, text, exit_code = BROKEN[name]
     break_it(site)
     assert check(site.ini, "json") == exit_code
@@ -277,7 +281,7 @@ def test_broken(site: CheckedSite, name: str, capsys: pytest.CaptureFixture[str]
     assert matching, "\n".join(shown)
 
 
-def test_what_comes_from_elsewhere_can_not_paint_the_terminal(
+def test_check_output_escapes_foreign_control_characters(
     site: CheckedSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _lend(site, phase=Phase.FAILED, error="it \x1b[31mburns\x07")
@@ -287,7 +291,7 @@ def test_what_comes_from_elsewhere_can_not_paint_the_terminal(
     assert all(char.isprintable() for char in output.replace("\n", ""))
 
 
-def test_one_failure_does_not_hide_the_others(site: CheckedSite) -> None:
+def test_failed_check_does_not_hide_other_failures(site: CheckedSite) -> None:
     site.state.chmod(0o777)
     (site.directory / "sandbox" / "node-convert").unlink()
     site.sandbox.set_queues("partitions: [")
@@ -297,7 +301,7 @@ def test_one_failure_does_not_hide_the_others(site: CheckedSite) -> None:
     assert any(finding.check == "nodes" for finding in site.findings())
 
 
-def test_words_where_the_terminal_has_no_ticks(
+def test_check_prints_words_on_a_terminal_without_unicode(
     site: CheckedSite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with open(tmp_path / "out", "w+", encoding="ascii") as out:
@@ -320,7 +324,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("name", LIMITED)
-def test_limits_that_only_the_scheduler_counts_are_named(site: CheckedSite, name: str) -> None:
+def test_limits_counted_only_by_yunikorn_are_named(site: CheckedSite, name: str) -> None:
     """Without yunikorn_url; with it their pods are known."""
     before, after = LIMITED[name]
     site.sandbox.set_queues(QUEUES.replace(before, after, 1))
@@ -343,7 +347,7 @@ DISKS = [  # bytes that are free, and of these for others than root; files in al
 
 
 @pytest.mark.parametrize(("disk", "is_root", "result"), DISKS)
-def test_a_full_disk_is_a_failure(
+def test_full_disk_is_a_failed_check(
     disk: tuple[int, int, int, int, int], is_root: bool, result: CheckResult
 ) -> None:
     free, for_others, *files = disk

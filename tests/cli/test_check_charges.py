@@ -50,7 +50,7 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
          ["sreport has", "whether Slurm has the account away can't be told"]),
     ],
 )  # fmt: skip
-def test_the_accounting_is_looked_at(
+def test_check_reports_the_slurm_accounting_setup(
     account: str, charges: bool, lends: tuple[str, str], said: list[str], tmp_path: Path
 ) -> None:
     script(tmp_path, SACCTMGR, "sacctmgr")

@@ -26,14 +26,14 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
     return CheckedSite(tmp_path, sandbox)
 
 
-def test_the_role_that_a_site_copies_is_enough(site: CheckedSite) -> None:
+def test_published_role_passes_all_checks(site: CheckedSite) -> None:
     documents = list(yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()))
     site.sandbox.access.restrict_to_manifests(documents)
     assert site.bad() == []
 
 
 @pytest.mark.parametrize("number", range(len(permissions(a_config()))))
-def test_each_permission_is_missed(site: CheckedSite, number: int) -> None:
+def test_each_missing_permission_is_reported(site: CheckedSite, number: int) -> None:
     wanted = permissions(load_config(site.ini, {}))
     missing = wanted[number]
     granted = [permission for permission in wanted if permission != missing]
@@ -54,7 +54,7 @@ def test_each_permission_is_missed(site: CheckedSite, number: int) -> None:
     assert shown[refused[0]] is expected
 
 
-def test_pods_by_namespace_where_the_cluster_is_forbidden(site: CheckedSite) -> None:
+def test_pods_are_checked_by_namespace_without_cluster_permission(site: CheckedSite) -> None:
     site.write("map.json", '{"dev": "root.dev", "test": "root.dev"}')
     site.write("dnm.ini", INI.replace("= dev\n", "= dev, test\n"))
     wanted = permissions(load_config(site.ini, {}))
@@ -83,7 +83,7 @@ def test_pods_by_namespace_where_the_cluster_is_forbidden(site: CheckedSite) -> 
                      "in dev: dnm test-load fails there", id="a-part-of-the-role"),
     ],
 )  # fmt: skip
-def test_the_role_of_the_test_load_is_optional(
+def test_role_of_the_test_load_is_optional(
     site: CheckedSite, granted: tuple[str, ...], result: CheckResult, text: str
 ) -> None:
     wanted = permissions(load_config(site.ini, {}))
@@ -105,7 +105,7 @@ def test_the_role_of_the_test_load_is_optional(
         (409, "the object has been modified", CheckResult.SKIPPED, "somebody is just writing it"),
     ],
 )  # fmt: skip
-def test_a_change_that_is_not_admitted_is_known_before_a_run(
+def test_check_detects_rejected_changes_of_the_queue_document(
     site: CheckedSite, code: int, message: str, expected: CheckResult, says: str
 ) -> None:
     def refuse(changed: dict[str, Any], old: dict[str, Any] | None) -> None:
@@ -117,7 +117,7 @@ def test_a_change_that_is_not_admitted_is_known_before_a_run(
     assert bool(reported.remedy) is (expected is CheckResult.FAILED)
 
 
-def test_every_kind_of_pod_that_no_node_helps_is_named(site: CheckedSite) -> None:
+def test_each_kind_of_unhelpable_pod_is_named(site: CheckedSite) -> None:
     for number in range(8):
         site.sandbox.add_pods(1, "dev", queue="root.dev", cpu=str(200 + number))
     lines = [finding.text for finding in site.bad() if finding.check == "node types"]
@@ -130,7 +130,7 @@ def scheduled(site: CheckedSite) -> CheckedSite:
     return ask_the_scheduler(site)
 
 
-def test_the_scheduler_agrees(scheduled: CheckedSite) -> None:
+def test_check_compares_queues_with_yunikorn(scheduled: CheckedSite) -> None:
     assert scheduled.bad() == []
     assert [finding.text for finding in scheduled.findings() if finding.check == "YuniKorn"] == [
         f"{scheduled.sandbox.url} has the document in force",
@@ -138,7 +138,7 @@ def test_the_scheduler_agrees(scheduled: CheckedSite) -> None:
     ]
 
 
-def test_the_scheduler_counts_otherwise(scheduled: CheckedSite) -> None:
+def test_check_reports_a_difference_from_yunikorn_counts(scheduled: CheckedSite) -> None:
     """It keeps the queue that an application began with; the pods' labels name another since."""
     for pod in ("pod-0", "pod-1", "pod-2"):
         scheduled.sandbox.edit("pods", pod, _name_another_queue, "dev")
@@ -147,14 +147,14 @@ def test_the_scheduler_counts_otherwise(scheduled: CheckedSite) -> None:
     ]
 
 
-def test_what_dnm_adds_to_a_request_is_no_difference(scheduled: CheckedSite) -> None:
+def test_defaults_added_to_requests_are_no_difference(scheduled: CheckedSite) -> None:
     scheduled.sandbox.cordon("k1")
     scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", memory="0")
     scheduled.sandbox.tick()
     assert [finding.text for finding in scheduled.bad()] == []
 
 
-def test_pods_that_are_not_counted_are_the_first_guess(scheduled: CheckedSite) -> None:
+def test_uncounted_pods_are_suggested_as_the_cause_of_a_difference(scheduled: CheckedSite) -> None:
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": "nothing"}}
     scheduled.sandbox.add_pods(1, "dev", queue="root.dev", cpu="4", spec={"volumes": [volume]})
     scheduled.sandbox.tick()
@@ -175,7 +175,7 @@ def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
     ("version", "said"),
     [("1.8.0", "3 pods with sidecars that YuniKorn before 1.9 counts twice"), ("1.9.0", "")],
 )
-def test_sidecars_that_take_more_of_a_queue_than_they_use(
+def test_sidecars_that_yunikorn_counts_twice_are_reported(
     scheduled: CheckedSite, version: str, said: str
 ) -> None:
     """And dnm's sums are the scheduler's all the same."""

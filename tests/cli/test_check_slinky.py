@@ -52,7 +52,7 @@ def shown(findings: Any) -> list[tuple[CheckResult, str]]:
         pytest.param(node_set("StatefulSet"), WARNING, "may start a slurmd on a001", id="sts"),
     ],
 )  # fmt: skip
-def test_a_node_set_that_would_take_a_lent_node(
+def test_node_set_that_would_use_a_lent_node_is_reported(
     found: NodeSet, result: CheckResult, says: str
 ) -> None:
     ((shown_result, text),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (found,)))
@@ -60,13 +60,13 @@ def test_a_node_set_that_would_take_a_lent_node(
     assert says in text
 
 
-def test_a_node_set_that_is_being_deleted_takes_none() -> None:
+def test_deleted_node_set_uses_no_lent_node() -> None:
     going = read_node_set_page(page(template(), deletionTimestamp="2026-11-20T12:00:00Z"))[0]
     ((result, _),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (going,)))
     assert result is OK
 
 
-def test_a_lent_node_that_is_tainted() -> None:
+def test_lent_node_with_the_slinky_taint_is_a_failure() -> None:
     nodes = (a_node(taints=(MANAGED,)), a_node("b1", taints=(MANAGED,)))
     ((result, text),) = shown(judge_lent(LENT, nodes))
     assert result is FAILED
@@ -81,7 +81,7 @@ def test_a_lent_node_that_is_tainted() -> None:
         pytest.param(("a050", "b1"), FAILED, "would taint a050 as soon as it is lent", id="shared"),
     ],
 )
-def test_names_that_slurm_and_kubernetes_share(
+def test_names_shared_by_slurm_and_kubernetes_are_reported(
     names: tuple[str, ...] | None, result: CheckResult, says: str
 ) -> None:
     batch = None if names is None else {name: a_batch_node(name) for name in names}
@@ -112,7 +112,7 @@ def node_sets(*specs: Any) -> dict[str, Any]:
             "metadata": {"resourceVersion": "1"}, "items": items}  # fmt: skip
 
 
-def test_a_site_without_slinky(site: CheckedSite) -> None:
+def test_site_without_slinky_passes_its_checks(site: CheckedSite) -> None:
     """The bridge's role is enough to tell."""
     paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
     documents = [item for path in paths for item in yaml.safe_load_all(path.read_text())]
@@ -123,7 +123,7 @@ def test_a_site_without_slinky(site: CheckedSite) -> None:
     )  # fmt: skip
 
 
-def test_what_may_not_be_read_is_not_taken_for_none(site: CheckedSite) -> None:
+def test_unreadable_slinky_objects_are_not_treated_as_absent(site: CheckedSite) -> None:
     forbidden = Fault(kind="status", path="deployments$|nodesets$", code=403, message="no right")
     site.sandbox.faults.add(forbidden)
     (finding,) = slinky_of(site)
@@ -138,7 +138,7 @@ def test_what_may_not_be_read_is_not_taken_for_none(site: CheckedSite) -> None:
     assert {item.remedy for item in findings} == {"grant it as etc/rbac-slinky.yaml does"}
 
 
-def test_a_node_set_is_found_by_its_selector(site: CheckedSite) -> None:
+def test_node_set_is_matched_by_its_selector(site: CheckedSite) -> None:
     serve(site, "^/apis/slinky.slurm.net$", GROUP)
     serve(site, "nodesets$", node_sets(template(nodeSelector={"slurm": "yes"})))
     assert [item.result for item in slinky_of(site)] == [OK]
@@ -149,7 +149,7 @@ def test_a_node_set_is_found_by_its_selector(site: CheckedSite) -> None:
     assert finding.result is FAILED and "the NodeSet slurm/batch starts a slurmd on" in finding.text
 
 
-def test_an_operator_of_another_time(site: CheckedSite) -> None:
+def test_unknown_slinky_api_version_is_a_warning(site: CheckedSite) -> None:
     serve(site, "^/apis/slinky.slurm.net$", {**GROUP, "versions": [{"version": "v1alpha1"}]})
     (finding,) = slinky_of(site)
     assert (
@@ -180,7 +180,7 @@ BRIDGE = {
         ("7", WARNING, "can't read the ConfigMap slinky/slurm-bridge-config"),
     ],
 )  # fmt: skip
-def test_a_namespace_that_the_bridge_manages(
+def test_monitored_namespace_managed_by_slurm_bridge_is_a_failure(
     site: CheckedSite, settings: str, result: CheckResult, says: str
 ) -> None:
     serve(site, "^/apis/apps/v1/deployments$", BRIDGE)
@@ -189,7 +189,7 @@ def test_a_namespace_that_the_bridge_manages(
     assert finding.result is result and says in finding.text
 
 
-def test_slurm_is_asked_for_its_names_where_the_bridge_is_at_work(site: CheckedSite) -> None:
+def test_slurm_names_are_read_beside_an_active_slurm_bridge(site: CheckedSite) -> None:
     taint = {"key": MANAGED.key, "effect": "NoExecute"}
     site.sandbox.add_node("x1")
     node = site.sandbox.store.get("nodes", "", "x1")

@@ -42,7 +42,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
         (lower_cpu, "100", "it has 99 vcore, where type a has 128 vcore"),
     ],
 )
-def test_one_node_that_differs_stops_no_queue(
+def test_single_differing_node_stops_no_queue_and_is_named(
     site: Site, change: Any, cpu: str, difference: str
 ) -> None:
     site.sandbox.edit("nodes", "a001", change)
@@ -57,7 +57,7 @@ def test_one_node_that_differs_stops_no_queue(
     assert difference not in site.command("explain", "a002").stdout
 
 
-def test_pods_are_not_to_be_changed_for_the_only_lent_node(site: Site) -> None:
+def test_only_differing_lent_node_gets_a_repair_advice(site: Site) -> None:
     for name in site.lent():
         site.sandbox.edit("nodes", name, add_taint)
     site.sandbox.add_pods(4, "dev", queue=QUEUE, cpu="4", memory="16G", name="second")

@@ -34,7 +34,7 @@ def in_configuration(config: Config) -> Config:
     return msgspec.structs.replace(config, calendar_events=(event,))
 
 
-def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: Path) -> None:
+def test_added_event_takes_effect_and_both_changes_are_logged(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     message = events.add(config, "stars", **OPTIONS, reason="they asked")
     assert (
@@ -65,7 +65,7 @@ def test_an_event_is_added_is_in_force_and_is_removed_and_all_is_told(tmp_path: 
                      "its pods fill at least 9 nodes, and max_converted_nodes is 8", id="pods"),
     ],
 )  # fmt: skip
-def test_what_can_never_be_had_is_said_when_an_event_is_added(
+def test_adding_an_event_above_a_cap_warns(
     tmp_path: Path, needs: dict[str, str], said: str | None
 ) -> None:
     config = a_config(tmp_path, max_converted_nodes=8)
@@ -73,7 +73,7 @@ def test_what_can_never_be_had_is_said_when_an_event_is_added(
     assert (f"; but {said}: raise the cap" in answer) if said else "; but" not in answer
 
 
-def test_what_can_not_be_added_or_removed_is_said(tmp_path: Path) -> None:
+def test_invalid_event_is_refused_with_a_reason(tmp_path: Path) -> None:
     config = in_configuration(a_config(tmp_path))
     events.add(config, "old", **OPTIONS)
     before = load_registry(config, NOW)
@@ -110,20 +110,20 @@ AT = {
 
 
 @pytest.mark.parametrize(("state", "ahead"), AT.items(), ids=AT)
-def test_an_event_has_a_state(state: str, ahead: timedelta) -> None:
+def test_event_state_follows_its_windows(state: str, ahead: timedelta) -> None:
     config = a_config(calendar_events=(an_event("w", NOW + ahead),))
     (row,) = event_rows(config, Registry(), NOW)
     assert row["state"] == state and bool(row["windows"]) == (state != "over")
 
 
-def test_one_that_is_years_ahead_is_not_over(tmp_path: Path) -> None:
+def test_event_years_ahead_is_not_over(tmp_path: Path) -> None:
     config, begins = a_config(tmp_path), f"{wall_clock() + timedelta(days=1500):%Y-%m-%d} 09:00"
     assert "event later is added" in events.add(config, "later", **{**OPTIONS, "begins": begins})
     (row,) = event_rows(config, load_registry(config, NOW), wall_clock())
     assert row["state"] == "ahead" and f"{row['windows'][0]['begins']:%Y-%m-%d %H:%M}" == begins
 
 
-def test_an_event_of_no_use_says_why_and_the_next_comes_first() -> None:
+def test_unusable_event_shows_its_reason_and_list_is_ordered() -> None:
     soon = an_event("soon", NOW + timedelta(days=1))
     config = a_config(calendar_events=(soon, an_event("over", NOW - timedelta(days=1))))
     wrong = msgspec.structs.replace(an_event("wrong", NOW), namespace="gone")
@@ -138,7 +138,7 @@ def test_an_event_of_no_use_says_why_and_the_next_comes_first() -> None:
     assert [row["source"] for row in rows] == ["record", ini, "record", ini]
 
 
-def test_a_window_is_shown_in_its_zone_and_in_utc() -> None:
+def test_event_window_is_shown_in_its_zone_and_in_utc() -> None:
     night = an_event("night", datetime(2026, 10, 24, 23), zone="Europe/Berlin")
     night = msgspec.structs.replace(night, ends=datetime(2026, 10, 25, 4))
     config = a_config(calendar_events=(night,))
@@ -149,7 +149,7 @@ def test_a_window_is_shown_in_its_zone_and_in_utc() -> None:
     assert window["begins"] - window["lends_from"] == timedelta(minutes=31)
 
 
-def test_lists_all_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_event_list_shows_all_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = in_configuration(a_config(tmp_path))
     events.list_(config)
     events.list_(config, output="json")
@@ -158,7 +158,7 @@ def test_lists_all_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(("zone", "is_told"), [("UTC", False), ("Europe/Berlin", True)])
-def test_a_time_in_utc_is_told_once(
+def test_utc_column_is_left_out_if_the_zone_is_utc(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], zone: str, is_told: bool
 ) -> None:
     config = a_config(tmp_path, events_zone=zone)
@@ -178,11 +178,11 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), MOMENTS.items())
-def test_a_moment_is_one_of_the_zone_or_of_its_offset(text: str, expected: str) -> None:
+def test_event_time_is_read_in_its_zone_or_offset(text: str, expected: str) -> None:
     assert f"{moment_at(text, 'Europe/Berlin'):%Y-%m-%d %H:%M}" == expected
 
 
-def test_a_moment_must_be_one() -> None:
+def test_malformed_event_time_is_refused() -> None:
     with pytest.raises(ValueError, match="is no time; write"):
         moment_at("tomorrow", "UTC")
     with pytest.raises(ValueError, match="a year from 1970 to 2999"):

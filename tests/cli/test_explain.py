@@ -58,7 +58,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     made.sandbox.stop()
 
 
-def test_a_node(scene: Scene) -> None:
+def test_explain_shows_phase_reason_and_history_of_a_node(scene: Scene) -> None:
     [node] = scene.site.lent()
     short, answer = scene.explain(node), scene.explain(node, "--wide")
     assert len(short.splitlines()) <= 4 and "Last transitions" not in short
@@ -67,14 +67,14 @@ def test_a_node(scene: Scene) -> None:
     assert f"{node} lent" in answer and f"{node} joined" in answer
 
 
-def test_a_node_that_another_instance_has_lent(scene: Scene, tmp_path: Path) -> None:
+def test_explain_names_the_instance_that_lent_a_node(scene: Scene, tmp_path: Path) -> None:
     [node] = scene.site.lent()
     other = Site(scene.sandbox, tmp_path, instance_id="other")
     answer = " ".join(other.command("explain", node).stdout.split())
     assert f"which instance {scene.site.config.instance_id} has lent" in answer
 
 
-def test_a_queue(scene: Scene) -> None:
+def test_explain_shows_decision_and_limits_of_a_queue(scene: Scene) -> None:
     assert len(scene.explain(QUEUE).splitlines()) == 2
     answer = scene.explain(QUEUE, "--wide")
     assert "a cap is reached" in answer and "max_converted_nodes" in answer
@@ -90,7 +90,7 @@ def test_a_queue(scene: Scene) -> None:
         pytest.param("dev/gated-0", "held back by a scheduling gate", id="gate"),
     ],
 )
-def test_a_pod_that_no_node_helps(scene: Scene, pod: str, said: str) -> None:
+def test_explain_shows_why_no_node_helps_a_pod(scene: Scene, pod: str, said: str) -> None:
     names = {f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in
              scene.sandbox.objects("pods")}  # fmt: skip
     if pod not in names:
@@ -98,7 +98,7 @@ def test_a_pod_that_no_node_helps(scene: Scene, pod: str, said: str) -> None:
     assert said in scene.explain(pod)
 
 
-def test_a_pod_that_waits_for_quota_and_for_a_brake(scene: Scene) -> None:
+def test_explain_shows_quota_and_cap_for_a_waiting_pod(scene: Scene) -> None:
     pending = [
         p["metadata"]["name"]
         for p in scene.sandbox.objects("pods")
@@ -109,7 +109,7 @@ def test_a_pod_that_waits_for_quota_and_for_a_brake(scene: Scene) -> None:
     assert "an empty node of type a would take it" in answer and "a cap is reached" in answer
 
 
-def test_a_pod_that_runs(scene: Scene) -> None:
+def test_explain_shows_the_node_of_a_running_pod(scene: Scene) -> None:
     pod = next(p for p in scene.sandbox.objects("pods") if p["spec"].get("nodeName"))
     name = f"dev/{pod['metadata']['name']}"
     assert f"pod {name} is on node {pod['spec']['nodeName']}" in scene.explain(name)
@@ -119,7 +119,7 @@ def test_a_pod_that_runs(scene: Scene) -> None:
     ("name", "named"),
     [("a1003", ["a003"]), ("zzz", ["a001", "a002", "a003", "a004", "a005", "2 more"])],
 )
-def test_of_many_names_a_few_are_named_and_the_others_counted(name: str, named: list[str]) -> None:
+def test_similar_names_are_listed_and_the_remainder_counted(name: str, named: list[str]) -> None:
     assert names_like(name, [f"a{n:03}" for n in range(7, 0, -1)])[: len(named)] == named
 
 
@@ -128,14 +128,14 @@ def test_of_many_names_a_few_are_named_and_the_others_counted(name: str, named: 
     ["a999", "dev/nobody", "pod/nobody", "event/none", "node/dev", "queue/a001", "o/p/q", "/", "/a",
      QUEUE[:-1]],
 )  # fmt: skip
-def test_what_is_not_there_was_not_found_and_what_is_is_named(scene: Scene, name: str) -> None:
+def test_explain_suggests_names_for_an_unknown_object(scene: Scene, name: str) -> None:
     done = scene.site.command("explain", name)
     assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
     assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
     assert (f"there are {QUEUE}" in done.stderr) is (name == QUEUE[:-1]), "nearly right"
 
 
-def test_whose_pods_hold_a_node(scene: Scene) -> None:
+def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:
     """By namespace, the three oldest by name; those of DaemonSets hold none. As `explain` sees it
     now, and as `status --wide` has it of the last run."""
     [node] = scene.site.lent()
@@ -166,7 +166,9 @@ def test_whose_pods_hold_a_node(scene: Scene) -> None:
         pytest.param("dev/refused", "pod dev/refused was rejected\n", id="rejected"),
     ],
 )
-def test_anything_else(scene: Scene, name: str, said: str) -> None:
+def test_explain_describes_namespaces_events_and_other_objects(
+    scene: Scene, name: str, said: str
+) -> None:
     sandbox, word = scene.sandbox, name.rpartition("/")[2]
     if word == "k01":
         sandbox.add_node(word, cpu="4", memory="16G")
@@ -184,14 +186,14 @@ def test_anything_else(scene: Scene, name: str, said: str) -> None:
     assert said in scene.explain(name)
 
 
-def test_it_writes_nothing(scene: Scene) -> None:
+def test_explain_writes_nothing(scene: Scene) -> None:
     state = scene.site.config.state_dir
     before = {path.name: path.read_bytes() for path in state.iterdir() if path.is_file()}
     scene.explain(QUEUE)
     assert {p.name: p.read_bytes() for p in state.iterdir() if p.is_file()} == before
 
 
-def test_the_document(scene: Scene) -> None:
+def test_explain_prints_json(scene: Scene) -> None:
     done = scene.site.command("explain", QUEUE, "-o", "json")
     document = json.loads(done.stdout)
     assert (document["schema"], document["kind"]) == ("dnm.explain/1", "queue")
@@ -230,7 +232,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 @pytest.mark.parametrize("name", SUPPLIES)
-def test_what_can_be_lent_now_is_what_a_run_could_lend(site: Site, name: str) -> None:
+def test_check_and_nodes_report_the_nodes_available_for_lending(site: Site, name: str) -> None:
     settings, message = SUPPLIES[name]
     site.change(**settings)
     assert f"✓ batch nodes: {message}\n" in site.command("check", "--wide").stdout
@@ -267,14 +269,14 @@ SHARES = {
 
 
 @pytest.mark.parametrize("name", SHARES)
-def test_check_says_what_share_a_cap_is(site: Site, name: str) -> None:
+def test_check_reports_the_nodes_behind_a_percentage_cap(site: Site, name: str) -> None:
     settings, message = SHARES[name]
     site.change(**settings)
     message = message.format("max_converted_nodes", "3 batch nodes")
     assert f"{message}\n" in site.command("check", "--wide").stdout.replace(" → see to", "\n")
 
 
-def test_check_says_the_share_of_a_namespace(site: Site) -> None:
+def test_check_reports_the_nodes_behind_a_namespace_percentage(site: Site) -> None:
     site.write(site.path, f"{site.path.read_text()}[namespace:dev]\nmax_nodes = 67%\n")
     assert (
         "✓ caps: [namespace:dev] max_nodes = 67%: at most 2 of 3 batch nodes, 66.7 %"
@@ -290,7 +292,7 @@ NOT_LENT = {
 
 
 @pytest.mark.parametrize("name", NOT_LENT)
-def test_explain_says_why_a_batch_node_is_not_lent(site: Site, name: str) -> None:
+def test_explain_gives_the_reason_not_to_lend_a_batch_node(site: Site, name: str) -> None:
     settings, message = NOT_LENT[name]
     site.change(**settings)
     done = site.command("explain", "a001")
@@ -299,7 +301,7 @@ def test_explain_says_why_a_batch_node_is_not_lent(site: Site, name: str) -> Non
     )
 
 
-def test_explain_says_who_wants_a_node_that_is_not_lent(site: Site) -> None:
+def test_explain_names_the_queue_that_wants_an_unlent_node(site: Site) -> None:
     site.sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     answer = site.command("explain", "node/a001").stdout
     assert f"it could be lent: {QUEUE} wants more of type a" in answer
@@ -328,9 +330,7 @@ ORDERED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_explain_says_which_order_wants_a_node_and_what_that_waits_for(
-    site: Site, name: str
-) -> None:
+def test_explain_names_the_order_that_wants_a_node_and_its_obstacle(site: Site, name: str) -> None:
     recorded, nodes, message = ORDERED[name]
     words = ("--node", nodes) if nodes else ("1",)
     assert site.command("lend", *words, "--namespace", "dev").returncode == 0
@@ -340,7 +340,7 @@ def test_explain_says_which_order_wants_a_node_and_what_that_waits_for(
     assert answer == f"{message.format(registry.orders[0].id)}\n"
 
 
-def test_explain_names_a_batch_side_that_does_not_answer(site: Site) -> None:
+def test_explain_names_an_unreachable_batch_side(site: Site) -> None:
     site.change(node_convert_path="/bin/false")
     answer = site.command("explain", "a001").stdout
     assert "which batch nodes there are could not be asked now: " in answer
@@ -350,7 +350,7 @@ RETURNED = {"a person returns it": False, "a run has fenced it": True}
 
 
 @pytest.mark.parametrize("name", RETURNED)
-def test_a_phase_is_the_recorded_one_and_not_the_one_that_a_run_would_make(
+def test_explain_shows_the_recorded_phase_and_the_next_decision(
     sandbox: Sandbox, tmp_path: Path, name: str
 ) -> None:
     site = a_workshop_site(sandbox, tmp_path)
@@ -372,7 +372,7 @@ def test_a_phase_is_the_recorded_one_and_not_the_one_that_a_run_would_make(
     assert ("return: will be fenced, and" in later) is not RETURNED[name]
 
 
-def test_floors_are_brakes(site: Site) -> None:
+def test_batch_floors_are_listed_with_the_brakes(site: Site) -> None:
     site.change(batch_floor="2, partition gpu: 50%", max_converted_nodes="25%")
     brakes = site.command("status").stdout.partition("Brakes\n")[2].splitlines()
     share = "  max_converted_nodes: at most 25 % of the nodes that Slurm has, "
@@ -381,7 +381,7 @@ def test_floors_are_brakes(site: Site) -> None:
     assert "  batch_floor of partition gpu: 50 % of its nodes stay in Slurm" in brakes
 
 
-def test_a_share_is_so_many_nodes_once_a_run_has_read_them(site: Site) -> None:
+def test_percentage_cap_shows_nodes_after_a_run_counted_them(site: Site) -> None:
     site.change(max_converted_nodes="67%")
     site.sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     assert site.command("run").returncode == 0
@@ -392,7 +392,7 @@ def test_a_share_is_so_many_nodes_once_a_run_has_read_them(site: Site) -> None:
     assert re.search(r'^dnm_cap_nodes\{.*scope="all"\} 2$', output, re.MULTILINE), output
 
 
-def test_pods_in_their_grace_are_counted_beside_those_that_count(site: Site) -> None:
+def test_status_counts_pods_in_their_grace_separately(site: Site) -> None:
     site = Site(site.sandbox, site.directory, pending_grace_seconds=3600)
     site.sandbox.add_pods(7, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     assert site.command("run").returncode == 0

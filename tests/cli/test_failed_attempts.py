@@ -46,7 +46,7 @@ def explanation(site: Site) -> str:
     return verdict.sentence
 
 
-def test_failed_attempts_to_return_a_node_are_counted_everywhere(
+def test_failed_attempts_to_return_a_node_are_shown_everywhere(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = lend_one(sandbox, tmp_path)
@@ -69,7 +69,7 @@ def test_failed_attempts_to_return_a_node_are_counted_everywhere(
     assert "3 of 3 attempts failed: " in explanation(site) and "no power" in explanation(site)
 
 
-def test_a_type_that_waits_after_a_failed_conversion_is_a_warning(
+def test_type_in_back_off_after_a_failed_conversion_is_a_warning(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     sandbox.clock.set(time.time())

@@ -84,7 +84,7 @@ def names(sandbox: Sandbox) -> list[str]:
     )
 
 
-def test_a_budget_holds_a_pod_until_it_allows_it(
+def test_disruption_budget_delays_an_eviction(
     sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = return_(site.config, ["a001"], evicts=True, yes=True, reason="a fan")
@@ -119,7 +119,7 @@ def test_a_budget_holds_a_pod_until_it_allows_it(
     assert sandbox.batch.machines["a001"].place == "batch"
 
 
-def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
+def test_pods_have_their_grace_time_before_an_eviction(sandbox: Sandbox, site: Site) -> None:
     """With the roles of dnm and of eviction; the converter has its own account."""
     sandbox.access.restrict_to_manifests(roles("-evict"))
     return_(site.config, ["a001"], evicts=True, grace="10m", yes=True)
@@ -134,7 +134,7 @@ def test_pods_have_their_grace_before(sandbox: Sandbox, site: Site) -> None:
     assert names(sandbox) == ["logs", "web"]
 
 
-def test_a_pause_is_said(site: Site) -> None:
+def test_commands_report_that_dnm_is_paused(site: Site) -> None:
     pause(site.config)
     assert return_(site.config, ["a001"])[-1] == (
         "dnm is paused, and returns nothing before `dnm resume`"
@@ -143,7 +143,7 @@ def test_a_pause_is_said(site: Site) -> None:
     assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in message
 
 
-def test_who_says_no_changes_nothing(
+def test_refused_confirmation_changes_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer_questions(monkeypatch, False)
@@ -152,7 +152,7 @@ def test_who_says_no_changes_nothing(
     assert "  dev/web: not now" in capsys.readouterr().err
 
 
-def test_without_a_terminal_yes_is_needed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evict_without_a_terminal_needs_yes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
     with pytest.raises(RefusedError, match=r"dev/alone.*\n.*\n--evict asks before, .* add --yes"):
         return_(site.config, ["a001"], evicts=True)
@@ -161,7 +161,7 @@ def test_without_a_terminal_yes_is_needed(site: Site, monkeypatch: pytest.Monkey
     assert site.registry.nodes["a001"].emptying is not None
 
 
-def test_an_administrator_s_cordon_is_refused(sandbox: Sandbox, site: Site) -> None:
+def test_evict_refuses_a_node_cordoned_by_an_administrator(sandbox: Sandbox, site: Site) -> None:
     with sandbox.store.lock:
         sandbox.store.edit(
             "nodes", "", "a001", lambda entry: entry["spec"].update(unschedulable=True)
@@ -170,7 +170,7 @@ def test_an_administrator_s_cordon_is_refused(sandbox: Sandbox, site: Site) -> N
         return_(site.config, ["a001"], evicts=True, yes=True)
 
 
-def test_a_node_of_slurmd_is_named_and_stays(
+def test_pod_of_a_node_set_is_named_and_not_evicted(
     sandbox: Sandbox, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.create(pod_of("slurmd", "slinky.slurm.net/v1beta1 NodeSet"))
@@ -178,14 +178,14 @@ def test_a_node_of_slurmd_is_named_and_stays(
     assert capsys.readouterr().err.splitlines()[3] == "  dev/slurmd: of a NodeSet, is never evicted"
 
 
-def test_without_the_right_it_is_refused_at_once(sandbox: Sandbox, site: Site) -> None:
+def test_evict_without_permission_is_refused_at_once(sandbox: Sandbox, site: Site) -> None:
     sandbox.access.restrict_to_manifests(roles())
     with pytest.raises(KubeError, match="the permission to create pods/eviction"):
         return_(site.config, ["a001"], evicts=True, yes=True)
     assert site.registry.nodes["a001"].leaves is None
 
 
-def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(
+def test_node_that_changed_during_the_confirmation_is_left_alone(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer_questions(monkeypatch, True, lambda: hold(site.config, ["a001"]))
@@ -194,7 +194,7 @@ def test_a_node_that_has_changed_while_a_person_was_asked_is_left_alone(
     assert site.registry.nodes["a001"].leaves is None
 
 
-def test_it_is_told_with_who_why_and_from_when(site: Site) -> None:
+def test_evict_is_recorded_with_author_reason_and_time(site: Site) -> None:
     return_(site.config, ["a001"], evicts=True, grace="1h", yes=True, reason="a fan")
     emptying = site.registry.nodes["a001"].emptying
     assert emptying is not None and emptying.since > datetime.now(UTC) + timedelta(minutes=50)

@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return made
 
 
-def test_the_numbers_are_those_of_the_days(site: Site) -> None:
+def test_report_numbers_match_the_generated_days(site: Site) -> None:
     """Each queue: twelve nodes a day, each conversion 9 minutes and the nodes of a wave one more
     each; the cap for 40 minutes a day; 11 minutes of idling for each node."""
     report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_the_days(site: Site) -> None:
     assert hours == pytest.approx(sum(row["hours"] for row in report["nodes"]), abs=0.5)
 
 
-def test_what_jobs_paid_as_runs_saw_their_queue(site: Site) -> None:
+def test_report_shows_the_price_that_jobs_paid(site: Site) -> None:
     """A day: for all that is lent from ten to twelve, 705 node-minutes of one queue and 525 of the
     other, then for four nodes for three hours. Sixteen pods on each node, from the join until 11
     minutes before the fence."""
@@ -102,7 +102,7 @@ PAID = SeenPrice(node_type="b", lent=7200.0, known=7200.0, paid=60.0, used=600.0
         ),
     ],
 )  # fmt: skip
-def test_what_was_not_seen_is_not_known_and_never_nothing(
+def test_unobserved_price_is_unknown_and_not_zero(
     price: SeenPrice, row: list[str], sentence: str
 ) -> None:
     document = price_document(price)
@@ -114,7 +114,7 @@ def test_what_was_not_seen_is_not_known_and_never_nothing(
     assert message == (sentence and f"as runs saw their queue, {sentence}")
 
 
-def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None:
+def test_report_on_a_terminal_fits_eighty_columns(site: Site) -> None:
     shown = site.at_a_terminal("report", NO_COLOR="1")
     assert max(map(len, shown.splitlines())) <= 80
     words = ("Node-hours lent, by week", "█", "95th", Reason.CAPPED.text, "The longest waits")
@@ -122,7 +122,7 @@ def test_the_terminal_gets_tables_and_bars_of_eighty_columns(site: Site) -> None
     assert "    " + "type: " not in shown, "a table, not blocks"
 
 
-def test_a_history_of_nothing(tmp_path: Path) -> None:
+def test_empty_history_gives_an_empty_report(tmp_path: Path) -> None:
     site = Site(Sandbox(tmp_path / "sandbox"), tmp_path / "site")
     shown = site.command("report").stdout
     assert "no node was lent" in shown and "none waited" in shown
@@ -135,7 +135,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_an_option_that_would_change_nothing_is_refused(site: Site, name: str) -> None:
+def test_report_option_without_effect_is_refused(site: Site, name: str) -> None:
     words, sentence = BESIDE[name]
     done = site.command("report", *words)
     assert done.returncode == 2 and sentence in done.stderr and not done.stdout

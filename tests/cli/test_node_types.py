@@ -47,7 +47,7 @@ def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[i
     return done.returncode, done.stdout, done.stderr
 
 
-def test_json_has_the_keys_of_the_configuration(tmp_path: Path) -> None:
+def test_node_types_json_has_the_configuration_keys(tmp_path: Path) -> None:
     code, out, _ = said(tmp_path, GOOD, "check", "-o", "json")
     (settings,) = (
         node_type["settings"] for node_type in json.loads(out)["types"] if node_type["settings"]
@@ -56,14 +56,14 @@ def test_json_has_the_keys_of_the_configuration(tmp_path: Path) -> None:
     assert "kube_reserved_memory" not in settings and settings["system_reserved"] == "memory=0"
 
 
-def test_right_settings_pass_without_queue_map_or_cluster(tmp_path: Path) -> None:
+def test_valid_node_types_pass_without_a_cluster(tmp_path: Path) -> None:
     code, out, err = said(tmp_path, GOOD, "check")
     assert (code, err) == (0, "")
     assert "node type a: no kubelet settings" in out
     assert "node type g: 6 kubelet settings; pods get about 253544Mi memory" in out
 
 
-def test_every_problem_comes_at_once_with_exit_code_1(tmp_path: Path) -> None:
+def test_all_node_type_problems_are_reported_with_exit_code_1(tmp_path: Path) -> None:
     ini = (
         GOOD.replace("Static", "static").replace("1: 4300Mi", "1: 4.3Gi") + "reserved_memori = 1\n"
     )
@@ -77,14 +77,14 @@ def test_every_problem_comes_at_once_with_exit_code_1(tmp_path: Path) -> None:
     assert document["ok"] is True
 
 
-def test_a_type_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+def test_unknown_node_type_is_answered_with_the_existing_types(tmp_path: Path) -> None:
     for verb in ("check", "render"):
         code, _, err = said(tmp_path, GOOD, verb, "gg")
         assert code == 2
         assert "there is no node type gg" in err
 
 
-def test_nothing_named_renders_nothing_and_the_same_twice_is_the_same(tmp_path: Path) -> None:
+def test_render_prints_only_configured_settings_and_is_deterministic(tmp_path: Path) -> None:
     assert said(tmp_path, GOOD, "render", "a") == (0, "", "")
     first = said(tmp_path, GOOD, "render", "g")
     assert first == said(tmp_path, GOOD, "render", "g")

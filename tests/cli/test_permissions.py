@@ -79,7 +79,7 @@ def errors_of_the_story(sandbox: Sandbox, site: Site, runs: int = 9) -> list[str
     return errors
 
 
-def test_the_roles_are_enough(sandbox: Sandbox, site: Site) -> None:
+def test_published_roles_are_sufficient(sandbox: Sandbox, site: Site) -> None:
     before = sandbox.queues_text()
     sandbox.access.restrict_to_manifests(roles())
     assert errors_of_the_story(sandbox, site) == []
@@ -88,7 +88,7 @@ def test_the_roles_are_enough(sandbox: Sandbox, site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", one_in(2, VERBS))
-def test_each_verb_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
+def test_each_verb_of_the_roles_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
     role_number, rule_number, verb = VERBS[name]
     bound = roles()
     bound[role_number]["rules"][rule_number]["verbs"].remove(verb)
@@ -104,7 +104,7 @@ def test_each_verb_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOR_CHANGES)
-def test_without_a_verb_for_changes_runs_read_lists_and_say_why(
+def test_runs_read_lists_without_the_watch_verb_and_report_it(
     sandbox: Sandbox, tmp_path: Path, name: str
 ) -> None:
     metrics = tmp_path / "dnm.prom"
@@ -142,7 +142,7 @@ def in_kubernetes(sandbox: Sandbox, site: Site, tmp_path: Path) -> Site:
     return Site(sandbox, tmp_path / "shared", state="kubernetes")
 
 
-def test_the_roles_are_enough_for_a_registry_in_kubernetes(
+def test_published_roles_are_sufficient_for_a_registry_in_kubernetes(
     sandbox: Sandbox, in_kubernetes: Site
 ) -> None:
     sandbox.access.restrict_to_manifests(roles("-state"))

@@ -31,14 +31,14 @@ def drawn_by_rich(file: io.StringIO, width: int | None) -> str:
     return file.getvalue()
 
 
-def test_rich_breaks_names_in_a_pipe_and_dnm_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_name_in_a_pipe_is_not_broken_unlike_with_rich(capsys: pytest.CaptureFixture[str]) -> None:
     assert NAME not in drawn_by_rich(io.StringIO(), None)
     print_table("", HEADER, ROWS, "")
     (_, line) = capsys.readouterr().out.splitlines()
     assert NAME in line and line.endswith("is gone")
 
 
-def test_rich_breaks_names_at_a_narrow_terminal_and_dnm_writes_blocks(
+def test_name_on_a_narrow_terminal_is_not_broken_unlike_with_rich(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert NAME not in drawn_by_rich(io.StringIO(), 50)
@@ -50,7 +50,7 @@ def test_rich_breaks_names_at_a_narrow_terminal_and_dnm_writes_blocks(
     assert NAME in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 50
 
 
-def test_rich_prints_the_controls_of_a_name_and_dnm_does_not(
+def test_control_characters_are_not_printed_unlike_with_rich(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = io.StringIO()
@@ -60,7 +60,7 @@ def test_rich_prints_the_controls_of_a_name_and_dnm_does_not(
     assert capsys.readouterr().out == "?[bold]a001[/bold]\n"
 
 
-def test_typer_suggests_the_opposite_and_dnm_does_not() -> None:
+def test_opposite_command_is_not_suggested_unlike_with_typer() -> None:
     alone = typer.Typer(rich_markup_mode=None)
     for name in ("pause", "resume"):
         alone.command(name)(lambda: None)
@@ -87,7 +87,7 @@ OURS = "from dnm.cli import __main__ as main\nmain._open_streams()"
 
 
 @pytest.mark.parametrize(("before", "is_done"), [("", False), (OURS, True)], ids=["typer", "dnm"])
-def test_a_reader_that_leaves_ends_a_command_of_typer_and_none_of_dnm(
+def test_closed_pipe_does_not_end_a_command_unlike_with_typer(
     tmp_path: Path, before: str, is_done: bool
 ) -> None:
     """`dnm run | head -1` must not end a run in the middle."""
@@ -101,7 +101,7 @@ def test_a_reader_that_leaves_ends_a_command_of_typer_and_none_of_dnm(
     assert done.exists() is is_done
 
 
-def test_an_interrupt_before_typer_is_loaded_is_a_traceback(tmp_path: Path) -> None:
+def test_interrupt_before_typer_is_loaded_is_a_traceback(tmp_path: Path) -> None:
     """That of dnm is in tests/cli/test_app.py."""
     program = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport typer"
     done = subprocess.run(

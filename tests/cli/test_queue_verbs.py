@@ -39,7 +39,7 @@ def kube(sandbox: Sandbox) -> Iterator[KubeClient]:
     client.close()
 
 
-def test_the_clusters_document_is_judged(
+def test_queue_document_of_the_cluster_is_checked(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check_cluster(kube, DEFAULT_PLACE, YunikornClient(sandbox.url), output="text") == 0
@@ -51,7 +51,7 @@ def test_the_clusters_document_is_judged(
     assert "configmap/yunikorn/yunikorn-configs/queues.yaml:13: root.science.a:" in printed
 
 
-def test_missing_config_map_is_an_error_of_check_and_the_first_line_of_a_run(
+def test_missing_config_map_is_an_error_of_check_and_of_a_run(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """`queues check` said that dnm could edit it, and a run first named queues that it missed."""
@@ -71,7 +71,7 @@ def test_missing_config_map_is_an_error_of_check_and_the_first_line_of_a_run(
     assert cause in ended.plan.queues[0].detail
 
 
-def test_ledger_that_can_not_be_read_is_an_error_of_check(
+def test_unreadable_ledger_is_an_error_of_check(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def breaks(item: dict[str, dict[str, dict[str, str]]]) -> None:
@@ -82,7 +82,7 @@ def test_ledger_that_can_not_be_read_is_an_error_of_check(
     assert "cannot read the annotation" in capsys.readouterr().out
 
 
-def test_what_only_the_scheduler_knows_is_a_violation_too(
+def test_rule_that_only_yunikorn_checks_is_a_violation(
     kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Strict(YunikornClient):
@@ -95,7 +95,7 @@ def test_what_only_the_scheduler_knows_is_a_violation_too(
     assert "an extension says no" in entry["violations"][0]["message"]
 
 
-def test_a_scheduler_out_of_reach_is_only_advice(
+def test_unreachable_yunikorn_is_an_advice_only(
     kube: KubeClient, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.fault("down", path="/ws/v1")
@@ -103,7 +103,7 @@ def test_a_scheduler_out_of_reach_is_only_advice(
     assert "advice: YuniKorn at" in capsys.readouterr().out
 
 
-def test_show(
+def test_queues_show_lists_limits_lent_nodes_and_headroom(
     sandbox: Sandbox,
     kube: KubeClient,
     capsys: pytest.CaptureFixture[str],
@@ -126,7 +126,7 @@ def test_show(
     assert "336 80 256 ? ?" in " ".join(capsys.readouterr().out.split())
 
 
-def test_show_for_machines(
+def test_queues_show_prints_json(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_queues(kube, DEFAULT_PLACE, None, output="text")
@@ -148,7 +148,9 @@ def test_headroom_is_the_tightest_limit_up_to_root() -> None:
     assert headroom(queues, used, "root.free") == {}
 
 
-def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rebase_writes_the_ledger_that_was_confirmed(
+    sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
     sandbox.set_queues(lend(TREE, nodes_of(A, "n1")).text)  # without its ledger
     wants = QueueWants(instance_id="prod", nodes=nodes_of(A, "n1"))
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
@@ -188,7 +190,7 @@ def test_rebase(sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixtur
     assert kept == [read_source(kube, DEFAULT_PLACE).ledger_text]
 
 
-def test_older_export_is_asked_about_after_every_node_was_returned(
+def test_restored_older_export_needs_an_administrator_after_all_returns(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """One quiet run later, 336 was the baseline for ever, and no command reported it."""
@@ -221,7 +223,7 @@ def test_older_export_is_asked_about_after_every_node_was_returned(
     assert again.returncode == 0 and "nothing was written" in again.stdout
 
 
-def test_a_document_that_changes_while_a_person_thinks_is_asked_about_again(
+def test_document_changed_during_the_confirmation_is_confirmed_again(
     sandbox: Sandbox, kube: KubeClient
 ) -> None:
     sandbox.set_queues(lend(TREE, nodes_of(A, "n1")).text)
@@ -268,7 +270,7 @@ def test_quota_preemption_is_warned_of() -> None:
     assert warn_of_quota_preemption(parse_tree(off), queues) == ()
 
 
-def test_gangs_are_warned_of() -> None:
+def test_large_gangs_are_warned_of() -> None:
     document = parse_tree(TREE)
     largest: dict[str, Resources] = {
         A: {"vcore": 64_000, "pods": 8},

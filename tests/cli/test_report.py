@@ -84,14 +84,14 @@ def test_each_action_is_a_line(action: Action, line: str) -> None:
     assert describe_action(action)["action"] == type(action).__name__
 
 
-def test_a_conversion_is_described_without_the_request_s_own_record() -> None:
+def test_conversion_is_described_without_internal_fields() -> None:
     assert describe_action(StartConversion(request=a_request())) == {
         "action": "StartConversion", "id": "r1", "node_type": "a", "count": 1,
         "namespace": "dev", "queue": QUEUE,
     }  # fmt: skip
 
 
-def test_a_plan_has_a_verdict_and_a_reason_for_each_queue_and_node() -> None:
+def test_plan_document_has_decision_and_reason_of_each_queue_and_node() -> None:
     document = plan_document(PLAN)
     cooldown = f"{Reason.COOLDOWN.text}: x"
     assert document["queues"] == [
@@ -111,7 +111,7 @@ FENCES = {
 
 
 @pytest.mark.parametrize("name", FENCES)
-def test_a_plan_tells_what_is_and_what_will_be(
+def test_plan_separates_current_from_planned_fences(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     actions, message = FENCES[name]
@@ -122,7 +122,7 @@ def test_a_plan_tells_what_is_and_what_will_be(
     assert f"node a001: return: {message}" in capsys.readouterr().out
 
 
-def test_a_plan_for_people_ends_with_the_diff_and_the_sums(
+def test_plan_ends_with_the_diff_and_the_sums(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_plan(PLAN)
@@ -134,7 +134,7 @@ def test_a_plan_for_people_ends_with_the_diff_and_the_sums(
     assert "A run would now do nothing." in capsys.readouterr().out
 
 
-def test_limits_are_told_in_one_word_by_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_limit_change_is_a_line_in_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
     change = LimitChange(queue=QUEUE, kind="max", resource="vcore", before="80", after="208")
     edits = (((change,), change_line(change)), ((), "action=write-ledger"))
     for changes, line in edits:
@@ -146,7 +146,7 @@ def test_limits_are_told_in_one_word_by_plan_and_run(capsys: pytest.CaptureFixtu
     assert change_line(change) == f"action=set-limit queue={QUEUE} max.vcore=208 was=80"
 
 
-def test_a_pause_is_shown_in_a_plan_that_wants_nothing(
+def test_paused_plan_shows_the_pause(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pause = Pause(since=NOW, reason="firmware", who="erin on h1")
@@ -156,7 +156,7 @@ def test_a_pause_is_shown_in_a_plan_that_wants_nothing(
     assert first.endswith("until `dnm resume`: firmware")
 
 
-def test_whoever_watches_a_run_sees_that_it_is_paused(
+def test_paused_run_on_a_terminal_shows_the_pause(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause = Pause(since=NOW, reason="firmware", who="erin on h1")
@@ -170,7 +170,7 @@ def test_whoever_watches_a_run_sees_that_it_is_paused(
     assert last == "nothing done; 0 nodes lent"
 
 
-def test_an_error_that_lasts_is_not_mailed_in_every_run(
+def test_lasting_error_is_not_printed_in_each_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     registry = Registry()
@@ -183,7 +183,7 @@ def test_an_error_that_lasts_is_not_mailed_in_every_run(
     assert capsys.readouterr() == ("note: over, after 3 h 0 min: the API is away\n", "")
 
 
-def test_a_run_is_one_line(
+def test_run_prints_a_single_summary_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = ("max memory 320G, max vcore 80", "max memory 832G, max vcore 336")
@@ -218,7 +218,7 @@ def a_line(kind: str, event: str, name: str, **fields: Any) -> HistoryLine:
     )  # fmt: skip
 
 
-def test_a_run_counts_actions_that_no_line_tells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_counts_actions_without_a_line_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
     outcome = Outcome(
         registry=registry, actions=("did it",), done=(Fence(node="a001"),), errors=("late",),
@@ -235,7 +235,7 @@ def test_a_run_counts_actions_that_no_line_tells(capsys: pytest.CaptureFixture[s
     assert document["errors"] == ["late"]
 
 
-def test_batch_nodes_that_can_be_lent_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lendable_batch_nodes_are_listed_first(capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [a_batch_node("a002", False), a_batch_node("a001")]
     print_batch_nodes(a_config(), nodes, {}, output="json")
     document = json.loads(capsys.readouterr().out)
@@ -251,12 +251,12 @@ _OTHER = re.compile(r"\b(conver[ts]\w*|conversions?|rever[ts]\w*|gives? back|giv
 
 
 @pytest.mark.parametrize("reason", [*list_reasons()], ids=lambda item: item.name)
-def test_a_reason_lends_and_returns(reason: Why) -> None:
+def test_reasons_use_the_words_lend_and_return(reason: Why) -> None:
     assert not _OTHER.search(reason.text)
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_help_lends_and_returns(words: tuple[str, ...]) -> None:
+def test_help_texts_use_the_words_lend_and_return(words: tuple[str, ...]) -> None:
     if words[0] in ("simulate", "sandbox", "demo"):
         return  # they speak of the converter's calls
     command = LEAVES[words]
@@ -264,7 +264,7 @@ def test_help_lends_and_returns(words: tuple[str, ...]) -> None:
     assert not _OTHER.search(" ".join(message))
 
 
-def test_a_plan_speaks_of_lending_and_not_of_keeping_a_queue(
+def test_plan_prints_lend_instead_of_keep_for_a_queue(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_plan(wanting(2).plan())
@@ -276,7 +276,7 @@ def test_a_plan_speaks_of_lending_and_not_of_keeping_a_queue(
     assert list(_sentences(document, False, "UTC"))[1:] == ["decided now: return: is idle"]
 
 
-def test_nothing_is_granted_where_nothing_is_lent() -> None:
+def test_paused_lending_grants_no_nodes() -> None:
     assert wanting(2).plan().decisions[QUEUE].granted == {"a": 2}
     stopped = wanting(2).recorded(pause=Pause(since=NOW, half=Way.LENDING)).plan()
     assert stopped.queues[0].verdict is not Verdict.CONVERT
@@ -284,13 +284,13 @@ def test_nothing_is_granted_where_nothing_is_lent() -> None:
     assert (decision.wanted, decision.granted) == ({"a": 2}, {})
 
 
-def test_nodes_that_are_all_kept_out_are_not_used_up() -> None:
+def test_excluded_nodes_are_not_reported_as_used_up() -> None:
     sentence = excluding(wanting(1), *TEN).plan().queues[0].sentence
     assert "no more batch nodes of type a can be lent" in sentence and "used up" not in sentence
 
 
 @pytest.mark.parametrize("amount", [251 * 2**30, 270 * 10**9, 2**40, 10**12, 333_333_333_333, 0])
-def test_memory_of_a_row_has_units_of_one_kind(amount: int) -> None:
+def test_memory_units_of_a_row_are_consistent(amount: int) -> None:
     assert not shown_amount("memory", amount).endswith("i")
     assert amount == 0 or _shown("memory", amount, "64Gi").endswith("i")
     assert not _shown("memory", amount, "64G").endswith("i")

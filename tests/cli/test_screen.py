@@ -68,7 +68,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 @pytest.mark.parametrize("verb", SHOWN)
-def test_a_terminal_has_every_fact_within_its_width(site: Site, verb: str, width: int) -> None:
+def test_terminal_output_has_every_fact_within_its_width(site: Site, verb: str, width: int) -> None:
     coloured = site.at_a_terminal(*verb.split(), width=width)
     coloured = coloured.rpartition(ERASED)[2]  # where it took long, there was progress before
     plain = site.at_a_terminal(*verb.split(), width=width, NO_COLOR="1")
@@ -83,7 +83,7 @@ def test_a_terminal_has_every_fact_within_its_width(site: Site, verb: str, width
 
 
 @pytest.mark.parametrize("verb", SHOWN)
-def test_a_pipe_has_a_line_for_each_row_and_folds_none(site: Site, verb: str) -> None:
+def test_piped_output_has_a_line_per_row(site: Site, verb: str) -> None:
     done = site.command(*verb.split(), COLUMNS="60")
     lines = done.stdout.splitlines()
     assert not done.stderr and "\x1b" not in done.stdout
@@ -95,14 +95,14 @@ def test_a_pipe_has_a_line_for_each_row_and_folds_none(site: Site, verb: str) ->
         assert lines[1].split() == ["node", "type", "state", "verdict", "reason"]
 
 
-def test_a_wide_terminal_is_used(site: Site) -> None:
+def test_wide_terminal_gets_more_columns(site: Site) -> None:
     narrow, wide = (site.at_a_terminal("status", width=width) for width in (110, 200))
     assert "reason" not in narrow.split("Queues")[0] and "type" in narrow
     (line,) = [line for line in wide.splitlines() if line.startswith(f"  {NAMES[0]}")]
     assert QUEUE in line and line.endswith("pods are running on it")
 
 
-def test_no_colour_where_none_is_possible(site: Site) -> None:
+def test_dumb_terminal_gets_no_colour(site: Site) -> None:
     assert "\x1b[1mQueues\x1b[0m" in site.at_a_terminal("status")
     assert "\x1b" not in site.at_a_terminal("status", TERM="dumb")
 
@@ -132,7 +132,9 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.integers(40, 120))
-def test_any_table_fits_and_has_every_word(rows: list[tuple[str, str, str]], width: int) -> None:
+def test_any_table_fits_its_width_and_keeps_every_word(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
     lines = drawn(rows, Terminal(), width)
     assert max(map(cell_len, lines)) <= width
     assert not [line for line in lines if line != line.rstrip()]
@@ -142,7 +144,7 @@ def test_any_table_fits_and_has_every_word(rows: list[tuple[str, str, str]], wid
 
 
 @given(ROWS)
-def test_any_table_has_a_line_a_row_in_a_pipe(rows: list[tuple[str, str, str]]) -> None:
+def test_any_piped_table_has_a_line_per_row(rows: list[tuple[str, str, str]]) -> None:
     header, *lines = drawn(rows, io.StringIO(), 40)
     assert header.split() == ["node", "lent", "reason"]
     assert [line.split() for line in lines] == [
@@ -150,7 +152,7 @@ def test_any_table_has_a_line_a_row_in_a_pipe(rows: list[tuple[str, str, str]]) 
     ]
 
 
-def test_a_table_without_room_is_a_block_a_row() -> None:
+def test_table_wider_than_the_terminal_becomes_blocks() -> None:
     rows = [
         ["  root", "", "none"],
         ["    a", "80", "where " * 9],
@@ -165,7 +167,7 @@ def test_a_table_without_room_is_a_block_a_row() -> None:
     ]  # fmt: skip
 
 
-def test_a_column_without_a_cell_is_left_out_where_the_others_have_no_room_for_it() -> None:
+def test_empty_column_is_left_out_if_the_width_is_short() -> None:
     rows = [["a001", "", "c" * 33], ["2 coming", "", "short"]]
     assert drawn(rows, Terminal(), 44) == [
         "node      reason", "a001      " + "c" * 33, "2 coming  short",
@@ -173,7 +175,7 @@ def test_a_column_without_a_cell_is_left_out_where_the_others_have_no_room_for_i
     assert drawn(rows, Terminal(), 60)[0].split() == ["node", "lent", "reason"]
 
 
-def test_a_word_that_is_longer_than_the_terminal_is_whole_but_for_its_breaks(
+def test_word_longer_than_the_terminal_is_broken_but_complete(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = Terminal()
@@ -193,7 +195,7 @@ def test_a_word_that_is_longer_than_the_terminal_is_whole_but_for_its_breaks(
         pytest.param(io.StringIO(), {"TERM": "xterm"}, False, id="pipe"),
     ],
 )
-def test_progress_has_the_time_that_is_left_and_goes_away(
+def test_progress_shows_the_remaining_time_and_is_erased(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     err: io.StringIO, environment: dict[str, str], is_shown: bool,
 ) -> None:  # fmt: skip
@@ -211,7 +213,7 @@ def test_progress_has_the_time_that_is_left_and_goes_away(
     assert capsys.readouterr().out == "what is said meanwhile\n"
 
 
-def test_work_that_says_nothing_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_work_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     err = Terminal()

@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.mark.parametrize("words", [(), ("status",), ("queues",), ("queues", "show")])
-def test_help_has_a_short_name(site: Site, words: tuple[str, ...]) -> None:
+def test_help_has_a_short_option(site: Site, words: tuple[str, ...]) -> None:
     done = site.command(*words, "-h")
     assert done.returncode == 0 and "Usage:" in done.stdout and "--help" in done.stdout
 
@@ -55,7 +55,7 @@ GUESSES = {
 
 
 @pytest.mark.parametrize("words", GUESSES)
-def test_an_unknown_verb_is_guessed_and_nothing_is_done(site: Site, words: str) -> None:
+def test_unknown_command_gets_a_suggestion_and_does_nothing(site: Site, words: str) -> None:
     done = site.command(*words.split())
     assert done.returncode == 2 and GUESSES[words] in done.stderr
     assert f"there is no verb '{words.split()[-1]}'" in done.stderr
@@ -71,7 +71,7 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize("words", OUT_OF_RANGE)
-def test_a_number_that_is_out_of_range_is_named_and_nothing_is_begun(
+def test_number_out_of_range_is_named_and_nothing_starts(
     site: Site, tmp_path: Path, words: str
 ) -> None:
     place = ("--dir", str(tmp_path / "up")) if "up" in words.split() else ()
@@ -86,7 +86,7 @@ BEFORE = [("--config", "{}", "plan"), ("--config={}", "plan"), ("-c", "{}", "que
 
 
 @pytest.mark.parametrize("words", BEFORE, ids=" ".join)
-def test_the_configuration_is_named_before_the_verb_or_behind_it(
+def test_config_option_is_accepted_before_and_after_the_command(
     site: Site, words: tuple[str, ...]
 ) -> None:
     named = [word.format(site.path) for word in words]
@@ -95,7 +95,7 @@ def test_the_configuration_is_named_before_the_verb_or_behind_it(
     assert missing.returncode == 2 and "/nix.ini" in missing.stdout + missing.stderr
 
 
-def test_help_shows_each_verb_once_by_what_it_is_for(site: Site) -> None:
+def test_help_lists_each_command_once_by_purpose(site: Site) -> None:
     shown = site.command("--help").stdout
     parts = re.split(r"^(Look|Act|By hand|Set up):$", shown, flags=re.M)[1:]
     verbs = {
@@ -121,12 +121,12 @@ def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
 LEAVES = dict(leaves(ALL))
 
 
-def test_the_kinds_of_the_history_are_all_named() -> None:
+def test_history_help_names_all_kinds() -> None:
     (kind,) = (param for param in LEAVES["history",].params if param.name == "kind")
     assert f": {', '.join(KINDS)}." in kind.help
 
 
-def test_what_looks_takes_no_reason() -> None:
+def test_read_only_commands_have_no_reason_option() -> None:
     """Nothing that a Ctrl-C leaves unfinished is kept silent."""
     for word in LOOKS - {""}:
         of = [
@@ -146,7 +146,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_an_option_has_one_spelling_and_a_letter_one_meaning(words: tuple[str, ...]) -> None:
+def test_option_has_a_single_spelling_and_letter_a_single_meaning(words: tuple[str, ...]) -> None:
     options = {letter: param for param in LEAVES[words].params for letter in param.opts}
     for letter, long in (("-n", "--namespace"), ("-c", "--config"), ("-o", "--output")):
         assert options.get(letter) is options.get(long)
@@ -154,7 +154,7 @@ def test_an_option_has_one_spelling_and_a_letter_one_meaning(words: tuple[str, .
     assert "-o" in options or words[0] in SILENT or " ".join(words) in SILENT
 
 
-def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
+def test_each_document_is_available_as_yaml_and_as_names(site: Site) -> None:
     for words in (("status",), ("plan",), ("nodes",), ("queues", "show"), ("event", "list"),
                   ("event", "list"), ("check",)):  # fmt: skip
         as_json = json.loads(site.command(*words, "-o", "json").stdout)
@@ -169,7 +169,7 @@ def test_every_document_is_yaml_too_and_a_list_of_names(site: Site) -> None:
     assert lines and {line["schema"] for line in lines} == {1}
 
 
-def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
+def test_changing_command_reports_its_actions_as_a_document(site: Site) -> None:
     done = site.command("hold", "a[001-002]", "-o", "json", "--reason", "disk", SUDO_USER="erin")
     reported = json.loads(done.stdout)
     assert reported["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
@@ -185,9 +185,7 @@ def test_a_verb_that_writes_tells_what_it_did_as_a_document(site: Site) -> None:
     assert ended["deeds"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/2"
 
 
-def test_a_plan_ends_with_its_sums_and_its_exit_code_tells_of_them(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_plan_ends_with_sums_that_its_exit_code_reflects(sandbox: Sandbox, tmp_path: Path) -> None:
     made = a_workshop_site(sandbox, tmp_path)
     done = made.command("plan", "--detailed-exitcode")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (3, "2 to lend, 0 to return")
@@ -201,7 +199,7 @@ def test_a_plan_ends_with_its_sums_and_its_exit_code_tells_of_them(
     assert made.command("plan", "--detailed-exitcode").returncode == 1
 
 
-def test_a_word_for_a_monitor_is_no_document(site: Site) -> None:
+def test_health_output_refuses_json(site: Site) -> None:
     refused = site.command("status", "--health", "-o", "json")
     assert refused.returncode == 2 and "one word for a monitor" in refused.stderr
 
@@ -228,7 +226,7 @@ LINES = {
 }
 
 
-def test_the_shell_completes_nodes_queues_and_namespaces(site: Site) -> None:
+def test_shell_completes_nodes_queues_and_namespaces(site: Site) -> None:
     assert {line: completed(site, line) for line in LINES} == LINES
     site.path.rename(site.path.with_suffix(".away"))
     assert completed(site, "dnm hold a") == []
@@ -250,7 +248,7 @@ def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
     one_in(4, ["plan", "status -o json", "history", "nodes", "explain dev", "queues show",
                "hold a003", "unhold a003", "lend --help", "node-types check", "event list"]),
 )  # fmt: skip
-def test_the_exit_code_is_steady_where_the_reader_leaves(site: Site, words: str) -> None:
+def test_exit_code_is_unchanged_if_the_reader_closes_the_pipe(site: Site, words: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as `| true`: nobody is there from the beginning
     done = subprocess.run(
@@ -279,7 +277,7 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("words", one_in(3, OUTPUTS))
-def test_an_output_that_takes_nothing_ends_no_verb_in_the_middle(site: Site, words: str) -> None:
+def test_full_or_closed_output_does_not_interrupt_a_command(site: Site, words: str) -> None:
     how, *expected = OUTPUTS[words]
     assert redirected(site, words, how) == tuple(expected)
     if "hold" in words:
@@ -287,7 +285,7 @@ def test_an_output_that_takes_nothing_ends_no_verb_in_the_middle(site: Site, wor
 
 
 @pytest.mark.parametrize(("unbuffered", "said"), [("1", "told"), ("", "")])
-def test_what_is_to_come_at_once_comes_before_the_end(unbuffered: str, said: str) -> None:
+def test_unbuffered_output_appears_before_the_end(unbuffered: str, said: str) -> None:
     program = (
         "from os import _exit; from dnm.cli.__main__ import _open_streams as opened\n"
         "opened(); print('told'); _exit(0)"
@@ -307,7 +305,7 @@ def test_what_is_to_come_at_once_comes_before_the_end(unbuffered: str, said: str
         ("lend 1 -n dev --now", ">/dev/full 2>&1", 1),
     ]),
 )  # fmt: skip
-def test_a_run_is_carried_out_where_nobody_can_be_told(
+def test_run_is_completed_without_any_usable_output(
     sandbox: Sandbox, tmp_path: Path, words: str, how: str, code: int
 ) -> None:
     site = a_workshop_site(sandbox, tmp_path)
@@ -317,7 +315,7 @@ def test_a_run_is_carried_out_where_nobody_can_be_told(
     assert len(site.registry.nodes) > ("lend" in words)
 
 
-def test_a_monitor_gets_one_word(site: Site) -> None:
+def test_health_prints_a_single_word(site: Site) -> None:
     site.command("run")
     done = site.command("status", "--health")
     assert (done.returncode, done.stdout) == (0, "ok\n")
@@ -329,13 +327,13 @@ def test_a_monitor_gets_one_word(site: Site) -> None:
 
 
 @pytest.mark.parametrize("verb", ["history", "report", "simulate", "run"])
-def test_a_state_directory_that_is_missing_is_to_be_created(tmp_path: Path, verb: str) -> None:
+def test_missing_state_directory_is_reported_with_a_remedy(tmp_path: Path, verb: str) -> None:
     site = Site(Sandbox(tmp_path / "sandbox"), tmp_path / "site", state_dir=tmp_path / "none")
     done = site.command(verb)
     assert done.returncode == 2 and f"create the state directory {tmp_path}/none" in done.stderr
 
 
-def test_a_locked_run_says_so_at_a_terminal(site: Site) -> None:
+def test_locked_run_is_reported_on_a_terminal_only(site: Site) -> None:
     from filelock import FileLock
 
     with FileLock(site.config.lock_path, mode=0o600):
@@ -344,7 +342,7 @@ def test_a_locked_run_says_so_at_a_terminal(site: Site) -> None:
         assert (silent.returncode, silent.stdout + silent.stderr) == (75, "")
 
 
-def test_a_run_tells_its_actions_as_the_plan_has_them(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_run_document_lists_actions_like_the_plan(sandbox: Sandbox, tmp_path: Path) -> None:
     site = a_workshop_site(sandbox, tmp_path)
     planned = json.loads(site.command("plan", "-o", "json").stdout)["actions"]
     done = json.loads(site.command("run", "-o", "json").stdout)
@@ -354,7 +352,7 @@ def test_a_run_tells_its_actions_as_the_plan_has_them(sandbox: Sandbox, tmp_path
 
 
 @pytest.mark.parametrize("order", [(), ("lend", "1", "-n", "dev", "--reason", "course")])
-def test_the_log_says_why_and_for_whom(
+def test_log_contains_reason_and_author_of_a_lend(
     sandbox: Sandbox, tmp_path: Path, order: tuple[str, ...]
 ) -> None:
     site = a_workshop_site(sandbox, tmp_path)
@@ -368,18 +366,18 @@ def test_the_log_says_why_and_for_whom(
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_each_command_is_there_with_the_help_of_its_table(name: str) -> None:
+def test_each_command_has_the_help_of_its_table(name: str) -> None:
     command, ctx = typer.main.get_command(app), None
     for word in name.split():
         command = command.get_command(ctx, word)  # type: ignore[attr-defined]
     assert (command.help or "").split("\n")[0] == TABLE[name].text
 
 
-def test_the_commands_are_few() -> None:
+def test_number_of_commands_is_bounded() -> None:
     assert len([pair for pair in TABLE.values() if pair.target]) <= 36
 
 
-def test_a_named_command_imports_no_other() -> None:
+def test_command_imports_no_other_command() -> None:
     program = (
         "import sys; sys.argv = ['dnm', 'hold', '--help'];"
         "from dnm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"

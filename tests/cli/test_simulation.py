@@ -69,7 +69,7 @@ def document(site: Site, *words: str) -> dict[str, Any]:
     return results
 
 
-def test_the_page_shows_what_the_command_prints(site: Site) -> None:
+def test_simulation_page_shows_the_real_output(site: Site) -> None:
     ((command, shown),) = re.findall(
         r"^`(dnm simulate [^`]+)`\n\n```\n(.*?)^```", PAGES[PAGE], flags=re.S | re.M
     )
@@ -83,7 +83,7 @@ def test_the_page_shows_what_the_command_prints(site: Site) -> None:
     assert done.stdout == shown, done.stdout + done.stderr
 
 
-def test_the_record_is_played_and_the_same_seed_gives_the_same_table(site: Site) -> None:
+def test_same_seed_gives_the_same_simulation(site: Site) -> None:
     first = document(site, "--since", "3d")
     assert first == document(site, "--since", "3d")
     assert first["schema"] == "dnm.simulate/1"
@@ -100,7 +100,7 @@ def test_the_record_is_played_and_the_same_seed_gives_the_same_table(site: Site)
     assert other["configurations"][0] != own
 
 
-def test_a_cap_is_what_it_costs(site: Site) -> None:
+def test_simulated_cap_costs_waiting_time(site: Site) -> None:
     compared = document(site, "--since", "3d", "--set", "max_converted_nodes=6")
     own, capped, _ = compared["configurations"]
     assert capped["name"] == "max_converted_nodes=6"
@@ -122,7 +122,7 @@ class Sleeping:
         time.sleep(3600)
 
 
-def test_one_that_is_killed_ends_the_others() -> None:
+def test_killed_simulation_worker_ends_the_other_workers() -> None:
     """They would play on for minutes, and a Ctrl-C meanwhile was not heard."""
     workload, killed = Sleeping(), Killed()
     with pytest.raises(SimulationError, match="is there memory for it"):
@@ -130,7 +130,7 @@ def test_one_that_is_killed_ends_the_others() -> None:
     assert not active_children()
 
 
-def test_two_files_are_played_side_by_side(site: Site) -> None:
+def test_two_configuration_files_are_simulated_side_by_side(site: Site) -> None:
     new = site.directory / "new.ini"
     site.write(new, f"{site.path.read_text()}max_converted_nodes = 6\n")
     by_file = document(site, "--since", "3d", "--against", str(new))["configurations"]
@@ -139,7 +139,7 @@ def test_two_files_are_played_side_by_side(site: Site) -> None:
     assert {**by_file[1], "name": ""} == {**by_key[1], "name": ""}
 
 
-def test_the_table_of_several_keys_fits_a_terminal(site: Site) -> None:
+def test_simulation_table_of_several_keys_fits_a_terminal(site: Site) -> None:
     keys = ("reversion_idle_seconds=120", "max_converted_nodes=4")
     done = site.command(
         "simulate", "--since", "3d", *(word for key in keys for word in ("--set", key))
@@ -149,7 +149,7 @@ def test_the_table_of_several_keys_fits_a_terminal(site: Site) -> None:
     assert "the other" in table and max(map(len, table.splitlines())) <= 80
 
 
-def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
+def test_simulation_reports_the_price_for_jobs(site: Site, tmp_path: Path) -> None:
     """Jobs of sixteen nodes, with pauses; of the 24 there are twelve are lent by day."""
     begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
     lines = []
@@ -171,7 +171,7 @@ def test_what_jobs_pay_is_told(site: Site, tmp_path: Path) -> None:
     assert price["saved_per_paid"] == pytest.approx(saved / price["jobs_paid_minutes"], abs=0.01)
 
 
-def test_what_a_run_records_of_demand_is_what_is_played(tmp_path: Path) -> None:
+def test_simulation_uses_the_recorded_demand(tmp_path: Path) -> None:
     """Pods by kind, a line where they have changed and none where they have not."""
     site = a_workshop_site(Sandbox(tmp_path / "sandbox").start(), tmp_path)
     site.write(site.path, f"{site.path.read_text()}demand_days = 9\n")
@@ -210,7 +210,7 @@ def is_alive(pid: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_whatever_ends_it_leaves_nothing_running(site: Site, tmp_path: Path, name: str) -> None:
+def test_ended_simulation_leaves_no_process(site: Site, tmp_path: Path, name: str) -> None:
     to_whom, number, code, sentence = ENDS[name]
     (many, *_), kept = json.loads(course())["pods"], {"seconds": 8_640_000}
     path = tmp_path / "long.json"
@@ -262,6 +262,6 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_question_that_is_none_gets_a_sentence(site: Site, name: str) -> None:
+def test_malformed_simulation_request_gets_a_sentence(site: Site, name: str) -> None:
     words, sentence = QUESTIONS[name]
     assert sentence in said(site, *words)

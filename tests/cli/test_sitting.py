@@ -31,7 +31,7 @@ def hours(site: Site, count: int) -> None:
         site.run()
 
 
-def test_who_sits_for_hours_is_named_with_the_next_step(site: Site) -> None:
+def test_lasting_low_utilization_is_named_with_the_next_step(site: Site) -> None:
     hours(site, 3)
     early = site.registry.sitting[QUEUE]
     assert not early.is_told and "sits" not in site.command("status").stdout
@@ -55,7 +55,7 @@ def test_who_sits_for_hours_is_named_with_the_next_step(site: Site) -> None:
         assert since.startswith(f"{reported.since:%Y-%m-%dT%H:%M}")
 
 
-def test_a_quiet_run_writes_nothing_of_it(site: Site) -> None:
+def test_run_with_unchanged_low_utilization_writes_nothing(site: Site) -> None:
     hours(site, 4)
     before = site.config.converted_nodes_path.read_bytes()
     site.run()

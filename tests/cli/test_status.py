@@ -20,7 +20,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return a_workshop_site(sandbox, tmp_path)
 
 
-def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site) -> None:
+def test_status_needs_the_registry_file_only(sandbox: Sandbox, site: Site) -> None:
     site.command("run")
     sandbox.tick(1)
     site.command("run")
@@ -35,9 +35,7 @@ def test_status_says_all_from_the_state_file_alone(sandbox: Sandbox, site: Site)
     assert document["queues"][0]["lent"]["vcore"] == 256_000
 
 
-def test_a_limit_that_a_person_lowered_below_what_is_lent_is_a_warning(
-    sandbox: Sandbox, site: Site
-) -> None:
+def test_limit_lowered_manually_below_lent_nodes_is_a_warning(sandbox: Sandbox, site: Site) -> None:
     """And no error of a run; pods that wait are told with their age."""
     for _ in range(3):
         site.run()
@@ -55,9 +53,7 @@ def test_a_limit_that_a_person_lowered_below_what_is_lent_is_a_warning(
     assert health.stdout.startswith(f"warning: {QUEUE}: its vcore limit 100 is below the 256 that")
 
 
-def test_nodes_that_min_nodes_wants_and_nobody_has_are_a_warning(
-    sandbox: Sandbox, site: Site
-) -> None:
+def test_missing_nodes_of_min_nodes_are_a_warning(sandbox: Sandbox, site: Site) -> None:
     sandbox.batch.start_job(["a001", "a002", "a003", "a004"])
     site.path.write_text(site.path.read_text() + "[namespace:dev]\nmin_nodes = 2\n")
     site.run()
@@ -66,9 +62,7 @@ def test_nodes_that_min_nodes_wants_and_nobody_has_are_a_warning(
     assert f"{QUEUE}: 2 nodes of the 2 that min_nodes or an event wants are missing: " in message[0]
 
 
-def test_live_status_tells_what_is_and_not_what_a_run_would_do(
-    sandbox: Sandbox, site: Site
-) -> None:
+def test_live_status_shows_the_present_and_no_plan(sandbox: Sandbox, site: Site) -> None:
     """A run would ask for a node."""
     sandbox.add_pods(20, "dev", queue=QUEUE, cpu="8", memory="16G")
     plan = json.loads(site.command("plan", "-o", "json").stdout)
@@ -81,7 +75,7 @@ def test_live_status_tells_what_is_and_not_what_a_run_would_do(
     assert queue["pending_pods"] == 40 and queue["limit"] == queue["baseline"]
 
 
-def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> None:
+def test_live_status_shows_the_current_errors(sandbox: Sandbox, site: Site) -> None:
     site.command("run")
     sandbox.fault("status", path="/pods", code=403)
     refused = "the pods of namespace dev could not be read"
@@ -96,6 +90,6 @@ def test_live_status_says_what_stops_it_now(sandbox: Sandbox, site: Site) -> Non
     assert json.loads(site.command("status", "-o", "json").stdout)["errors"] == []
 
 
-def test_a_cooldown_of_a_wrong_clock_is_not_shown_since_it_brakes_nothing(tmp_path: Path) -> None:
+def test_cooldown_of_a_fast_clock_is_not_shown(tmp_path: Path) -> None:
     later = Registry(last_conversion=NOW + timedelta(days=9))
     assert status_document(a_config(tmp_path), later, NOW)["brakes"]["cooldown_seconds"] == 0

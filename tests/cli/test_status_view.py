@@ -45,7 +45,9 @@ def with_queue(**changes: Any) -> Registry:
     return Registry(last_run=RunRecord(queues={QUEUE: QueueStatus(**{**STATUS, **changes})}))
 
 
-def test_wide_has_queue_and_reason_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wide_status_has_queue_and_reason_on_a_single_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     record = RunRecord(nodes={"a001": Reason.IN_USE.text})
     registry = Registry(nodes={"a001": a_lent_node()}, last_run=record)
     wide = shown(capsys, registry, is_wide=True)
@@ -70,7 +72,7 @@ QUEUES = {
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_a_queue_tells_unknown_from_none_and_from_zero(
+def test_status_distinguishes_unknown_none_and_zero(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     changes, cores, memory, pods = QUEUES[name]
@@ -80,7 +82,7 @@ def test_a_queue_tells_unknown_from_none_and_from_zero(
     assert "none" not in text.partition("Brakes")[0]
 
 
-def test_a_queue_of_which_nothing_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_a_queue_with_unknown_limits(capsys: pytest.CaptureFixture[str]) -> None:
     amounts = ("limit", "baseline", "lent", "used", "pending")
     nothing: dict[str, Any] = {name: {} for name in amounts}
     text = shown(capsys, with_queue(**nothing, is_judged=False, is_demand_known=False))
@@ -91,7 +93,7 @@ def test_a_queue_of_which_nothing_is_known(capsys: pytest.CaptureFixture[str]) -
     ("zone", "told"),
     [("UTC", "a001 (until 02 Mar 13:30)  "), ("Europe/Berlin", "a001 (until 02 Mar 14:30 CET)  ")],
 )
-def test_until_when_a_node_stays_is_by_the_clock_of_the_site(
+def test_end_of_a_stay_is_shown_in_the_time_zone_of_the_site(
     capsys: pytest.CaptureFixture[str], zone: str, told: str
 ) -> None:
     stays = a_lent_node(stays_until=NOW + timedelta(minutes=90))
@@ -102,7 +104,7 @@ KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
 
 
 @pytest.mark.parametrize("reason", [*KEPT, Reason.IDLE])
-def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Why) -> None:
+def test_kept_node_shows_no_return_time(reason: Why) -> None:
     record = RunRecord(nodes={"a001": f"{reason.text}: why"})
     registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(0))})
@@ -110,7 +112,7 @@ def test_a_node_that_is_kept_does_not_go_back_in_0_s(reason: Why) -> None:
     assert row["goes_back_in_seconds"] == (None if reason in KEPT else 0)
 
 
-def test_a_node_that_min_nodes_keeps_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_node_kept_by_min_nodes_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     record = RunRecord(nodes={"a001": f"{Reason.KEPT_READY.text}: min_nodes of dev is 1"})
     text = shown(capsys, Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record))
     assert "a001 (min_nodes)" in text
@@ -122,7 +124,7 @@ def test_a_node_that_min_nodes_keeps_is_marked(capsys: pytest.CaptureFixture[str
         f"{Reason.HELD_BY_ADMIN.text}: kubectl uncordon a001",
     ],
 )
-def test_what_an_administrator_has_put_on_a_node_is_told(
+def test_cordon_of_an_administrator_is_shown(
     capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
     nodes = {"a001": a_lent_node(), "a002": a_lent_node()}
@@ -131,21 +133,21 @@ def test_what_an_administrator_has_put_on_a_node_is_told(
     assert f"a001: {reason}" in text and Reason.IN_USE.text not in text.replace(reason, "")
 
 
-def test_what_was_given_up_is_not_coming(capsys: pytest.CaptureFixture[str]) -> None:
+def test_abandoned_request_is_not_shown_as_joining(capsys: pytest.CaptureFixture[str]) -> None:
     requests = (a_request(id="r1", is_given_up=True, error="exit 3"), a_request(id="r2", count=2))
     text = shown(capsys, Registry(requests=requests))
     assert "1 missing  given up" in text and "2 coming   requested" in text
     assert "request r1: exit 3" in text
 
 
-def test_more_lent_than_the_cap_allows_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_lent_nodes_than_the_cap_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()})
     assert "warning: all: 2 nodes lent or coming, and the cap is 1" in shown(capsys, registry)
     name = shown(capsys, Registry(nodes={"a001": a_lent_node()}))
     assert "all: 1 of 1 node lent" in name and "the cap is" not in name
 
 
-def test_the_host_of_a_converter_is_named_where_it_is_another(
+def test_converter_host_is_shown_if_it_is_another_host(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Of calls that are open; here nobody can see what becomes of them."""
@@ -171,7 +173,7 @@ def test_the_host_of_a_converter_is_named_where_it_is_another(
     assert [request["converter_host"] for request in document["requests"]] == ["west", ""]
 
 
-def test_a_pause_that_is_over_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_expired_pause_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     pause = Pause(since=NOW - timedelta(hours=2), until=NOW - timedelta(hours=1))
     assert "paused" not in shown(capsys, Registry(pause=pause))
 
@@ -201,7 +203,7 @@ HEALTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[str, str, int
 
 
 @pytest.mark.parametrize("name", HEALTH)
-def test_health(tmp_path: Path, name: str) -> None:
+def test_health_reports_the_most_severe_problem(tmp_path: Path, name: str) -> None:
     run, registry, minutes, (word, why, exit_code) = HEALTH[name]
     config, now = ended_at(NOW, tmp_path), NOW + timedelta(minutes=minutes)
     recorded = Registry(last_run=RunRecord(**run), **registry)
@@ -232,7 +234,7 @@ ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_what_there_is_of_an_order(name: str) -> None:
+def test_status_shows_the_progress_of_an_order(name: str) -> None:
     order, registry, text, output = ORDERS[name]
     recorded = Registry(orders=(an_order(who="kim", **order),), **registry)
     (line,) = by_hand_lines(status_document(a_config(), recorded, NOW), NOW)
@@ -240,7 +242,7 @@ def test_what_there_is_of_an_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("held", [(), ("a001",)])
-def test_a_node_that_was_held_after_its_return_is_not_said_to_go_back(held: tuple[str]) -> None:
+def test_node_held_after_its_return_is_not_shown_as_returning(held: tuple[str]) -> None:
     recorded = Registry(nodes={"a001": a_lent_node(leaves=Leaving.BY_HAND)}, held=held)
     lines = list(by_hand_lines(status_document(a_config(), recorded, NOW), NOW))
     assert bool(lines) is not bool(held)
@@ -287,7 +289,7 @@ QUIET = [
 
 
 @pytest.mark.parametrize(("status", "registry", "said"), QUIET)
-def test_quiet_troubles(
+def test_silent_failures_appear_in_health_and_status(
     tmp_path: Path, status: dict[str, Any], registry: dict[str, Any], said: str
 ) -> None:
     """No run is stopped by them: health and status say the same."""
@@ -317,7 +319,7 @@ ENDS: dict[str, tuple[int, int | None, str, str]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_how_the_last_run_has_ended(
+def test_status_shows_how_the_last_run_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     ended, held, output, warning = ENDS[name]
@@ -358,7 +360,7 @@ TO_DO = {
 
 
 @pytest.mark.parametrize("name", TO_DO)
-def test_status_ends_with_what_to_do(
+def test_status_ends_with_the_next_steps(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registry, steps = TO_DO[name]

@@ -64,7 +64,9 @@ def start_run(site: Site) -> Child:
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path, name: str) -> None:
+def test_stopped_run_waits_no_longer_than_its_grace(
+    sandbox: Sandbox, tmp_path: Path, name: str
+) -> None:
     """Without that each of them ends otherwise: by its own time-out, or with the old document."""
     details, code, output = WAITS[name]
     site = a_workshop_site(sandbox, tmp_path)
@@ -89,7 +91,7 @@ def test_no_wait_for_others_outlasts_the_grace(sandbox: Sandbox, tmp_path: Path,
     assert not sandbox.violations
 
 
-def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
+def test_signal_during_a_conversion_ends_the_run_within_its_grace(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     site = a_workshop_site(sandbox, tmp_path)
@@ -116,7 +118,7 @@ def test_a_signal_during_a_conversion_ends_the_run_within_its_grace(
     assert site.registry.nodes["a001"].phase is Phase.SERVING
 
 
-def test_a_run_that_a_signal_ended_while_it_looked_is_not_said_to_have_ended_well(
+def test_run_stopped_while_reading_is_not_reported_as_successful(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """The exit code that stands in the record is of the one before."""
@@ -144,7 +146,7 @@ def signals() -> Iterator[StopSignals]:
         signal.signal(number, handler)
 
 
-def test_a_signal_ends_what_only_computes_at_once_and_a_step_when_it_is_asked_for(
+def test_signal_ends_computation_at_once_and_prevents_the_next_step(
     signals: StopSignals,
 ) -> None:
     with pytest.raises(StoppedError, match="before anything was done"), signals.at_once():
@@ -166,7 +168,7 @@ def test_a_signal_ends_what_only_computes_at_once_and_a_step_when_it_is_asked_fo
         ("history.append", False), ("converter.start", False),
     ],
 )  # fmt: skip
-def test_what_asks_others_ends_and_what_records_has_its_time(point: str, ends: bool) -> None:
+def test_stop_signal_ends_requests_but_not_records(point: str, ends: bool) -> None:
     """A file is written to its end; so is the registry in Kubernetes, for a few seconds."""
     signal.raise_signal(signal.SIGTERM)
     try:
@@ -195,9 +197,7 @@ def _sleep_until_looked_at(number: signal.Signals, times: int) -> None:
         signal.signal(number, handler)
 
 
-def test_a_grace_counts_from_the_signal_and_not_from_when_the_run_listens(
-    tmp_path: Path, signals: StopSignals
-) -> None:
+def test_grace_time_counts_from_the_signal(tmp_path: Path, signals: StopSignals) -> None:
     """A step that took the grace leaves none to the converters that were started before it."""
     signal.raise_signal(signal.SIGTERM)
     call = ConverterCall(
@@ -215,7 +215,7 @@ def test_a_grace_counts_from_the_signal_and_not_from_when_the_run_listens(
 
 
 @pytest.mark.usefixtures("signals")
-def test_a_program_that_is_asked_ends_with_the_wait_for_it(tmp_path: Path) -> None:
+def test_stop_signal_ends_a_called_program(tmp_path: Path) -> None:
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 300")
     signal.raise_signal(signal.SIGTERM)
     with pytest.raises(StoppedError, match=GRACE), fault_point("converter.book"):
@@ -225,14 +225,14 @@ def test_a_program_that_is_asked_ends_with_the_wait_for_it(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("signals")
-def test_the_wait_for_the_end_of_a_process_ends() -> None:
+def test_wait_for_a_process_end_is_bounded_by_the_grace() -> None:
     signal.raise_signal(signal.SIGTERM)
     with pytest.raises(StoppedError, match=GRACE):
         end_by_signals(lambda sent: None, never)
 
 
 @pytest.mark.usefixtures("signals")
-def test_events_are_sent_no_longer_and_a_note_says_so() -> None:
+def test_stopped_run_sends_no_further_events_and_notes_it() -> None:
     def never_answered(event: KubeEvent) -> None:
         with fault_point("kube.create_event"):
             time.sleep(300)

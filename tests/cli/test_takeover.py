@@ -60,7 +60,7 @@ def found_by_check(site: Site, check: str) -> Finding:
     return result
 
 
-def test_verbs_that_only_look_say_it_and_write_nothing(
+def test_read_only_commands_report_the_other_host_and_write_nothing(
     east: Site, west: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = versions(east.sandbox), west.registry
@@ -81,19 +81,19 @@ def test_verbs_that_only_look_say_it_and_write_nothing(
     assert east.plan().exit_code == 0
 
 
-def test_a_pause_says_for_whom_it_holds(east: Site, west: Site) -> None:
+def test_pause_reports_the_hosts_that_it_applies_to(east: Site, west: Site) -> None:
     assert "here alone" not in admin.pause(east.config, reason="it burns")
     message = admin.pause(west.config, reason="it burns")
     assert "here alone" in message and f"{east.directory}/state" in message
 
 
-def test_a_rebase_is_refused_where_nobody_knows_what_serves(east: Site, west: Site) -> None:
+def test_rebase_is_refused_on_a_host_that_may_not_act(east: Site, west: Site) -> None:
     with pytest.raises(LeaseError, match="another dnm acts as instance prod"):
         rebase(west.config, "total", yes=True)
     assert rebase(east.config, "baseline", yes=True) == ExitCode.OK
 
 
-def test_a_takeover_is_told_and_in_force_at_once(
+def test_takeover_is_logged_and_takes_effect_at_once(
     east: Site, west: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = answer_questions(monkeypatch, False)
@@ -110,7 +110,7 @@ def test_a_takeover_is_told_and_in_force_at_once(
     assert "nothing was changed" in takeover(west.config, yes=True)
 
 
-def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
+def test_takeover_command_asks_for_confirmation(east: Site, west: Site) -> None:
     refused = west.command("run")
     assert refused.returncode == ExitCode.NEEDS_PERSON and "Traceback" not in refused.stderr
     assert west.process("takeover", "--yes", "--reason", "moved").returncode == 0
@@ -119,7 +119,7 @@ def test_the_command_asks_and_takes_its_answer(east: Site, west: Site) -> None:
     assert reported["event"] == "takeover"
 
 
-def test_a_lease_that_cannot_be_read_lets_nobody_act(east: Site) -> None:
+def test_unreadable_lease_stops_all_hosts(east: Site) -> None:
     def spoil(item: dict[str, dict[str, object]]) -> None:
         item["spec"]["leaseTransitions"] = "many"
 
@@ -134,7 +134,7 @@ def changing(site: Site) -> int:
     return sum("--set" in call.arguments for call in site.sandbox.conversion.calls)
 
 
-def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None:
+def test_missing_lease_permission_stops_lending_and_check_names_it(east: Site) -> None:
     east.sandbox.delete(*LEASE, "yunikorn")
     rights = {("list", kind, "") for kind in ("nodes", "pods")}
     rights |= {("get", "configmaps", "yunikorn"), ("update", "configmaps", "yunikorn")}
@@ -150,19 +150,19 @@ def test_without_the_role_nothing_is_lent_and_check_names_it(east: Site) -> None
         assert any(f"may not {verb} leases" in text for text in lines), lines
 
 
-def test_what_can_not_be_written_is_no_takeover(east: Site, west: Site) -> None:
+def test_takeover_fails_if_the_lease_cannot_be_written(east: Site, west: Site) -> None:
     west.sandbox.access.restrict({("get", "leases", "yunikorn")})
     with pytest.raises(KubeError, match="403"):
         takeover(west.config, yes=True)
 
 
-def test_the_lease_needs_no_queue_document(east: Site, west: Site) -> None:
+def test_takeover_needs_no_queue_document(east: Site, west: Site) -> None:
     east.sandbox.delete(*MAP, "yunikorn")
     assert "acts as instance prod" in takeover(west.config, yes=True)
     assert east.plan().exit_code == ExitCode.NEEDS_PERSON
 
 
-def test_a_lease_that_was_deleted_is_made_anew_and_a_refused_host_stays_refused(
+def test_deleted_lease_is_recreated_and_a_refused_host_stays_refused(
     east: Site, west: Site
 ) -> None:
     east.sandbox.delete(*LEASE, "yunikorn")
@@ -171,7 +171,7 @@ def test_a_lease_that_was_deleted_is_made_anew_and_a_refused_host_stays_refused(
     assert east.plan().exit_code == 0
 
 
-def test_a_host_that_takes_over_without_a_registry_gets_the_names_of_the_lease(
+def test_takeover_without_a_registry_restores_the_names_of_the_lease(
     east: Site, tmp_path: Path
 ) -> None:
     admin.pause(east.config, reason="it burns")
@@ -182,7 +182,7 @@ def test_a_host_that_takes_over_without_a_registry_gets_the_names_of_the_lease(
     assert keep_names(north.registry) == keep_names(east.registry)
 
 
-def test_a_run_at_work_elsewhere_that_is_gone_is_taken_from(
+def test_takeover_from_a_vanished_running_host(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its Lease says that it is good for years."""

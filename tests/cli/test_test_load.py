@@ -53,7 +53,7 @@ def cluster(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def test_the_manifest(config: Config) -> None:
+def test_manifest_contains_requests_tolerations_and_replicas(config: Config) -> None:
     manifest = make_manifest(config, Load(namespace="dev", cpu="500m", replicas=7))
     assert manifest["metadata"]["name"] == "dnm-test-load"
     assert manifest["spec"]["selector"] == {"matchLabels": {LABEL: "dnm-test-load"}}
@@ -80,7 +80,7 @@ def test_the_manifest(config: Config) -> None:
     assert manifest["spec"]["replicas"] == 7
 
 
-def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: Config) -> None:
+def test_queue_that_is_no_label_value_is_in_the_annotation_only(config: Config) -> None:
     queue = "root.a@b." + "x" * 64
     metadata = make_manifest(config, Load(namespace="other", queue=queue))["spec"]["template"][
         "metadata"
@@ -106,14 +106,14 @@ def test_a_queue_that_is_no_label_value_stands_in_the_annotation_alone(config: C
         pytest.param({"replicas": -1}, "write 0 to", id="replicas"),
     ],
 )
-def test_wrong_options_are_refused(
+def test_wrong_load_options_are_refused(
     config: Config, changes: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(expected)):
         make_manifest(config, Load(**{"namespace": "dev", **changes}))  # type: ignore[arg-type]
 
 
-def test_a_warning_names_pods_that_fit_no_node(
+def test_warning_names_pods_that_fit_no_node(
     config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_load(config, Load(namespace="dev", cpu="129"), "yaml")
@@ -137,7 +137,7 @@ def run(config: Config, sandbox: Sandbox, wait: int = 60, **options: Any) -> int
     return run_load(config, load, timedelta(seconds=wait), let_time_pass(sandbox))
 
 
-def test_the_command_ends_when_all_pods_run(
+def test_test_load_command_ends_when_all_pods_run(
     cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(config, cluster, replicas=5) == 0
@@ -149,7 +149,7 @@ def test_the_command_ends_when_all_pods_run(
     ]
 
 
-def test_the_command_says_why_pods_wait(
+def test_test_load_command_reports_why_pods_wait(
     cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.tick(60)
@@ -163,7 +163,7 @@ def test_the_command_says_why_pods_wait(
     assert printed.splitlines()[-1].endswith("or delete them with `dnm test-load dev --delete`")
 
 
-def test_pods_that_the_server_refuses_are_explained(
+def test_pods_rejected_by_the_server_are_explained(
     cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(config, cluster, replicas=2)
@@ -175,7 +175,7 @@ def test_pods_that_the_server_refuses_are_explained(
     assert "more cannot be created: exceeded quota: pods=2" in capsys.readouterr().out
 
 
-def test_a_second_command_changes_the_load(cluster: Sandbox, config: Config) -> None:
+def test_second_test_load_command_changes_the_load(cluster: Sandbox, config: Config) -> None:
     assert run(config, cluster, replicas=2, only_lent_nodes=True) == 0
     assert run(config, cluster, replicas=4, cpu="2") == 0
     (load,) = cluster.objects("deployments")
@@ -209,7 +209,7 @@ def test_delete_removes_the_loads_of_this_instance_only(
     ]
 
 
-def test_a_name_in_use_is_not_touched(cluster: Sandbox, config: Config) -> None:
+def test_deployment_name_in_use_is_not_changed(cluster: Sandbox, config: Config) -> None:
     foreign = deployment_manifest("web", "dev", 0, pod_manifest("t", "dev", {"cpu": "1"}))
     cluster.create(foreign)
     with pytest.raises(ConfigError, match="dev/web is not a test load of instance prod"):
@@ -232,7 +232,7 @@ def test_a_name_in_use_is_not_touched(cluster: Sandbox, config: Config) -> None:
         pytest.param("dev --delete --dry-run", "it prints no manifest", id="delete-dry-run"),
     ],
 )  # fmt: skip
-def test_an_unknown_object_is_an_error_with_the_closest_match(
+def test_unknown_object_gets_the_closest_match(
     cluster: Sandbox, site: Site, words: str, expected: str
 ) -> None:
     result = site.command("test-load", *words.split())
@@ -242,7 +242,7 @@ def test_an_unknown_object_is_an_error_with_the_closest_match(
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "-oyaml"])
-def test_the_manifest_is_printed_without_a_cluster(site: Site, option: str) -> None:
+def test_manifest_is_printed_without_a_cluster(site: Site, option: str) -> None:
     site.change(kubeconfig_path="/nonexistent/kubeconfig")
     result = site.command("test-load", "dev", "--replicas", "2", option)
     assert (result.returncode, result.stderr) == (0, "")
@@ -250,16 +250,14 @@ def test_the_manifest_is_printed_without_a_cluster(site: Site, option: str) -> N
     assert (printed["kind"], printed["spec"]["replicas"]) == ("Deployment", 2)
 
 
-def test_kubectl_accepts_the_manifest_and_delete_finds_it(cluster: Sandbox, site: Site) -> None:
+def test_kubectl_accepts_the_manifest_and_delete_removes_it(cluster: Sandbox, site: Site) -> None:
     kubectl(cluster, "apply", "-f", "-", given=site.command("test-load", "dev", "-oyaml").stdout)
     assert loads(cluster) == {"dnm-test-load": 50}
     assert site.command("test-load", "dev", "--delete").returncode == 0
     assert not loads(cluster)
 
 
-def test_a_load_needs_its_role_and_nothing_else_of_deployments(
-    cluster: Sandbox, config: Config
-) -> None:
+def test_test_load_role_permits_only_its_deployments(cluster: Sandbox, config: Config) -> None:
     manifests = list(yaml.safe_load_all((Path(__file__).parents[2] / "etc/rbac.yaml").read_text()))
     role = [manifest for manifest in manifests if manifest["metadata"]["name"] == ROLE]
     names = ("dynamic-node-manager", ROLE)
@@ -278,7 +276,7 @@ def test_a_load_needs_its_role_and_nothing_else_of_deployments(
 
 
 @pytest.mark.parametrize("option", ["--queue=root.anvil.services.dev", "--delete"])
-def test_a_namespace_without_rights_is_an_error_with_the_closest_match(
+def test_namespace_without_permission_gets_the_closest_match(
     cluster: Sandbox, site: Site, option: str
 ) -> None:
     cluster.access.rules = (Rule(("*",), ("*",), "dev"), Rule(("get",), ("configmaps",)))
@@ -286,9 +284,7 @@ def test_a_namespace_without_rights_is_an_error_with_the_closest_match(
     assert result.returncode == 2 and "dve is not monitored, did you mean 'dev'?" in result.stderr
 
 
-def test_a_load_that_is_deleted_meanwhile_ends_the_command(
-    cluster: Sandbox, config: Config
-) -> None:
+def test_load_deleted_meanwhile_ends_the_command(cluster: Sandbox, config: Config) -> None:
     def delete(_: float) -> None:
         cluster.delete("deployments", "dnm-test-load", "dev")
 
@@ -296,7 +292,7 @@ def test_a_load_that_is_deleted_meanwhile_ends_the_command(
         run_load(config, Load(namespace="dev", replicas=2), timedelta(minutes=1), delete)
 
 
-def test_ctrl_c_says_that_the_load_stays(
+def test_ctrl_c_reports_that_the_load_remains(
     cluster: Sandbox, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(_: float) -> None:
@@ -310,7 +306,7 @@ def test_ctrl_c_says_that_the_load_stays(
     assert loads(cluster) == {"dnm-test-load": 2}
 
 
-def test_an_admission_webhook_is_quoted(cluster: Sandbox, config: Config) -> None:
+def test_admission_webhook_message_is_quoted(cluster: Sandbox, config: Config) -> None:
     def refuse(changed: dict[str, Any], old: dict[str, Any] | None) -> None:
         raise ApiError(403, 'admission webhook "frozen" denied the request: until Monday')
 

@@ -24,14 +24,14 @@ def wipe(site: Site) -> None:
     site.config.state_dir.mkdir(mode=0o755)
 
 
-def test_a_new_site_is_not_affected(site: Site) -> None:
+def test_new_site_is_not_treated_as_wiped(site: Site) -> None:
     for _ in range(2):
         ended = site.command("run")
         assert ended.returncode == ExitCode.OK and "resume" not in ended.stdout + ended.stderr
     assert site.sandbox.get("leases", "dnm-prod", "yunikorn") is None
 
 
-def test_pause_hold_and_exclusion_outlive_the_state_directory(site: Site) -> None:
+def test_pause_hold_and_exclusion_survive_the_state_directory(site: Site) -> None:
     site.command("hold", "a001", "--reason", "s3cret")
     site.command("exclude", "a002", "--for", "2d", "--reason", "s3cret")
     site.command("pause", "--reason", "s3cret")
@@ -54,7 +54,7 @@ def test_pause_hold_and_exclusion_outlive_the_state_directory(site: Site) -> Non
     assert kept.until is not None and [*site.registry.excluded] == ["a002"]
 
 
-def test_a_loss_is_noticed_though_a_person_speaks_first(site: Site) -> None:
+def test_wiped_state_is_noticed_after_a_first_manual_command(site: Site) -> None:
     site.command("exclude", "a002")
     site.command("run")
     wipe(site)
@@ -63,7 +63,7 @@ def test_a_loss_is_noticed_though_a_person_speaks_first(site: Site) -> None:
     assert (site.registry.held, [*site.registry.excluded]) == (("a001",), ["a002"])
 
 
-def test_lent_nodes_are_taken_up_and_nothing_is_lent_until_resume(site: Site) -> None:
+def test_lent_nodes_are_adopted_but_nothing_is_lent_until_resume(site: Site) -> None:
     site.sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
     for _ in range(3):
         site.run()
@@ -79,7 +79,7 @@ def test_lent_nodes_are_taken_up_and_nothing_is_lent_until_resume(site: Site) ->
     assert not site.sandbox.violations
 
 
-def test_kubernetes_before_the_move_names_the_command(site: Site) -> None:
+def test_kubernetes_state_before_the_move_names_the_move_command(site: Site) -> None:
     site.command("hold", "a001")
     site.sandbox.add_namespace("dnm")
     text = site.path.read_text()
