@@ -22,7 +22,7 @@ from tests.queue_kit import (
 )
 
 
-def test_a_manifest_applied_again_gets_what_is_lent_again() -> None:
+def test_reapplied_manifest_gets_the_lent_nodes_again() -> None:
     made = lend(TREE, TWO)
     again = edit(TREE, made.ledger, TWO)
     assert (again.text, again.ledger) == (made.text, made.ledger)
@@ -30,12 +30,12 @@ def test_a_manifest_applied_again_gets_what_is_lent_again() -> None:
     assert "a manifest was applied again" in again.notes[0]
 
 
-def test_a_manifest_applied_again_while_a_node_leaves() -> None:
+def test_reapplied_manifest_during_a_return_gets_the_remaining_nodes() -> None:
     made = lend(TREE, TWO)
     assert edit(TREE, made.ledger, ONE).text == lend(TREE, ONE).text
 
 
-def test_one_number_back_at_its_baseline_leaves_the_others_as_they_were_written() -> None:
+def test_single_limit_back_at_its_baseline_keeps_the_other_limits() -> None:
     made = lend(TREE, TWO, adjust_guaranteed=False)
     manual = change(made.text, "max: {vcore: 336,", "max: {vcore: 80,")
     again = edit(manual, made.ledger, TWO, adjust_guaranteed=False)
@@ -45,7 +45,7 @@ def test_one_number_back_at_its_baseline_leaves_the_others_as_they_were_written(
     ]
 
 
-def test_a_new_number_came_with_those_of_its_queue_that_are_back() -> None:
+def test_new_limit_beside_limits_at_their_baselines_is_a_new_baseline() -> None:
     """Memory is back at its baseline, so the new vcore came with it; the other queue stands."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
@@ -56,7 +56,7 @@ def test_a_new_number_came_with_those_of_its_queue_that_are_back() -> None:
     assert back.text == change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
 
 
-def test_a_total_of_just_what_is_lent_is_a_baseline_of_nothing() -> None:
+def test_total_equal_to_the_lent_amount_has_baseline_zero() -> None:
     made = lend(TREE, TWO)
     text = change(made.text, "max: {vcore: 336,", "max: {vcore: 256,")
     text = change(text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 256,")
@@ -67,7 +67,7 @@ def test_a_total_of_just_what_is_lent_is_a_baseline_of_nothing() -> None:
     assert not queue_edit.refusal and queue_edit.numbers[A].baseline["vcore"] == 0
 
 
-def test_any_other_value_is_a_persons_new_total() -> None:
+def test_any_other_limit_is_a_new_total() -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336, memory: 832G}", "max: {vcore: 300, memory: 832G}")
     seen = edit(edited, made.ledger, TWO)
@@ -82,7 +82,7 @@ def test_any_other_value_is_a_persons_new_total() -> None:
     assert limit(edit(queue_edit.text, queue_edit.ledger, {}), A) == "44"
 
 
-def test_a_total_below_what_is_lent_is_left_alone() -> None:
+def test_total_below_the_lent_amount_is_left_unchanged() -> None:
     """An emergency brake by hand: dnm does not fight it, and takes it for the baseline at last."""
     made = lend(TREE, TWO)
     edited = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
@@ -98,7 +98,7 @@ def test_a_total_below_what_is_lent_is_left_alone() -> None:
     assert limit(edit(released.text, released.ledger, ONE), A) == "138"
 
 
-def test_a_new_limit_while_nodes_are_lent_is_a_total() -> None:
+def test_limit_added_while_nodes_are_lent_is_a_total() -> None:
     made = lend(TREE, ONE)
     edited = change(made.text, "memory: 576G}", "memory: 576G, pods: 200}")
     seen = edit(edited, made.ledger, ONE)
@@ -106,7 +106,7 @@ def test_a_new_limit_while_nodes_are_lent_is_a_total() -> None:
     assert limit(edit(seen.text, seen.ledger, {}), A, "pods") == "90"
 
 
-def test_a_limit_that_a_person_removed_stays_away() -> None:
+def test_removed_limit_is_not_restored() -> None:
     made = lend(TREE, ONE)
     edited = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {memory: 576G}")
     seen = edit(edited, made.ledger, ONE)
@@ -115,14 +115,14 @@ def test_a_limit_that_a_person_removed_stays_away() -> None:
     assert back.text == change(TREE, "max: {vcore: 80, memory: 320G}", "max: {memory: 320G}")
 
 
-def test_the_baselines_own_characters_come_back() -> None:
+def test_baseline_keeps_its_spelling_after_a_return() -> None:
     text = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: '0080', memory: 1 Ti}")
     made = lend(text, ONE)
     assert (limit(made, A), limit(made, A, "memory")) == ("208", "1323741824Ki")
     assert edit(made.text, made.ledger, {}).text == text
 
 
-def test_a_manifest_after_a_shrink_that_was_held_is_no_news() -> None:
+def test_reapplied_manifest_after_a_held_shrink_causes_no_change() -> None:
     made = lend(TREE, ONE)
     held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}})
     assert limit(held, A) == "150"
@@ -136,7 +136,7 @@ def test_a_manifest_after_a_shrink_that_was_held_is_no_news() -> None:
 @pytest.mark.parametrize(
     ("reading", "total", "baseline"), [(Reading.BASELINE, 556, 300), (Reading.TOTAL, 300, 44)]
 )
-def test_rebase_takes_a_number_for_what_a_person_says(
+def test_rebase_reads_a_limit_as_baseline_or_total(
     reading: Reading, total: int, baseline: int
 ) -> None:
     made = lend(TREE, TWO)
@@ -149,7 +149,7 @@ def test_rebase_takes_a_number_for_what_a_person_says(
 
 @pytest.mark.parametrize("reading", Reading)
 @pytest.mark.parametrize("queues", [(), (A,)], ids=["all", "one"])
-def test_a_limit_that_stands_as_it_was_written_is_not_declared(
+def test_rebase_of_unchanged_limits_declares_nothing(
     reading: Reading, queues: tuple[str, ...]
 ) -> None:
     made = lend(TREE, TWO)
@@ -161,7 +161,7 @@ def test_a_limit_that_stands_as_it_was_written_is_not_declared(
     assert not other.is_changed and not other.refusal  # it lends nothing, so it has lost nothing
 
 
-def test_a_second_call_of_rebase_does_nothing() -> None:
+def test_second_rebase_changes_nothing() -> None:
     made = lend(TREE, TWO)
     taken_over = rebase_document(read(made.text), wants(TWO), Reading.BASELINE)
     assert limit(taken_over, A) == "592"
@@ -170,7 +170,7 @@ def test_a_second_call_of_rebase_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("has_run", [True, False], ids=["after a run", "at once"])
-def test_the_advice_on_a_changed_limit_is_right_to_the_letter(has_run: bool) -> None:
+def test_printed_advice_on_a_changed_limit_works(has_run: bool) -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 400,")
     seen = edit(edited, made.ledger, TWO)
@@ -186,7 +186,7 @@ def test_the_advice_on_a_changed_limit_is_right_to_the_letter(has_run: bool) -> 
     assert back.text == change(TREE, "max: {vcore: 80,", "max: {vcore: 400,")
 
 
-def test_the_advice_on_a_limit_below_what_is_lent_is_right_to_the_letter() -> None:
+def test_printed_advice_on_a_limit_below_the_lent_amount_works() -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 200,")
     frozen = edit(change(edited, "vcore: 264,", "vcore: 9,"), made.ledger, TWO)
@@ -206,7 +206,7 @@ REFUSED_REBASES = [
 
 
 @pytest.mark.parametrize(("more", "reason"), REFUSED_REBASES)
-def test_a_rebase_that_makes_no_sense(more: dict[str, object], reason: str) -> None:
+def test_meaningless_rebase_is_refused(more: dict[str, object], reason: str) -> None:
     made = lend(TREE, ONE)
     answered = rebase_document(
         read(made.text, made.ledger),

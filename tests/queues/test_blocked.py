@@ -55,7 +55,7 @@ def why_no_growth_of(text: str, queue: str) -> str:
 
 
 @pytest.mark.parametrize("case", BLOCKED)
-def test_it_is_known_before_a_node_is_converted(case: str) -> None:
+def test_unwritable_limit_is_detected_before_a_lend(case: str) -> None:
     text, queue, why = written(case)
     (line,) = (number for number, content in enumerate(text.splitlines(), 1) if "max: {" in content
                and BLOCKED[case][0][1].splitlines()[0] in content)  # fmt: skip
@@ -65,12 +65,12 @@ def test_it_is_known_before_a_node_is_converted(case: str) -> None:
     assert why_no_growth(read(text), wants({}, remembered=""), other, [NODE]) is None
 
 
-def test_the_first_run_of_all_remembers_nothing_and_may_lend() -> None:
+def test_first_run_without_a_recorded_ledger_may_lend() -> None:
     assert why_no_growth(read(TREE), wants({}, remembered=None), A, [NODE]) is None
 
 
 @pytest.mark.parametrize("case", BLOCKED)
-def test_the_other_queues_go_on(case: str) -> None:
+def test_unwritable_limit_does_not_block_other_queues(case: str) -> None:
     text, queue, _ = written(case)
     (other,) = OTHER[queue]
     before = edit(text, "", OTHER[queue])
@@ -84,7 +84,7 @@ def test_the_other_queues_go_on(case: str) -> None:
     assert back.text == text and back.blocked
 
 
-def test_a_number_that_became_unwritable_while_nodes_are_lent() -> None:
+def test_limit_that_became_unwritable_keeps_its_value_until_repaired() -> None:
     """It stays as it is; everything else shrinks, the nodes go back, and once it is written
     plainly it comes down too."""
     made = lend(TREE, {**TWO, **nodes_of(B, "m1")})
@@ -108,7 +108,7 @@ def test_a_number_that_became_unwritable_while_nodes_are_lent() -> None:
     assert edit(mended, none.ledger, {}).text == TREE
 
 
-def test_an_ancestor_that_can_not_be_raised_holds_up_all_below_it() -> None:
+def test_unwritable_ancestor_blocks_all_queues_below_it() -> None:
     text = change(TREE, "max: {vcore: 1000, memory: 4T}", 'max: {vcore: "1\\x3000", memory: 4T}')
     for queue in (A, B, "root.science"):
         reason = why_no_growth_of(text, queue)
@@ -118,7 +118,7 @@ def test_an_ancestor_that_can_not_be_raised_holds_up_all_below_it() -> None:
     assert "m1" in made.ledger and "n1" not in made.ledger and made.text == text
 
 
-def test_several_nodes_are_counted_together() -> None:
+def test_overflow_check_counts_several_nodes_together() -> None:
     nearly = 2**63 - 1 - 3 * 110
     text = change(TREE, "max: {vcore: 64, memory: 256G}", f"max: {{pods: {nearly}}}")
     text = change(text, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 1000}")
@@ -127,7 +127,7 @@ def test_several_nodes_are_counted_together() -> None:
     assert "more than YuniKorn can count" in str(why_no_growth(read(text), asked, B, [NODE] * 4))
 
 
-def test_a_guarantee_that_can_not_be_written_only_counts_where_it_moves() -> None:
+def test_unwritable_guarantee_blocks_only_if_it_must_change() -> None:
     text = change(TREE, "guaranteed: {vcore: 8,", 'guaranteed: {vcore: "\\x38",')
     asked = wants({}, remembered="")
     assert "guaranteed vcore of root.science.a" in str(why_no_growth(read(text), asked, A, [NODE]))
@@ -135,7 +135,7 @@ def test_a_guarantee_that_can_not_be_written_only_counts_where_it_moves() -> Non
     assert why_no_growth(read(text), stays, A, [NODE]) is None
 
 
-def test_a_resource_that_the_node_does_not_have_is_no_obstacle() -> None:
+def test_unwritable_limit_of_an_unneeded_resource_does_not_block() -> None:
     text = change(TREE, "max: {vcore: 80,", 'max: {"fpga": "\\x38", vcore: 80,')
     assert why_no_growth(read(text), wants({}, remembered=""), A, [NODE]) is None
 
@@ -147,7 +147,7 @@ SPELLINGS = ["' 80 '", '" 80"', "80", "'80'", "|-\n                      80", "!
 
 @pytest.mark.parametrize("before", SPELLINGS)
 @pytest.mark.parametrize("after", ["' {} '", '"{}"', "{}", "'{} '", "|-\n                      {}"])
-def test_a_number_whose_spelling_was_changed_goes_back(before: str, after: str) -> None:
+def test_limit_with_changed_spelling_shrinks_after_a_return(before: str, after: str) -> None:
     """Spaces within quotes, a block: a person has written the number in another way since."""
     text = change(
         TREE, "max: {vcore: 80, memory: 320G}", f"max:\n                    vcore: {before}"
@@ -164,7 +164,7 @@ def test_a_number_whose_spelling_was_changed_goes_back(before: str, after: str) 
         assert not edit(back.text, back.ledger, nodes).is_changed
 
 
-def test_what_lies_in_binary_data_counts_for_the_size() -> None:
+def test_binary_data_counts_against_the_config_map_size() -> None:
     text = change(TREE, "max: {vcore: 80,", "max: {vcore: 8000m,")
     noise = base64.b64encode(b"x" * (DATA_LIMIT - len(text) - 1)).decode()
     full = config_map("", data={"queues.yaml": text}, binary_data={"other": noise})
@@ -174,7 +174,7 @@ def test_what_lies_in_binary_data_counts_for_the_size() -> None:
     assert edit_source(resolve_document(free, None), wants(ONE, remembered="")).is_changed
 
 
-def test_a_packed_document_counts_packed() -> None:
+def test_compressed_document_counts_with_its_compressed_size() -> None:
     packed = base64.b64encode(gzip.compress(TREE.encode(), mtime=0)).decode()
     noise = "x" * (DATA_LIMIT - len(base64.b64decode(packed)))
     full = config_map("", data={"other": noise}, binary_data={"queues.yaml.gz": packed})
@@ -194,7 +194,7 @@ A_ITSELF = """\
 
 @pytest.mark.parametrize("nodes", [ONE, TWO, {}], ids=["as before", "one more", "all returned"])
 @pytest.mark.parametrize("comes_back", ["with its baseline", "as it was written"])
-def test_a_queue_that_is_missing_for_a_run_neither_loses_nor_gains(
+def test_queue_missing_for_a_run_keeps_its_ledger_entry(
     nodes: dict[str, dict[str, dict[str, int]]], comes_back: str
 ) -> None:
     stays = {"adjust_guaranteed": False}  # a guarantee above the parent's: YuniKorn refuses it
@@ -216,7 +216,7 @@ def test_a_queue_that_is_missing_for_a_run_neither_loses_nor_gains(
     assert edit(there.text, there.ledger, {}, **stays).text == TREE
 
 
-def test_no_trace_is_left_of_a_queue_whose_limits_were_never_moved() -> None:
+def test_removed_queue_without_limits_leaves_no_ledger_entry() -> None:
     made = lend(TREE, nodes_of("root.free", "n1"))
     removed = edit(change(TREE, "          - name: free\n", ""), made.ledger, {})
     assert removed.ledger == ""

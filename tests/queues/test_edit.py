@@ -29,7 +29,7 @@ from tests.queue_kit import (
 )
 
 
-def test_ancestors_go_along_by_the_same_amount_and_root_never() -> None:
+def test_ancestors_grow_by_the_same_amount_except_root() -> None:
     made = lend(TREE, ONE)
     assert [
         (item.queue, item.kind, item.resource, item.before, item.after) for item in made.changes
@@ -51,7 +51,7 @@ def test_ancestors_go_along_by_the_same_amount_and_root_never() -> None:
     assert made.numbers[B].lent == {} and made.numbers[B].limit == made.numbers[B].baseline
 
 
-def test_guaranteed_stays_where_the_site_says_so() -> None:
+def test_guaranteed_is_unchanged_without_adjust_guaranteed() -> None:
     made = lend(TREE, ONE, adjust_guaranteed=False)
     assert {item.kind for item in made.changes} == {"max"}
     switched = edit(made.text, made.ledger, ONE)
@@ -60,20 +60,20 @@ def test_guaranteed_stays_where_the_site_says_so() -> None:
     assert off_again.text == made.text
 
 
-def test_an_absent_limit_stays_absent() -> None:
+def test_absent_limit_stays_absent() -> None:
     made = lend(TREE, nodes_of("root.free", "n1"))
     assert made.text == TREE and made.is_changed
     assert made.numbers["root.free"].limit == {}
     assert edit(made.text, made.ledger, {}).text == TREE
 
 
-def test_a_queue_that_is_not_configured_grows_what_is_above_it() -> None:
+def test_unconfigured_queue_grows_its_ancestors_only() -> None:
     made = lend(TREE, nodes_of("root.science.dynamic", "n1"))
     assert {item.queue for item in made.changes} == {"root.science"}
     assert "is not in the queue document" in made.held["root.science.dynamic"]
 
 
-def test_two_instances_share_a_document() -> None:
+def test_two_instances_share_a_queue_document() -> None:
     first = lend(TREE, ONE)
     both = edit(first.text, first.ledger, nodes_of(A, "m1", "m2"), instance="test")
     assert limit(both, A) == "464" and limit(both, "root.science") == "1384"
@@ -84,13 +84,13 @@ def test_two_instances_share_a_document() -> None:
     assert edit(second.text, second.ledger, {}, instance="test").text == TREE
 
 
-def test_an_instance_that_lends_nothing_leaves_no_trace() -> None:
+def test_instance_without_lent_nodes_writes_no_ledger() -> None:
     made = lend(TREE, ONE)
     assert not edit(made.text, made.ledger, {}, instance="test").is_changed
     assert not edit(TREE, "", {}).is_changed
 
 
-def test_beyond_the_annotation_limit_nothing_grows_and_shrinking_goes_on() -> None:
+def test_full_annotation_blocks_growth_but_not_shrinking() -> None:
     many: dict[str, Resources] = {
         f"node-with-a-long-name-{number:05}": {"vcore": number + 1} for number in range(4500)
     }
@@ -117,7 +117,7 @@ def test_beyond_the_annotation_limit_nothing_grows_and_shrinking_goes_on() -> No
     assert swapped.blocked and swapped.is_changed  # what is returned is shrunk all the same
 
 
-def test_a_document_beyond_the_size_of_a_config_map_is_refused() -> None:
+def test_document_larger_than_a_config_map_is_refused() -> None:
     text = TREE + "# " + "x" * (1024 * 1024 - len(TREE) - 3) + "\n"
     text = change(text, "max: {vcore: 80,", "max: {vcore: 8000m,")
     made = edit(text, "", nodes_of(A, "n1"))
@@ -127,7 +127,7 @@ def test_a_document_beyond_the_size_of_a_config_map_is_refused() -> None:
 # --- foreseen, planned, written -------------------------------------------------------------------
 
 
-def test_the_planned_edit_is_used_again_on_the_very_state_it_was_planned_on() -> None:
+def test_planned_edit_is_reused_on_the_same_document_version() -> None:
     planned = lend(TREE, ONE)
     assert edit_source(source(TREE), wants(ONE), planned) is planned
 
@@ -142,7 +142,7 @@ OTHER_STATES = {
 
 
 @pytest.mark.parametrize("state", OTHER_STATES.values(), ids=OTHER_STATES)
-def test_an_edit_is_planned_anew_on_any_other_state(state: ConfigMap) -> None:
+def test_edit_is_planned_anew_on_a_changed_document(state: ConfigMap) -> None:
     """What another one wrote is edited, and not overwritten."""
     planned = lend(TREE, ONE)
     source_document = resolve_document(state, None)
@@ -154,7 +154,7 @@ def test_an_edit_is_planned_anew_on_any_other_state(state: ConfigMap) -> None:
         assert edit_source(source_document, wants(ONE, remembered=""), again) is not again
 
 
-def test_what_was_foreseen_is_written_only_for_the_same_wants() -> None:
+def test_projected_edit_is_used_only_for_the_same_nodes() -> None:
     document = read(TREE)
     projected = foresee_edit(document, wants(ONE, remembered=""))
     same = edit_document(document, wants(ONE, remembered=""), projected)
@@ -164,7 +164,7 @@ def test_what_was_foreseen_is_written_only_for_the_same_wants() -> None:
     assert same.limits == parse_tree(same.text).queues
 
 
-def test_a_limit_below_what_is_lent_is_fixed_before_and_after() -> None:
+def test_limit_below_the_lent_amount_is_fixed_before_and_after_an_edit() -> None:
     made = lend(TREE, ONE)
     text = change(made.text, "max: {vcore: 208,", "max: {vcore: 9,")
     document = read(change(text, "guaranteed: {vcore: 136,", "guaranteed: {vcore: 9,"), made.ledger)
@@ -176,7 +176,7 @@ def test_a_limit_below_what_is_lent_is_fixed_before_and_after() -> None:
     assert after.limits["root.science"].fixed == frozenset()
 
 
-def test_a_guarantee_below_what_is_lent_fixes_no_max() -> None:
+def test_guarantee_below_the_lent_amount_does_not_fix_the_max() -> None:
     made = lend(TREE, TWO)
     text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
     again = edit(text, made.ledger, TWO)
@@ -184,7 +184,7 @@ def test_a_guarantee_below_what_is_lent_fixes_no_max() -> None:
     assert again.notes == ()  # held says it
 
 
-def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> None:
+def test_full_ledger_may_shrink_but_an_invalid_document_may_not() -> None:
     noise = "x" * (ANNOTATIONS_LIMIT - 600)
     crowded = resolve_document(config_map(TREE, annotations={"note": noise}), None)
     many = {A: nodes_of(A, *(f"node{number:04}" for number in range(60)))[A]}
@@ -197,13 +197,13 @@ def test_a_full_ledger_may_still_shrink_and_an_invalid_document_may_not() -> Non
     assert why_no_shrink(invalid, refused) == why_refused(refused.edit) is not None
 
 
-def test_an_instance_that_lends_nothing_keeps_what_it_recorded() -> None:
+def test_instance_without_lent_nodes_keeps_its_recorded_baselines() -> None:
     made = lend(TREE, ONE)
     back = edit(made.text, made.ledger, {})
     assert not edit(back.text, back.ledger, {}, adjust_guaranteed=False).is_changed
 
 
-def test_a_limit_that_could_not_grow_is_known_by_the_next_run() -> None:
+def test_limit_that_could_not_grow_is_recognized_by_the_next_run() -> None:
     """A zero above forbids growth: the limit stands at its baseline while nodes are lent."""
     closed = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 4T}")
     closed = change(closed, "guaranteed: {vcore: 40, memory: 100G}", "guaranteed: {memory: 100G}")
@@ -217,7 +217,7 @@ def test_a_limit_that_could_not_grow_is_known_by_the_next_run() -> None:
     assert back.text == closed
 
 
-def test_a_config_map_beyond_its_size_may_still_shrink() -> None:
+def test_oversized_config_map_may_still_shrink() -> None:
     made = lend(TREE, TWO)
     data = {"queues.yaml": made.text, "other": "x" * DATA_LIMIT}
     full = config_map("", made.ledger, data=data)
@@ -245,14 +245,14 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("text", "ledger", "nodes", "why"), REASONS.values(), ids=REASONS)
-def test_change_of_limit_has_its_own_reason(
+def test_limit_change_has_its_own_reason(
     text: str, ledger: str, nodes: dict[str, dict[str, Resources]], why: str
 ) -> None:
     made = edit(text, ledger, nodes, remembered=ledger)
     assert made.changes and {item.why for item in made.changes if item.queue == A} == {why}
 
 
-def test_reason_of_shrink_that_had_to_wait() -> None:
+def test_postponed_shrink_has_its_own_reason() -> None:
     made = lend(TREE, ONE)
     held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}}, remembered=made.noted)
     later = edit(held.text, held.ledger, {}, remembered=held.noted)

@@ -46,7 +46,7 @@ def lost(text: str, nodes: Nodes, then: str | None, **more: object) -> QueueEdit
     return edit(text, "", nodes, remembered=then, **more)  # type: ignore[arg-type]
 
 
-def test_it_is_written_again_where_the_limits_stand_as_they_were_written() -> None:
+def test_lost_ledger_is_rewritten_if_the_limits_are_unchanged() -> None:
     made = lend(TREE, TWO)
     again = lost(made.text, TWO, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
@@ -58,13 +58,13 @@ def test_it_is_written_again_where_the_limits_stand_as_they_were_written() -> No
     assert lost(made.text, ONE, made.ledger).text == lend(TREE, ONE).text
 
 
-def test_it_is_written_again_where_the_manifest_was_applied_too() -> None:
+def test_lost_ledger_is_rewritten_after_a_reapplied_manifest() -> None:
     made = lend(TREE, TWO)
     again = lost(TREE, TWO, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
 
 
-def test_a_shrink_that_was_held_is_still_known() -> None:
+def test_lost_ledger_restores_a_held_shrink() -> None:
     made = lend(TREE, ONE)
     busy = {A: {"vcore": 150_000}}
     held = edit(made.text, made.ledger, {}, floors=busy)
@@ -74,7 +74,7 @@ def test_a_shrink_that_was_held_is_still_known() -> None:
     assert lost(held.text, {}, held.ledger).text == TREE
 
 
-def test_a_brake_that_a_person_has_put_on_is_still_known() -> None:
+def test_lost_ledger_restores_a_manually_lowered_limit() -> None:
     made = lend(TREE, TWO, adjust_guaranteed=False)
     braked = change(made.text, "max: {vcore: 336,", "max: {vcore: 10,")
     frozen = edit(braked, made.ledger, TWO, adjust_guaranteed=False)
@@ -82,7 +82,7 @@ def test_a_brake_that_a_person_has_put_on_is_still_known() -> None:
     assert (again.text, again.ledger) == (frozen.text, frozen.ledger)
 
 
-def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
+def test_older_ledger_beside_newer_limits_is_replaced() -> None:
     """As a tool does that restores annotations alone: 336 would become 464."""
     queue_edit, two = lend(TREE, ONE), lend(TREE, TWO)
     again = edit(two.text, queue_edit.ledger, TWO, remembered=two.ledger)
@@ -91,13 +91,13 @@ def test_an_older_ledger_was_put_back_beside_the_limits() -> None:
     assert edit(two.text, queue_edit.ledger, {}, remembered=two.ledger).text == TREE
 
 
-def test_a_text_that_no_run_has_noted_is_asked_about_though_all_limits_stand() -> None:
+def test_lost_ledger_beside_an_unrecorded_text_needs_an_administrator() -> None:
     made = lend(TREE, TWO)
     asked = lost(f"# a comment\n{made.text}", TWO, made.ledger)
     assert "the document differs from the one that the last run recorded" in asked.refusal
 
 
-def test_what_another_instance_has_lent_is_for_that_one_to_say() -> None:
+def test_lost_ledger_of_another_instance_is_left_to_that_instance() -> None:
     theirs = lend(TREE, nodes_of(B, "m1"), instance="q")
     both = edit(theirs.text, theirs.ledger, ONE)
     assert "another instance's ledger is gone" in lost(theirs.text, {}, theirs.noted).refusal
@@ -114,7 +114,7 @@ UNDECIDED = [
 
 
 @pytest.mark.parametrize(("new", "why"), UNDECIDED)
-def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
+def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, why: str) -> None:
     made = lend(TREE, TWO, adjust_guaranteed=False)
     text = change(made.text, "max: {vcore: 336,", new)
     asked = lost(text, TWO, made.ledger)
@@ -133,13 +133,13 @@ def test_what_can_not_be_decided_is_asked(new: str, why: str) -> None:
         assert (again.text, told(again.ledger)) == (answered.text, told(answered.ledger))
 
 
-def test_nodes_that_no_run_remembers_are_asked_about() -> None:
+def test_lent_nodes_without_a_recorded_ledger_need_an_administrator() -> None:
     """As after taking over another tool's registry."""
     asked = lost(lend(TREE, ONE).text, ONE, None)
     assert "no run has recorded the limits from before" in asked.refusal
 
 
-def test_a_limit_that_is_new_since_the_last_run() -> None:
+def test_limit_new_since_the_last_run_is_a_baseline_if_nothing_is_lent() -> None:
     """With nothing lent it is a baseline; with a lost ledger it is not known what it contains."""
     limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
     nodes = nodes_of("root.free", "n1")
@@ -152,7 +152,7 @@ def test_a_limit_that_is_new_since_the_last_run() -> None:
 # --- who wrote what ------------------------------------------------------------------------------
 
 
-def test_another_instances_section_is_left_alone() -> None:
+def test_ledger_section_of_another_instance_is_not_restored() -> None:
     """q lent to a queue without any limit and took its part away; p, which lends nothing, wrote it
     back in each run, and the node was `releasing` for ever."""
     lent = lend(TREE, nodes_of("root.free", "n1"), instance="q")
@@ -163,7 +163,7 @@ def test_another_instances_section_is_left_alone() -> None:
     assert not again.is_changed and not again.refusal
 
 
-def test_the_annotation_is_lost_once_with_two_instances() -> None:
+def test_ledger_lost_with_two_instances_is_restored_by_the_newer_record() -> None:
     """q's older record is no proof of what p has written since: it waits, and p mends it."""
     first = lend(TREE, ONE, instance="p")
     second = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="q", remembered="")
@@ -178,7 +178,7 @@ def test_the_annotation_is_lost_once_with_two_instances() -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["apply", "replace"])
-def test_an_older_export_without_its_ledger_is_no_manifest(keeps: bool) -> None:
+def test_older_export_without_ledger_is_not_treated_as_a_manifest(keeps: bool) -> None:
     """b is back at its baseline, so a's 208 would be a new one, and become 464."""
     queue_edit = lend(TREE, ONE)
     both = {**TWO, **nodes_of(B, "m1")}
@@ -188,7 +188,7 @@ def test_an_older_export_without_its_ledger_is_no_manifest(keeps: bool) -> None:
     assert not asked.is_changed
 
 
-def test_a_limit_that_was_taken_out_is_forgotten_with_its_nodes() -> None:
+def test_removed_limit_leaves_the_ledger_with_its_nodes() -> None:
     """A person wrote that number months later, and it was lowered to the old baseline."""
     made = lend(TREE, {**ONE, **nodes_of(B, "m1")}, adjust_guaranteed=False)
     without = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {memory: 576G}")
@@ -201,7 +201,7 @@ def test_a_limit_that_was_taken_out_is_forgotten_with_its_nodes() -> None:
     assert again.text == later
 
 
-def test_a_run_that_was_killed_before_its_write_and_a_ledger_that_is_gone_are_asked_about() -> None:
+def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
     """The record is ahead of the text: a stands with its node, which the record has given back."""
     owner = FieldOwner(manager="dnm", operation="Update", keys=frozenset({"queues.yaml"}))
     made = lend(TREE, ONE)
@@ -212,7 +212,7 @@ def test_a_run_that_was_killed_before_its_write_and_a_ledger_that_is_gone_are_as
         assert edit_source(resolve_document(result, None), asking).refusal
 
 
-def test_a_ledger_of_an_older_dnm_is_read_as_before() -> None:
+def test_ledger_of_an_older_dnm_is_read() -> None:
     """It has no checksum: the next run adds it, and nothing else changes."""
     made = lend(TREE, ONE)
     stored = json.loads(made.ledger)
@@ -232,7 +232,7 @@ MANIFESTS = FieldOwner(
 
 
 @pytest.mark.parametrize("stands", ["none", "foreign", "older"])
-def test_a_manifest_that_says_what_a_run_once_wrote_is_asked_about(stands: str) -> None:
+def test_manifest_equal_to_an_earlier_edit_needs_an_administrator(stands: str) -> None:
     """A new value of 208 beside another instance's record of 208 became 80 plus its node."""
     queue_edit = lend(TREE, ONE)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
@@ -242,7 +242,7 @@ def test_a_manifest_that_says_what_a_run_once_wrote_is_asked_about(stands: str) 
     assert "the last run recorded" in asked.refusal and asked.text == queue_edit.text
 
 
-def test_an_older_annotation_and_then_a_persons_edit_are_asked_about() -> None:
+def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
     """q had taken its node back; the annotation with it was put there, and p made 16 of 144."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
@@ -264,7 +264,7 @@ def test_an_older_annotation_and_then_a_persons_edit_are_asked_about() -> None:
         assert ("another client than dnm wrote it" in refusal) is is_asked
 
 
-def test_a_person_edits_what_another_instance_has_just_written() -> None:
+def test_manual_edit_after_another_instance_wrote_is_accepted_by_that_instance() -> None:
     """p has not seen q's ledger, and waits; q knows its own and takes the edit; p goes on."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
@@ -277,7 +277,7 @@ def test_a_person_edits_what_another_instance_has_just_written() -> None:
     assert limit(again, A) == "144"
 
 
-def test_an_older_export_after_a_manifest_had_replaced_all_of_it() -> None:
+def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
     """The manifest dropped the ledger and all nodes went; 208 became a baseline, then 336."""
     made = lend(TREE, ONE)
     replaced = config_map(TREE, owners=(MANIFESTS,))
@@ -288,7 +288,7 @@ def test_an_older_export_after_a_manifest_had_replaced_all_of_it() -> None:
     assert not lost(TREE, ONE, rest.noted).refusal
 
 
-def test_an_export_with_anothers_nodes_in_it_is_no_new_document() -> None:
+def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
     """p lends where there is no limit, and took q's 208 for a baseline."""
     free = lend(TREE, nodes_of("root.free", "n1"), instance="p")
     both = edit(free.text, free.ledger, ONE, instance="q", remembered="")
@@ -297,7 +297,7 @@ def test_an_export_with_anothers_nodes_in_it_is_no_new_document() -> None:
     assert not lost(TREE, nodes_of("root.free", "n1"), free.noted, instance="p").refusal
 
 
-def test_a_return_that_was_killed_before_its_write_beside_a_foreign_ledger() -> None:
+def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
     """It lent nothing any more by its record, so the 208 were nobody's, for ever."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
@@ -306,7 +306,7 @@ def test_a_return_that_was_killed_before_its_write_beside_a_foreign_ledger() -> 
     assert asked.refusal and asked.text == made.text
 
 
-def test_earlier_total_is_asked_about_though_nothing_is_lent() -> None:
+def test_earlier_total_needs_an_administrator_even_if_nothing_is_lent() -> None:
     """An older export raised 80 to 208. After one quiet run dnm took the 208 for a baseline."""
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
@@ -318,7 +318,7 @@ def test_earlier_total_is_asked_about_though_nothing_is_lent() -> None:
     assert not edit(change(TREE, "{vcore: 80,", "{vcore: 81,"), "", {}, remembered=noted).refusal
 
 
-def test_earlier_total_that_another_instance_accepts_is_asked_about() -> None:
+def test_earlier_total_accepted_by_another_instance_needs_an_administrator() -> None:
     """p had never seen q's node, lent where there is no limit, and took q's 296 for a baseline."""
     free = nodes_of("root.free", "p1")
     made = lend(TREE, nodes_of(B, "q1"), instance="q")
@@ -331,7 +331,7 @@ def test_earlier_total_that_another_instance_accepts_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize("reading", Reading)
-def test_answer_about_earlier_total_holds_though_nothing_is_lent(reading: Reading) -> None:
+def test_answer_about_an_earlier_total_is_kept_if_nothing_is_lent(reading: Reading) -> None:
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
     answered = rebase_document(read(made.text), wants({}, remembered=noted), reading)
@@ -344,7 +344,7 @@ def test_answer_about_earlier_total_holds_though_nothing_is_lent(reading: Readin
     assert not again.is_answer
 
 
-def test_another_begins_anew_on_a_text_that_a_killed_return_has_left() -> None:
+def test_killed_return_before_another_instance_starts_needs_an_administrator() -> None:
     """The 208 became a baseline: the record of the killed run had forgotten that it wrote them."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
@@ -353,7 +353,7 @@ def test_another_begins_anew_on_a_text_that_a_killed_return_has_left() -> None:
     assert "which dnm itself wrote earlier" in asked.refusal
 
 
-def test_another_has_begun_anew_on_a_text_with_our_node_in_it() -> None:
+def test_lent_amount_is_restored_after_another_instance_started_anew() -> None:
     """It lent where there is no limit, so nothing told it what a manifest without a ledger had in
     it: our part is put back, and its baselines become ours."""
     free = nodes_of("root.free", "p1")
@@ -373,7 +373,7 @@ def test_another_has_begun_anew_on_a_text_with_our_node_in_it() -> None:
     ]
 
 
-def test_a_text_that_has_come_again_with_another_baseline() -> None:
+def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
     """prod's record is of the same bytes, and says 80 where 208 has become right meanwhile: the
     instance that knows asks."""
     own, other = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
@@ -391,7 +391,7 @@ def test_a_text_that_has_come_again_with_another_baseline() -> None:
 
 
 @pytest.mark.parametrize("reading", Reading)
-def test_a_person_s_answer_holds_though_a_run_was_killed_between_its_note_and_its_write(
+def test_rebase_answer_is_kept_after_a_killed_run(
     reading: Reading,
 ) -> None:
     """And a limit was changed before the next: what that run noted and nobody wrote was asked for
@@ -407,7 +407,7 @@ def test_a_person_s_answer_holds_though_a_run_was_killed_between_its_note_and_it
     assert not rest.refusal and rest.text == answered.text
 
 
-def test_a_ledger_that_fits_a_manifest_by_chance() -> None:
+def test_ledger_that_matches_a_manifest_by_chance_needs_an_administrator() -> None:
     """One person put a killed run's ledger there, another an older export: 208 without any node."""
     made = lend(TREE, ONE)
     manual = FieldOwner(
@@ -424,7 +424,7 @@ HISTORIES = int(os.environ.get("DNM_HISTORIES", "50"))
 
 
 @pytest.mark.parametrize("chunk", one_in(8, range(8)))
-def test_a_loss_at_any_point_of_a_history_never_changes_an_amount_twice(chunk: int) -> None:
+def test_lost_ledger_in_a_random_history_never_changes_a_limit_twice(chunk: int) -> None:
     """Random trees, random lends and returns, the annotation lost at random points: the next edit
     makes the same document as without the loss, another one changes nothing, and after all is
     returned the document is the same as before; or a person is asked, and nothing is written."""
@@ -475,7 +475,7 @@ def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
     return losses, asked
 
 
-def test_a_person_s_answer_holds_though_a_newer_dnm_wrote_the_record() -> None:
+def test_rebase_is_accepted_beside_a_ledger_of_a_newer_dnm() -> None:
     """The way out that its own sentence names."""
     made = lend(TREE, ONE)
     newer = made.ledger.replace('"version":', '"version":9')

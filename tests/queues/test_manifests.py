@@ -68,7 +68,7 @@ NEW = {"up": "300", "down": "70", "far down": "10", "as it was": "80"}
 
 @pytest.mark.parametrize("tool", [*WHOLE, *DROP, "kubectl edit"])
 @pytest.mark.parametrize("new", NEW.values(), ids=NEW)
-def test_several_limits_of_which_one_is_new(tool: str, new: str) -> None:
+def test_manifest_with_a_single_new_limit_is_a_new_baseline(tool: str, new: str) -> None:
     """The others are back at their baselines: so all of it is the manifest's, whoever wrote it."""
     made = lend(TREE, TWO)
     manifest = change(TREE, "max: {vcore: 80,", f"max: {{vcore: {new},")
@@ -82,7 +82,7 @@ def test_several_limits_of_which_one_is_new(tool: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("tool", [*WHOLE, *DROP])
-def test_another_queue_says_that_all_of_it_was_applied(tool: str) -> None:
+def test_other_queue_at_its_baseline_proves_a_reapplied_manifest(tool: str) -> None:
     """Every limit of one queue is new; the other queue and the one above are at their baselines."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
@@ -95,7 +95,7 @@ def test_another_queue_says_that_all_of_it_was_applied(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", WHOLE)
 @pytest.mark.parametrize("new", NEW.values(), ids=NEW)
-def test_a_single_limit_is_judged_by_who_wrote_it(tool: str, new: str) -> None:
+def test_single_limit_is_judged_by_the_client_that_wrote_it(tool: str, new: str) -> None:
     """300 became 172, then 44."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
@@ -111,7 +111,7 @@ def test_a_single_limit_is_judged_by_who_wrote_it(tool: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("tool", DROP)
-def test_a_single_new_limit_without_a_ledger_is_asked_about(tool: str) -> None:
+def test_single_new_limit_without_a_ledger_needs_an_administrator(tool: str) -> None:
     """Nothing else in the document says whether it is a manifest's or an edited export's."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
@@ -122,7 +122,7 @@ def test_a_single_new_limit_without_a_ledger_is_asked_about(tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["kubectl apply", "kubectl apply --server-side", "Flux"])
-def test_an_edited_export_is_a_persons_total(tool: str) -> None:
+def test_edited_export_is_a_new_total(tool: str) -> None:
     """`kubectl get -o yaml`, a number changed, applied: it has the ledger in it."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
@@ -133,7 +133,7 @@ def test_an_edited_export_is_a_persons_total(tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", WHOLE)
-def test_a_manifest_that_holds_what_was_written_is_no_news(tool: str) -> None:
+def test_manifest_with_the_written_limits_causes_no_change(tool: str) -> None:
     made = lend(TREE, TWO)
     assert not after(made.text, made.ledger, tool, TWO).is_changed
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 400,")
@@ -142,7 +142,7 @@ def test_a_manifest_that_holds_what_was_written_is_no_news(tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", [*WHOLE, *DROP])
-def test_a_manifest_with_another_tree(tool: str) -> None:
+def test_manifest_with_a_changed_queue_tree_is_the_new_baseline(tool: str) -> None:
     """A limit more, a limit less, a queue more: what is there is the baseline."""
     made = lend(TREE, TWO)
     manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 90, pods: 20}")
@@ -160,7 +160,7 @@ def test_a_manifest_with_another_tree(tool: str) -> None:
      [{"manager": "x", "operation": "Apply", "fieldsV1": {"f:data": [1]}}]],
 )  # fmt: skip
 @pytest.mark.parametrize("applied", ["", "{", "[]", "null", '{"metadata": 1}', '{"data": {}}'])
-def test_what_the_object_says_may_be_anything(fields: object, applied: str) -> None:
+def test_malformed_managed_fields_are_ignored(fields: object, applied: str) -> None:
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     body = {
@@ -177,7 +177,7 @@ def test_what_the_object_says_may_be_anything(fields: object, applied: str) -> N
 
 
 @pytest.mark.parametrize("tool", WHOLE)
-def test_an_applied_manifest_that_is_partly_an_older_export_is_asked_about(tool: str) -> None:
+def test_manifest_that_is_partly_an_older_export_needs_an_administrator(tool: str) -> None:
     """b stands as it was written, with its node; a is back; 1000 is a baseline or a total."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
@@ -187,7 +187,7 @@ def test_an_applied_manifest_that_is_partly_an_older_export_is_asked_about(tool:
 
 
 @pytest.mark.parametrize("tool", WHOLE)
-def test_a_total_that_a_person_wrote_is_known_again_in_an_older_export(tool: str) -> None:
+def test_manually_written_total_is_recognized_in_an_older_export(tool: str) -> None:
     """He wrote 300, a run made 428 of it; a file with his 300 was applied, and became 556."""
     made = lend(ONE_LIMIT, nodes_of(X, "n1"))
     nodes = nodes_of(X, "n1", "n2")

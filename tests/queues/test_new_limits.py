@@ -16,7 +16,7 @@ FLOORS = [
 
 
 @pytest.mark.parametrize(("floors", "text", "reason"), FLOORS)
-def test_a_shrink_stops_at_what_pods_have(
+def test_shrink_stops_at_the_allocated_amount(
     floors: dict[str, Resources], text: str, reason: str
 ) -> None:
     made = lend(TREE, ONE)
@@ -31,7 +31,7 @@ def test_a_shrink_stops_at_what_pods_have(
     assert edit(again.text, again.ledger, {}).text == TREE
 
 
-def test_a_shrink_of_an_ancestor_stops_at_its_own_pods() -> None:
+def test_shrink_of_an_ancestor_stops_at_its_own_pods() -> None:
     made = lend(TREE, ONE)
     shrunk = edit(made.text, made.ledger, {}, floors={"root.science": {"vcore": 1_100_000}})
     assert limit(shrunk, "root.science") == "1100" and limit(shrunk, A) == "80"
@@ -55,7 +55,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize(("old", "new", "queue", "text"), BY_HAND.values(), ids=BY_HAND)
-def test_a_shrink_stops_at_what_was_written_meanwhile(
+def test_shrink_stops_at_values_written_meanwhile(
     old: str, new: str, queue: str, text: str
 ) -> None:
     made = lend(TREE, ONE)
@@ -67,7 +67,7 @@ def test_a_shrink_stops_at_what_was_written_meanwhile(
     assert edit(shrunk.text, shrunk.ledger, {}).is_changed is False
 
 
-def test_never_all_zeros() -> None:
+def test_limit_of_all_zeros_is_never_written() -> None:
     """A person made all that is lent the whole limit; without nodes that would be zero."""
     small = change(TREE, "resources:\n                  max: {vcore: 64, memory: 256G}",
                    "resources:\n                  max: {vcore: 1m, memory: 1}")  # fmt: skip
@@ -81,7 +81,7 @@ def test_never_all_zeros() -> None:
     assert not edit(back.text, back.ledger, {}).is_changed
 
 
-def test_growth_that_a_zero_above_forbids_is_refused() -> None:
+def test_growth_below_a_zero_limit_is_refused() -> None:
     text = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 0}")
     text = text.replace("max: {vcore: 80, memory: 320G}", "max: {vcore: 0, memory: 0, pods: 5}")
     text = text.replace("max: {vcore: 64, memory: 256G}", "max: {}")
@@ -118,7 +118,7 @@ CORES: Resources = {"vcore": 128_000}
 TWO_IN_X = nodes_of(X, "n1", "n2", size=CORES)
 
 
-def test_a_shrink_stops_at_queues_below_one_without_limits() -> None:
+def test_shrink_stops_at_guarantees_below_a_queue_without_limits() -> None:
     made = lend(DEEP, TWO_IN_X)
     text = change(made.text, "guaranteed: {vcore: 272}", "guaranteed: {vcore: 9}")
     text = change(
@@ -148,7 +148,7 @@ def below_a_limit_that_stays() -> tuple[str, str]:
     ), made.ledger
 
 
-def test_growth_stops_at_the_tightest_queue_above_and_a_guarantee_that_does_not_fit_stays() -> None:
+def test_growth_stops_at_the_tightest_ancestor() -> None:
     text, ledger = below_a_limit_that_stays()
     both = {**TWO_IN_X, **nodes_of(Z, "n3", size=CORES)}
     made = edit(text, ledger, both)

@@ -21,7 +21,7 @@ TREES = int(os.environ.get("DNM_TREES", "125"))
 
 
 @pytest.mark.parametrize("chunk", one_in(12, range(12)))
-def test_every_edit_of_a_random_tree_is_valid_and_leaves_no_trace(chunk: int) -> None:
+def test_edits_of_random_trees_are_valid_and_reversible(chunk: int) -> None:
     """Lend and return in any order, by two instances; every text on the way passes the rules, every
     limit is its baseline plus what is lent, and at the end the bytes are those of the beginning."""
     seed = int(os.environ.get("DNM_SEED", "20260901")) + chunk

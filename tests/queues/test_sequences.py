@@ -391,7 +391,7 @@ def play(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("chunk", one_in(8, range(8)))
-def test_no_node_is_ever_counted_twice(chunk: int) -> None:
+def test_random_sequences_never_count_a_node_twice(chunk: int) -> None:
     counts: Counter[str] = Counter()
     for number in range(chunk, SEQUENCES, 8):
         counts.update(play(SEED * 1_000_003 + number))

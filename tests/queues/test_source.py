@@ -67,7 +67,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("configs", "defaults", "key"), PLACES.values(), ids=PLACES)
-def test_the_document_in_force(
+def test_yunikorn_configs_and_defaults_decide_the_active_document(
     configs: dict[str, object], defaults: dict[str, object] | None, key: str
 ) -> None:
     source_document = resolve_document(*maps(configs, defaults))
@@ -92,28 +92,28 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("configs", "defaults", "reason"), REFUSED.values(), ids=REFUSED)
-def test_where_dnm_must_not_edit(
+def test_uneditable_document_source_is_refused(
     configs: dict[str, object] | None, defaults: dict[str, object] | None, reason: str
 ) -> None:
     source_document = resolve_document(*maps(configs, defaults))
     assert reason in source_document.refusal
 
 
-def test_a_broken_gzip_is_an_error_and_not_another_document() -> None:
+def test_damaged_gzip_is_an_error_and_not_another_document() -> None:
     configs = {"data": {"queues.yaml": TREE}, "binary_data": {"queues.yaml.gz": "AAAA"}}
     with pytest.raises(QueueError, match=r"queues\.yaml\.gz .* is no gzip"):
         resolve_document(*maps(configs))
 
 
 @pytest.mark.parametrize("value", ["false", "False", "F", "0"])
-def test_without_hot_refresh_there_is_a_warning(value: str) -> None:
+def test_disabled_hot_refresh_is_warned_of(value: str) -> None:
     data = {"queues.yaml": TREE, "service.enableConfigHotRefresh": value}
     source_document = resolve_document(*maps({"data": data}))
     assert not source_document.is_hot_refreshed
     assert "restart the scheduler" in source_document.warnings[0]
 
 
-def test_a_packed_document_is_packed_again_under_its_key() -> None:
+def test_compressed_document_is_written_compressed_under_its_key() -> None:
     configs = {"data": {"x": "y"}, "binary_data": {"queues.yaml.gz": packed(TREE), "b": "Yg=="}}
     source_document = resolve_document(*maps(configs))
     written = with_document(source_document, OTHER, "ledger")
@@ -128,7 +128,7 @@ def test_a_packed_document_is_packed_again_under_its_key() -> None:
 # --- text, tree, ledger and verdict as one value -------------------------------------------------
 
 
-def test_an_invalid_document_says_all_that_is_wrong_with_it_and_still_has_limits() -> None:
+def test_invalid_document_lists_all_violations_and_still_has_limits() -> None:
     invalid = change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,")
     document = read(invalid)
     assert [
@@ -144,20 +144,20 @@ def test_an_invalid_document_says_all_that_is_wrong_with_it_and_still_has_limits
     assert "immutable" in frozen.refusal  # where it stands is said first
 
 
-def test_a_ledger_that_can_not_be_read_is_told_and_counts_every_node() -> None:
+def test_unreadable_ledger_is_reported_and_counts_every_node() -> None:
     document = read(TREE, "{")
     assert "cannot read" in document.ledger_problem and not document.refusal
     assert document.is_counted("n1", "prod") and document.is_counted("n9", "nobody")
 
 
-def test_a_node_is_counted_by_the_instance_that_lent_it() -> None:
+def test_node_is_counted_by_the_instance_that_lent_it() -> None:
     made = lend(TREE, nodes_of(A, "n1", "n2"))
     document = read(made.text, made.ledger)
     asked = (("n1", "prod"), ("n3", "prod"), ("n1", "other"))
     assert [document.is_counted(*pair) for pair in asked] == [True, False, False]
 
 
-def test_a_state_of_the_document_is_told_by_its_resource_version() -> None:
+def test_document_version_is_its_resource_version() -> None:
     of_the_api, untold = (
         resolve_document(config_map(TREE, resource_version=version), None) for version in ("7", "")
     )
@@ -168,7 +168,7 @@ def test_a_state_of_the_document_is_told_by_its_resource_version() -> None:
 # --- the annotation: readable, terse, never taken for empty --------------------------------------
 
 
-def test_the_ledger_is_json_that_people_can_read() -> None:
+def test_ledger_is_readable_json() -> None:
     stored = json.loads(lend(TREE, ONE).ledger)
     assert stored["version"] == 1
     assert stored["instances"]["prod"]["queues"] == {A: {"n1": 0}}
@@ -176,7 +176,7 @@ def test_the_ledger_is_json_that_people_can_read() -> None:
     assert stored["limits"][A]["max"] == {"vcore": "80", "memory": "320G"}
 
 
-def test_what_was_written_stands_there_where_it_does_not_follow() -> None:
+def test_ledger_records_the_written_limit_if_it_differs() -> None:
     made = lend(TREE, ONE)
     held = edit(made.text, made.ledger, {}, floors={A: {"vcore": 150_000}})
     assert json.loads(held.ledger)["limits"] == {A: {"max": {"vcore": ["80", "150"]}}}
@@ -195,7 +195,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("ledger", "reason"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None:
+def test_damaged_ledger_is_not_an_empty_ledger(ledger: str, reason: str) -> None:
     with pytest.raises(QueueError, match=reason):
         decode_ledger(ledger)
     refused = edit(TREE, ledger, {})
@@ -204,7 +204,7 @@ def test_a_broken_ledger_is_never_an_empty_one(ledger: str, reason: str) -> None
     assert mended.text == lend(TREE, ONE).text
 
 
-def test_more_limits_than_totals_are_kept_make_no_write_of_an_idle_run() -> None:
+def test_bounded_list_of_totals_causes_no_write_of_an_idle_run() -> None:
     """The totals that stand there pushed each other out of the list, once in every run."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     names = [f"q{number}" for number in range(MOST_TOTALS // 4 + 50)]
@@ -226,7 +226,7 @@ WIDE: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("what", WIDE)
-def test_another_instance_s_ledger_can_not_be_wide_without_bound(what: str) -> None:
+def test_ledger_of_another_instance_is_bounded(what: str) -> None:
     stored = {"version": 1, "resources": ["vcore"], "sizes": [[1]], **WIDE[what]}
     with pytest.raises(QueueError, match="of length <= 10") as raised:
         decode_ledger(json.dumps(stored))

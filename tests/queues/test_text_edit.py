@@ -42,7 +42,9 @@ UNEDITABLE = {
 
 
 @pytest.mark.parametrize(("text", "reason"), UNEDITABLE.values(), ids=UNEDITABLE)
-def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: str) -> None:
+def test_valid_document_that_dnm_cannot_edit_is_refused_with_a_reason(
+    text: str, reason: str
+) -> None:
     assert check_text(text) == ()
     refused = edit(text, "", {}, remembered=None)
     assert reason in refused.refusal
@@ -53,7 +55,7 @@ def test_documents_that_yunikorn_takes_and_dnm_leaves_alone(text: str, reason: s
     )
 
 
-def test_no_text_is_made_of_a_tree_that_may_not_be_edited() -> None:
+def test_uneditable_tree_is_not_written() -> None:
     tree = parse_tree(TREE + "---\nmore: 1\n")
     with pytest.raises(QueueError, match="several YAML documents"):
         replace_limits(tree, {LimitPlace(A, "max", "vcore"): "81"})
@@ -66,7 +68,7 @@ SHARED = [
 
 
 @pytest.mark.parametrize(("first", "second"), SHARED)
-def test_aliased_limits_hold_up_their_queue_with_their_line(first: str, second: str) -> None:
+def test_aliased_limits_block_their_queue_with_a_line_number(first: str, second: str) -> None:
     text = change(TREE, "max: {vcore: 80, memory: 320G}", first)
     text = change(text, "max: {vcore: 64, memory: 256G}", second)
     assert check_text(text) == ()
@@ -79,14 +81,14 @@ def test_aliased_limits_hold_up_their_queue_with_their_line(first: str, second: 
     assert not free.refusal and free.text == text
 
 
-def test_an_edit_that_would_change_the_meaning_is_caught() -> None:
+def test_edit_that_changes_the_meaning_is_rejected() -> None:
     document = parse_tree(TREE)
     with pytest.raises(QueueError, match="would have another meaning"):
         read_again(replace_limits(document, {LimitPlace(A, "max", "vcore"): "1, pods: 5"}))
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_lossless_in_every_style(name: str) -> None:
+def test_lend_and_return_restore_the_bytes_of_each_yaml_style(name: str) -> None:
     """Lend to the leaves, twice; take back in another order: the same bytes. In between nothing but
     the numbers that were reported has changed."""
     text = CORPUS[name]
@@ -116,13 +118,13 @@ def assert_only_numbers_differ(before: str, after: str, count: int) -> None:
     assert sum(a != b for a, b in zip(old, new, strict=True)) == count
 
 
-def test_the_corpus_is_large_enough() -> None:
+def test_corpus_has_thirty_documents() -> None:
     assert len(CORPUS) >= 30
     assert sum("\r\n" in text for text in CORPUS.values()) >= 2
     assert sum(text.startswith("\ufeff") for text in CORPUS.values()) >= 2
 
 
-def test_the_parser_in_python_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_parser_gives_the_same_edits(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyYAML may come without libyaml; its own parser only knows no tabs between tokens."""
     documents = {name: text for name, text in CORPUS.items() if "\t" not in text}
     fast = {name: compose(text) for name, text in documents.items()}
@@ -140,7 +142,7 @@ def every_leaf(text: str) -> dict[str, dict[str, Resources]]:
     return {queue.path: {f"{queue.path}-x": NODE} for queue in queues if queue.is_leaf}
 
 
-def test_two_thousand_queues() -> None:
+def test_document_with_two_thousand_queues_is_edited() -> None:
     text = large_document()
     queues = parse_tree(text).queues
     leaves = [path for path, queue in queues.items() if queue.is_leaf]
@@ -158,7 +160,7 @@ def test_two_thousand_queues() -> None:
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_the_tree_that_is_judged_is_the_tree_that_is_written(name: str) -> None:
+def test_edited_tree_equals_the_written_document(name: str) -> None:
     """Each number that may be changed becomes another one."""
     tree = parse_tree(CORPUS[name])
     texts = {

@@ -33,7 +33,7 @@ assert len(VECTORS) == 62
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_what_yunikorn_takes_can_be_edited(vector: dict[str, Any]) -> None:
+def test_document_that_yunikorn_accepts_is_editable(vector: dict[str, Any]) -> None:
     rule_violations = check_text(vector["yaml"])
     assert not (rule_violations and vector["ok"]) or is_dialect(rule_violations), rule_violations
 
@@ -59,7 +59,7 @@ DIALECT = {
 
 
 @pytest.mark.parametrize(("old", "new", "line", "why"), DIALECT.values(), ids=DIALECT)
-def test_what_yunikorn_takes_and_dnm_does_not_is_told_by_name(
+def test_unsupported_dialect_is_named_with_its_line(
     old: str, new: str, line: int, why: str
 ) -> None:
     """Before a node is converted for it, and with the line."""
@@ -76,12 +76,12 @@ def test_what_yunikorn_takes_and_dnm_does_not_is_told_by_name(
 @pytest.mark.parametrize(
     "path", sorted((DATA / "dialect").glob("*.yaml")), ids=lambda item: item.stem
 )
-def test_a_document_of_another_dialect_is_refused_as_a_file(path: Path) -> None:
+def test_file_of_an_unsupported_dialect_is_refused(path: Path) -> None:
     (judged,) = judge_file(path)
     assert is_dialect(judged.violations)
 
 
-def test_what_yunikorn_takes_of_documents_made_by_chance_can_be_edited() -> None:
+def test_random_document_that_yunikorn_accepts_is_editable() -> None:
     judged = [json.loads(line) for line in (DATA / "judged.jsonl").read_text().splitlines()]
     reported = Counter((item["ok"], not check_text(item["yaml"])) for item in judged)
     refused = [check_text(item["yaml"]) for item in judged if item["ok"]]
@@ -123,7 +123,7 @@ VIOLATIONS = {
 
 
 @pytest.mark.parametrize(("text", "where", "message"), VIOLATIONS.values(), ids=VIOLATIONS)
-def test_a_violation_names_the_queue_the_line_and_both_numbers(
+def test_violation_names_queue_line_and_both_numbers(
     text: str, where: tuple[str, str, int], message: str
 ) -> None:
     (rule_violation, *other) = check_text(text)
@@ -144,7 +144,7 @@ ADVICE = [
 
 
 @pytest.mark.parametrize(("text", "rule"), ADVICE)
-def test_advice_is_not_part_of_the_verdict(text: str, rule: str) -> None:
+def test_advice_does_not_invalidate_a_document(text: str, rule: str) -> None:
     document = parse_tree(text)
     assert rule in [rule_violation.rule for rule_violation in advise(document)]
     if rule == "zero":
@@ -152,7 +152,7 @@ def test_advice_is_not_part_of_the_verdict(text: str, rule: str) -> None:
     assert check_text(text) == ()
 
 
-def test_a_good_document_needs_no_advice() -> None:
+def test_valid_document_gets_no_advice() -> None:
     assert advise(parse_tree(TREE)) == ()
     assert check_rules(parse_tree(TREE)) == ()
 
@@ -194,7 +194,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(("content", "found"), FILES.values(), ids=FILES)
-def test_files_and_manifests(
+def test_files_and_manifests_are_checked_with_line_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, found: list[tuple[str, int]]
 ) -> None:
     path = tmp_path / "queues.yaml"
@@ -207,7 +207,7 @@ def test_files_and_manifests(
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
 
 
-def test_a_manifest_without_queues_is_told_by_its_name_and_line(tmp_path: Path) -> None:
+def test_manifest_without_queues_is_reported_by_name_and_line(tmp_path: Path) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(manifest(TREE).replace("queues.yaml:", "old.yaml:"))
     (judged,) = judge_file(path)
@@ -216,7 +216,7 @@ def test_a_manifest_without_queues_is_told_by_its_name_and_line(tmp_path: Path) 
     assert "there is no queues.yaml in yunikorn/yunikorn-configs" in advice.message
 
 
-def test_of_a_file_that_does_not_end_no_more_is_read_than_there_may_be() -> None:
+def test_endless_file_is_read_up_to_a_bound() -> None:
     """As of `dnm queues check <(yes)`."""
 
     class Endless(io.BytesIO):
@@ -248,7 +248,7 @@ class Scheduler(YunikornClient):
 
 
 @pytest.mark.parametrize("text", UNJUDGED.values(), ids=UNJUDGED)
-def test_what_no_edit_changes_is_the_scheduler_s_to_judge(
+def test_checks_outside_the_edited_parts_are_left_to_yunikorn(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "queues.yaml"
@@ -260,13 +260,13 @@ def test_what_no_edit_changes_is_the_scheduler_s_to_judge(
     assert "YuniKorn itself refuses it: no [yunikorn]" in capsys.readouterr().out
 
 
-def test_names_that_are_not_one_path_are_refused() -> None:
+def test_ambiguous_queue_names_are_refused() -> None:
     for name, why in (("a.b", "is not a valid queue name"), ("A", "is written twice")):
         (rule_violation,) = check_text(change(TREE, "- name: b", f"- name: {name}"))
         assert rule_violation.rule == "name" and why in rule_violation.message
 
 
-def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, missing = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "missing.yaml"
     good.write_text(TREE)
     bad.write_bytes(b"\xff" + BAD.encode())
@@ -294,7 +294,7 @@ def test_json_for_pipelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 # --- the tree as YuniKorn builds it, and what it can not read ------------------------------------
 
 
-def test_queues_have_lower_case_paths_and_their_limits() -> None:
+def test_queue_paths_are_lower_case_and_have_limits() -> None:
     queues = parse_tree(CORPUS["upper_case_names"]).queues
     assert list(queues) == ["root", "root.science", "root.science.chemistry"]
     leaf = queues["root.science.chemistry"]
@@ -313,7 +313,7 @@ def test_queues_have_lower_case_paths_and_their_limits() -> None:
         ("empty_things", ["root", "root.a", "root.b", "root.c"]),
     ],
 )
-def test_the_tree_as_yunikorn_builds_it(name: str, paths: list[str]) -> None:
+def test_queue_tree_has_an_implicit_root_like_in_yunikorn(name: str, paths: list[str]) -> None:
     assert list(parse_tree(CORPUS[name]).queues) == paths
 
 
@@ -321,7 +321,7 @@ def test_only_the_default_partition_counts() -> None:
     assert parse_tree(CORPUS["several_partitions"]).written["root.a"].line == 11
 
 
-def test_an_all_zero_limit_is_no_limit() -> None:
+def test_limit_of_all_zeros_is_no_limit() -> None:
     queues = parse_tree(CORPUS["all_zero_beside"]).queues
     assert queues["root.unlimited"].max == {}
     assert queues["root.closed_for_cpu"].max == {"vcore": 0, "memory": 320 * 10**9}
@@ -351,14 +351,14 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("text", "reason"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_yunikorn_can_not_read(text: str, reason: str) -> None:
+def test_unreadable_document_gets_a_reason(text: str, reason: str) -> None:
     with pytest.raises(QueueError) as caught:
         parse_tree(text)
     assert reason in str(caught.value)
     assert check_text(text)
 
 
-def test_as_deep_as_no_site_goes() -> None:
+def test_deeply_nested_queues_are_parsed() -> None:
     text = "partitions:\n- name: default\n  queues:\n" + "".join(
         f"{'  ' * depth}- name: q{depth}\n{'  ' * depth}  queues:\n" for depth in range(1, 80)
     )
@@ -366,7 +366,9 @@ def test_as_deep_as_no_site_goes() -> None:
 
 
 @given(st.text(max_size=60), st.integers(0, len(TREE)), st.integers(0, 30))
-def test_any_text_is_a_document_or_a_sentence(noise: str, start: int, length: int) -> None:
+def test_arbitrary_text_is_a_document_or_an_error_message(
+    noise: str, start: int, length: int
+) -> None:
     for text in (noise, TREE[:start] + noise + TREE[start + length :]):
         violations = check_text(text)
         assert all(
@@ -376,7 +378,7 @@ def test_any_text_is_a_document_or_a_sentence(noise: str, start: int, length: in
         assert made.refusal or check_text(made.text) == ()
 
 
-def test_aliases_of_aliases_end() -> None:
+def test_nested_yaml_aliases_are_bounded() -> None:
     lines = ["partitions:", "- name: default", "  queues:", "  - name: a", "    limits:"]
     lines.append("    - &l0 {users: [" + ",".join("u" * 9) + "]}")
     bomb = "\n".join(lines) + "".join(
@@ -398,7 +400,7 @@ LEAVES = [
 
 
 @pytest.mark.parametrize(("more", "is_leaf"), LEAVES)
-def test_a_leaf_has_no_children_and_is_no_parent(more: str, is_leaf: bool) -> None:
+def test_leaf_has_no_children_and_is_no_parent(more: str, is_leaf: bool) -> None:
     text = f"partitions:\n- name: default\n  queues:\n  - name: q\n    {more}\n"
     assert parse_tree(text).queues["root.q"].is_leaf is is_leaf
     assert not parse_tree(text).queues["root"].is_leaf

@@ -61,7 +61,7 @@ def impatient(sandbox: Sandbox, nodes: Nodes, yunikorn: YunikornClient) -> Queue
     return queue_writer.write(sandbox.kubeconfig, yunikorn, "prod", nodes, uptake)
 
 
-def test_written_proved_and_returned(live: Sandbox) -> None:
+def test_write_is_confirmed_by_yunikorn_and_reversed_at_the_end(live: Sandbox) -> None:
     for nodes in STORY:
         outcome = http_write(live, nodes)
         assert outcome.is_written and outcome.is_confirmed and not outcome.notes
@@ -71,7 +71,7 @@ def test_written_proved_and_returned(live: Sandbox) -> None:
     assert document(live) == TREE and puts(live) == len(STORY)
 
 
-def test_a_write_is_known_as_dnms(live: Sandbox) -> None:
+def test_write_names_dnm_as_its_field_manager(live: Sandbox) -> None:
     """By the manager that an API server takes from the User-Agent: the ledger's questions go by
     who changed the text last."""
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
@@ -99,7 +99,9 @@ def a_writer(*words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("point", "when", "number"), KILLS)
-def test_sigkill_between_any_two_steps(live: Sandbox, point: str, when: str, number: int) -> None:
+def test_sigkill_between_any_two_steps_keeps_the_limits_right(
+    live: Sandbox, point: str, when: str, number: int
+) -> None:
     """Another instance has written meanwhile, and the final numbers are right."""
     job = a_writer(str(live.kubeconfig), live.url, "prod", json.dumps(TWO))
     (writer,) = the_warm().start({**job, "fault": f"{point}:{when}:kill:{number}"})
@@ -120,13 +122,13 @@ def test_sigkill_between_any_two_steps(live: Sandbox, point: str, when: str, num
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_409_from_the_server(live: Sandbox, times: int) -> None:
+def test_write_is_repeated_after_a_409_conflict(live: Sandbox, times: int) -> None:
     live.fault("status", path="configmaps", methods=("PUT",), code=409, times=times)
     assert http_write(live, TWO).is_confirmed
     assert document(live) == text_with(TWO)
 
 
-def test_409_every_time_gives_up_and_the_next_run_goes_on(live: Sandbox) -> None:
+def test_repeated_409_conflicts_leave_the_write_to_the_next_run(live: Sandbox) -> None:
     fault = live.fault("status", path="configmaps", methods=("PUT",), code=409)
     with pytest.raises(KubeConflict, match="The next run tries again"):
         http_write(live, TWO)
@@ -136,14 +138,14 @@ def test_409_every_time_gives_up_and_the_next_run_goes_on(live: Sandbox) -> None
 
 
 @pytest.mark.parametrize("kind", ["lost", "cut"])
-def test_the_answer_of_a_write_that_took_effect_is_lost(live: Sandbox, kind: str) -> None:
+def test_write_with_a_lost_answer_is_recognized_as_done(live: Sandbox, kind: str) -> None:
     live.fault(kind, path="configmaps", methods=("PUT",), times=1)
     outcome = http_write(live, TWO)
     assert outcome.is_confirmed and "took effect although" in outcome.notes[0]
     assert document(live) == text_with(TWO) and puts(live) == 1
 
 
-def test_the_server_is_down_for_the_write(live: Sandbox) -> None:
+def test_failed_write_is_repeated_by_the_next_run(live: Sandbox) -> None:
     live.fault("down", path="configmaps", methods=("PUT",))
     with pytest.raises(KubeError):
         http_write(live, TWO)
@@ -152,7 +154,7 @@ def test_the_server_is_down_for_the_write(live: Sandbox) -> None:
     assert http_write(live, TWO).is_confirmed
 
 
-def test_two_instances_at_once(live: Sandbox) -> None:
+def test_concurrent_writers_of_two_instances_keep_both_amounts(live: Sandbox) -> None:
     """Eight processes, two instances, each wants its nodes; everybody's are there at the end."""
     wanted = {"prod": nodes_of(A, "n1", "n2"), "test": nodes_of(A, "m1")}
     jobs = [
@@ -166,7 +168,7 @@ def test_two_instances_at_once(live: Sandbox) -> None:
     assert written.count("True") <= 2 == puts(live)
 
 
-def test_somebody_else_writes_between_read_and_write(live: Sandbox) -> None:
+def test_write_between_read_and_write_is_kept(live: Sandbox) -> None:
     """What he wrote is planned on anew, and stands."""
 
     class Late(YunikornClient):
@@ -179,14 +181,14 @@ def test_somebody_else_writes_between_read_and_write(live: Sandbox) -> None:
     assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000
 
 
-def test_a_refused_plan_writes_nothing(live: Sandbox) -> None:
+def test_refused_plan_writes_nothing(live: Sandbox) -> None:
     live.set_queues(TREE + "---\n")
     with pytest.raises(QueueError, match="several YAML documents"):
         http_write(live, ONE)
     assert puts(live) == 0
 
 
-def test_yunikorn_refuses_and_nothing_is_written(live: Sandbox) -> None:
+def test_document_refused_by_yunikorn_is_not_written(live: Sandbox) -> None:
     class Strict(YunikornClient):
         def validate(self, text: str) -> str:
             return "too bad"
@@ -196,7 +198,7 @@ def test_yunikorn_refuses_and_nothing_is_written(live: Sandbox) -> None:
     assert document(live) == TREE and puts(live) == 0
 
 
-def test_not_taken_up_is_put_back(live: Sandbox) -> None:
+def test_document_that_yunikorn_does_not_load_is_reverted(live: Sandbox) -> None:
     live.yunikorn.takes_up = False
     with pytest.raises(QueueError, match=r"did not reload .* within 0 s .* restored the old"):
         impatient(live, TWO, YunikornClient(live.url))
@@ -207,7 +209,7 @@ def test_not_taken_up_is_put_back(live: Sandbox) -> None:
     assert http_write(live, TWO).is_confirmed
 
 
-def test_put_back_only_what_is_still_ours(live: Sandbox) -> None:
+def test_document_changed_by_another_client_is_not_reverted(live: Sandbox) -> None:
     """Somebody changed the document while dnm waited for the scheduler, which has theirs: dnm waits
     no longer."""
     edited = change(text_with(TWO), "vcore: 64", "vcore: 65")
@@ -225,7 +227,7 @@ def test_put_back_only_what_is_still_ours(live: Sandbox) -> None:
     assert document(live) == edited
 
 
-def test_without_hot_refresh_nobody_waits(live: Sandbox) -> None:
+def test_write_without_hot_refresh_does_not_wait(live: Sandbox) -> None:
     live.edit(
         "configmaps",
         CONFIGS_NAME,
@@ -237,7 +239,7 @@ def test_without_hot_refresh_nobody_waits(live: Sandbox) -> None:
     assert "enableConfigHotRefresh is false" in outcome.notes[0]
 
 
-def test_a_scheduler_that_can_not_be_reached_is_done_without(live: Sandbox) -> None:
+def test_write_is_done_unconfirmed_if_yunikorn_is_unreachable(live: Sandbox) -> None:
     live.fault("down", path="/ws/v1")
     outcome = impatient(live, TWO, YunikornClient(live.url))
     assert outcome.is_written and outcome.is_confirmed is None
@@ -246,7 +248,7 @@ def test_a_scheduler_that_can_not_be_reached_is_done_without(live: Sandbox) -> N
     assert check_text(document(live)) == ()
 
 
-def test_an_unreadable_cluster_is_an_error(live: Sandbox) -> None:
+def test_garbage_from_the_api_server_is_an_error(live: Sandbox) -> None:
     live.fault("garbage", path="configmaps")
     with pytest.raises(DnmError):
         http_write(live, TWO)

@@ -41,7 +41,7 @@ APPLICATIONS = [
 ]
 
 
-def test_the_view() -> None:
+def test_yunikorn_view_contains_queues_and_applications() -> None:
     with ScriptedServer([answer(QUEUES), answer(APPLICATIONS)], closes=True) as server:
         view = YunikornClient(server.url + "/").read_view()
     assert view.max["root"] == {"vcore": 1000} and view.allocated["root"] == {"vcore": 10}
@@ -55,7 +55,7 @@ def test_the_view() -> None:
     ]
 
 
-def test_pods_that_their_users_limit_holds_back() -> None:
+def test_pods_held_back_by_user_limits_are_recognized() -> None:
     """By the scheduler's last try: its log of an ask has each message once, with its last time."""
     quota = {"message": "Not enough queue quota", "lastOccurrence": 7, "count": 1}
     user = {"message": "Not enough user quota", "lastOccurrence": 8, "count": 40}
@@ -70,7 +70,7 @@ def test_pods_that_their_users_limit_holds_back() -> None:
     assert view.user_limited == {"user"} and set(view.queue_of_pod) == {"user", "queue", "new"}
 
 
-def test_pods_of_applications_that_may_not_start_yet() -> None:
+def test_pods_of_unstarted_applications_are_recognized() -> None:
     """A queue above that is full holds them back too; a running application is none of them."""
     queues = {
         "queuename": "root",
@@ -96,7 +96,7 @@ def test_pods_of_applications_that_may_not_start_yet() -> None:
         assert YunikornClient(server.url).read_view().not_started == {"waits"}
 
 
-def test_no_applications_at_all() -> None:
+def test_missing_applications_give_an_empty_view() -> None:
     with ScriptedServer([answer({"queuename": "root"}), answer(b"null")], closes=True) as server:
         assert YunikornClient(server.url).read_view().queue_of_pod == {}
 
@@ -110,7 +110,9 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("verdict", "reason"), VERDICTS)
-def test_validate(verdict: dict[str, object], reason: str | None) -> None:
+def test_validation_returns_the_reason_of_yunikorn(
+    verdict: dict[str, object], reason: str | None
+) -> None:
     with ScriptedServer([answer(verdict)], closes=True) as server:
         assert YunikornClient(server.url).validate(TREE) == reason
     assert server.asked[0].body.decode() == TREE
@@ -138,7 +140,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("said", "reason"), BROKEN.values(), ids=BROKEN)
-def test_any_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
+def test_each_yunikorn_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
     with ScriptedServer([said], closes=True) as server:
         seconds = 0.3 if isinstance(said, Drip) else 300  # only what drips ends by its time
         client = YunikornClient(server.url, timeout=timedelta(seconds=seconds))
@@ -151,7 +153,7 @@ def test_any_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
     ("read", "most"),
     [(YunikornClient.read_checksum, 1 << 24), (YunikornClient.read_view, 1 << 24)],
 )
-def test_endless_answer_takes_little_memory(
+def test_endless_yunikorn_answer_uses_bounded_memory(
     read: Callable[[YunikornClient], object], most: int
 ) -> None:
     """It took 842 MB: a bound of 256 MiB, copied twice as the buffer grew."""
@@ -169,19 +171,19 @@ def test_endless_answer_takes_little_memory(
 
 
 @pytest.mark.parametrize("url", ["", "yunikorn:9080", "ftp://x", "http://"])
-def test_an_address_must_be_one(url: str) -> None:
+def test_malformed_yunikorn_url_is_refused(url: str) -> None:
     with pytest.raises(YunikornError, match="is not an http"):
         YunikornClient(url)
 
 
-def test_nobody_listens() -> None:
+def test_unreachable_yunikorn_names_the_key_to_check() -> None:
     with ScriptedServer([]) as server:
         url = server.url
     with pytest.raises(YunikornError, match="Check yunikorn_url, or leave it empty"):
         YunikornClient(url, timeout=timedelta(seconds=300)).read_view()
 
 
-def test_checksums() -> None:
+def test_checksum_is_computed_like_in_yunikorn() -> None:
     assert checksum_of("") == hashlib.sha256(b"").hexdigest().upper()
     assert checksum_of("é\r\n") == hashlib.sha256("é\r\n".encode()).hexdigest().upper()
     # GetConfigurationString takes out the first `checksum: ` with at most 64 characters behind it.
@@ -191,7 +193,7 @@ def test_checksums() -> None:
     assert checksum_of("checksum: \n") == checksum_of("\n")
 
 
-def test_the_sandbox_says_the_same(sandbox: Sandbox) -> None:
+def test_sandbox_yunikorn_gives_the_same_answers(sandbox: Sandbox) -> None:
     text = f"{TREE}        submitacl: '*'\n"
     sandbox.set_queues(text)
     sandbox.add_node("k1", cpu="128", memory="256G")
@@ -227,7 +229,7 @@ def _built(release: str) -> list[object]:
         pytest.param(answer({}, "404 Not Found"), None, id="no such question"),
     ],
 )
-def test_the_release_of_the_scheduler(told: bytes, release: tuple[int, int] | None) -> None:
+def test_release_of_yunikorn_is_read(told: bytes, release: tuple[int, int] | None) -> None:
     facts = [answer({"queuename": "root"}), answer([])]
     with ScriptedServer([*facts, told], closes=True) as server:
         assert YunikornClient(server.url).read_view().release == release
