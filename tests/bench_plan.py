@@ -103,7 +103,7 @@ def some_pods(count: int, nodes: int, lent: list[str]) -> Iterator[Pod]:
         kind, home = chance.randrange(SHAPES), chance.randrange(nodes)
         place = lent[(home - home % 10 + kind % 10) % len(lent)] if home < len(lent) else ""
         yield replace(
-            kinds[kind], name=f"p{number}", uid=f"uid-{number}", running=number % 10 > 0,
+            kinds[kind], name=f"p{number}", uid=f"uid-{number}",
             app_id=f"{kinds[kind].namespace}-{number % (count // 10)}",
             created=text(chance.randint(0, 86_400)),
             node=(place or f"k{home:05}") if number % 10 else "",

@@ -101,7 +101,7 @@ def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
 
 def bound(count: int, request: Resources, node: str, **changes: Any) -> list[Pod]:
     """The same, running on a node."""
-    return pods(count, request, **{"node": node, "running": True, "name": f"on-{node}-", **changes})
+    return pods(count, request, **{"node": node, "name": f"on-{node}-", **changes})
 
 
 def node(name: str, cores: float = 64, gb: float = 256, **changes: Any) -> Node:

@@ -8,7 +8,7 @@ than this; `client.py` makes changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from dnm.host.fault_points import fault_point
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dnm.kube.leases import LeaseObject
     from dnm.kube.reflector import Reflector
 
-_EVENT_TIMEOUT = timedelta(seconds=5)
 _MANY_NODES = 100  # their pods are thousands: all in one answer, from servers that stream it
 
 

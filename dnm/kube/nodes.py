@@ -47,7 +47,6 @@ class _NodeMetadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     uid: str | None = None
     resource_version: str | None = None
-    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_LABELS)] | None = None
     annotations: _Annotations | None = None
@@ -178,7 +177,6 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
             Taint(key=taint.key, effect=taint.effect, value=taint.value or "")
             for taint in taints[:MOST_TAINTS]
         ),
-        created=metadata.creation_timestamp or "",
         resource_version=metadata.resource_version or "",
         is_ready=READY in (status.conditions or ()),
         is_cordoned=bool(spec.unschedulable),

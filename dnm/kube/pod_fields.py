@@ -69,7 +69,6 @@ class Spec(_Lean, frozen=True):
     init_containers: list[Container] | None = None
     node_name: str | None = None
     scheduler_name: str | None = None
-    priority: int | None = None
     overhead: msgspec.Raw = EMPTY
     resources: msgspec.Raw = EMPTY
     node_selector: msgspec.Raw = EMPTY
@@ -83,7 +82,6 @@ class Spec(_Lean, frozen=True):
 
 
 class Status(_Lean, frozen=True):
-    phase: str | None = None
     reason: str | None = None
     resize: str | None = None
     qos_class: str | None = None

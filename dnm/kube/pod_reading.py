@@ -224,7 +224,6 @@ def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
         named = named_in_spec(spec)
     return {
         "is_terminating": metadata.deletion_timestamp is not None,
-        "priority": spec.priority or 0,
         "is_gated": is_given(spec.scheduling_gates),
         "is_rejected": status.reason == "ApplicationRejected",
         **named,

@@ -138,7 +138,7 @@ class PodReducer:
             node = spec.node_name or ""
             rare = identity.rare
             is_plain = metadata.deletion_timestamp is None and spec.scheduling_group is EMPTY
-            if not (node and is_plain) or spec.priority:
+            if not (node and is_plain):
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
             for owner in metadata.owner_references or ():
                 group = OF_THE_NODE.get(owner.kind) if owner.controller else None
@@ -151,8 +151,8 @@ class PodReducer:
             self.pods.append(Pod(
                 namespace=share(metadata.namespace, metadata.namespace), name=metadata.name,
                 shape=shape, uid=metadata.uid, created=metadata.creation_timestamp or "",
-                node=share(node, node), running=item.status.phase == "Running",
-                app_id=identity.app_id, queue=identity.queue, is_yunikorn=is_yunikorn, **rare,
+                node=share(node, node), app_id=identity.app_id, queue=identity.queue,
+                is_yunikorn=is_yunikorn, **rare,
             ))  # fmt: skip
 
     def _identify(self, metadata: Any, is_yunikorn: bool) -> Identity:

@@ -35,7 +35,6 @@ class Node(Value):
     uid: str = ""
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    created: str = ""
     resource_version: str = ""
     is_ready: bool = True
     is_cordoned: bool = False

@@ -82,7 +82,6 @@ class Pod(Value, gc=False, kw_only=False):
     uid: str = ""
     created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
     node: str = ""  # empty: not bound
-    running: bool = False  # phase Running; else Pending
     app_id: str = ""  # resolved as the shim does, autogen included; empty: not YuniKorn's
     queue: str = ""  # label > annotation > label `queue`; empty: none asked
     is_yunikorn: bool = False  # spec.schedulerName == yunikorn
@@ -95,7 +94,6 @@ class Pod(Value, gc=False, kw_only=False):
     group: str = ""  # the PodGroup that it names, behind its API group
     is_placeholder: bool = False
     is_rejected: bool = False  # status.reason ApplicationRejected
-    priority: int = 0
     task_group: str = ""
     task_groups: tuple[TaskGroup, ...] = ()
     claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims, unbound pods only

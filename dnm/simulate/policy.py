@@ -238,7 +238,6 @@ class DnmPolicy:
                 shape=self._shape(namespace, pod),
                 created=f"{self._begins + timedelta(seconds=pod.ask.at):%Y-%m-%dT%H:%M:%SZ}",
                 node=pod.node,
-                running=bool(pod.node),
                 app_id=f"gang-{pod.ask.gang}" if pod.ask.gang else f"app-{pod.number}",
                 is_placeholder=bool(pod.ask.gang),
                 task_group="workers" if pod.ask.gang else "",

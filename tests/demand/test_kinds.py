@@ -24,7 +24,7 @@ SMALL, LARGE = {"vcore": 1000, "pods": 1}, {"memory": 10**9, "vcore": 4000, "pod
 def a_pod(name: str, request: dict[str, int], node: str = "", created: str = OLD,
           **more: object) -> Pod:  # fmt: skip
     """Of the monitored queue."""
-    values = {"app_id": name, "queue": QUEUE, "is_yunikorn": True, "running": bool(node), **more}
+    values = {"app_id": name, "queue": QUEUE, "is_yunikorn": True, **more}
     return Pod(namespace="dev", name=name, shape=PodShape(request=request), created=created,
                node=node, **values)  # type: ignore[arg-type]  # fmt: skip
 
@@ -95,7 +95,7 @@ def test_the_room_of_permanent_nodes_is_what_other_pods_leave() -> None:
         Node(name="k7", allocatable=size, taints=kept),
     ]  # fmt: skip
     other = Pod(namespace="kube-system", name="dns", shape=PodShape(request={"vcore": 500}),
-                created=OLD, node="k2", running=True)  # fmt: skip
+                created=OLD, node="k2")  # fmt: skip
     pods = [a_pod("p1", LARGE, "k1"), a_pod("p2", LARGE, "k7"), other]
     assert list_rooms(CONFIG, nodes, ["a001"], pods) == (
         NodeRoom(free={"vcore": 7500}, count=1),

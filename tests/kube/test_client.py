@@ -113,7 +113,7 @@ def test_nodes_are_read_with_their_states(sandbox: Sandbox, kube: KubeClient) ->
     assert node.allocatable.items() >= wanted.items() and node.labels["dev"] == "true"
     assert node.taints == (Taint(key="dedicated", value="dev", effect="NoSchedule"),)
     assert node.is_ready and not node.is_cordoned and not node.is_deleting
-    assert node.created and node.resource_version and node.mark is None
+    assert node.resource_version and node.mark is None
     assert kube.read_nodes() == (node,)
     for name in ("cordoned", "lost", "half-marked"):
         sandbox.add_node(name)

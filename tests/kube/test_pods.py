@@ -74,12 +74,7 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
                      {"created": ""}, id="nulls"),
         pytest.param(({"deletionTimestamp": "2026-05-01T00:00:00Z"},),
                      {"is_terminating": True}, id="terminating"),
-        pytest.param(({}, {"nodeName": "k1"}), {"node": "k1", "running": False}, id="bound"),
-        pytest.param(({}, {"nodeName": "k1"}, {"phase": "Running"}),
-                     {"node": "k1", "running": True}, id="running"),
-        pytest.param(({}, {"priority": 1000}), {"priority": 1000}, id="priority"),
-        pytest.param(({}, {"nodeName": "k1", "priority": -5}), {"priority": -5},
-                     id="low and bound"),
+        pytest.param(({}, {"nodeName": "k1"}), {"node": "k1"}, id="bound"),
         pytest.param(({}, {"schedulerName": "yunikorn"}),
                      {"is_yunikorn": True, "app_id": "yunikorn-dev-autogen"}, id="yunikorn's"),
         pytest.param(({}, {"schedulerName": "Yunikorn"}),
@@ -370,7 +365,7 @@ def test_a_pod_that_can_not_be_read_spoils_its_namespace_and_stays(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"spec": {"nodeName": "a001", "priority": "high"}},
+        {"spec": {"nodeName": "a001", "schedulerName": 7}},
         {"status": 7, "spec": {"nodeName": "a001"}},
     ],
     ids=["a field", "its status"],
@@ -405,7 +400,7 @@ WORDS = st.sampled_from(
     ["metadata", "name", "spec", "status", "containers", "resources", "requests", "cpu", "labels",
      "annotations", "nodeName", "tolerations", "affinity", "volumes", "schedulerName", "yunikorn",
      "containerStatuses", "allocatedResources", "conditions", "1", "", "items", "500m", "queue",
-     "yunikorn.apache.org/task-groups", "priority", "ownerReferences", "kind", "resize"]
+     "yunikorn.apache.org/task-groups", "ownerReferences", "kind", "resize"]
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=5),

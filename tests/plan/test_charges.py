@@ -89,8 +89,8 @@ def charged(**changes: Any) -> World:
 
 def test_requests_of_pods_are_summed_when_they_change() -> None:
     world = charged(rate={"vcore": 3000}, used={"vcore": 5.0, "memory": 7.0})
-    world.with_pods(*pods(2, SMALL, node="a001", running=True))
-    world.with_pods(*pods(1, SMALL, node="k1", running=True))
+    world.with_pods(*pods(2, SMALL, node="a001"))
+    world.with_pods(*pods(1, SMALL, node="k1"))
     result = plan_of(world).registry.nodes["a001"].charge
     assert result == Charge(
         account="proj", since=NOW, rate={"vcore": 2000, "memory": 2 * 10**9},
@@ -100,7 +100,7 @@ def test_requests_of_pods_are_summed_when_they_change() -> None:
 
 def test_unchanged_pods_leave_the_charge_unchanged() -> None:
     world = charged(rate={"vcore": 1000, "memory": 10**9})
-    world.with_pods(*pods(1, SMALL, node="a001", running=True))
+    world.with_pods(*pods(1, SMALL, node="a001"))
     assert plan_of(world).registry.nodes["a001"] == world.registry.nodes["a001"]
 
 

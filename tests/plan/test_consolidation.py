@@ -27,7 +27,7 @@ def used(*vcores: int, **changes: Any) -> World:
         name = f"a{number:03}"
         world.lent(name, **{"was_used": True, "since": LONG_AGO, **changes}).node(name)
         shape = PodShape(request={"vcore": vcore, "memory": 10**9, "pods": 1})
-        world.with_pods(*pods(1, shape, node=name, running=True, app_id=name))
+        world.with_pods(*pods(1, shape, node=name, app_id=name))
     return world
 
 

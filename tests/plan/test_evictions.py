@@ -24,7 +24,7 @@ def told_to_go(count: int = 1, **changes: Any) -> World:
     entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.BY_HAND, "emptying": DUE}
     world = World().lent("a001", **{**entry, **changes})
     world.node("a001", is_cordoned=True, mark=FENCED)
-    return world.with_pods(*pods(count, SMALL, node="a001", running=True))
+    return world.with_pods(*pods(count, SMALL, node="a001"))
 
 
 def evictions(plan: Plan) -> list[str]:

@@ -56,7 +56,7 @@ def idle(**changes: object) -> World:
 def emptying() -> World:
     """It serves pods, and a person has said that they are to go."""
     world = serving(leaves=Leaving.BY_HAND, emptying=Emptying(since=LONG_AGO), was_used=True)
-    return world.with_pods(*pods(1, SMALL, node="a001", running=True))
+    return world.with_pods(*pods(1, SMALL, node="a001"))
 
 
 def fenced_for(**changes: object) -> World:

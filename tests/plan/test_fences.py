@@ -72,7 +72,7 @@ def test_no_node_is_requested_beside_a_node_that_is_unfenced() -> None:
 
 def test_idle_time_of_a_needed_node_begins_when_the_need_ends() -> None:
     """Pods on the permanent nodes use what it brings: it stays, and then has its whole time."""
-    used = pods(104, SMALL, node="k1", running=True)  # of a core each, where the queue has 80
+    used = pods(104, SMALL, node="k1")  # of a core each, where the queue has 80
     needed = idle().with_pods(*used).fates()
     assert needed.verdicts["a001"].reason is Reason.NEEDED
     assert "would have 80 vcore, and 104 vcore is used" in needed.verdicts["a001"].detail

@@ -181,7 +181,7 @@ def test_no_combination_of_manual_changes_makes_a_plan_refused(phase: Phase) -> 
     so each phase meets each Node, each row of Slurm's, work or none, and a person's word."""
     move = Move(to="notebook") if phase is Phase.MOVING else None
     for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.BY_HAND)):
-        working, waiting = pods(works, SMALL, node="a001", running=True), pods(2, BIG)[1:]
+        working, waiting = pods(works, SMALL, node="a001"), pods(2, BIG)[1:]
         world = site().with_pods(*working, *waiting)
         world.lent("a001", phase, idle_since=LONG_AGO, leaves=leaves, move=move, attempts=1)
         world.nodes += [node] if node else []

@@ -33,7 +33,7 @@ def used(count: int = 1, **changes: Any) -> World:
     for number in range(1, count + 1):
         name = f"a{number:03}"
         world.lent(name, was_used=True, since=LONG_AGO, **changes).node(name)
-        world.with_pods(*pods(number, SMALL, node=name, running=True))
+        world.with_pods(*pods(number, SMALL, node=name))
     return world
 
 
@@ -128,7 +128,7 @@ def emptying(count: int = 0, **changes: Any) -> World:
     entry = {"was_used": True, "since": LONG_AGO, "leaves": "overdue"}
     world.lent("a001", **{**entry, **changes})
     world.node("a001", is_cordoned=True, mark=FENCED)
-    return world.with_pods(*pods(count, SMALL, node="a001", running=True))
+    return world.with_pods(*pods(count, SMALL, node="a001"))
 
 
 def test_leaving_node_keeps_its_pods_and_its_share_of_the_limit() -> None:

@@ -139,7 +139,7 @@ def test_moving_node_is_fenced_and_its_queue_shrinks_first() -> None:
 WORLDS: dict[str, Callable[[], World]] = {
     "the key is off": lambda: idle().configured(move_in_place=False),
     "idle for half a minute": lambda: idle(idle_since=NOW - timedelta(seconds=30)),
-    "in use": lambda: idle().with_pods(*pods(1, SMALL, node="a001", running=True)),
+    "in use": lambda: idle().with_pods(*pods(1, SMALL, node="a001")),
     "held": lambda: idle().recorded(held=("a001",)),
     "excluded": lambda: idle().recorded(excluded={"a001": Keeping(since=LONG_AGO)}),
     "kept out by the configuration": lambda: idle().configured(exclude_nodes=frozenset({"a001"})),
@@ -201,9 +201,7 @@ def test_node_does_not_move_if_anything_keeps_it(name: str) -> None:
 
 @pytest.mark.parametrize("share", [0.001, 1e-9])  # the least that may be written
 def test_headroom_alone_moves_no_node_of_another_queue(share: float) -> None:
-    world = of_idle(site()).with_pods(
-        *pods(3, SMALL, namespace="notebook", queue=OTHER, node="k1", running=True)
-    )
+    world = of_idle(site()).with_pods(*pods(3, SMALL, namespace="notebook", queue=OTHER, node="k1"))
     world.configured(headroom=share)
     assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
 
@@ -274,7 +272,7 @@ def test_labels_taints_and_mark_are_changed_in_a_single_request() -> None:
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
 
 
-POD = pods(1, SMALL, node="a001", running=True)
+POD = pods(1, SMALL, node="a001")
 LATE = NOW - timedelta(hours=1)
 
 STAYS: dict[str, Callable[[], World]] = {

@@ -273,7 +273,7 @@ def test_extended_node_is_unfenced() -> None:
 
 def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:
     world = World().lent("a001", leaves=Leaving.BY_HAND, was_used=True).node("a001")
-    world.with_pods(*(msgspec.structs.replace(pod, node="a001", running=True)
+    world.with_pods(*(msgspec.structs.replace(pod, node="a001")
                       for pod in wanting(1).pods))  # fmt: skip
     plan = world.plan()
     assert Fence(node="a001") in plan.actions

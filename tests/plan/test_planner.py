@@ -58,7 +58,7 @@ QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
     "quota only": (Reason.LACKS_QUOTA, 1, lambda: wanting(1).node("k2", mark=None)),
     "nearly full without pending pods": (Reason.NEARLY_FULL, 1,
         lambda: World().configured(headroom=0.95).node("k2", mark=None)
-            .with_pods(*pods(78, SMALL, node="k2", running=True))),
+            .with_pods(*pods(78, SMALL, node="k2"))),
     "kept ready": (Reason.MIN_NODES, 2,
         lambda: World().configured(namespaces=namespace_policy(a_config(), min_nodes=2))),
     "bigger than any node": (Reason.NOTHING_HELPS, 0,
@@ -353,5 +353,5 @@ def test_node_of_a_removed_type_is_returned() -> None:
 
 def test_recorded_pods_do_not_depend_on_their_order() -> None:
     """A list and the changes that follow it give them in orders of their own."""
-    five = pods(5, SMALL, node="a001", running=True)
+    five = pods(5, SMALL, node="a001")
     assert holders_of(five, {"a001"}) == holders_of(five[::-1], {"a001"})

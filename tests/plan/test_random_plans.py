@@ -178,7 +178,7 @@ def machine(draw: Draw, world: World, lent: Lent, name: str) -> None:
         world.node(name, **draw.node(entry, phase, counted))
         if draw.is_so(0.25):
             place = {"namespace": entry["namespace"], "queue": entry["queue"], "node": name}
-            (pod,) = pods(1, SMALL, running=True, is_daemonset=draw.is_so(0.3), **place)
+            (pod,) = pods(1, SMALL, is_daemonset=draw.is_so(0.3), **place)
             world.with_pods(msgspec.structs.replace(pod, name=f"on-{name}", uid=f"on-{name}"))
 
 

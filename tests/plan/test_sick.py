@@ -27,7 +27,7 @@ TAINT = Taint(key="nvsentinel/quarantine", effect="NoSchedule")
 def used(**node: object) -> World:
     """A node with two pods."""
     world = World().configured(sick_when=SIGNS).lent("a001", was_used=True)
-    return world.node("a001", **node).with_pods(*pods(2, SMALL, node="a001", running=True))
+    return world.node("a001", **node).with_pods(*pods(2, SMALL, node="a001"))
 
 
 def kinds(plan: Plan) -> list[type]:

@@ -28,7 +28,7 @@ def used(nodes: int = 30, vcore: int = CORE, memory: int = 10**9, **changes: Any
     for number in range(1, nodes + 1):
         name = f"a{number:03}"
         world.lent(name, **{"was_used": True, "since": LONG_AGO, **changes}).node(name)
-        (pod,) = pods(1, shape, node=name, running=True, app_id=name)
+        (pod,) = pods(1, shape, node=name, app_id=name)
         world.with_pods(pod)
     return world
 
@@ -62,7 +62,7 @@ def test_reports_queues_with_low_utilization(world: World, percent: int | None) 
 
 def test_daemonset_pods_do_not_count_as_utilization() -> None:
     big = PodShape(request={"vcore": 64_000, "pods": 1})
-    theirs = pods(1, big, node="a001", running=True, namespace="kube-system", is_yunikorn=False,
+    theirs = pods(1, big, node="a001", namespace="kube-system", is_yunikorn=False,
                   is_daemonset=True)  # fmt: skip
     assert used(2).with_pods(*theirs).plan().registry.sitting[QUEUE].percent == 1
     alone = used(2).set(pods=theirs).plan()

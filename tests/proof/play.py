@@ -351,7 +351,7 @@ class Play:
         name = self._lent_node(number)
         self.cordon(number)
         for pod in [pod for pod in self.world.pods.values() if pod.node == name]:
-            self.world.pods[pod.name] = msgspec.structs.replace(pod, node="", running=False)
+            self.world.pods[pod.name] = msgspec.structs.replace(pod, node="")
 
     def delete_node(self, number: int) -> None:
         name = self._lent_node(number)

@@ -185,7 +185,6 @@ def _document(kind: str, data: Object) -> Object:
     value = data["value"]
     metadata = {
         "name": value.name, "uid": value.uid, "resourceVersion": str(data["version"]),
-        "creationTimestamp": value.created,
     }  # fmt: skip
     if kind == "Pod":
         return _pod_document(value, metadata)
@@ -204,6 +203,7 @@ def _document(kind: str, data: Object) -> Object:
 
 
 def _pod_document(pod: Pod, metadata: Object) -> Object:
+    metadata = {**metadata, "creationTimestamp": pod.created}
     requests = _amounts(pod.shape.request)
     del requests["pods"]
     labels = {"applicationId": pod.app_id, "queue": pod.queue}
@@ -216,7 +216,7 @@ def _pod_document(pod: Pod, metadata: Object) -> Object:
             "nodeName": pod.node,
             "containers": [{"name": "main", "resources": {"requests": requests}}],
         },
-        "status": {"phase": "Running" if pod.running else "Pending"},
+        "status": {"phase": "Running" if pod.node else "Pending"},
     }
 
 

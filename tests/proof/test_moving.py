@@ -67,7 +67,7 @@ class Story:
         self.play.add_pods(1, DEV, 2)
         world = self.play.world
         name = next(reversed(world.pods))
-        world.pods[name] = msgspec.structs.replace(world.pods[name], node=NODE, running=True)
+        world.pods[name] = msgspec.structs.replace(world.pods[name], node=NODE)
 
 
 def test_it_moves_in_three_runs_and_lab_s_pods_run_on_it(tmp_path: Path) -> None:

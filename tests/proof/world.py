@@ -249,7 +249,7 @@ class World:
         self.pods[name] = msgspec.structs.replace(pod, is_terminating=True)
         again = f"p{self.number()}"
         self.pods[again] = msgspec.structs.replace(
-            pod, name=again, uid=again, app_id=again, node="", running=False,
+            pod, name=again, uid=again, app_id=again, node="",
             created=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         )  # fmt: skip
 
@@ -295,7 +295,7 @@ class World:
             )
             node = next((n for n in open_to_it if _fits(request, free[n])), "")
             if node:
-                self.pods[pod.name] = msgspec.structs.replace(pod, node=node, running=True)
+                self.pods[pod.name] = msgspec.structs.replace(pod, node=node)
                 book(used, pod.queue, request)
                 for resource, amount in request.items():
                     free[node][resource] -= amount

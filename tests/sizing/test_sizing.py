@@ -204,7 +204,7 @@ TABLE = [
         pods=pods(1, size(65, 100)) + bound(1, size(65, 100), "k1"),
         nodes=[node("k1", 128, 256), node("k2", 128, 256)]),
     row("defect 15: eight of 16 cores on half-empty nodes, a ninth is pulling its image", ENOUGH,
-        pods=bound(8, size(16, 16), "k1") + bound(1, size(16, 16), "k2", running=False),
+        pods=bound(8, size(16, 16), "k1") + bound(1, size(16, 16), "k2"),
         nodes=[node("k1", 128, 512), node("k2", 128, 512)]),
     row("free space that is scattered is no room for a large pod", ROOM, "1 pod",
         pods=pods(1, size(40, 40)) + bound(8, SMALL, "k1") + bound(8, SMALL, "k2"),
@@ -308,7 +308,7 @@ TABLE = [
         incoming=coming(1, "g", namespace="gpu", queue=GPU)),
     # --- which pods
     row("defect 14: bound and pulling its image is used, not pending", ENOUGH,
-        pods=bound(16, SMALL, "k1", running=False), nodes=K1, limits=tree(dev=size(64, 256))),
+        pods=bound(16, SMALL, "k1"), nodes=K1, limits=tree(dev=size(64, 256))),
     row("defect 14: held back by a scheduling gate", ENOUGH,
         "9 not counted, held back by a scheduling gate: dev/p0",
         pods=pods(9, SMALL, is_gated=True)),

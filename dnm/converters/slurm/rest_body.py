@@ -203,8 +203,6 @@ class _Node(msgspec.Struct):
     reason_changed_at: _Number = None
     comment: str | None = None
     extra: str | None = None
-    version: str | None = None
-    slurmd_version: str | None = None
 
 
 class _Job(msgspec.Struct):
@@ -335,7 +333,6 @@ def _make_node(node: _Node) -> SlurmNode:
         reason_at=_time(node.reason_changed_at) if node.reason else None,
         comment=node.comment or "",
         extra=node.extra or None,
-        version=node.version or node.slurmd_version or "",
     )
 
 

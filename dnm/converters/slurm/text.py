@@ -51,7 +51,6 @@ class SlurmNode(Value, frozen=True, gc=False):
     reason_at: datetime | None = None
     comment: str = ""
     extra: str | None = None  # None: empty, or a Slurm before 21.08
-    version: str = ""  # of slurmd
 
 
 class SlurmJob(Value, frozen=True, gc=False):
@@ -181,7 +180,6 @@ def _parse_node(name: str, line: str) -> SlurmNode:
             reason_at=reason.at,
             comment=comment,
             extra=extra,
-            version=_first(early, "Version", ""),
         )
     except (KeyError, ValueError) as error:
         raise SlurmError(

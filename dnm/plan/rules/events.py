@@ -136,7 +136,7 @@ def _anywhere(config: Config, pod: Pod) -> Pod:
         request_before_1_9=pod.shape.request_before_1_9,
         tolerations=_tolerations(config, pod.namespace),
     )
-    return msgspec.structs.replace(pod, node="", running=False, shape=shape)
+    return msgspec.structs.replace(pod, node="", shape=shape)
 
 
 def _tolerations(config: Config, namespace: str) -> tuple[Toleration, ...]:
