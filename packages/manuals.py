@@ -82,7 +82,7 @@ def _groups() -> Iterator[str]:
         for row in group.rows:
             default = _plain(default_of(group.section, row.key))
             yield f".TP\n\\fB{_plain(row.key)}\\fR = {default}\n{_text(row.about)}.\n"
-            yield f"Leave it alone: {_text(row.leave)}.\n"
+            yield f"When to change it: {_text(row.change)}.\n"
 
 
 def _text(markdown: str) -> str:

@@ -1,6 +1,7 @@
 """The page of all keys: `python -m packages.reference` prints docs/configuration.md.
 
-Keys and defaults are those of the code; here stand what a key is for, and when to leave it alone.
+Keys and defaults are those of the code; reference.txt has the meaning of each key, and when to
+change it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _UNITS = {"seconds": 1, "timeout": 1, "minutes": 60, "hours": 3600, "days": 86_4
 class Row(NamedTuple):
     key: str
     about: str
-    leave: str  # when to leave it alone
+    change: str  # when to change it
 
 
 class Group(NamedTuple):
@@ -96,11 +97,11 @@ def page() -> Iterator[str]:
     )
     for group in GROUPS:
         yield from ("", f"## {group.title}", "", f"`{group.section}` {group.about}".strip(), "")
-        yield from ("| key | default | what it is for | leave it alone |", "|---|---|---|---|")
+        yield from ("| key | default | meaning | when to change it |", "|---|---|---|---|")
         for row in group.rows:
             default = default_of(group.section, row.key)
-            yield f"| `{row.key}` | {default} | {row.about} | {row.leave} |"
-    yield from ("", "## What rules say", "", "| reason | what would change it |", "|---|---|")
+            yield f"| `{row.key}` | {default} | {row.about} | {row.change} |"
+    yield from ("", "## Reasons of rules", "", "| reason | what would change it |", "|---|---|")
     for reason in list_reasons():
         if reason.change and reason not in OF_THE_SPINE:
             yield f"| {reason.text} | {reason.change} |"
@@ -109,12 +110,12 @@ def page() -> Iterator[str]:
 def _of_rules(group: Group) -> list[Row]:
     declared = keys.OF_RULES.get(re.findall(r"\w+", group.section)[0], {})
     own = ((key, pair) for key, pair in declared.items() if pair.heading == group.title)
-    return [Row(key, pair.about, pair.leave) for key, pair in own]
+    return [Row(key, pair.about, pair.change) for key, pair in own]
 
 
 def _read(text: str) -> tuple[list[str], list[Group]]:
-    """`= title = section = about` begins a group; `key | about | leave alone` is a row; keys of
-    rules follow, with the words that are declared with them."""
+    """`= title = section = about` begins a group; `key | meaning | when to change` is a row;
+    keys of rules follow, with the words that are declared with them."""
     head: list[str] = []
     groups: list[Group] = []
     for line in text.splitlines():

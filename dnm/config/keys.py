@@ -31,9 +31,9 @@ class RuleKey(NamedTuple):
     `options` of the model."""
 
     parse: Parser
-    about: str  # what it is for, as docs/configuration.md says it
-    leave: str  # when to leave it alone
-    heading: str  # of the table there that it stands in
+    about: str  # its meaning in docs/configuration.md
+    change: str  # when to change it
+    heading: str  # of its table there
 
 
 # The keys of rules, by the kind of section
@@ -41,16 +41,16 @@ OF_RULES: Mapping[str, Mapping[str, RuleKey]] = {
     "settings": {
         "max_lend_hours": RuleKey(
             numbers.span("hours", 0, 8_760),
-            "a node that has been lent for so long is fenced and goes back once empty; 0: never",
-            "without nodes that must be rebooted",
+            "the longest lend; then dnm fences the node and returns it once empty; 0: none",
+            "if nodes must be rebooted",
             "When a node goes back",
         ),
     },
     "namespace": {
         "node_hours_per_week": RuleKey(
             numbers.amount(0, 10_000_000),
-            "its budget, from Monday, 00:00 UTC",
-            "without budgets",
+            "the budget of its lent nodes in hours, from Monday, 00:00 UTC",
+            "with budgets",
             "One namespace",
         ),
     },

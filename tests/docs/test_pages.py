@@ -194,7 +194,7 @@ def test_the_page_of_the_keys_is_what_the_declarations_say() -> None:
     results = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
     assert len(results) == len(set(results))
     assert set(results) == {(section, key) for section, keys in DECLARED.items() for key in keys}
-    assert all(row.about and row.leave for group in reference.GROUPS for row in group.rows)
+    assert all(row.about and row.change for group in reference.GROUPS for row in group.rows)
 
 
 PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # of what holds lending back
