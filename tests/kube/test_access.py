@@ -153,7 +153,7 @@ def seen(access: Access) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", USABLE)
-def test_a_kubeconfig_says_who_asks_whom(tmp_path: Path, name: str) -> None:
+def test_kubeconfig_sets_server_credentials_and_certificates(tmp_path: Path, name: str) -> None:
     cluster, user, expected = USABLE[name]
     path = a_kubeconfig(tmp_path, cluster, user)
     assert seen(load_access(a_config(kubeconfig_path=path))) == dict(expected)
@@ -214,7 +214,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_can_not_be_obeyed_is_refused(tmp_path: Path, name: str) -> None:
+def test_unsupported_kubeconfig_setting_is_refused(tmp_path: Path, name: str) -> None:
     cluster, user, top, why = REFUSED[name]
     path = a_kubeconfig(tmp_path, cluster, user, **top)
     with pytest.raises(KubeError, match=why) as refusal:
@@ -225,7 +225,7 @@ def test_what_can_not_be_obeyed_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "7", "\x00", "a: &a [*a]", "- - - -"])
-def test_a_file_that_is_no_kubeconfig_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+def test_file_that_is_no_kubeconfig_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(KubeError, match=f"can't use the kubeconfig {path}"):
@@ -235,7 +235,9 @@ def test_a_file_that_is_no_kubeconfig_is_an_error_that_names_it(tmp_path: Path, 
 # --- which file ------------------------------------------------------------------------------
 
 
-def test_the_first_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubeconfig_is_searched_in_configuration_environment_and_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The configuration's, else the environment's, which may be several, else the home's."""
     home = tmp_path / "home" / ".kube"
     home.mkdir(parents=True)
@@ -259,7 +261,7 @@ def test_the_first_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.Mo
         pytest.param(None, "", "no kubeconfig is found: set kubeconfig_path", id="nothing at all"),
     ],
 )
-def test_a_missing_file_is_an_error_with_the_next_step(
+def test_missing_kubeconfig_is_an_error_with_the_next_step(
     kubeconfig: Path | None, named: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", named)
@@ -274,7 +276,7 @@ def test_a_missing_file_is_an_error_with_the_next_step(
      ("", "no kubeconfig is found: set kubeconfig_path")],
     ids=["nothing that can be seen", "no such user", "no home"],
 )  # fmt: skip
-def test_one_that_can_not_be_looked_for_is_an_error_with_the_next_step(
+def test_unreachable_kubeconfig_is_an_error_with_the_next_step(
     named: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a home that is closed to this user."""
@@ -297,7 +299,7 @@ def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "token"
 
 
-def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
+def test_pod_uses_its_service_account(in_a_pod: Path) -> None:
     access = load_access(a_config())
     assert access.server == "https://10.0.0.1:443"
     assert authorization(access) == "bearer of-the-pod"
@@ -307,7 +309,7 @@ def test_a_pod_uses_its_service_account(in_a_pod: Path) -> None:
 @pytest.mark.parametrize(
     ("token", "why"), [(None, "token file does not exist"), ("", "Token file exists but empty")]
 )
-def test_a_pod_without_a_token_is_an_error(in_a_pod: Path, token: str | None, why: str) -> None:
+def test_pod_without_a_token_is_an_error(in_a_pod: Path, token: str | None, why: str) -> None:
     in_a_pod.unlink()
     if token is not None:
         in_a_pod.write_text(token)
@@ -315,14 +317,14 @@ def test_a_pod_without_a_token_is_an_error(in_a_pod: Path, token: str | None, wh
         load_access(a_config())
 
 
-def test_a_token_that_is_no_header_is_not_shown(in_a_pod: Path) -> None:
+def test_malformed_token_is_not_shown(in_a_pod: Path) -> None:
     in_a_pod.write_text("secret\nX-Other: b")
     with pytest.raises(KubeError, match="its token has spaces") as refusal:
         authorization(load_access(a_config()))
     assert "secret" not in str(refusal.value)
 
 
-def test_a_proxy_of_the_environment_that_is_none_is_told(
+def test_malformed_proxy_of_the_environment_is_reported(
     in_a_pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://[proxy")
@@ -348,13 +350,13 @@ def credential(token: str, expires: datetime | None = None) -> str:
 
 
 @pytest.mark.parametrize("ends", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+01:00"])
-def test_a_token_that_ends_at_the_end_of_time_is_a_token(tmp_path: Path, ends: str) -> None:
+def test_token_with_an_extreme_expiry_is_accepted(tmp_path: Path, ends: str) -> None:
     output = credential("abc").replace('"abc"', f'"abc", "expirationTimestamp": "{ends}"')
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, f"print('{output}')")})
     assert authorization(load_access(a_config(kubeconfig_path=path))) == "Bearer abc"
 
 
-def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
+def test_expired_token_is_requested_again(tmp_path: Path) -> None:
     soon = credential("TOKEN", datetime.now(UTC) + timedelta(seconds=60))
     count = tmp_path / "count"
     script = (
@@ -388,7 +390,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_a_plugin_that_gives_nothing_is_an_error(tmp_path: Path, name: str) -> None:
+def test_plugin_without_credentials_is_an_error(tmp_path: Path, name: str) -> None:
     script, why = SILENT[name]
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
     with pytest.raises(KubeError, match=f"the kubeconfig {path}: its plug-in .*{why}"):
@@ -399,7 +401,7 @@ OF_OTHERS = ("kubeconfig_path", "KUBECONFIG", "KUBECONFIG of several", "home", "
 
 
 @pytest.mark.parametrize("named", OF_OTHERS)
-def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
+def test_world_writable_kubeconfig_runs_no_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     home = tmp_path / "home" / ".kube"
@@ -425,7 +427,7 @@ def test_a_kubeconfig_that_others_can_write_runs_no_plugin(
 
 
 @pytest.mark.parametrize("thing", ["plugin", "token", "ca.pem", "client.pem", "client.key"])
-def test_what_a_kubeconfig_names_is_of_nobody_else(tmp_path: Path, thing: str) -> None:
+def test_world_writable_file_named_by_a_kubeconfig_is_refused(tmp_path: Path, thing: str) -> None:
     """Who writes it decides who dnm is, whom it believes, or what it runs."""
     plugin = a_plugin(tmp_path, f"print('''{credential('x')}''')")
     owner = {"exec": plugin} if thing == "plugin" else {"tokenFile": "token"}
@@ -436,9 +438,7 @@ def test_what_a_kubeconfig_names_is_of_nobody_else(tmp_path: Path, thing: str) -
         load_access(a_config(kubeconfig_path=path))
 
 
-def test_a_plugin_is_looked_for_in_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plugin_is_searched_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = a_plugin(tmp_path, f"print('''{credential('found')}''')")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     path = a_kubeconfig(tmp_path, user={"exec": {**plugin, "command": "plugin"}})
@@ -448,7 +448,7 @@ def test_a_plugin_is_looked_for_in_the_path(
         load_access(a_config(kubeconfig_path=path))
 
 
-def test_a_token_of_a_file_is_read_for_each_request(tmp_path: Path) -> None:
+def test_token_file_is_read_for_each_request(tmp_path: Path) -> None:
     access = load_access(a_config(kubeconfig_path=a_kubeconfig(tmp_path, user=FILES_TOKEN)))
     (tmp_path / "token").write_text("exchanged\n")
     assert authorization(access) == "Bearer exchanged"
@@ -458,7 +458,7 @@ def test_a_token_of_a_file_is_read_for_each_request(tmp_path: Path) -> None:
     assert "two" not in str(refusal.value)
 
 
-def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_hanging_plugin_is_ended_with_its_children(tmp_path: Path) -> None:
     script = (
         "import os, pathlib, subprocess, time\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
@@ -473,7 +473,7 @@ def test_a_plugin_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
         wait_until(lambda pid=pid: state_of(int(pid)) in "ZX")
 
 
-def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
+def test_plugin_gets_the_environment_of_client_go(tmp_path: Path) -> None:
     reported = tmp_path / "told"
     script = (
         "import os, pathlib, sys\n"
@@ -506,7 +506,7 @@ def test_a_plugin_is_told_what_client_go_tells_it(tmp_path: Path) -> None:
     }
 
 
-def test_a_plugin_gives_a_certificate(tmp_path: Path) -> None:
+def test_plugin_may_return_a_certificate(tmp_path: Path) -> None:
     status = {"clientCertificateData": PEM, "clientKeyData": KEY}
     document = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
     plugin = a_plugin(tmp_path, f"print({json.dumps(document)!r})")
@@ -535,7 +535,7 @@ PROXIES = [  # server, environment, proxy-url, the proxy in force
 
 
 @pytest.mark.parametrize(("server", "environment", "own", "used"), PROXIES)
-def test_a_proxy_of_the_kubeconfig_or_the_environment_is_used(
+def test_proxy_of_the_kubeconfig_or_the_environment_is_used(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: str,
@@ -561,7 +561,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "endless"])
 @pytest.mark.parametrize("key", ["tokenFile", "client-key", "certificate-authority"])
-def test_a_file_that_is_none_or_has_no_end_is_a_sentence_and_holds_nobody_up(
+def test_pipe_or_endless_credential_file_is_refused_without_blocking(
     tmp_path: Path, key: str, kind: str
 ) -> None:
     thing = tmp_path / "thing"

@@ -58,7 +58,7 @@ def make_config_map(sandbox: Sandbox, **more: Any) -> None:
 # --- lists -----------------------------------------------------------------------------------
 
 
-def test_unfinished_pods_of_the_whole_cluster_are_one_list(
+def test_unfinished_pods_of_the_cluster_are_read_with_a_single_list(
     sandbox: Sandbox, kube: KubeClient
 ) -> None:
     sandbox.add_pods(3, "dev", queue="root.dev")
@@ -74,7 +74,7 @@ def test_unfinished_pods_of_the_whole_cluster_are_one_list(
     assert [entry.path for entry in sandbox.requests.all()] == ["/api/v1/pods"]
 
 
-def test_where_the_permissions_allow_only_namespaces_each_is_listed(
+def test_pods_are_listed_by_namespace_without_cluster_permission(
     sandbox: Sandbox, kube: KubeClient
 ) -> None:
     for namespace in ("dev", "secret", "test"):
@@ -91,7 +91,7 @@ def test_where_the_permissions_allow_only_namespaces_each_is_listed(
     assert [entry.path for entry in sandbox.requests.all()] == ["/api/v1/pods", *each]
 
 
-def test_a_list_that_fails_is_not_empty(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_failed_list_is_not_empty(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.fault("status", path="/api/v1/(pods|nodes)", code=500)
     pods, nodes = kube.read_pods(("dev",)), kube.read_nodes()
     assert isinstance(pods, Unreadable) and "500" in pods.error and pods.what == "pods"
@@ -101,7 +101,7 @@ def test_a_list_that_fails_is_not_empty(sandbox: Sandbox, kube: KubeClient) -> N
 # --- nodes -----------------------------------------------------------------------------------
 
 
-def test_nodes_are_read_with_their_states(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_nodes_are_read_with_labels_taints_and_marks(sandbox: Sandbox, kube: KubeClient) -> None:
     taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
     more = {"nvidia.com/gpu": "4", "pods": "110"}
     sandbox.add_node(
@@ -131,7 +131,7 @@ def test_nodes_are_read_with_their_states(sandbox: Sandbox, kube: KubeClient) ->
     }
 
 
-def test_a_node_is_fenced_freed_and_deleted_once(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_node_is_fenced_unfenced_and_deleted_once(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.add_node("k1", labels={"kept": "yes"})
     before = kube.read_node("k1")
     kube.patch_node("k1", cordon=True, annotations=MARKS)
@@ -150,9 +150,7 @@ def test_a_node_is_fenced_freed_and_deleted_once(sandbox: Sandbox, kube: KubeCli
     assert kube.read_nodes() == ()
 
 
-def test_the_pods_on_a_node_are_found_in_every_namespace(
-    sandbox: Sandbox, kube: KubeClient
-) -> None:
+def test_pods_on_a_node_are_listed_in_every_namespace(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.add_node("k1")
     sandbox.add_pods(2, "dev")
     sandbox.add_pods(1, "other")
@@ -180,9 +178,7 @@ def changed(config_map: ConfigMap) -> ConfigMap:
     )
 
 
-def test_a_config_map_is_replaced_where_dnm_knows_it_and_kept_elsewhere(
-    sandbox: Sandbox, kube: KubeClient
-) -> None:
+def test_written_config_map_keeps_fields_unknown_to_dnm(sandbox: Sandbox, kube: KubeClient) -> None:
     assert kube.read_config_map("yunikorn", "m") is None
     make_config_map(sandbox)
     before = sandbox.get("configmaps", "m", "yunikorn")
@@ -208,7 +204,7 @@ def test_a_config_map_is_replaced_where_dnm_knows_it_and_kept_elsewhere(
 
 
 @pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "read again"])
-def test_a_config_map_is_only_written_as_it_was_read(
+def test_config_map_changed_since_its_read_is_not_written(
     sandbox: Sandbox, kube: KubeClient, remembers: bool
 ) -> None:
     make_config_map(sandbox)
@@ -226,7 +222,7 @@ def test_a_config_map_is_only_written_as_it_was_read(
     assert now is not None and now["data"]["other"] == "1" and now["data"]["changed"] == "new"
 
 
-def test_a_write_that_was_refused_has_not_happened(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_refused_write_changes_nothing(sandbox: Sandbox, kube: KubeClient) -> None:
     make_config_map(sandbox, immutable=True)
     read = kube.read_config_map("yunikorn", "m")
     assert read is not None and read.immutable
@@ -264,7 +260,9 @@ def pods_with(*claims: str, node: str = "") -> tuple[Pod, ...]:
     )
 
 
-def test_claims_come_with_the_affinity_of_their_volumes(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_volume_claims_are_read_with_the_affinity_of_their_volumes(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
     make_claim(sandbox, "bound", "v1", "Bound")
     make_claim(sandbox, "anywhere", "v2", "Bound")
     make_claim(sandbox, "waiting", "", "Pending")
@@ -286,7 +284,7 @@ def test_claims_come_with_the_affinity_of_their_volumes(sandbox: Sandbox, kube: 
     assert len(sandbox.requests.all()) == 2
 
 
-def test_claims_that_can_not_be_read_are_not_missing(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_unreadable_claims_are_not_treated_as_missing(sandbox: Sandbox, kube: KubeClient) -> None:
     make_claim(sandbox, "bound", "v1", "Bound")
     sandbox.access.restrict({("list", "persistentvolumeclaims", "dev")})
     claims = kube.read_claims(pods_with("bound"))
@@ -315,7 +313,7 @@ def one_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
         pytest.param("v1 DaemonSet", False, True, id="of-no-group"),
     ],
 )
-def test_who_stays_on_a_node_that_leaves(
+def test_owner_of_a_pod_decides_if_it_is_evicted(
     sandbox: Sandbox, kube: KubeClient, owner: str, stays: bool, is_work: bool
 ) -> None:
     """Else whoever may make a pod could keep a node for good: it is not reset under a slurmd."""
@@ -335,7 +333,7 @@ def test_who_stays_on_a_node_that_leaves(
     assert (pod.stays, pod.is_work) == (stays, is_work)
 
 
-def test_a_pod_is_evicted_and_once_gone_it_is_no_error(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_eviction_of_a_deleted_pod_is_no_error(sandbox: Sandbox, kube: KubeClient) -> None:
     pod = one_pod(sandbox, kube)
     assert kube.evict(pod) == ""
     sandbox.delete("pods", "pod-0", "dev")
@@ -344,7 +342,7 @@ def test_a_pod_is_evicted_and_once_gone_it_is_no_error(sandbox: Sandbox, kube: K
     assert kube.evict(pod) == "", "another has the name by now"
 
 
-def test_a_pod_is_evicted_by_its_uid() -> None:
+def test_eviction_names_the_uid_of_the_pod() -> None:
     config = a_config()
     with ScriptedServer([answer({"kind": "Status"})]) as server:
         access = an_access(server.url)
@@ -364,7 +362,7 @@ def test_a_pod_is_evicted_by_its_uid() -> None:
         ("ab", "it has more than one PodDisruptionBudget: remove one of them"),
     ],
 )
-def test_a_disruption_budget_says_why_not(
+def test_disruption_budget_that_refuses_is_named(
     sandbox: Sandbox, kube: KubeClient, budgets: str, why: str
 ) -> None:
     pod = one_pod(sandbox, kube)
@@ -384,7 +382,7 @@ def test_a_disruption_budget_says_why_not(
 # --- permissions, time, version --------------------------------------------------------------
 
 
-def test_permissions_are_asked_for(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_permissions_are_checked_by_access_review(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.access.restrict({("list", "pods", "dev"), ("create", "selfsubjectaccessreviews", "*")})
     assert can_i(kube.requests, "list", "pods", "dev")
     assert not can_i(kube.requests, "list", "pods", "")
@@ -392,9 +390,7 @@ def test_permissions_are_asked_for(sandbox: Sandbox, kube: KubeClient) -> None:
     assert not can_i(kube.requests, "create", "pods", "dev", subresource="eviction")
 
 
-def test_the_time_and_the_version_of_the_server_are_read(
-    sandbox: Sandbox, kube: KubeClient
-) -> None:
+def test_time_and_version_of_the_server_are_read(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.clock.skew_seconds = 3600
     reported = read_server_time(kube.requests)
     assert reported.tzinfo is UTC and reported - datetime.now(UTC) > timedelta(minutes=50)
@@ -406,7 +402,7 @@ def test_the_time_and_the_version_of_the_server_are_read(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_fault_point_that_fails_is_an_error_of_kubernetes(
+def test_injected_fault_is_an_error_of_kubernetes(
     sandbox: Sandbox, kube: KubeClient, when: str
 ) -> None:
     def strike(point: str, moment: str) -> None:
@@ -435,7 +431,9 @@ def an_event(**changes: Any) -> KubeEvent:
     return KubeEvent(**{**values, **changes})
 
 
-def test_an_event_is_where_kubectl_looks_for_it(sandbox: Sandbox, kube: KubeClient) -> None:
+def test_event_is_created_in_the_namespace_that_kubectl_reads(
+    sandbox: Sandbox, kube: KubeClient
+) -> None:
     kube.create_event(an_event())
     (results,) = sandbox.objects("events", "default")
     node = {"apiVersion": "v1", "kind": "Node", "name": "a001", "uid": "u1"}
@@ -452,7 +450,7 @@ def test_an_event_is_where_kubectl_looks_for_it(sandbox: Sandbox, kube: KubeClie
 
 
 @pytest.mark.parametrize("status", [429, 403, 500])
-def test_an_event_is_asked_for_once(sandbox: Sandbox, kube: KubeClient, status: int) -> None:
+def test_event_creation_is_not_retried(sandbox: Sandbox, kube: KubeClient, status: int) -> None:
     """The second time it would go well."""
     sandbox.fault("status", path="/events", code=status, times=1)
     with pytest.raises(KubeError, match="create an Event on Node a001"):

@@ -94,7 +94,7 @@ def authorization(path: Path, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("thing", ["kubeconfig", "token", "client.key"])
-def test_client_trusts_files_that_others_can_write(tmp_path: Path, thing: str) -> None:
+def test_client_accepts_world_writable_files(tmp_path: Path, thing: str) -> None:
     path = a_kubeconfig(tmp_path, user={"tokenFile": "token", **FILES})
     (tmp_path / thing).chmod(0o666)
     assert own_authorization(path) == "Bearer from-a-file"
@@ -119,7 +119,7 @@ ALSO_REFUSED = {
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED.keys() - ALSO_REFUSED))
-def test_client_accepts_what_kubectl_refuses(tmp_path: Path, name: str) -> None:
+def test_client_accepts_settings_that_kubectl_refuses(tmp_path: Path, name: str) -> None:
     cluster, user, top, _ = REFUSED[name]
     path = a_kubeconfig(tmp_path, cluster, user, **top)
     assert own_access(path)
@@ -127,14 +127,14 @@ def test_client_accepts_what_kubectl_refuses(tmp_path: Path, name: str) -> None:
         authorization(path)
 
 
-def test_client_takes_the_text_false_for_true(tmp_path: Path) -> None:
+def test_client_reads_the_text_false_as_true(tmp_path: Path) -> None:
     path = a_kubeconfig(tmp_path, {"insecure-skip-tls-verify": "false"})
     assert own_access(path).verify_ssl is False
     with pytest.raises(KubeError, match="Expected `bool"):
         authorization(path)
 
 
-def test_client_takes_the_first_of_two_entries_with_one_name(tmp_path: Path) -> None:
+def test_client_uses_the_first_of_two_entries_with_the_same_name(tmp_path: Path) -> None:
     """kubectl refuses the file."""
     users = [{"name": "u", "user": {"token": token}} for token in ("one", "two")]
     path = a_kubeconfig(tmp_path, users=users)
@@ -143,7 +143,7 @@ def test_client_takes_the_first_of_two_entries_with_one_name(tmp_path: Path) -> 
         authorization(path)
 
 
-def test_client_takes_the_last_of_several_current_contexts(
+def test_client_uses_the_last_of_several_current_contexts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kubectl takes the first one."""
@@ -162,7 +162,7 @@ def test_client_takes_the_last_of_several_current_contexts(
     assert load_access(a_config()).server == "https://one"
 
 
-def test_client_refuses_an_empty_file_beside_others(
+def test_client_refuses_an_empty_file_among_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kubectl passes over it."""
@@ -189,7 +189,7 @@ def test_client_reads_a_token_file_once(tmp_path: Path) -> None:
     assert own_instance.authorization() == {"authorization": "Bearer renewed"}
 
 
-def test_client_writes_keys_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_writes_keys_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stay there if the run is killed."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -204,7 +204,7 @@ def test_client_writes_keys_to_a_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert key in written
 
 
-def test_client_prints_if_it_chooses_between_kubeconfig_and_service_account(
+def test_client_prints_when_it_chooses_the_service_account(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """cron sends a mail for each line that a run prints."""
@@ -234,7 +234,7 @@ PLUGINS = {  # what the plug-in does, what the client makes of it, what dnm says
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_client_goes_on_after_a_failure_of_a_plugin(tmp_path: Path, name: str) -> None:
+def test_client_continues_after_a_failed_plugin(tmp_path: Path, name: str) -> None:
     """Without credentials: what follows is a refusal by the API server, which names no plug-in."""
     script, expected, why = PLUGINS[name]
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
@@ -243,7 +243,7 @@ def test_client_goes_on_after_a_failure_of_a_plugin(tmp_path: Path, name: str) -
         authorization(path)
 
 
-def test_client_runs_a_plugin_that_others_can_write(tmp_path: Path) -> None:
+def test_client_runs_a_world_writable_plugin(tmp_path: Path) -> None:
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, f"print({credential('x')!r})")})
     (tmp_path / "plugin").chmod(0o777)
     assert own_authorization(path) == "Bearer x"
@@ -267,7 +267,7 @@ def test_client_waits_for_a_plugin_without_a_limit(tmp_path: Path) -> None:
     own.join()
 
 
-def test_client_gives_a_plugin_a_path_in_place_of_the_certificates(tmp_path: Path) -> None:
+def test_client_passes_a_path_instead_of_certificates_to_a_plugin(tmp_path: Path) -> None:
     """A plug-in of client-go expects `certificate-authority-data`, and `config`."""
     seen = tmp_path / "seen"
     script = (
@@ -287,7 +287,7 @@ def test_client_gives_a_plugin_a_path_in_place_of_the_certificates(tmp_path: Pat
     assert "certificate-authority-data" in cluster()
 
 
-def test_client_shows_the_refresh_token_to_an_unverified_server(
+def test_client_sends_the_refresh_token_to_an_unverified_server(
     tmp_path: Path, authority: Path
 ) -> None:
     """It verifies no certificate of the issuer if the kubeconfig names no authority for it. dnm
@@ -335,7 +335,7 @@ def serving(*answers: bytes | Drip, **options: Any) -> Iterator[ScriptedServer]:
         yield server
 
 
-def test_client_sends_a_write_again_that_may_have_happened() -> None:
+def test_client_repeats_a_write_that_may_have_taken_effect() -> None:
     body = {"metadata": {"name": "m", "namespace": "dev", "resourceVersion": "1"}}
     with serving(HANG_UP, HANG_UP, HANG_UP, HANG_UP) as server:
         with pytest.raises(HTTPError):
@@ -350,7 +350,7 @@ def test_client_sends_a_write_again_that_may_have_happened() -> None:
         assert [path.split()[0] for path in server.paths] == ["GET", "PUT"]
 
 
-def test_client_waits_as_long_as_a_server_says() -> None:
+def test_client_waits_as_long_as_retry_after_requests() -> None:
     """Past the time-out of the request, too."""
     later = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 2"])
     with serving(later, answer(NODE)) as server:
@@ -359,7 +359,7 @@ def test_client_waits_as_long_as_a_server_says() -> None:
         a_client(server.url, seconds=1).read_node("k1")
 
 
-def test_client_has_no_limit_of_time_for_an_answer() -> None:
+def test_client_has_no_time_limit_for_a_complete_answer() -> None:
     """Its time-out is for each piece. A server that sends a byte now and then holds a run."""
     drips = Drip(answer(NODE)[:-20], answer(NODE)[-20:], 0.05)
     with serving(drips) as server:
@@ -368,7 +368,7 @@ def test_client_has_no_limit_of_time_for_an_answer() -> None:
         a_client(server.url, seconds=0.3).read_node("k1")
 
 
-def test_client_has_no_limit_of_bytes_for_an_answer() -> None:
+def test_client_has_no_size_limit_for_an_answer() -> None:
     large = answer(gzip.compress(json.dumps(NODE).encode() + b" " * (70 << 20), 1),
                    headers=["Content-Encoding: gzip"])  # fmt: skip
     with serving(large) as server:
@@ -389,7 +389,7 @@ def test_client_follows_a_redirect() -> None:
             assert elsewhere.paths == ["GET /x"]
 
 
-def test_client_shows_what_a_server_sends_in_its_error() -> None:
+def test_client_prints_raw_server_text_in_its_error() -> None:
     refusal = answer(b"<p>\x1b[31m" + b"x" * 9_999, "403 No")
     with serving(refusal) as server, pytest.raises(ApiException) as own:
         own_api(server.url).read_node("k1")
@@ -399,7 +399,7 @@ def test_client_shows_what_a_server_sends_in_its_error() -> None:
     assert str(own_instance.value).isprintable() and len(str(own_instance.value)) < 1_000
 
 
-def test_client_takes_a_document_of_no_kind_for_an_empty_list() -> None:
+def test_client_accepts_a_document_without_kind_as_an_empty_list() -> None:
     """A proxy may send it. If no node is listed, a node with pods looks idle."""
     page = answer({"items": []})
     with serving(page) as server:
@@ -408,7 +408,7 @@ def test_client_takes_a_document_of_no_kind_for_an_empty_list() -> None:
         assert isinstance(a_client(server.url).read_nodes(), Unreadable)
 
 
-def test_client_verifies_certificates_by_other_rules_than_kubectl(authority: Path) -> None:
+def test_client_verifies_certificates_unlike_kubectl(authority: Path) -> None:
     """kubectl trusts each certificate of the file, also one that is no authority."""
     tls = server_side(authority, "issued")
     with serving(answer(NODE), tls=tls) as server:
@@ -441,7 +441,7 @@ def elect(site: Site) -> None:
     assert leaderelection.LeaderElection(settings).acquire()
 
 
-def test_client_writes_its_lock_in_a_run_with_nothing_to_do(site: Site) -> None:
+def test_client_writes_its_leader_lock_in_an_idle_run(site: Site) -> None:
     log = site.sandbox.requests
     log.clear()
     assert site.run().exit_code == 0
@@ -458,7 +458,7 @@ def transitions(site: Site) -> int:
     return number
 
 
-def test_client_does_not_count_who_takes_its_lock(site: Site) -> None:
+def test_client_does_not_count_transitions_of_its_leader_lock(site: Site) -> None:
     """The number excludes the writes of an earlier run that was asleep."""
     before = transitions(site)
     elect(site)

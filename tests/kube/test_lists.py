@@ -52,7 +52,7 @@ HEADS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("indent", [None, 1], ids=["plain", "spaced"])
 @pytest.mark.parametrize("name", HEADS)
-def test_the_head_is_found_wherever_it_stands(name: str, indent: int | None) -> None:
+def test_list_head_is_read_wherever_it_is_in_the_page(name: str, indent: int | None) -> None:
     page, token = HEADS[name]
     head = read_list_head(memoryview(json.dumps(page, indent=indent).encode()), "PodList")
     assert (head.version, head.token) == ("7", token)
@@ -99,7 +99,7 @@ def pods_are_unreadable(client: KubeClient) -> None:
 
 
 @pytest.mark.parametrize("said", NO_LISTS.values(), ids=NO_LISTS)
-def test_what_is_no_list_is_no_empty_list(said: Any) -> None:
+def test_answer_that_is_no_list_is_not_an_empty_list(said: Any) -> None:
     with ScriptedServer([answer(said)] * 4) as server:
         pods_are_unreadable(a_client(server))
         nodes = a_client(server).read_nodes()
@@ -115,7 +115,7 @@ def owned(name: str, depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("depth", [50, 9_990])
-def test_what_is_nested_deep_keeps_nothing_beside_it_from_being_read(depth: int) -> None:
+def test_deeply_nested_fields_do_not_hide_other_items(depth: int) -> None:
     items = b",".join(owned(name, depth) for name in ("k1", "k2"))
     page = json.dumps(a_list("NodeList", items="-")).encode().replace(b'"-"', b"[%b]" % items)
     times = 1 if depth == 50 else 2  # once more, with a look at what is nested
@@ -127,7 +127,7 @@ def test_what_is_nested_deep_keeps_nothing_beside_it_from_being_read(depth: int)
     assert isinstance(pods, PodList) and [pod.name for pod in pods.pods] == ["k1", "k2"]
 
 
-def test_no_depth_has_a_pod_counted_twice_or_spoils_what_stands_beside_it() -> None:
+def test_nesting_of_any_depth_duplicates_or_hides_no_pod() -> None:
     """A decoder that is called further down the stack goes less deep."""
     first = b'{"metadata":{"name":"p0","namespace":"dev"},"spec":{"affinity":{}},"status":{}}'
     strange = b'{"metadata":{"name":"p2","namespace":"x","labels":7},"spec":{}}'
@@ -144,7 +144,7 @@ def test_no_depth_has_a_pod_counted_twice_or_spoils_what_stands_beside_it() -> N
                 assert [pod.name for pod in pod_list.pods] == names, depth
 
 
-def test_what_is_nested_deep_keeps_no_single_object_from_being_read_and_written() -> None:
+def test_deeply_nested_object_is_read_and_written() -> None:
     """Else the kubelet of a node could keep it from being fenced."""
     node = owned("x", 9_990)[:-1] + b',"status":{},"kind":"Node"}'
     named = b'"namespace":"yunikorn","resourceVersion":"7","name"'
@@ -166,12 +166,12 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_is_not_deep_stays_as_it_is(document: object) -> None:
+def test_shallow_documents_are_unchanged_by_the_depth_filter(document: object) -> None:
     page = json.dumps({"items": [document]}).encode()
     assert bytes(without_depths(memoryview(page))) == page
 
 
-def test_all_pages_show_one_moment() -> None:
+def test_pages_of_a_list_must_have_the_same_version() -> None:
     first = a_list("NodeList", metadata={"resourceVersion": "7", "continue": "t"})
     second = a_list("NodeList", metadata={"resourceVersion": "8"})
     with ScriptedServer([answer(first), answer(second)]) as server:
@@ -183,7 +183,7 @@ SECRET = {"kind": "Secret", "metadata": {"name": "x"}}
 
 
 @pytest.mark.parametrize("said", [{}, STATUS, SECRET], ids=["nothing", "a Status", "another kind"])
-def test_an_object_of_another_kind_is_none(said: object) -> None:
+def test_object_of_another_kind_is_rejected(said: object) -> None:
     reads: list[Callable[[KubeClient], object]] = [
         lambda client: client.read_node("x"),
         lambda client: client.read_config_map("yunikorn", "x"),
@@ -196,7 +196,7 @@ def test_an_object_of_another_kind_is_none(said: object) -> None:
             read(a_client(server))
 
 
-def test_another_object_of_the_kind_is_not_taken_for_the_one_that_was_asked_for() -> None:
+def test_object_with_another_name_is_rejected() -> None:
     node = {"kind": "Node", "metadata": {"name": "k2", "resourceVersion": "7"}}
     with ScriptedServer([answer(node)]) as server, pytest.raises(KubeError, match="Node 'k2'"):
         a_client(server).read_node("k1")
@@ -211,7 +211,7 @@ def test_another_object_of_the_kind_is_not_taken_for_the_one_that_was_asked_for(
         a_client(server).read_config_map("yunikorn", "yunikorn-configs")
 
 
-def test_a_write_that_a_proxy_answered_is_not_known_to_have_happened() -> None:
+def test_write_answered_by_a_proxy_has_an_unknown_result() -> None:
     with (
         ScriptedServer([answer({"kind": "Welcome"})]) as server,
         pytest.raises(KubeError, match="it is not known whether"),
@@ -262,7 +262,7 @@ class PagingServer(ScriptedServer):
         pytest.param([100] * 600 + [200_000] * 40 + [100] * 600, 7, id="large pods among others"),
     ],
 )
-def test_pages_shrink_until_they_fit(
+def test_page_size_is_reduced_until_pages_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
     """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
@@ -276,7 +276,7 @@ def test_pages_shrink_until_they_fit(
     assert len(server.limits) < 2 * len(sizes) / least + 10
 
 
-def test_a_pod_that_fits_no_page_leaves_the_monitored_namespaces_readable(
+def test_pod_larger_than_a_page_leaves_other_namespaces_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for place in ("http.reader", "kube.requests"):
@@ -329,7 +329,7 @@ class Bytes:
 
 @settings(deadline=None, max_examples=300)
 @given(items, st.integers(16, 400))
-def test_the_pages_of_a_list_have_its_items(found: list[Any], page: int) -> None:
+def test_cut_pages_contain_all_items_of_a_list(found: list[Any], page: int) -> None:
     content, cut = printed(found), []
     for number, part in enumerate(cut_list(Bytes(content), page)):
         document = msgspec.json.decode(part)
@@ -338,7 +338,7 @@ def test_the_pages_of_a_list_have_its_items(found: list[Any], page: int) -> None
     assert cut == found
 
 
-def test_an_item_larger_than_a_page_is_whole() -> None:
+def test_item_larger_than_a_page_is_complete() -> None:
     rows = [{"metadata": {"name": "x" * size}} for size in (10, 5000, *[20] * 900)]
     pages = [msgspec.json.decode(page)["items"] for page in cut_list(Bytes(printed(rows)), 64)]
     assert [item for page in pages for item in page] == rows
@@ -393,7 +393,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("said", STREAMS.values(), ids=STREAMS)
-def test_a_server_that_streams_is_asked_once(said: Callable[[], bytes]) -> None:
+def test_streaming_server_gets_a_single_list_request(said: Callable[[], bytes]) -> None:
     rows, version, asked = read([VERSION, said()])
     assert (rows, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db"]
@@ -411,13 +411,13 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("version", OTHERS.values(), ids=OTHERS)
-def test_another_server_is_asked_for_pages(version: bytes) -> None:
+def test_older_server_is_read_in_pages(version: bytes) -> None:
     rows, _, asked = read([version, *pages()])
     assert rows == PODS
     assert asked == ["", *IN_PAGES]
 
 
-def test_a_short_list_is_asked_for_in_pages() -> None:
+def test_short_list_is_read_in_pages() -> None:
     rows, _, asked = read(pages(), List(PATH, "PodList", {"fieldSelector": "a=b"}))
     assert (rows, asked) == (PODS, IN_PAGES)
 
@@ -435,12 +435,12 @@ FAILING = {
 
 
 @pytest.mark.parametrize("said", FAILING.values(), ids=FAILING)
-def test_one_answer_that_fails_is_asked_for_in_pages(said: Callable[[], bytes]) -> None:
+def test_failed_single_answer_is_repeated_in_pages(said: Callable[[], bytes]) -> None:
     rows, version, asked = read([VERSION, Last(said()), *pages()])
     assert (rows, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db", *IN_PAGES]
 
 
-def test_what_is_forbidden_is_asked_for_once() -> None:
+def test_forbidden_list_is_requested_once() -> None:
     with pytest.raises(ApiRefused, match="403"):
         read([VERSION, status_answer(403, "Forbidden", "no"), *pages()])

@@ -48,7 +48,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", MALFORMED.values(), ids=MALFORMED.keys())
-def test_one_that_can_not_be_read_leaves_the_others(changes: dict[str, Any]) -> None:
+def test_unreadable_node_leaves_the_other_nodes_readable(changes: dict[str, Any]) -> None:
     full = a_node("k2", status={**READY, "capacity": {"cpu": "8"}})
     items = [a_node("k1"), a_node("bad", **changes), full]
     nodes = read_node_page(json.dumps({"items": items}).encode(), has_capacity=True)
@@ -71,7 +71,7 @@ DOUBTED = [MALFORMED[name] for name in
 
 
 @pytest.mark.parametrize("changes", DOUBTED)
-def test_of_a_status_that_can_not_be_read_nothing_is_believed_and_the_rest_is_known(
+def test_node_with_unreadable_status_keeps_its_cordon_and_version(
     changes: dict[str, Any],
 ) -> None:
     """A condition in it is no sign of sickness; the version goes on, and a cordon is a cordon."""
@@ -86,12 +86,12 @@ def test_of_a_status_that_can_not_be_read_nothing_is_believed_and_the_rest_is_kn
 
 
 @pytest.mark.parametrize("item", [{}, {"metadata": {}}, {"metadata": {"name": 5}}, 7])
-def test_what_has_no_name_is_no_node_and_the_page_no_page(item: Any) -> None:
+def test_node_without_a_name_makes_the_page_unreadable(item: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         read_node_page(json.dumps({"items": [a_node("k1"), item]}).encode())
 
 
-def test_what_a_kubelet_says_at_length_of_its_node_has_a_bound() -> None:
+def test_text_that_a_kubelet_writes_is_bounded() -> None:
     conditions = [{"type": f"S{number}", "status": "True"} for number in range(500)]
     notes = {f"{MARK_PREFIX}queue": "q" * 100_000}
     labels = {f"l{number}": "v" for number in range(MOST_LABELS + 1)}

@@ -136,7 +136,7 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
                      {"claims": ()}, id="claims of a bound pod do not matter"),
     ],
 )  # fmt: skip
-def test_a_field_is_read(parts: tuple[dict[str, Any], ...], expected: dict[str, Any]) -> None:
+def test_pod_fields_are_read(parts: tuple[dict[str, Any], ...], expected: dict[str, Any]) -> None:
     pod = reduce_one(*parts)
     assert {name: getattr(pod, name) for name in expected} == expected
 
@@ -154,7 +154,7 @@ def test_a_field_is_read(parts: tuple[dict[str, Any], ...], expected: dict[str, 
           for key in ("/", "queue_path", "site/queue")),
     ],
 )  # fmt: skip
-def test_the_queue_that_is_asked_for(
+def test_queue_of_a_pod_is_read_from_labels_and_annotations(
     labels: dict[str, str], annotations: dict[str, str], queue: str
 ) -> None:
     metadata = {"labels": labels, "annotations": annotations}
@@ -162,7 +162,7 @@ def test_the_queue_that_is_asked_for(
     assert reduce_one(metadata, spec).queue == queue
 
 
-def test_pods_without_an_application_of_their_own_share_one_a_namespace() -> None:
+def test_pods_without_an_application_share_an_application_per_namespace() -> None:
     own = {"yunikorn.apache.org/app-id": "x-uniqueautogen"}
     metadatas: list[dict[str, Any]] = [
         {"name": "a"}, {"name": "b", "namespace": "other"}, {"name": "c", "labels": own},
@@ -224,14 +224,14 @@ RESIZE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("node", ["", "k1"], ids=["pending", "bound"])
-def test_the_request_is_the_effective_one(
+def test_pod_request_is_its_effective_request(
     spec: dict[str, Any], status: dict[str, Any], request_: dict[str, int], node: str
 ) -> None:
     bound = {"nodeName": node} if node else {}
     assert reduce_one({}, {**spec, **bound}, status).shape.request == {"pods": 1, **request_}
 
 
-def test_a_resize_that_one_pod_can_not_have_is_not_held_against_its_equals() -> None:
+def test_infeasible_resize_of_a_pod_does_not_affect_equal_pods() -> None:
     spec = {"containers": [a_container(cpu="8")]}
     states = [a_state({"cpu": "2"}, {"cpu": "2"})]
     pods = reduce_all(
@@ -278,7 +278,7 @@ CONSTRAINED: dict[str, Any] = {
 }
 
 
-def test_the_constraints_of_an_unbound_pod() -> None:
+def test_constraints_are_read_of_unbound_pods_only() -> None:
     shape = reduce_one({"labels": {"x": "1", "app": "a"}}, CONSTRAINED).shape
     assert shape.node_selector == (("a", "1"), ("b", "2"))
     assert shape.tolerations == (
@@ -305,7 +305,7 @@ def test_the_constraints_of_an_unbound_pod() -> None:
     assert bound == PodShape(request={"pods": 1}), "it needs none"
 
 
-def test_labels_do_not_tell_shapes_apart_where_no_peer_matters() -> None:
+def test_labels_do_not_separate_shapes_without_pod_affinity() -> None:
     preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
     pods = reduce_all(
         a_pod({"name": "a", "labels": {"index": "1"}}),
@@ -315,7 +315,7 @@ def test_labels_do_not_tell_shapes_apart_where_no_peer_matters() -> None:
     assert len({id(pod.shape) for pod in pods}) == 1
 
 
-def test_equal_shapes_are_one_object_however_they_are_written() -> None:
+def test_equal_shapes_share_an_object() -> None:
     first = a_pod({}, {"containers": [a_container(cpu="1", memory="1Gi")]})
     second = a_pod({}, {"containers": [a_container(memory="1024Mi", cpu="1000m")]})
     reducer = reduce_all(first)
@@ -323,7 +323,7 @@ def test_equal_shapes_are_one_object_however_they_are_written() -> None:
     assert reducer.pods[0].shape is reducer.pods[1].shape
 
 
-def test_a_page_may_be_overwritten_once_it_was_added() -> None:
+def test_page_buffer_may_be_overwritten_after_it_was_added() -> None:
     page = bytearray(json.dumps({"items": [a_pod({"labels": {"queue": "root.a"}})]}).encode())
     reducer = PodReducer()
     reducer.add(memoryview(page))
@@ -350,7 +350,7 @@ def test_a_page_may_be_overwritten_once_it_was_added() -> None:
                      id="escape"),
     ],
 )  # fmt: skip
-def test_a_pod_that_can_not_be_read_spoils_its_namespace_and_stays(
+def test_unreadable_pod_makes_its_namespace_unreadable_and_stays(
     spec: dict[str, Any], why: str
 ) -> None:
     reducer = reduce_all(a_pod({"name": "bad"}, spec), a_pod({"name": "ok", "namespace": "other"}))
@@ -370,7 +370,7 @@ def test_a_pod_that_can_not_be_read_spoils_its_namespace_and_stays(
     ],
     ids=["a field", "its status"],
 )
-def test_a_pod_that_is_none_spoils_its_namespace_keeps_its_node_and_leaves_the_others(
+def test_malformed_pod_keeps_its_node_and_leaves_other_namespaces(
     changes: dict[str, Any],
 ) -> None:
     good = a_pod({"name": "ok", "namespace": "other"}, {"nodeName": "a002"})
@@ -388,7 +388,7 @@ def test_a_pod_that_is_none_spoils_its_namespace_keeps_its_node_and_leaves_the_o
 @pytest.mark.parametrize(
     "text", ['[{"x":' + "[" * 2000, '[{"minresource":' + '{"a":' * 2000], ids=["lists", "maps"]
 )
-def test_a_gang_that_is_nested_without_end_is_none_and_leaves_the_others(text: str) -> None:
+def test_deeply_nested_task_groups_are_ignored(text: str) -> None:
     """A tenant writes it, in a few KiB."""
     bad = a_pod({"name": "bad", "annotations": {"yunikorn.apache.org/task-groups": text}})
     reducer = reduce_all(bad, a_pod({"name": "ok", "namespace": "other"}))
@@ -411,7 +411,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(metadata=st.dictionaries(WORDS, JSON), spec=st.dictionaries(WORDS, JSON), status=JSON)
-def test_any_pod_is_a_value_or_a_decode_error(
+def test_arbitrary_pod_is_a_value_or_a_decode_error(
     metadata: dict[str, Any], spec: dict[str, Any], status: Any
 ) -> None:
     pod = {"metadata": {"name": "p", **metadata}, "spec": spec, "status": status}
@@ -426,7 +426,7 @@ def test_any_pod_is_a_value_or_a_decode_error(
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_valid_page_with_damage_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
+def test_damaged_page_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
     page = bytearray(json.dumps({"items": [a_pod({}, CONSTRAINED)]}).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         page[data.draw(st.integers(0, len(page) - 1))] = data.draw(st.integers(0, 255))
@@ -449,16 +449,14 @@ def asking_for(count: int, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("where", [{}, {"nodeName": "k1"}], ids=["unbound", "bound"])
-def test_a_pod_of_many_resources_is_cut_where_it_is_read(where: dict[str, str]) -> None:
+def test_pod_with_many_resources_is_truncated_when_read(where: dict[str, str]) -> None:
     pod = reduce_one({}, asking_for(1500, **where))
     assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
     assert (pod.shape.request["vcore"], pod.shape.request["memory"]) == (1000, 1024 * MI)
     assert not reduce_one({}, asking_for(MOST_RESOURCES - 3, **where)).shape.is_cut
 
 
-def test_ten_thousand_sidecars_each_with_a_resource_of_its_own_are_cut_before_they_are_summed() -> (
-    None
-):
+def test_ten_thousand_sidecar_resources_are_truncated_before_the_sum() -> None:
     sidecars = [
         {"name": f"s{number}", "restartPolicy": "Always",
          "resources": {"requests": {f"a{number:05}.io/x": "1", "memory": "1Mi"}}}
@@ -471,7 +469,7 @@ def test_ten_thousand_sidecars_each_with_a_resource_of_its_own_are_cut_before_th
     assert pod.shape.is_cut and pod.shape.request == {"pods": 1}
 
 
-def test_a_pending_pod_of_many_containers_is_not_counted_and_a_bound_one_is() -> None:
+def test_pending_pod_with_many_containers_is_not_counted() -> None:
     def of(count: int, **spec: str) -> PodShape:
         request = {"resources": {"requests": {"cpu": "1"}}}
         some = [{"name": f"c{number}", **request} for number in range(count)]
@@ -482,7 +480,7 @@ def test_a_pending_pod_of_many_containers_is_not_counted_and_a_bound_one_is() ->
     assert of(2000, nodeName="k1").request["vcore"] == 2_000_000
 
 
-def test_what_a_pod_says_at_length_is_not_kept_for_each_of_them() -> None:
+def test_long_pod_annotations_are_not_kept() -> None:
     """Kubernetes takes 256 KiB of annotations, and as much of rules, of each pod."""
 
     def of(number: int) -> dict[str, Any]:
@@ -553,7 +551,7 @@ def _node_terms(count: int, values: int = 1) -> dict[str, Any]:
         pytest.param({"nodeSelector": {"k": "v" * 70_000}}, True, id="bytes"),
     ],
 )  # fmt: skip
-def test_a_pod_of_many_rules_is_cut_where_it_is_read(spec: dict[str, Any], is_cut: bool) -> None:
+def test_pod_with_many_rules_is_truncated_when_read(spec: dict[str, Any], is_cut: bool) -> None:
     pod = reduce_one({}, spec)
     assert pod.shape.is_cut is is_cut
     if is_cut:

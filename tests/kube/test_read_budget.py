@@ -76,7 +76,7 @@ WHERE_NAMED = {"dnm.kube.credentials", "dnm.queues.yunikorn_rest"}  # by the sit
                      id="a plan for pending pods"),
     ],
 )  # fmt: skip
-def test_one_list_of_each_kind_one_look_at_each_config_map_and_nothing_loaded_for_more(
+def test_run_reads_each_kind_once_and_loads_no_unused_module(
     server: StaticServer, tmp_path: Path, verb: str, twin: str, unused: set[str]
 ) -> None:
     loaded = modules_after(tmp_path, verb, "--config", str(at(server, tmp_path, twin)))
@@ -99,7 +99,7 @@ def test_one_list_of_each_kind_one_look_at_each_config_map_and_nothing_loaded_fo
     )
 
 
-def test_in_a_large_cluster_the_pods_are_one_answer(tmp_path: Path) -> None:
+def test_pods_of_a_large_cluster_are_read_with_a_single_answer(tmp_path: Path) -> None:
     server = StaticServer(Size(nodes=120, pods=700), tmp_path)
     server.start()
     dnm("run", "--config", str(at(server, tmp_path, "quiet")), home=tmp_path)
@@ -111,9 +111,7 @@ def test_in_a_large_cluster_the_pods_are_one_answer(tmp_path: Path) -> None:
     assert not any("pods" in request for request in requests[4:])
 
 
-def test_a_second_run_reads_the_same_and_writes_nothing(
-    server: StaticServer, tmp_path: Path
-) -> None:
+def test_second_run_reads_the_same_and_writes_nothing(server: StaticServer, tmp_path: Path) -> None:
     """Nor is any byte read twice, or of finished pods."""
     config = at(server, tmp_path, "quiet")
     dnm("run", "--config", str(config), home=tmp_path)
@@ -127,7 +125,7 @@ def test_a_second_run_reads_the_same_and_writes_nothing(
     assert contents(config.parent) == before
 
 
-def test_a_registry_in_kubernetes_costs_one_request_more_and_no_write(
+def test_registry_in_kubernetes_costs_a_single_further_request(
     server: StaticServer, tmp_path: Path
 ) -> None:
     file = at(server, tmp_path, "quiet")
@@ -144,7 +142,7 @@ def test_a_registry_in_kubernetes_costs_one_request_more_and_no_write(
     assert asked[shared] == [lease, secret, *asked[file][1:]]
 
 
-def test_after_a_change_only_what_changed_is_read(server: StaticServer, tmp_path: Path) -> None:
+def test_run_after_a_change_reads_only_the_change(server: StaticServer, tmp_path: Path) -> None:
     lab = "watch_from_pods = 0\n"
     config = at(server, tmp_path, "quiet-3", lab=lab)
     for _ in range(2):
@@ -163,7 +161,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_status_asks_nobody_and_loads_no_client(server: StaticServer, tmp_path: Path) -> None:
+def test_status_sends_no_request_and_loads_no_client(server: StaticServer, tmp_path: Path) -> None:
     config = at(server, tmp_path, "quiet-9")  # whose Lease no other test has taken
     dnm("run", "--config", str(config), home=tmp_path)
     server.take_served()

@@ -110,7 +110,7 @@ def runs(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     return Runs(sandbox, tmp_path)
 
 
-def test_the_second_run_lists_nothing(runs: Runs) -> None:
+def test_second_run_sends_no_list_request(runs: Runs) -> None:
     runs.read_right("list", "first")
     assert stat.S_IMODE(runs.store.stat().st_mode) == 0o600
     kept = runs.store.read_bytes()
@@ -119,7 +119,7 @@ def test_the_second_run_lists_nothing(runs: Runs) -> None:
     assert runs.store.read_bytes() == kept
 
 
-def test_what_changed_is_seen(runs: Runs) -> None:
+def test_changed_objects_are_observed(runs: Runs) -> None:
     runs.read_right("list", "first")
     runs.sandbox.add_pods(3, "dev")
     runs.sandbox.add_node("n3")
@@ -130,7 +130,7 @@ def test_what_changed_is_seen(runs: Runs) -> None:
     assert seen.reading.changes and seen.watched == 2
 
 
-def test_after_many_changes_a_run_lists_and_changes_are_followed_again_ten_minutes_later(
+def test_many_changes_cause_a_list_and_a_retry_ten_minutes_later(
     runs: Runs,
 ) -> None:
     runs.read_right("list", "first")
@@ -148,7 +148,7 @@ def test_after_many_changes_a_run_lists_and_changes_are_followed_again_ten_minut
     runs.read_right("changes")
 
 
-def test_another_key_for_the_queue_needs_the_full_list(runs: Runs) -> None:
+def test_changed_queue_annotation_key_needs_a_full_list(runs: Runs) -> None:
     (name,) = runs.sandbox.add_pods(1, "dev", name="nb", labels={"site/queue": "root.other"})
 
     def queue_of(seen: Seen) -> str:
@@ -267,7 +267,7 @@ STRIKES: dict[Callable[[Runs], None], str] = {
 
 
 @pytest.mark.parametrize(("strike", "reason"), STRIKES.items())
-def test_whatever_is_not_proved_is_the_full_list_of_the_same_run(
+def test_unproved_changes_cause_a_full_list_in_the_same_run(
     runs: Runs, strike: Callable[[Runs], None], reason: str
 ) -> None:
     runs.read_right("list", "first")
@@ -276,7 +276,7 @@ def test_whatever_is_not_proved_is_the_full_list_of_the_same_run(
     runs.read_right("list", reason)
 
 
-def test_a_pod_that_cant_be_read_is_listed_until_it_is_gone(runs: Runs) -> None:
+def test_unreadable_pod_causes_full_lists_until_it_is_deleted(runs: Runs) -> None:
     runs.read_right("list", "first")
     unreadable(runs)
     runs.read_right("list", "unreadable")
@@ -286,7 +286,7 @@ def test_a_pod_that_cant_be_read_is_listed_until_it_is_gone(runs: Runs) -> None:
     runs.read_right("changes")
 
 
-def test_without_the_permission_it_is_tried_once_an_hour(runs: Runs) -> None:
+def test_missing_watch_permission_is_retried_once_an_hour(runs: Runs) -> None:
     no_watch(runs)
     runs.read_right("list", "first")
     runs.sandbox.add_pods(1, "dev")
@@ -299,7 +299,7 @@ def test_without_the_permission_it_is_tried_once_an_hour(runs: Runs) -> None:
     runs.read_right("changes")
 
 
-def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None:
+def test_unproved_watches_are_suspended_for_an_hour(runs: Runs) -> None:
     runs.read_right("list", "first")
     for _ in range(3):
         runs.sandbox.add_pods(1, "dev")
@@ -318,7 +318,7 @@ def test_watches_that_prove_nothing_are_given_up_for_an_hour(runs: Runs) -> None
     runs.read_right("changes")
 
 
-def test_an_hourly_list_equals_what_was_kept(runs: Runs) -> None:
+def test_hourly_list_equals_the_cached_objects(runs: Runs) -> None:
     runs.read_right("list", "first")
     for _ in range(2):
         runs.sandbox.add_pods(2, "dev")
@@ -330,7 +330,7 @@ def test_an_hourly_list_equals_what_was_kept(runs: Runs) -> None:
     runs.read_right("changes")
 
 
-def test_a_server_that_leaves_an_event_out_is_found_and_not_believed_again(runs: Runs) -> None:
+def test_server_that_omits_an_event_is_detected_and_distrusted(runs: Runs) -> None:
     runs.read_right("list", "first")
     (name,) = runs.sandbox.add_pods(1, "dev", name="untold")
     runs.sandbox.store.events.pop()
@@ -359,7 +359,7 @@ def test_a_server_that_leaves_an_event_out_is_found_and_not_believed_again(runs:
         pytest.param({"watch_from_pods": 5}, True, "first", id="as many as it takes"),
     ],
 )
-def test_the_first_run_keeps_a_large_cluster_and_says_why_no_other(
+def test_only_a_complete_read_of_a_large_cluster_is_cached(
     runs: Runs, changes: dict[str, Any], asks_for_pods: bool, reason: str
 ) -> None:
     runs.change(**changes)
@@ -369,12 +369,12 @@ def test_the_first_run_keeps_a_large_cluster_and_says_why_no_other(
     assert runs.store.exists() == (reason == "first")
 
 
-def test_another_release_believes_again(runs: Runs) -> None:
+def test_new_release_trusts_a_distrusted_server_again(runs: Runs) -> None:
     distrust_path(runs.store).write_text("0.0.1\nsomething was left out\n")
     runs.read_right("list", "first")
 
 
-def test_a_look_writes_nothing(runs: Runs, tmp_path: Path) -> None:
+def test_read_only_command_writes_no_cache(runs: Runs, tmp_path: Path) -> None:
     runs.read(keep=False)
     assert not runs.store.exists()
     runs.read_right("list", "first")
@@ -385,7 +385,7 @@ def test_a_look_writes_nothing(runs: Runs, tmp_path: Path) -> None:
     assert runs.read_right("changes").reading.changes
 
 
-def test_a_store_that_cant_be_written_costs_a_list(runs: Runs) -> None:
+def test_unwritable_cache_costs_a_full_list(runs: Runs) -> None:
     runs.store.with_name(runs.store.name + ".new").mkdir()
     assert "can't be written" in runs.read_right("list", "first").reading.sentence
     runs.read_right("list", "first")
@@ -402,7 +402,7 @@ def damaged(content: bytes, place: int) -> tuple[bytes, ...]:
     )
 
 
-def test_damage_to_any_byte_of_the_store_is_the_full_list(runs: Runs) -> None:
+def test_damage_to_any_byte_of_the_cache_causes_a_full_list(runs: Runs) -> None:
     from dnm.kube.store import StoreFile
     from dnm.kube.watching import NotProved
 

@@ -102,7 +102,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("said", FRAMES.values(), ids=FRAMES)
-def test_a_body_is_read_however_it_is_framed(said: bytes) -> None:
+def test_body_is_read_with_any_framing(said: bytes) -> None:
     with serving(said, closes=True) as server:
         assert a_client(server.url).read_node("k1") == Node(
             name="k1", allocatable={}, resource_version="7", is_ready=False
@@ -139,7 +139,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("said", BROKEN.values(), ids=BROKEN)
-def test_a_broken_answer_is_an_error_with_a_sentence(said: bytes) -> None:
+def test_malformed_answer_is_an_error_with_a_sentence(said: bytes) -> None:
     said_again = [said] * 4
     with serving(*said_again, closes=True) as server, pytest.raises(KubeError) as caught:
         a_client(server.url).read_node("k1")
@@ -182,7 +182,7 @@ BODIES = st.binary(max_size=60) | DOCUMENTS.map(lambda document: json.dumps(docu
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
 @settings(max_examples=30, deadline=None)
 @given(body=BODIES, code=st.sampled_from([200, 200, 200, 400, 404, 409, 422]))
-def test_any_body_is_a_value_or_an_error(
+def test_arbitrary_body_is_a_value_or_an_error(
     verb: Callable[[KubeClient], object], body: bytes, code: int
 ) -> None:
     message = answer(body, f"{code} Whatever")
@@ -199,7 +199,7 @@ def test_any_body_is_a_value_or_an_error(
 # --- one connection --------------------------------------------------------------------------
 
 
-def test_a_connection_that_the_server_closed_is_opened_again_before_a_write() -> None:
+def test_closed_connection_is_reopened_before_a_write() -> None:
     with serving(answer(NODE), answer(NODE), closes=True) as server:
         client = a_client(server.url)
         client.read_node("k1")
@@ -216,7 +216,7 @@ def test_a_connection_that_the_server_closed_is_opened_again_before_a_write() ->
         pytest.param("", "a/../b?c#d", "/api/v1/nodes/a%2F..%2Fb%3Fc%23d", id="a strange name"),
     ],
 )
-def test_what_is_asked_and_by_whom(below: str, name: str, path: str) -> None:
+def test_request_has_path_token_and_host(below: str, name: str, path: str) -> None:
     """Without compression, on loopback."""
     with serving(answer({**NODE, "metadata": {"name": name}})) as server:
         a_client(f"{server.url}{below}", token="abc").read_node(name)
@@ -242,7 +242,7 @@ PAGED: dict[str, tuple[list[bytes], list[str] | str, int]] = {
 
 
 @pytest.mark.parametrize(("said", "found", "asked"), PAGED.values(), ids=PAGED)
-def test_a_list_starts_over_where_its_token_expires_and_not_for_ever(
+def test_list_restarts_after_an_expired_token_a_bounded_number_of_times(
     said: list[bytes], found: list[str] | str, asked: int
 ) -> None:
     with serving(*said) as server:
@@ -271,7 +271,7 @@ PASSING = {
 
 
 @pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING)
-def test_a_read_is_tried_again(trouble: bytes) -> None:
+def test_read_is_retried_after_a_passing_failure(trouble: bytes) -> None:
     closes = not trouble.startswith(b"HTTP/1.1 4") and not trouble.startswith(b"HTTP/1.1 5")
     with serving(trouble, answer(NODE), closes=closes) as server:
         assert a_client(server.url).read_node("k1") is not None
@@ -285,7 +285,7 @@ LATER = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 3600"]
     ("said", "seconds", "asked"), [([HANG_UP] * 9, 300, 4), ([LATER, answer(NODE)], 5, 1)],
     ids=["never", "after a pause longer than the time-out"],
 )  # fmt: skip
-def test_a_read_is_not_tried_for_ever(said: list[bytes], seconds: float, asked: int) -> None:
+def test_number_of_read_retries_is_bounded(said: list[bytes], seconds: float, asked: int) -> None:
     with serving(*said) as server:
         with pytest.raises(KubeError):
             a_client(server.url, seconds=seconds).read_node("k1")
@@ -302,7 +302,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("trouble", UNKNOWN.values(), ids=UNKNOWN)
-def test_a_write_without_a_clear_answer_is_not_repeated(trouble: bytes) -> None:
+def test_write_with_an_unclear_answer_is_not_repeated(trouble: bytes) -> None:
     with serving(trouble, answer(NODE), closes=True) as server:
         with pytest.raises(KubeError, match=r"^it is not known whether dnm could patch node k1: "):
             a_client(server.url).patch_node("k1", cordon=True)
@@ -313,13 +313,13 @@ AFTER_THE_TIME_OUT = status_answer(429, "TooManyRequests", "slow down", ["Retry-
 
 
 @pytest.mark.parametrize("busy", [BUSY, AFTER_THE_TIME_OUT], ids=["soon", "after its time-out"])
-def test_a_write_that_was_refused_unread_is_repeated(busy: bytes) -> None:
+def test_write_that_was_refused_unread_is_repeated(busy: bytes) -> None:
     with serving(busy, answer(NODE)) as server:
         a_client(server.url, seconds=2.9).patch_node("k1", cordon=True)
         assert server.paths == ["PATCH /api/v1/nodes/k1"] * 2
 
 
-def test_a_refusal_leaves_the_connection_open() -> None:
+def test_refusal_keeps_the_connection_open() -> None:
     missing = status_answer(404, "NotFound", "no such node")
     with serving(missing, answer(b"x" * 5000, "403 No", chunked=100), answer(NODE)) as server:
         client = a_client(server.url)
@@ -341,7 +341,7 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("said", DRIPS.values(), ids=DRIPS)
-def test_an_answer_that_drips_is_given_up(said: Drip) -> None:
+def test_slow_answer_is_abandoned_at_the_time_limit(said: Drip) -> None:
     with serving(said) as server, pytest.raises(KubeError, match="no complete answer in its time"):
         a_client(server.url, seconds=0.3).read_node("k1")
 
@@ -377,7 +377,7 @@ TROUBLES: dict[str, tuple[Callable[[ExitStack], str], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_what_stands_in_the_way_is_named_with_the_next_step(name: str) -> None:
+def test_connection_problem_is_named_with_the_next_step(name: str) -> None:
     make, changes, output = TROUBLES[name]
     with ExitStack() as ends:
         server = make(ends)
@@ -413,13 +413,13 @@ SAID = {
 
 
 @pytest.mark.parametrize(("said", "sentence"), SAID.values(), ids=SAID)
-def test_a_refusal_is_a_sentence(said: bytes, sentence: str) -> None:
+def test_refusal_is_a_sentence(said: bytes, sentence: str) -> None:
     with serving(said) as server, pytest.raises(ApiRefused) as caught:
         a_client(server.url).read_node("k1")
     assert str(caught.value) == sentence
 
 
-def test_nobody_is_told_a_token_who_was_not_asked() -> None:
+def test_redirect_receives_no_token() -> None:
     """A redirect is a refusal, and the other side hears nothing."""
     with serving(answer(NODE)) as elsewhere:
         moved = answer(b"", "307 Temporary Redirect", [f"Location: {elsewhere.url}/x"])
@@ -433,7 +433,7 @@ def test_nobody_is_told_a_token_who_was_not_asked() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_name_that_is_none_does_not_reach_all_of_them(name: str) -> None:
+def test_empty_object_name_does_not_address_the_collection(name: str) -> None:
     with serving(answer(NODE)) as server:
         with pytest.raises(KubeError, match="names no object"):
             a_client(server.url).delete_node(name)
@@ -443,7 +443,7 @@ def test_a_name_that_is_none_does_not_reach_all_of_them(name: str) -> None:
 
 
 @given(st.text(max_size=3000))
-def test_texts_of_the_cluster_are_one_printable_line(text: str) -> None:
+def test_cluster_texts_become_a_single_printable_line(text: str) -> None:
     output = clean(text)
     assert output.isprintable() and len(output) <= 600
 
@@ -451,7 +451,7 @@ def test_texts_of_the_cluster_are_one_printable_line(text: str) -> None:
 # --- proxies ---------------------------------------------------------------------------------
 
 
-def test_a_plain_request_through_a_proxy_names_the_server() -> None:
+def test_plain_request_through_a_proxy_names_the_server() -> None:
     with serving(answer(NODE)) as proxy:
         server = "http://api.example.org:6443/c1"
         a_client(server, **{"proxy-url": f"http://me:s%40crt@127.0.0.1:{proxy.port}"}).read_node(
@@ -463,7 +463,7 @@ def test_a_plain_request_through_a_proxy_names_the_server() -> None:
     assert asked.headers["proxy-authorization"] == "Basic bWU6c0BjcnQ="
 
 
-def test_a_secret_request_asks_the_proxy_for_a_tunnel() -> None:
+def test_tls_request_asks_the_proxy_for_a_tunnel() -> None:
     with serving(answer(b"no", "407 Proxy Authentication Required")) as proxy:
         client = a_client(
             "https://api.example.org:6443",
@@ -476,7 +476,7 @@ def test_a_secret_request_asks_the_proxy_for_a_tunnel() -> None:
         assert "authorization" not in proxy.asked[0].headers
 
 
-def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_an_unsupported_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1080")
     with pytest.raises(KubeError, match=r"the proxy socks5://127\.0\.0\.1:1080 is no"):
         a_client("https://api.example.org")
@@ -538,7 +538,7 @@ def own(certificate: bytes, key: bytes) -> dict[str, Any]:
      ("cert", {"tls-server-name": "api.example.org"}), ("issued", {})],
     ids=["known authority", "verification switched off", "server name", "itself, not its issuer"],
 )  # fmt: skip
-def test_a_trusted_server_is_talked_to(
+def test_trusted_server_is_accepted(
     authority: Path, certificate: str, changes: dict[str, Any]
 ) -> None:
     believed = {} if "insecure-skip-tls-verify" in changes else known(pem(authority, certificate))
@@ -561,7 +561,7 @@ def test_a_trusted_server_is_talked_to(
         pytest.param("none", {}, "can't read", id="broken authority"),
     ],
 )  # fmt: skip
-def test_an_untrusted_server_is_told_nothing(
+def test_untrusted_server_receives_no_request(
     authority: Path, believed: str, changes: dict[str, Any], why: str
 ) -> None:
     trusted = known(pem(authority, believed)) if believed else {}
@@ -573,7 +573,7 @@ def test_an_untrusted_server_is_told_nothing(
         assert server.asked == [] and "hush" not in str(caught.value)
 
 
-def test_a_client_certificate_is_shown(authority: Path) -> None:
+def test_client_certificate_is_presented(authority: Path) -> None:
     tls = server_side(authority, asks_for_certificate=True)
     with serving(answer(NODE), tls=tls) as server:
         shown = own(pem(authority, "cert"), pem(authority, "key"))
@@ -581,7 +581,7 @@ def test_a_client_certificate_is_shown(authority: Path) -> None:
         assert client.read_node("k1") is not None
 
 
-def test_a_key_with_a_password_does_not_ask_the_terminal(authority: Path, tmp_path: Path) -> None:
+def test_encrypted_key_does_not_prompt_on_the_terminal(authority: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked.pem"
     command = ["openssl", "ec", "-aes256", "-passout", "pass:secret"]
     files = ["-in", str(authority / "key.pem"), "-out", str(locked)]
@@ -593,7 +593,7 @@ def test_a_key_with_a_password_does_not_ask_the_terminal(authority: Path, tmp_pa
             client.read_node("k1")
 
 
-def test_a_tunnel_carries_tls_to_the_server(authority: Path) -> None:
+def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
     """The proxy answers CONNECT and is then the server itself: TLS is verified against its name."""
     established = b"HTTP/1.1 200 Connection established\r\n\r\n"
     with serving(established, answer(NODE)) as proxy:
@@ -607,7 +607,7 @@ def test_a_tunnel_carries_tls_to_the_server(authority: Path) -> None:
         assert proxy.paths == ["CONNECT api.example.org:6443", "GET /api/v1/nodes/k1"]
 
 
-def test_error_of_urllib3_without_a_cause_is_told_in_our_words() -> None:
+def test_urllib3_error_without_a_cause_is_described() -> None:
     """After a stop of the process urllib3 raises a timeout of 0 s that has no cause."""
     pool = HTTPConnectionPool("k1", 6443)
     late = cause_of(ReadTimeoutError(pool, "/", "Read timed out. (read timeout=0)"))

@@ -52,14 +52,14 @@ IN_RACK = {
         ),
     ],
 )
-def test_which_nodes_a_node_set_takes(
+def test_node_selector_of_a_node_set_selects_nodes(
     spec: dict[str, Any], labels: dict[str, str], taints: tuple[Taint, ...], takes: bool
 ) -> None:
     (node_set,) = read_node_set_page(page(template(**spec)))
     assert (not why_unfit(node_set.shape, (), NodeTraits(labels=labels, taints=taints))) is takes
 
 
-def test_the_rest_of_a_node_set() -> None:
+def test_node_set_fields_are_read() -> None:
     (node_set_page,) = read_node_set_page(page(template()))
     assert (node_set_page.key, node_set_page.is_daemon_set, node_set_page.is_deleting) == (
         "slurm/batch",
@@ -87,12 +87,12 @@ def test_the_rest_of_a_node_set() -> None:
         ),
     ],
 )
-def test_the_bridge_s_settings(text: str, namespaces: Any, selector: Any) -> None:
+def test_slurm_bridge_settings_are_parsed(text: str, namespaces: Any, selector: Any) -> None:
     bridge_settings = parse_bridge("s/c", text)
     assert bridge_settings == BridgeSettings(key="s/c", namespaces=namespaces, selector=selector)
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "managedNamespaces: 7", "{", "&a [*a]"])
-def test_settings_that_say_nothing_are_an_error(text: str) -> None:
+def test_malformed_slurm_bridge_settings_are_an_error(text: str) -> None:
     with pytest.raises((ValueError, msgspec.MsgspecError)):
         parse_bridge("s/c", text)

@@ -57,7 +57,7 @@ def a_log(*lines: bytes, last: int | None = None, witness: Witness = NOBODY) -> 
         pytest.param((event("ADDED", 20), bookmark(20)), True, 20, id="a bookmark of the same"),
     ],
 )
-def test_a_watch_is_proved_once_it_has_told_of_the_goal_or_later(
+def test_watch_is_proved_by_an_event_at_or_after_the_goal(
     lines: tuple[bytes, ...], is_proved: bool, version: int
 ) -> None:
     log = a_log(*lines)
@@ -84,19 +84,19 @@ def test_a_watch_is_proved_once_it_has_told_of_the_goal_or_later(
         pytest.param(b"[" * 100_000, Why.FAILED, id="a deep one"),
     ],
 )
-def test_what_else_is_said_proves_nothing(line: bytes, why: Why) -> None:
+def test_other_watch_events_prove_nothing(line: bytes, why: Why) -> None:
     log = a_log()
     with pytest.raises(NotProved) as lack:
         log.take(line)
     assert lack.value.why is why and not log.is_proved
 
 
-def test_changes_after_the_wanted_moment_are_left_out() -> None:
+def test_changes_after_the_requested_version_are_left_out() -> None:
     log = a_log(event("ADDED", 20, "a"), event("ADDED", 21, "b"), last=20)
     assert [change.name for change in log.changes] == ["a"] and log.version == 20
 
 
-def test_a_log_takes_no_more_changes_than_are_worth_following() -> None:
+def test_watch_log_bounds_the_number_of_changes() -> None:
     log = WatchLog("Pod", 10, 20, NOBODY, listed=12, most=2)
     for version in range(11, 15):  # those up to the list do not count
         log.take(event("ADDED", version, f"p{version}"))
@@ -120,7 +120,7 @@ def test_a_log_takes_no_more_changes_than_are_worth_following() -> None:
         pytest.param((event("ADDED", 16, "new"),), True, id="after the list"),
     ],
 )  # fmt: skip
-def test_what_is_told_of_up_to_the_list_has_ended_by_then(
+def test_objects_seen_before_the_list_must_be_listed_or_deleted(
     lines: tuple[bytes, ...], is_right: bool
 ) -> None:
     log = WatchLog("Pod", 10, 20, Witness(), listed=15)
@@ -135,7 +135,7 @@ def test_what_is_told_of_up_to_the_list_has_ended_by_then(
 
 
 @pytest.mark.parametrize(("goal", "listed"), [(9, 0), (14, 15)], ids=["what is kept", "the list"])
-def test_a_server_that_is_behind_is_not_the_same_history(goal: int, listed: int) -> None:
+def test_server_behind_the_cached_version_has_another_history(goal: int, listed: int) -> None:
     with pytest.raises(NotProved) as lack:
         WatchLog("Pod", 10, goal, NOBODY, listed=listed)
     assert lack.value.why is Why.BACKWARDS
@@ -160,7 +160,7 @@ KNOWN = Witness("dev", "p", 9)
         pytest.param(Witness(), (bookmark(20),), 0, True, id="an empty cluster"),
     ],
 )
-def test_the_last_witness_tells_another_history(
+def test_changed_reference_object_proves_another_history(
     witness: Witness, lines: tuple[bytes, ...], found: int, is_right: bool
 ) -> None:
     log = a_log(*lines, witness=witness)
@@ -180,12 +180,12 @@ def test_the_last_witness_tells_another_history(
         (bookmark(20), KNOWN),
     ],
 )
-def test_the_next_witness_is_what_changed_last(line: bytes, witness: Witness) -> None:
+def test_next_reference_object_is_the_last_changed_object(line: bytes, witness: Witness) -> None:
     assert a_log(line, witness=KNOWN).last_witness == witness
 
 
 @pytest.mark.parametrize("text", ["", "0x1", " 1", "01", "1.0", "\u0661", "9" * 20, "-1"])
-def test_versions_are_plain_numbers(text: str) -> None:
+def test_resource_versions_are_plain_numbers(text: str) -> None:
     with pytest.raises(ValueError, match="no resourceVersion that can be compared"):
         read_version(text)
 
@@ -259,13 +259,13 @@ def test_changes_are_applied_in_their_order(
         ),
     ],
 )
-def test_what_does_not_fit_refuses_all(lines: tuple[bytes, ...]) -> None:
+def test_inconsistent_change_discards_all_changes(lines: tuple[bytes, ...]) -> None:
     with pytest.raises(NotProved) as lack:
         apply_to_pods(kept(), a_log(*lines).changes, reduce)
     assert lack.value.why is Why.INCONSISTENT
 
 
-def test_a_pod_that_is_known_at_a_later_version_refuses_all() -> None:
+def test_pod_cached_at_a_later_version_discards_all_changes() -> None:
     columns = kept()
     columns.versions[0] = 15
     with pytest.raises(NotProved, match="known at version 15"):
@@ -289,7 +289,7 @@ def a_node_event(type_: str, version: int, name: str) -> bytes:
         ("DELETED", "n2", None),
     ],
 )
-def test_nodes_go_by_their_names(type_: str, name: str, after: list[str] | None) -> None:
+def test_node_changes_are_applied_by_name(type_: str, name: str, after: list[str] | None) -> None:
     nodes = [Node(name="n1", allocatable={}, resource_version="5")]
     log = WatchLog("Node", 10, 20, Witness())
     log.take(a_node_event(type_, 11, name))
