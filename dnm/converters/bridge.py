@@ -20,7 +20,7 @@ from dnm.converters.select import Judged, ListVerdict, held
 from dnm.converters.settings import Machines
 from dnm.converters.slurm.text import SlurmNode
 from dnm.host.fault_points import fault_point
-from dnm.kube.nodes import MARK_PREFIX, read_node_page, read_one_node
+from dnm.kube.nodes import MARK_PREFIX, read_node_body, read_node_page
 from dnm.kube.objects import Described, ListPage, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.node import BATCH_TAINT, Node
@@ -161,7 +161,7 @@ class BridgeConnection:
             if answer is None:
                 return None
             annotated = msgspec.json.decode(answer.body, type=Described)
-            return _make(read_one_node(answer.body, name), annotated)
+            return _make(read_node_body(answer.body, name), annotated)
 
     def read_nodes(self) -> Sequence[BridgedNode]:
         with self.requests.asking("list the Nodes", "list nodes"), fault_point("kube.bridged"):

@@ -44,13 +44,13 @@ T = TypeVar("T")
 class Access(msgspec.Struct, frozen=True, kw_only=True):
     """The access to one API server."""
 
-    source: str  # what it was read from, for messages
+    source: str  # where the access was read from, for messages
     configuration: Configuration
     files: tuple[IO[bytes], ...] = ()  # in memory, which the configuration names
 
     @property
     def server(self) -> str:
-        """URL, without a slash at its end."""
+        """Returns the URL, without a slash at its end."""
         return str(self.configuration.host)
 
     def authorization(self) -> dict[str, str]:
@@ -77,8 +77,8 @@ def load_access(config: Config) -> Access:
     """Returns the access of `kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the pod's
     service account.
 
-    Raises KubeError that names the file and what to do. A plug-in that hangs is ended after
-    `request_timeout`. A file may name a plug-in to run, so one that others can write is not obeyed.
+    Raises KubeError that names the file and the next step. A plug-in that hangs is ended after
+    `request_timeout`. A file may name a plug-in, so other users must not be able to write it.
     """
     try:
         with fault_point("kube.load_access"):
@@ -92,8 +92,8 @@ def load_access(config: Config) -> Access:
 
 
 def find_kubeconfig(config: Config) -> str:
-    """Returns the kubeconfig in force (several, joined by colons, as KUBECONFIG may have); empty:
-    the service account of the pod. Raises KubeError if there is none, OSError if none is seen."""
+    """Returns the current kubeconfig (several are joined by colons, as in KUBECONFIG), or an empty
+    text for the pod's service account. Raises KubeError without one, and OSError."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
@@ -123,7 +123,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, frozen=True, rename="kebab"):
-    """A kubeconfig. Only the entries of the current context are checked."""
+    """A kubeconfig. dnm checks only the entries of the current context."""
 
     api_version: Literal["v1", ""] | None = msgspec.field(name="apiVersion", default=None)
     kind: Literal["Config", ""] | None = None
@@ -134,7 +134,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One named entry, and the folder that its paths are relative to."""
+    """A named entry, and the folder for its relative paths."""
 
     value: Mapping[str, Any]
     base: Path
@@ -152,7 +152,7 @@ def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> 
         ConfigException,
     ) as error:  # fmt: skip
         raise KubeError(
-            f"can't use {source}: {printable(' '.join(str(error).split()), 600)}: mend it until "
+            f"can't use {source}: {printable(' '.join(str(error).split()), 600)}: fix it until "
             "'kubectl version' works with it"
         ) from error
 
@@ -180,17 +180,17 @@ def _load(path: Path) -> _File:
 
     content = read_trusted(path, _LARGEST, KubeError)
     try:
-        # An empty file is one, as for kubectl.
+        # An empty file counts as a kubeconfig, as for kubectl.
         return msgspec.yaml.decode(content, type=_File | None) or _File()
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path} is no kubeconfig: {error}") from error
 
 
 def _find(
-    merged: Mapping[str, Any], kinds: str, name: str, what: str, kind: type[T]
+    merged: Mapping[str, Any], kinds: str, name: str, subject: str, kind: type[T]
 ) -> tuple[_Entry, T]:
     if name not in merged[kinds]:
-        raise ValueError(f"{what} {name!r} is not among its {kinds}")
+        raise ValueError(f"{subject} {name!r} is not among its {kinds}")
     entry = merged[kinds][name]
     try:
         return entry, msgspec.convert(entry.value, kind)
@@ -199,13 +199,13 @@ def _find(
 
 
 def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
-    """Returns the cluster and the user of the current context; an empty user if it names none."""
+    """Returns the cluster and the user of the current context; an empty user without one."""
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")
     _, context = _find(merged, "contexts", current, "the current-context", Context)
-    what = f"the cluster of context {current!r}"
-    cluster, of_cluster = _find(merged, "clusters", context.cluster, what, KubeconfigCluster)
+    subject = f"the cluster of context {current!r}"
+    cluster, of_cluster = _find(merged, "clusters", context.cluster, subject, KubeconfigCluster)
     check_cluster(of_cluster)
     if not context.user:
         return cluster, of_cluster, _Entry({}, cluster.base), User()
@@ -223,10 +223,10 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
     from kubernetes.config import load_kube_config_from_dict
 
     cluster, of_cluster, user, of_user = _choose(merged)
-    said_by = {"certificate-authority": cluster, "client-certificate": user, "client-key": user}
-    contents = {key: _content(entry, key) for key, entry in said_by.items()}
-    known = ("token", "username", "password", "auth-provider")
-    given = {key: user.value[key] for key in known if user.value.get(key)}
+    entries = {"certificate-authority": cluster, "client-certificate": user, "client-key": user}
+    contents = {key: _content(entry, key) for key, entry in entries.items()}
+    credential_keys = ("token", "username", "password", "auth-provider")
+    credentials = {key: user.value[key] for key in credential_keys if user.value.get(key)}
     token_of: Callable[[], str] | None = None
     if of_user.exec_plugin is not None:
         from dnm.kube.credentials import ExecPlugin  # few clusters have one
@@ -237,18 +237,18 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
     elif of_user.token_file:
         token_of = partial(_read_token, user.base / of_user.token_file, of_user.token or "")
     if token := token_of() if token_of is not None else of_user.token:
-        given["token"] = token
+        credentials["token"] = token
     files = {key: _in_memory(content) for key, content in contents.items() if content}
     named = {key: f"/proc/self/fd/{file.fileno()}" for key, file in files.items()}
     configuration = Configuration()
     load_kube_config_from_dict(
-        _as_document(cluster.value, given, named),
+        _as_document(cluster.value, credentials, named),
         client_configuration=configuration,
         persist_config=False,
     )
     # The client's own hook reads the file of a token once, and hides the failure of a plug-in.
     configuration.refresh_api_key_hook = token_of and partial(_renew, token_of)
-    if not configuration.verify_ssl:  # the file says so; a run each minute need not repeat it
+    if not configuration.verify_ssl:  # set in the file; a warning in each run does not help
         disable_warnings(InsecureRequestWarning)
     _choose_proxy(configuration, of_cluster.proxy_url or "")
     return Access(source=source, configuration=configuration, files=tuple(files.values()))
@@ -258,8 +258,8 @@ def _as_document(
     cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
 ) -> dict[str, Any]:
     """Returns a kubeconfig of one context, for the client; `named`: the paths of its files."""
-    known = ("server", "insecure-skip-tls-verify", "tls-server-name")
-    reached = {key: cluster[key] for key in known if cluster.get(key) is not None}
+    server_keys = ("server", "insecure-skip-tls-verify", "tls-server-name")
+    reached = {key: cluster[key] for key in server_keys if cluster.get(key) is not None}
     for key, path in named.items():
         (reached if key == "certificate-authority" else user)[key] = path
     name = "dnm"
@@ -324,13 +324,13 @@ def _read_token(path: Path, otherwise: str) -> str:
 def _choose_proxy(configuration: Configuration, of_cluster: str) -> None:
     """Sets the proxy of the kubeconfig, else that of the environment for this scheme, and none for
     loopback, as Go does. Release 36 of the client ignores proxy-url and uses HTTP_PROXY for all."""
-    known = getproxies_environment()
+    proxies = getproxies_environment()
     server = urlsplit(configuration.host)
-    found = of_cluster or ("" if is_loopback(server.hostname or "") else known.get(server.scheme))
-    configuration.proxy, configuration.no_proxy = None, None if of_cluster else known.get("no")
-    if not found:
+    url = of_cluster or ("" if is_loopback(server.hostname or "") else proxies.get(server.scheme))
+    configuration.proxy, configuration.no_proxy = None, None if of_cluster else proxies.get("no")
+    if not url:
         return
-    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    proxy = urlsplit(url if "://" in url else f"http://{url}")
     configuration.proxy = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
     if proxy.username:
         pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

@@ -1,8 +1,8 @@
-"""Brings what was kept to a later moment by what watches tell, and compares two views of one
-moment. Whatever does not fit refuses all of it.
+"""Applies the changes of watches to stored objects, and compares two views of the same moment. Any
+inconsistency refuses all changes.
 
-A server that leaves an event out is noticed where a later one does not fit: what changes or goes
-must be there, what comes must not.
+If a server omits an event, a later event does not fit: an object that is changed or deleted must
+exist, and one that is added must not.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def catch_up(
     file: StoreFile,
     lasts: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Store, tuple[WatchLog, WatchLog]]:
-    """Returns the store after all changes, and the logs of nodes and pods. `lasts` are the versions
-    of both up to which changes are applied. Raises NotProved.
+    """Returns the store after all changes, and the logs of nodes and pods. `lasts` are the last
+    versions of both that are applied. Raises NotProved.
 
-    The store is decoded last: if too much has changed, the run reads the full list, and must not
-    have spent much more than a run that begins with it.
+    The store is decoded last. If too much has changed, the run reads the full list, and it should
+    not have spent much more time than a run that begins with the list.
     """
-    logs, found = _begin(watchers, file.head, lasts)
-    for watcher, log, version in zip(watchers, logs, found, strict=True):
+    logs, versions = _begin(watchers, file.head, lasts)
+    for watcher, log, version in zip(watchers, logs, versions, strict=True):
         watcher.follow(log)
         log.check_witness(version)
     store = file.decode()
@@ -72,7 +72,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 def _begin(
     watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins both watches; returns their logs, and the versions at which the witnesses are."""
+    """Begins both watches. Returns their logs and the versions of the witnesses."""
     of_nodes, of_pods = watchers
     nodes_goal, node = of_nodes.read_barrier(head.last_node)
     pods_goal, pod = of_pods.read_barrier(head.last_pod)
@@ -94,8 +94,8 @@ def make_page(changes: Iterable[Change]) -> bytes:
 
 
 def apply_to_pods(columns: PodColumns, changes: Sequence[Change], reduce: Reduce) -> None:
-    """Changes the columns, which must be the caller's own; `reduce` makes pods of a page. Raises
-    NotProved; the columns are of no use then."""
+    """Changes the columns, which the caller must own; `reduce` makes pods of a page. Raises
+    NotProved; the columns are inconsistent then."""
     if not changes:
         return
     rows = dict(zip(columns.uids, range(len(columns.uids)), strict=True))
@@ -112,8 +112,8 @@ def apply_to_pods(columns: PodColumns, changes: Sequence[Change], reduce: Reduce
             joined.append((pod, change.version))
         else:
             writer.put(row, pod, change.version)
-    gone = (uid for uid, change in latest.items() if change.type == "DELETED" and uid in rows)
-    writer.drop(rows[uid] for uid in gone)
+    deleted = (uid for uid, change in latest.items() if change.type == "DELETED" and uid in rows)
+    writer.drop(rows[uid] for uid in deleted)
     _check_names(columns, [pod for pod, _ in joined])
     for pod, version in joined:
         writer.add(pod, version)
@@ -122,7 +122,7 @@ def apply_to_pods(columns: PodColumns, changes: Sequence[Change], reduce: Reduce
 def _latest_of_pods(
     columns: PodColumns, rows: dict[str, int], changes: Sequence[Change]
 ) -> dict[str, Change]:
-    """The last change of each uid, after every one of them was seen to fit."""
+    """Returns the last change of each uid, after checking that each one fits."""
     for change in changes:
         row = rows.get(change.uid)
         if not change.uid:
@@ -137,12 +137,12 @@ def _latest_of_pods(
     return _latest(((change.uid, change) for change in changes), rows)
 
 
-def _latest(changes: Iterable[tuple[str, Change]], known: Container[str]) -> dict[str, Change]:
-    """The last change of each key; what changes or goes is there, and what comes is not."""
+def _latest(changes: Iterable[tuple[str, Change]], present: Container[str]) -> dict[str, Change]:
+    """Returns the last change of each key. Only present objects can change."""
     latest: dict[str, Change] = {}
     for key, change in changes:
         before = latest.get(key)
-        is_there = before.type != "DELETED" if before is not None else key in known
+        is_there = before.type != "DELETED" if before is not None else key in present
         if is_there == (change.type == "ADDED"):
             raise _misfit("it does not fit what is there", change)
         latest[key] = change
@@ -150,7 +150,7 @@ def _latest(changes: Iterable[tuple[str, Change]], known: Container[str]) -> dic
 
 
 def _check_names(columns: PodColumns, joined: Sequence[Pod]) -> None:
-    """A pod can't come while another of its name is there: that one's end was not told."""
+    """Raises NotProved for a new pod with the name of a present one: a deletion is missing."""
     if not joined:
         return
     names = {pod.name for pod in joined}
@@ -169,35 +169,35 @@ def apply_to_nodes(
     """Returns the nodes after the changes; raises NotProved."""
     if not changes:
         return tuple(nodes)
-    known: dict[str, Node | None] = {node.name: node for node in nodes}
-    latest = _latest(((change.name, change) for change in changes), known)
+    by_name: dict[str, Node | None] = {node.name: node for node in nodes}
+    latest = _latest(((change.name, change) for change in changes), by_name)
     alive = [change for change in latest.values() if change.type != "DELETED"]
-    known |= dict.fromkeys(latest)
-    known |= {node.name: node for node in reduce(make_page(alive))}
-    return tuple(node for node in known.values() if node is not None)
+    by_name |= dict.fromkeys(latest)
+    by_name |= {node.name: node for node in reduce(make_page(alive))}
+    return tuple(node for node in by_name.values() if node is not None)
 
 
-def _misfit(what: str, change: Change | None = None) -> NotProved:
+def _misfit(problem: str, change: Change | None = None) -> NotProved:
     where = ""
     if change is not None:
         name = f"{change.namespace}/{change.name}" if change.namespace else change.name
         where = f" ({change.type} of {name}, version {change.version})"
-    return NotProved(Why.INCONSISTENT, f"an event was left out: {what}{where}")
+    return NotProved(Why.INCONSISTENT, f"an event was left out: {problem}{where}")
 
 
 def find_differences(kept: View, listed: View) -> str:
-    """Returns how many things differ and the first of them, each with both versions; empty where
-    none does."""
+    """Returns the number of differences and the first of them, each with both versions; empty
+    without any."""
     pods = (_pods_of(kept[1]), _pods_of(listed[1]))
     nodes = (
         {node.name: (node.resource_version, node) for node in view[0]} for view in (kept, listed)
     )
-    found = [*_differing("pod", *pods), *_differing("node", *nodes)]
-    if not found:
+    differences = [*_differing("pod", *pods), *_differing("node", *nodes)]
+    if not differences:
         return ""
-    named = "; ".join(islice(found, _NAMED))
+    named = "; ".join(islice(differences, _NAMED))
     return (
-        f"{len(found)} of what was kept from watching differ from the full list, which is taken: "
+        f"{len(differences)} stored objects differ from the full list, which is used instead: "
         f"{named}"
     )
 
@@ -210,7 +210,7 @@ def _pods_of(columns: PodColumns) -> dict[str, tuple[str, Pod]]:
 
 
 def _differing(
-    what: str,
+    kind: str,
     kept: Mapping[str, tuple[str, Pod | Node]],
     listed: Mapping[str, tuple[str, Pod | Node]],
 ) -> Iterator[str]:
@@ -223,6 +223,6 @@ def _differing(
             assert thing is not None
             where = f"{thing.namespace}/{thing.name}" if isinstance(thing, Pod) else thing.name
             yield (
-                f"{what} {where} is kept at version {before[0] if before else 'none'} and listed "
+                f"{kind} {where} is kept at version {before[0] if before else 'none'} and listed "
                 f"at {after[0] if after else 'none'}"
             )

@@ -1,7 +1,7 @@
-"""The Kubernetes edge of a run: every change that it makes, beside what `cluster_reader.py` reads.
+"""The Kubernetes edge of a run: all its changes. `cluster_reader.py` reads.
 
-Each failure becomes one sentence that names the thing and the next step; a write whose answer was
-lost says that its outcome is not known.
+Each failure becomes a sentence that names the object and the next step. After a write with a lost
+answer, the sentence states that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _EVENT_TIMEOUT = timedelta(seconds=5)
 
 
 class KubeClient(ClusterReader):
-    """Reads and changes of one API server."""
+    """A client that reads and changes objects of one API server."""
 
-    _events: ApiRequests | None = None  # on a connection of its own, with less patience
+    _events: ApiRequests | None = None  # on its own connection, with a shorter time-out
 
     def close(self) -> None:
         super().close()
@@ -40,11 +40,11 @@ class KubeClient(ClusterReader):
             self._events.close()
 
     def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
-        """Replaces data, binaryData and annotations by exactly those given, under the given
-        resource version; every other field stays. Returns what stands there now. `dry_run`: the
-        server and its admission webhooks judge it, and nothing is kept.
+        """Replaces data, binaryData and annotations at the resource version of `config_map`, and
+        keeps all other fields. Returns the new object. `dry_run`: the server and its admission
+        webhooks only check it.
 
-        Raises KubeConflict if somebody wrote in between, KubeError otherwise.
+        Raises KubeConflict if another client wrote in between, KubeError otherwise.
         """
         namespace, name = config_map.namespace, config_map.name
         key = (namespace, name, config_map.resource_version)
@@ -56,8 +56,8 @@ class KubeClient(ClusterReader):
                 f"{config_map.resource_version}, read it again"
             )
         body = objects.write_config_map(self._originals[key], config_map)
-        what = f"write ConfigMap {namespace}/{name}"
-        changing = self.requests.changing(what, "update configmaps")
+        task = f"write ConfigMap {namespace}/{name}"
+        changing = self.requests.changing(task, "update configmaps")
         with changing, fault_point("kube.write_config_map"):
             path = path_of("configmaps", name, namespace) + ("?dryRun=All" if dry_run else "")
             answer = self.requests.session.write("PUT", path, body)
@@ -73,8 +73,8 @@ class KubeClient(ClusterReader):
         labels: Mapping[str, str | None] = {},
         taints: Sequence[Taint] | None = None,
     ) -> None:
-        """Sets or (None) removes annotations and labels, cordons or uncordons, replaces all taints;
-        the rest stays as it is.
+        """Sets annotations and labels, or removes those of None, cordons or uncordons, and replaces
+        all taints. Everything else stays.
 
         Raises KubeConflict if the Node is no longer at `resource_version`, KubeError otherwise.
         Without one, the change is repeated if another client writes the Node in between.
@@ -112,27 +112,27 @@ class KubeClient(ClusterReader):
         return StateObjects(self.requests, namespace, lease_namespace, name)
 
     def create_event(self, event: KubeEvent) -> None:
-        """Tells Kubernetes of something; waits a few seconds at most. Raises KubeError."""
+        """Creates an Event and waits for a few seconds at most. Raises KubeError."""
         if self._events is None:
             timeout = min(self._config.request_timeout, _EVENT_TIMEOUT)
             self._events = ApiRequests(self.requests.access, timeout)
         create_event(self._events, event, self._config.instance_id)
 
     def delete_node(self, name: str) -> bool:
-        """Removes the Node object; False: there was none. Raises KubeError."""
+        """Deletes the Node object. Returns False if there was none. Raises KubeError."""
         changing = self.requests.changing(f"delete node {name}", "delete nodes")
         with changing, fault_point("kube.delete_node"):
             return self.requests.delete(path_of("nodes", name), "Node")
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
-        """The unfinished pods on a node, as eviction sees them. Raises KubeError."""
-        from dnm.kube import eviction  # most runs evict nobody
+        """Returns the unfinished pods on a node, as eviction needs them. Raises KubeError."""
+        from dnm.kube import eviction  # few runs evict pods
 
         return eviction.read_pods_to_evict(self.requests, node)
 
     def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
-        """Asks for the eviction of a pod. Empty: it is granted or the pod is gone, and the pod may
-        need its grace period still; else why a disruption budget does not allow it now."""
+        """Requests the eviction of a pod. Returns an empty text if it is granted or the pod is
+        gone. The pod may use its grace period. Otherwise it returns the budget's reason."""
         from dnm.kube import eviction
 
         return eviction.evict(self.requests, pod, is_dry_run=is_dry_run)
@@ -140,5 +140,5 @@ class KubeClient(ClusterReader):
 
 def _taint_fields(taint: Taint) -> dict[str, str]:
     """Returns a taint as the API has it."""
-    found = {"key": taint.key, "value": taint.value, "effect": taint.effect}
-    return {key: text for key, text in found.items() if text}
+    fields = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    return {key: text for key, text in fields.items() if text}

@@ -1,8 +1,8 @@
-"""What a run reads of a cluster, in values of `model/`.
+"""The reads of a run from the cluster, as values of `model/`.
 
-Reads answer with values or an `Unreadable`; what a decision was made on is read once. Each failure
-becomes one sentence that names the thing and the next step. A run with nothing to do needs no more
-than this; `client.py` makes changes.
+Each read returns values or an `Unreadable`, and a run reads each fact once. Each failure becomes a
+sentence that names the object and the next step. A run without changes needs only this module;
+`client.py` makes changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dnm.host.fault_points import fault_point
 from dnm.kube import objects, placing
 from dnm.kube.access import Access, load_access
 from dnm.kube.errors import ApiRefused, ListTooLarge
-from dnm.kube.nodes import read_node_page, read_one_node
+from dnm.kube.nodes import read_node_body, read_node_page
 from dnm.kube.objects import path_of
 from dnm.kube.pods import UNFINISHED, PodReducer, make_reducer
 from dnm.kube.requests import ApiRequests, List
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from dnm.kube.leases import LeaseObject
     from dnm.kube.reflector import Reflector
 
-_MANY_NODES = 100  # their pods are thousands: all in one answer, from servers that stream it
+_MANY_NODES = 100  # then there are thousands of pods: read in one answer if the server streams it
 
 
 class ClusterReader:
-    """One API server, one connection, one request at a time."""
+    """The reads from one API server, on one connection, one request at a time."""
 
     def __init__(self, access: Access, config: Config, reflector: Reflector | None = None) -> None:
-        """`reflector`: what an earlier run has kept may be used; without, everything is listed."""
+        """`reflector` may use the objects that an earlier run stored. Without it, all is listed."""
         self.requests = ApiRequests(access, config.request_timeout)
         self._config = config
         self._reflector = reflector
@@ -51,12 +51,12 @@ class ClusterReader:
 
     @classmethod
     def connect(cls, config: Config, reflector: Reflector | None = None) -> Self:
-        """Loads the access of `config`; nothing is asked of the server yet. Raises KubeError."""
+        """Loads the access of `config` without a request to the server. Raises KubeError."""
         return cls(load_access(config), config, reflector)
 
     @property
     def server(self) -> str:
-        """URL of the API server."""
+        """Returns the URL of the API server."""
         return self.requests.access.server
 
     def close(self) -> None:
@@ -65,9 +65,9 @@ class ClusterReader:
     # --- the snapshot -------------------------------------------------------------------------
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
-        """All unfinished pods: one LIST of the cluster, or one of each of `namespaces` where the
-        permissions allow no more. A namespace that can't be read does not stop the others. No LIST
-        where it is proved what changed since the last one."""
+        """Returns all unfinished pods from one LIST of the cluster, or from one for each of
+        `namespaces` if the permissions allow no more. An unreadable namespace does not stop the
+        others. Without a LIST if all changes since the last one are proved."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.pods
         try:
@@ -75,8 +75,8 @@ class ClusterReader:
                 "list the pods of the cluster", path_of("pods"), UNFINISHED
             )
         except KubeError as error:
-            # Somebody's pods are too many or too large: the monitored namespaces are read alone,
-            # so that he holds up nobody's lending. Nothing is returned on such a look.
+            # The pods of one tenant are too many or too large. dnm reads only the monitored
+            # namespaces, so that lending for other tenants continues, and returns no node.
             is_refused = isinstance(error, ApiRefused) and error.status == 403 and namespaces
             if is_refused or isinstance(error, ListTooLarge):
                 return self._read_pods_by_namespace(namespaces)
@@ -90,9 +90,9 @@ class ClusterReader:
         pods: list[Pod] = []
         unreadable: dict[str, str] = {}
         for namespace in namespaces:
-            what = f"list the pods of namespace {namespace}"
+            task = f"list the pods of namespace {namespace}"
             try:
-                reducer, _ = self._list_pods(what, path_of("pods", namespace=namespace), UNFINISHED)
+                reducer, _ = self._list_pods(task, path_of("pods", namespace=namespace), UNFINISHED)
             except KubeError as error:
                 unreadable[namespace] = str(error)
                 continue
@@ -100,16 +100,16 @@ class ClusterReader:
             unreadable |= reducer.unreadable
         return PodList(pods=tuple(pods), cluster_wide=False, unreadable=unreadable)
 
-    def _list_pods(self, what: str, path: str, selector: str) -> tuple[PodReducer, str]:
-        """The pods and the list's version."""
+    def _list_pods(self, task: str, path: str, selector: str) -> tuple[PodReducer, str]:
+        """Returns the pods and the list's version."""
         reducer = make_reducer(self._config)
-        with self.requests.asking(what, "list pods"), fault_point("kube.list_pods"):
+        with self.requests.asking(task, "list pods"), fault_point("kube.list_pods"):
             is_long = self._has_many_nodes and selector == UNFINISHED
             pods = List(path, "PodList", {"fieldSelector": selector}, is_long)
             return reducer, self.requests.list_pages(pods, reducer.add, reducer.clear)
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        """All nodes, or why not even one of them is known. No LIST as with the pods."""
+        """Returns all nodes, or why they are unreadable. Without a LIST as for pods."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.nodes
         nodes: list[Node] = []
@@ -117,11 +117,11 @@ class ClusterReader:
         def take(page: memoryview) -> None:
             nodes.extend(read_node_page(page, self._config.has_kubelets))
 
-        what = List(path_of("nodes"), "NodeList")
+        listing = List(path_of("nodes"), "NodeList")
         asking = self.requests.asking("list the nodes", "list nodes")
         try:
             with asking, fault_point("kube.list_nodes"):
-                version = self.requests.list_pages(what, take, nodes.clear)
+                version = self.requests.list_pages(listing, take, nodes.clear)
         except KubeError as error:
             return Unreadable(what="nodes", error=str(error))
         self._has_many_nodes = len(nodes) >= _MANY_NODES
@@ -131,7 +131,7 @@ class ClusterReader:
         return tuple(nodes)
 
     def keep(self) -> Reading:
-        """Keeps what was read for the next run; returns how this one has read."""
+        """Stores the objects for the next run. Returns how this run has read."""
         if self._reflector is not None:
             return self._reflector.keep(self.requests)
         least = self._config.watch_from_pods
@@ -148,7 +148,7 @@ class ClusterReader:
         return first.keep(self.requests)
 
     def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
-        """All DaemonSets whose pods can be counted, read once."""
+        """Returns all DaemonSets with countable pods. Reads them once."""
         if self._daemon_sets is None:
             from dnm.kube.shapes import read_daemon_sets  # an idle run does not need them
 
@@ -156,41 +156,41 @@ class ClusterReader:
         return self._daemon_sets
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
-        """The claims that unbound pods name, with the node affinity of their volumes."""
+        """Returns the claims that unbound pods name, with the node affinity of their volumes."""
         return placing.read_claims(self.requests, pods)
 
     def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-        """Node -> what is free on each of its NUMA nodes, where an exporter says so."""
+        """Returns the free capacity of NUMA nodes by node, if an exporter reports it."""
         return placing.read_zones(self.requests)
 
     # --- one thing ----------------------------------------------------------------------------
 
     def read_node(self, name: str) -> Node | None:
-        """None: there is no such Node. Raises KubeError."""
+        """Returns the Node, or None if it does not exist. Raises KubeError."""
         with self.requests.asking(f"read node {name}", "get nodes"), fault_point("kube.read_node"):
-            found = self.requests.read_or_none(path_of("nodes", name))
-            return None if found is None else read_one_node(found.body, name)
+            answer = self.requests.read_or_none(path_of("nodes", name))
+            return None if answer is None else read_node_body(answer.body, name)
 
     def read_pods_on(self, node: str) -> tuple[Pod, ...]:
-        """The unfinished pods bound to a node, of all namespaces. Raises KubeError."""
+        """Returns the unfinished pods on a node, of all namespaces. Raises KubeError."""
         selector = f"spec.nodeName={node},{UNFINISHED}"
-        what = f"list the pods on node {node}"
-        return tuple(self._list_pods(what, path_of("pods"), selector)[0].pods)
+        task = f"list the pods on node {node}"
+        return tuple(self._list_pods(task, path_of("pods"), selector)[0].pods)
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        """None: there is none. Raises KubeError."""
-        what = f"read ConfigMap {namespace}/{name}"
-        with self.requests.asking(what, "get configmaps"), fault_point("kube.read_config_map"):
-            found = self.requests.read_or_none(path_of("configmaps", name, namespace))
-            return None if found is None else self._remember(found, namespace, name)
+        """Returns the ConfigMap, or None if it does not exist. Raises KubeError."""
+        task = f"read ConfigMap {namespace}/{name}"
+        with self.requests.asking(task, "get configmaps"), fault_point("kube.read_config_map"):
+            answer = self.requests.read_or_none(path_of("configmaps", name, namespace))
+            return None if answer is None else self._remember(answer, namespace, name)
 
     def _remember(self, answer: ApiAnswer, namespace: str, name: str) -> ConfigMap:
-        found = objects.read_config_map(answer.body, namespace, name)
-        self._originals[found.namespace, found.name, found.resource_version] = bytes(answer.body)
-        return found
+        fresh = objects.read_config_map(answer.body, namespace, name)
+        self._originals[fresh.namespace, fresh.name, fresh.resource_version] = bytes(answer.body)
+        return fresh
 
     def lease_object(self, namespace: str, name: str) -> LeaseObject:
         """Returns the edge to the Lease of an instance."""
-        from dnm.kube.leases import LeaseObject  # converters have none
+        from dnm.kube.leases import LeaseObject  # converters need none
 
         return LeaseObject(self.requests, namespace, name)

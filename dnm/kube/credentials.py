@@ -1,9 +1,9 @@
 """Credential plug-ins (client.authentication.k8s.io) and OIDC, which few kubeconfigs have.
 
-The official client waits for a plug-in without a limit, reads all that it prints, and goes on
-without credentials if it fails. It does not check who can write the program
-(`tests/kube/test_clients_own.py`). dnm checks that first and runs the program within bounds: one
-that hangs, or prints without an end, is ended with all processes that it started.
+The official client waits for a plug-in without a limit, reads all its output, and continues without
+credentials if it fails. It does not check who can write the program
+(`tests/kube/test_clients_own.py`). dnm checks that first and runs the program within bounds. A
+plug-in that hangs or prints without end is ended with all processes that it started.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dnm.model.errors import KubeError
 from dnm.model.printable import printable
 from dnm.model.value import Moment
 
-_EARLY = timedelta(minutes=2)  # before its end a token is asked for again
-_CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that is its plug-in's
+_EARLY = timedelta(minutes=2)  # dnm requests a new token so long before the end of the old one
+_CONFIG = "client.authentication.k8s.io/exec"  # the cluster's extension for its plug-in
 _LARGEST = 1 << 20  # bytes; a token and a chain of certificates have some thousand
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-_SKEW = 300  # seconds before its end the client takes an id-token for over
+_SKEW = 300  # seconds before its end, from when the client treats an id-token as expired
 
 
 class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class _ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
 
     def check(self) -> None:
-        """Raises ValueError for what client-go refuses, and for what can't be done from cron."""
+        """Raises ValueError for settings that client-go refuses or that are impossible in cron."""
         if not self.command:
             raise ValueError("its exec plug-in has no command")
         if self.api_version not in _VERSIONS:
@@ -68,7 +68,7 @@ class _ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
             raise ValueError("its exec plug-in has no interactiveMode: write Never or IfAvailable")
 
 
-class _Given(msgspec.Struct, frozen=True, rename="camel"):
+class _ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The status of an ExecCredential."""
 
     token: str = ""
@@ -77,66 +77,66 @@ class _Given(msgspec.Struct, frozen=True, rename="camel"):
     expiration_timestamp: Moment | None = None
 
     def is_due(self) -> bool:
-        """Tells whether it ends soon, or has ended."""
+        """Returns whether it has ended or ends soon."""
         ends = self.expiration_timestamp
         return ends is not None and datetime.now(UTC) + _EARLY > ends
 
 
 class _Credential(msgspec.Struct, frozen=True, rename="camel"):
-    """What it prints."""
+    """The output of a plug-in."""
 
     api_version: str
     kind: Literal["ExecCredential"]
-    status: _Given
+    status: _ExecStatus
 
 
 _decode = msgspec.json.Decoder(_Credential).decode
 
 
 class ExecPlugin:
-    """What a plug-in gives, asked again for a token that ends soon. A relative command with a slash
-    is relative to `base`, the folder of its kubeconfig. Raises KubeError."""
+    """A plug-in and its credentials, which it renews before they end. A relative command with a
+    slash is relative to `base`, the folder of its kubeconfig. Raises KubeError."""
 
     def __init__(
-        self, given: Mapping[str, Any], base: Path, source: str, timeout: timedelta
+        self, exec_entry: Mapping[str, Any], base: Path, source: str, timeout: timedelta
     ) -> None:
-        """`given`: the `exec` of a user. Raises ValueError."""
+        """`exec_entry`: the `exec` of a user. Raises ValueError."""
         try:
-            settings = msgspec.convert(given, _ExecSettings)
+            settings = msgspec.convert(exec_entry, _ExecSettings)
         except msgspec.ValidationError as error:
             raise ValueError(f"its exec plug-in: {error}") from error
         settings.check()
         command = settings.command
-        found = str(base / command) if "/" in command else shutil.which(command) or command
-        self._program, self._settings = found, settings
+        program = str(base / command) if "/" in command else shutil.which(command) or command
+        self._program, self._settings = program, settings
         self._source, self._timeout = source, timeout
         self._cluster: dict[str, Any] = {}
-        self._known = _Given()
+        self._known = _ExecStatus()
 
     def ask(self, cluster: Mapping[str, Any], authority: bytes) -> dict[str, bytes]:
-        """Asks it first; returns the certificate and key that it gives, by a kubeconfig's words."""
-        known = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
-        self._cluster = {key: cluster[key] for key in known if cluster.get(key)}
+        """Runs it the first time. Returns its certificate and key under their kubeconfig names."""
+        server_keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
+        self._cluster = {key: cluster[key] for key in server_keys if cluster.get(key)}
         if authority:
             self._cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
         for extension in cluster.get("extensions") or ():
             if extension.get("name") == _CONFIG:
                 self._cluster["config"] = extension.get("extension")
-        given = self._known = self._run()
-        certificate, key = given.client_certificate_data, given.client_key_data
-        if bool(certificate) != bool(key) or not (given.token or certificate):
+        status = self._known = self._run()
+        certificate, key = status.client_certificate_data, status.client_key_data
+        if bool(certificate) != bool(key) or not (status.token or certificate):
             raise self._refusal("gave neither a token nor a certificate with its key")
         if not certificate:
             return {}
         return {"client-certificate": certificate.encode(), "client-key": key.encode()}
 
     def token(self) -> str:
-        """The token that holds now; empty where it gives a certificate."""
+        """Returns the current token; empty if the plug-in gives a certificate."""
         if self._known.is_due():
             self._known = self._run()
         return self._known.token
 
-    def _run(self) -> _Given:
+    def _run(self) -> _ExecStatus:
         settings = self._settings
         own = {variable.name: variable.value for variable in settings.env or ()}
         try:
@@ -150,41 +150,41 @@ class ExecPlugin:
                 )
         except TimeoutExpired as error:
             raise self._refusal(
-                "took longer than a request may to give credentials and was ended: run it by hand"
+                "took longer than a request may to give credentials and was ended: run it manually"
             ) from error
         except OSError as error:
             if error.errno == errno.EFBIG:
                 raise self._refusal(
-                    f"printed more than {_LARGEST} bytes and was ended: run it by hand"
+                    f"printed more than {_LARGEST} bytes and was ended: run it manually"
                 ) from error
             raise self._refusal(f"can't be started: {error.strerror or error}") from error
         if done.returncode:
             secrets = Secrets([*own.values(), *secrets_by_name(os.environ)])
             text = secrets.hide(done.stderr.decode(errors="replace"))
-            said = printable(" ".join(text.split())[:400])
-            raise self._refusal(f"gave nothing, exit code {done.returncode}: {said}")
+            printed = printable(" ".join(text.split())[:400])
+            raise self._refusal(f"gave nothing, exit code {done.returncode}: {printed}")
         return self._read(done.stdout)
 
     def _request(self) -> str:
-        """What it is told of who asks: never a terminal, for there may be none."""
+        """Returns the information for the plug-in: it never has a terminal."""
         spec: dict[str, Any] = {"interactive": False}
         if self._settings.provide_cluster_info:
             spec["cluster"] = self._cluster
         version = self._settings.api_version
         return json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
 
-    def _read(self, printed: bytes) -> _Given:
+    def _read(self, printed: bytes) -> _ExecStatus:
         try:
-            given = _decode(printed)
+            credential = _decode(printed)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             why = printable(str(error), 200)
             raise self._refusal(f"did not print an ExecCredential: {why}") from error
-        if given.api_version != self._settings.api_version:
+        if credential.api_version != self._settings.api_version:
             raise self._refusal(
-                f"printed an ExecCredential of {printable(given.api_version, 60)}, and the "
-                f"kubeconfig says {self._settings.api_version}"
+                f"printed an ExecCredential of {printable(credential.api_version, 60)}, but the "
+                f"kubeconfig has {self._settings.api_version}"
             )
-        return given.status
+        return credential.status
 
     def _refusal(self, why: str) -> KubeError:
         hint = f"; {self._settings.install_hint}" if self._settings.install_hint else ""
@@ -192,14 +192,14 @@ class ExecPlugin:
 
 
 def check_provider(provider: Any) -> None:
-    """Raises ValueError where an auth-provider can't be used: OIDC can, whose token the client
-    reads. One that has ended is not renewed here: the client would do it without a limit of time,
-    would not verify whom it asks where no authority is named, and would use up the kubeconfig's own
-    refresh token."""
+    """Raises ValueError for an auth-provider that dnm cannot use. OIDC works, because the client
+    reads its token. dnm does not let the client renew an expired token. The client
+    would do so without a time limit, would not verify the issuer if no authority is named, and
+    would use up the kubeconfig's own refresh token."""
     config = provider.get("config") if isinstance(provider, dict) else None
     if not isinstance(config, dict) or provider.get("name") != "oidc":
         raise ValueError(
-            "it has an auth-provider that kubectl gave up in 1.26: use an exec plug-in"
+            "it has an auth-provider that kubectl removed in 1.26: use an exec plug-in"
         )
     try:
         _, claims, _ = config["id-token"].split(".")
@@ -207,10 +207,10 @@ def check_provider(provider: Any) -> None:
         is_over = float(ends) - _SKEW < time.time()
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(
-            "its auth-provider oidc has no id-token that tells when it ends: use an exec plug-in"
+            "its auth-provider oidc has no id-token with a time of its end: use an exec plug-in"
         ) from error
     if is_over:
         raise ValueError(
             "the id-token of its auth-provider oidc has ended, or ends within five minutes: renew "
-            "it by kubectl, or use an exec plug-in, which dnm asks by itself"
+            "it by kubectl, or use an exec plug-in, which dnm runs by itself"
         )

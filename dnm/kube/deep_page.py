@@ -1,7 +1,7 @@
-"""What is nested too deep in an answer is taken out of it, by its brackets.
+"""Removal of values that are nested too deep in an answer, by its brackets.
 
-An API server takes objects that are nested ten thousand deep, decoders go less far; nothing that is
-read is deeper than some twenty.
+An API server accepts objects that are nested ten thousand deep, but decoders do not. dnm reads no
+field that is deeper than some twenty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]')
 
 
 def without_depths(page: memoryview) -> memoryview:
-    """Returns the page with null for each value that is nested deeper."""
+    """Returns the page with null for each value that is nested deeper than `DEEPEST`."""
     kept: list[memoryview | bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(page):

@@ -17,7 +17,7 @@ from dnm.kube.session import JSON, MERGE_PATCH
 
 _API = "/apis/apps/v1"
 _MOST_LOADS = 1000  # Deployments of one namespace
-_MOST_PODS = 100  # pending pods whose reason is read
+_MOST_PODS = 100  # pending pods for which dnm reads the reason
 _LONGEST = 200  # characters of a reason
 
 
@@ -52,20 +52,20 @@ class Deployment(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> int:
-        """The number of its pods that are Ready and follow its current template."""
+        """Returns the number of its pods that are Ready and follow its current template."""
         if self.status.observed_generation < self.metadata.generation:
             return 0
         return min(self.status.updated_replicas, self.status.ready_replicas, self.spec.replicas)
 
     @property
     def failure(self) -> str:
-        """Why its pods cannot be created; empty if they can be created."""
-        found = [
+        """Returns why its pods cannot be created; empty if they can be created."""
+        failed = [
             condition
             for condition in self.status.conditions or ()
             if condition.type == "ReplicaFailure"
         ]
-        return clean(found[0].message, _LONGEST) if found and found[0].status == "True" else ""
+        return clean(failed[0].message, _LONGEST) if failed and failed[0].status == "True" else ""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -93,8 +93,8 @@ class _Pod(msgspec.Struct, frozen=True):
 def list_deployments(api: ApiRequests, namespace: str, selector: str) -> list[Deployment]:
     """Returns the Deployments of a namespace that the label selector selects. Raises KubeError."""
     deployments = List(_path(namespace), "DeploymentList", {"labelSelector": selector})
-    what = f"list the Deployments of namespace {namespace}"
-    with api.asking(what, "list deployments"), fault_point("kube.list_deployments"):
+    task = f"list the Deployments of namespace {namespace}"
+    with api.asking(task, "list deployments"), fault_point("kube.list_deployments"):
         return api.list_items(deployments, Deployment, most=_MOST_LOADS)
 
 
@@ -102,8 +102,8 @@ def create_deployment(api: ApiRequests, manifest: Mapping[str, Any]) -> None:
     """Creates a Deployment. Raises KubeConflict if the name is in use, ApiRefused if the server
     refuses it, with status 404 if it has no such namespace."""
     namespace = manifest["metadata"]["namespace"]
-    what = f"create a Deployment in namespace {namespace}"
-    with api.changing(what, "create deployments"), fault_point("kube.create_deployment"):
+    task = f"create a Deployment in namespace {namespace}"
+    with api.changing(task, "create deployments"), fault_point("kube.create_deployment"):
         check_kind(api.session.write("POST", _path(namespace), manifest).body, "Deployment")
 
 
@@ -111,8 +111,8 @@ def change_deployment(api: ApiRequests, current: Deployment, patch: Mapping[str,
     """Changes exactly this Deployment by a merge patch. Raises KubeError."""
     metadata = current.metadata
     body = {**patch, "metadata": {**patch["metadata"], "uid": metadata.uid}}
-    what = f"change Deployment {metadata.namespace}/{metadata.name}"
-    with api.changing(what, "patch deployments"), fault_point("kube.change_deployment"):
+    task = f"change Deployment {metadata.namespace}/{metadata.name}"
+    with api.changing(task, "patch deployments"), fault_point("kube.change_deployment"):
         path = _path(metadata.namespace, metadata.name)
         api.change("PATCH", path, body, ("Deployment",), MERGE_PATCH)
 
@@ -122,8 +122,8 @@ def delete_deployment(api: ApiRequests, current: Deployment) -> bool:
     KubeError."""
     metadata = current.metadata
     body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata.uid}}
-    what = f"delete Deployment {metadata.namespace}/{metadata.name}"
-    with api.changing(what, "delete deployments"), fault_point("kube.delete_deployment"):
+    task = f"delete Deployment {metadata.namespace}/{metadata.name}"
+    with api.changing(task, "delete deployments"), fault_point("kube.delete_deployment"):
         path = _path(metadata.namespace, metadata.name)
         return api.change("DELETE", path, body, ("Status", "Deployment"), JSON)
 
@@ -134,8 +134,8 @@ def count_wait_reasons(api: ApiRequests, namespace: str, selector: str) -> Count
     query = {"labelSelector": selector, "fieldSelector": "status.phase=Pending",
              "limit": str(_MOST_PODS)}  # fmt: skip
     path = path_of("pods", namespace=namespace)
-    what = f"list the pods of namespace {namespace}"
-    with api.asking(what, "list pods"), fault_point("kube.list_pods"):
+    task = f"list the pods of namespace {namespace}"
+    with api.asking(task, "list pods"), fault_point("kube.list_pods"):
         page = api.session.read(f"{path}?{urlencode(query)}").body
         pods = msgspec.json.decode(page, type=ListPage[_Pod]).items
         return Counter(_wait_reason(pod.status) for pod in pods)

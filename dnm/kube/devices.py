@@ -1,7 +1,7 @@
-"""Dynamic resource allocation (resource.k8s.io/v1): what nodes publish, what claims ask for.
+"""Dynamic resource allocation (resource.k8s.io/v1): devices of nodes, and requests of claims.
 
-Only read where a pod with `resourceClaims` waits. A device that is not one pod's alone, or not of
-one node, is not there: partitions that share counters, devices for several claims, tainted ones.
+dnm reads them only if a pod with `resourceClaims` waits. It ignores each device that is not for one
+pod and of one node: partitions with shared counters, devices for several claims, tainted ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Some(_Struct, frozen=True):
-    """Something that only counts by being there: a tenant's claim keeps a megabyte of it."""
+    """A field of which only the presence matters. A tenant's claim may have a megabyte of it."""
 
 
 class _Cel(_Struct, frozen=True):
@@ -138,7 +138,7 @@ class _Slice(_Struct, frozen=True):
 
 
 def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | Unreadable:
-    """Returns what the cluster's nodes publish, and what the claims of these namespaces ask for."""
+    """Returns the devices of nodes, and the requests of the claims of these namespaces."""
     wanted = frozenset(namespaces)
     try:
         classes = _list(api, "list deviceclasses", "DeviceClass", _Class)
@@ -192,9 +192,9 @@ def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
     why = "relates its devices to each other" if spec.devices.constraints else ""
     for request in spec.devices.requests:
         plain = request.exactly
-        is_odd = plain is None or plain.selectors or plain.tolerations or plain.capacity
+        is_special = plain is None or plain.selectors or plain.tolerations or plain.capacity
         is_plain = plain is not None and plain.allocation_mode == "ExactCount" and plain.count > 0
-        if plain is None or is_odd or plain.admin_access or not is_plain:
+        if plain is None or is_special or plain.admin_access or not is_plain:
             why = why or f"asks in {request.name} for more than a count of one class"
         else:
             counts[plain.device_class_name] = counts.get(plain.device_class_name, 0) + plain.count
@@ -202,24 +202,24 @@ def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
 
 
 def _by_node(slices: Iterable[_Slice]) -> dict[str, tuple[Device, ...]]:
-    """Of each pool that is all there the slices of its last generation."""
+    """Returns the devices by node, from the last generation of each complete pool."""
     pools: dict[Named, list[_SliceSpec]] = {}
     for item in slices:
         pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item.spec)
-    found: dict[str, list[Device]] = {}
+    usable_devices: dict[str, list[Device]] = {}
     for (driver, pool), specs in pools.items():
         last = max(spec.pool.generation for spec in specs)
         newest = [spec for spec in specs if spec.pool.generation == last]
         if len(newest) == newest[0].pool.resource_slice_count:
             for spec in newest:
                 usable = filter(_is_plain, spec.devices if spec.node_name else ())
-                found.setdefault(spec.node_name, []).extend(
+                usable_devices.setdefault(spec.node_name, []).extend(
                     Device(
                         driver=driver, pool=pool, name=device.name, attributes=_attributes(device)
                     )
                     for device in usable
                 )
-    return {node: tuple(devices) for node, devices in found.items() if devices}
+    return {node: tuple(devices) for node, devices in usable_devices.items() if devices}
 
 
 def _is_plain(device: _Device) -> bool:
@@ -234,7 +234,7 @@ def _is_plain(device: _Device) -> bool:
 def _attributes(device: _Device) -> dict[str, str | bool | int]:
     return {
         name: value
-        for name, told in device.attributes.items()
-        for kind, value in told.items()
+        for name, typed_value in device.attributes.items()
+        for kind, value in typed_value.items()
         if kind in ("string", "bool", "int")
     }

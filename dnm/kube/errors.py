@@ -1,6 +1,6 @@
-"""What can go wrong at the Kubernetes API, each as one sentence that names the next step.
+"""The errors of the Kubernetes API, each as a sentence with the next step.
 
-Texts of the cluster are cut and stripped of control characters before they are told to anybody.
+Before dnm prints texts from the cluster, it cuts them and removes control characters.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effec
 
 
 class ApiRefused(KubeError):
-    """The server answered with an error: the status of HTTP, reason and message of its `Status`."""
+    """An error of the server: the status of HTTP, reason and message of its `Status`."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{message or 'no message'} ({status} {reason})".replace(" )", ")"))
         self.status = status
         self.reason = reason
         self.message = message
-        self.retry_after = retry_after  # seconds the server asks to wait, bounded
+        self.retry_after = retry_after  # seconds that the server requests to wait, bounded
 
 
 class ListTooLarge(KubeError):
-    """A LIST that can't be read in the time, or in pages of the size, that dnm allows."""
+    """A LIST that exceeds the time or the page size that dnm allows."""
 
 
 class LostAnswer(KubeError):
-    """A write was sent and its outcome is not known."""
+    """A write with an unknown outcome."""
 
 
 def clean(text: str, limit: int = 600) -> str:
-    """One printable line of a text that came from the cluster, its spaces drawn together, cut at
-    `limit` characters."""
+    """Returns a text of the cluster as one printable line without repeated spaces, cut at `limit`
+    characters."""
     return printable(" ".join(text[: 4 * limit].split()), limit)
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong on the way, as the end of a sentence."""
+    """Returns the failure of a connection or an answer as the end of a sentence."""
     if isinstance(error, TimeoutError):
         return "no complete answer in its time"
     if isinstance(error, NoHttp):
@@ -62,40 +62,40 @@ def describe(error: BaseException) -> str:
 
 
 @contextmanager
-def asking(access: Access, what: str, rule: str, is_write: bool = False) -> Iterator[None]:
-    """Turns every failure into a KubeError. `what` completes "can't", `rule` "permission to".
+def asking(access: Access, task: str, rule: str, is_write: bool = False) -> Iterator[None]:
+    """Turns every failure into a KubeError. `task` completes "can't", `rule` "permission to".
 
-    Raises KubeConflict on 409, ApiRefused for the statuses that a caller may want to tell apart.
+    Raises KubeConflict for 409 and ApiRefused for statuses that a caller may distinguish.
     """
     try:
         yield
     except ApiRefused as error:
-        raise _explain_refusal(access, what, rule, error) from error
+        raise _explain_refusal(access, task, rule, error) from error
     except LostAnswer as error:
-        raise KubeError(_unknown_outcome(what, str(error))) from error
+        raise KubeError(_unknown_outcome(task, str(error))) from error
     except ListTooLarge as error:
-        raise ListTooLarge(f"can't {what}: {error}") from error
+        raise ListTooLarge(f"can't {task}: {error}") from error
     except KubeError:
         raise
     except OSError as error:  # first: a refused certificate is a ValueError too
         from dnm.kube.next_step import next_step
 
-        said = f"can't {what}: {access.server}: {describe(error)}: {next_step(access, error)}"
-        raise KubeError(said) from error
+        sentence = f"can't {task}: {access.server}: {describe(error)}: {next_step(access, error)}"
+        raise KubeError(sentence) from error
     except (msgspec.MsgspecError, QuantityError, ValueError, RecursionError) as error:
         detail = describe(error)
-        said = _unknown_outcome(what, detail) if is_write else f"can't {what}: {detail}"
-        raise KubeError(said) from error
+        sentence = _unknown_outcome(task, detail) if is_write else f"can't {task}: {detail}"
+        raise KubeError(sentence) from error
 
 
-def _unknown_outcome(what: str, detail: str) -> str:
-    return f"it is not known whether dnm could {what}: {detail}: look there before a second try"
+def _unknown_outcome(task: str, detail: str) -> str:
+    return f"it is not known whether dnm could {task}: {detail}: check it before a second try"
 
 
-def _explain_refusal(access: Access, what: str, rule: str, error: ApiRefused) -> KubeError:
-    sentence = f"can't {what}: {error}"
+def _explain_refusal(access: Access, task: str, rule: str, error: ApiRefused) -> KubeError:
+    sentence = f"can't {task}: {error}"
     if error.status == 409:
-        return KubeConflict(f"{sentence}: somebody wrote in between, read it again")
+        return KubeConflict(f"{sentence}: another client wrote in between, read it again")
     if error.status == 401:
         sentence += f": renew the credentials of {access.source}"
     elif error.status == 403:
@@ -110,9 +110,9 @@ def repeat_on_conflict(
     timeout: timedelta,
     pause: Callable[[timedelta], object] = lambda length: time.sleep(length.total_seconds()),
 ) -> T:
-    """Repeats an attempt that reads an object and changes it, while another client writes that
-    object in between. Kubelets and operators write Nodes at any time. Raises KubeConflict if the
-    last attempt within `timeout` meets one too."""
+    """Repeats an attempt to read and change an object if another client writes it in between.
+    Kubelets and operators write Nodes at any time. Raises KubeConflict if the last attempt within
+    `timeout` meets one too."""
     deadline = time.monotonic() + timeout.total_seconds()
     length = _FIRST_PAUSE
     while True:

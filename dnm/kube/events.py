@@ -1,8 +1,8 @@
-"""Sends Events, bounded in number and in time, as events.k8s.io/v1 wants them: kubernetes
+"""Sending of Events, bounded in number and time, as events.k8s.io/v1 requires them: kubernetes
 pkg/apis/core/validation/events.go and pkg/apis/core/validation/validation.go, 1.34.
 
-The namespace of one on a Node is `default`, and its `regarding` has none: so that `kubectl describe
-node` finds it, by the Node's uid.
+An Event on a Node is in namespace `default`, and its `regarding` has no namespace. `kubectl
+describe node` finds it by the Node's uid.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dnm.model.errors import KubeError, StoppedError
 from dnm.model.printable import count_of
 
 CONTROLLER = "dynamic-node-manager/dnm"
-MOST = 20  # a run; those of nodes go first
-_LONGEST = 5.0  # seconds for all of them, beside the one under way
+MOST = 20  # in a run; those of nodes are sent first
+_LONGEST = 5.0  # seconds for all of them, without the current one
 _LONGEST_INSTANCE = 128
-_LONGEST_OBJECT = 200  # of its name, which begins the name of the Event: 253 at most
+_LONGEST_OBJECT = 200  # characters of the object's name, which begins the Event's name of 253
 
 
 def send_events(
@@ -32,7 +32,7 @@ def send_events(
     events: Sequence[KubeEvent],
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[str, ...]:
-    """Sends them until one is refused or the time is over; returns a note of those that were not
+    """Sends Events until one is refused or the time is over. Returns a note of those that were not
     sent. `create` waits for an answer for a few seconds only."""
     deadline = clock() + _LONGEST
     sent = 0
@@ -45,7 +45,7 @@ def send_events(
             create(event)
         except KubeError as error:
             if isinstance(error, ApiRefused) and error.status == 403:
-                return ()  # the role says whether there are Events; `dnm check` tells
+                return ()  # the role decides about Events; `dnm check` reports it
             why = str(error)
             break
         except StoppedError as error:
@@ -58,20 +58,20 @@ def send_events(
 
 
 def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:
-    """Creates it, and asks once. Raises KubeError."""
+    """Creates an Event by a single request. Raises KubeError."""
     namespace = event.namespace or "default"
     path = path_of("events", namespace=namespace, api="/apis/events.k8s.io/v1")
     body = manifest_of(event, instance)
-    what = f"create an Event on {event.kind} {event.name}"
-    changing = api.changing(what, "create events")
+    task = f"create an Event on {event.kind} {event.name}"
+    changing = api.changing(task, "create events")
     with changing, fault_point("kube.create_event"):
         answer = api.session.write("POST", path, body, is_throttled=False)
         check_kind(answer.body, "Event")
 
 
 def manifest_of(event: KubeEvent, instance: str) -> dict[str, Any]:
-    """Returns the object as JSON. Its name is that of what it is about and the moment, as client-go
-    has it, with the reason, since two may be of one moment."""
+    """Returns the object as JSON. Its name consists of the object's name and the time, as in
+    client-go, and of the reason, since two Events may have the same time."""
     moment = event.time.astimezone(UTC)
     microseconds = round(moment.timestamp() * 1e6)
     name = f"{event.name[:_LONGEST_OBJECT].rstrip('.-')}.{event.reason.lower()}.{microseconds:x}"

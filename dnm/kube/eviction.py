@@ -1,6 +1,6 @@
-"""Pods that are asked to leave a node: who is there, and the Eviction API.
+"""The eviction of pods from a node by the Eviction API.
 
-Disruption budgets are respected: a pod is never deleted, and its grace period is its own.
+Disruption budgets are respected. dnm never deletes a pod, and each pod keeps its grace period.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/stor
 _MIRROR = "kubernetes.io/config.mirror"
 _FINISHED = ("Succeeded", "Failed")
 _DAEMON_SET = ("apps", "DaemonSet")
-_OF_NODE = ("", "Node")  # static, or a pod by which dnm makes a node ready
-_NODE_SET = ("slinky.slurm.net", "NodeSet")  # a slurmd's pod takes its jobs along
+_OF_NODE = ("", "Node")  # a static pod, or dnm's pod for a readiness check
+_NODE_SET = ("slinky.slurm.net", "NodeSet")  # with the pod of a slurmd its jobs would end
 
 
 class _LocalVolume(msgspec.Struct, rename="camel"):
@@ -45,16 +45,16 @@ class _Pod(msgspec.Struct):
 
 
 def read_pods_to_evict(requests: ApiRequests, node: str) -> Sequence[PodOnNode]:
-    """The unfinished pods on a node, of all namespaces. Raises KubeError."""
+    """Returns the unfinished pods on a node, of all namespaces. Raises KubeError."""
     asking = requests.asking(f"list the pods on node {node}", "list pods")
     with asking, fault_point("kube.list_pods"):
         pods = List("/api/v1/pods", "PodList", {"fieldSelector": f"spec.nodeName={node}"})
-        found = requests.list_items(pods, _Pod, lambda pod: pod.status.phase not in _FINISHED)
-    return [_reduce(pod) for pod in found]
+        unfinished = requests.list_items(pods, _Pod, lambda pod: pod.status.phase not in _FINISHED)
+    return [_reduce(pod) for pod in unfinished]
 
 
 def _reduce(pod: _Pod) -> PodOnNode:
-    # Anybody may name a kind of his own as any other: its group tells them apart.
+    # A tenant may give a kind of his own any name. Only the API group distinguishes it.
     owners = {
         (owner.api_version.rpartition("/")[0], owner.kind)
         for owner in pod.metadata.owner_references or ()
@@ -62,7 +62,7 @@ def _reduce(pod: _Pod) -> PodOnNode:
     }
     is_mirror = _MIRROR in (pod.metadata.annotations or {})
     has_local_data = any(volume.empty_dir is not None for volume in pod.spec.volumes or ())
-    loss = "it has no controller that would bring it back" if not owners else ""
+    loss = "it has no controller that would replace it" if not owners else ""
     if not loss and has_local_data:
         loss = "its emptyDir volume would be lost"
     return PodOnNode(
@@ -77,9 +77,9 @@ def _reduce(pod: _Pod) -> PodOnNode:
 
 
 def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
-    """Asks for the eviction of a pod. Empty: it is granted or the pod is gone, and the pod may
-    need its grace period still; else why a disruption budget does not allow it now. `is_dry_run`:
-    the server judges it, and does nothing. Raises KubeError."""
+    """Requests the eviction of a pod. Returns an empty text if it is granted or the pod is gone; it
+    may still use its grace period. Otherwise returns the reason of a disruption budget.
+    `is_dry_run`: the server only checks it. Raises KubeError."""
     path = path_of("pods", pod.name, pod.namespace)
     eviction: dict[str, Any] = {
         "apiVersion": "policy/v1",
@@ -88,13 +88,13 @@ def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = Fal
     }
     if pod.uid:
         eviction["deleteOptions"] = {"preconditions": {"uid": pod.uid}}
-    what = f"evict pod {pod.namespace}/{pod.name}"
+    task = f"evict pod {pod.namespace}/{pod.name}"
     try:
-        with requests.changing(what, "create pods/eviction"), fault_point("kube.evict"):
+        with requests.changing(task, "create pods/eviction"), fault_point("kube.evict"):
             query = "?dryRun=All" if is_dry_run else ""
             return _ask_for_eviction(requests, f"{path}/eviction{query}", eviction)
     except KubeConflict:
-        return ""  # another pod has the name by now: this one is gone
+        return ""  # another pod has the name now: this one is gone
     except ApiRefused as error:
         if error.status == 404:
             return ""
@@ -108,7 +108,7 @@ def _ask_for_eviction(requests: ApiRequests, path: str, body: object) -> str:
         answer = requests.session.write("POST", path, body, is_throttled=False)
         check_kind(answer.body, "Status", "Eviction")
     except LostAnswer as error:
-        # Said with 500, but the server is well and has done nothing: it never evicts this pod.
+        # The status is 500, but the server works and did nothing: it never evicts this pod.
         refusal = error.__cause__
         if isinstance(refusal, ApiRefused) and _TWO_BUDGETS in refusal.message:
             return "it has more than one PodDisruptionBudget: remove one of them"

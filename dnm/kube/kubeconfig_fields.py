@@ -1,9 +1,9 @@
-"""The fields of a kubeconfig, and what client-go refuses of them (tools/clientcmd: api/v1/types.go,
+"""The fields of a kubeconfig, and the checks of client-go (tools/clientcmd: api/v1/types.go,
 validation.go).
 
-The rule: what client-go refuses is refused, and so is what is not understood. A text where a truth
-value belongs never means "do not verify", and a key that would make dnm somebody else is not passed
-over in silence.
+dnm refuses everything that client-go refuses, and everything that dnm does not understand. Text
+instead of a truth value never means "do not verify", and dnm does not ignore a key that changes its
+identity.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KubeconfigCluster(_Strict, frozen=True, kw_only=True):
 
 
 class User(_Strict, frozen=True, kw_only=True):
-    """Who dnm is to the cluster, as the file has it."""
+    """The credentials of dnm, as the file has them."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -44,7 +44,7 @@ class User(_Strict, frozen=True, kw_only=True):
     username: str | None = None
     password: str | None = None
     exec_plugin: dict[str, Any] | None = msgspec.field(name="exec", default=None)
-    # Known, so that they are refused with a reason of their own.
+    # These are defined so that each is refused with its own reason.
     as_user: Any = msgspec.field(name="as", default=None)
     as_uid: Any = None
     as_groups: Any = None
@@ -53,7 +53,7 @@ class User(_Strict, frozen=True, kw_only=True):
 
 
 class Context(_Strict, frozen=True, kw_only=True):
-    """Which of the users meets which of the clusters."""
+    """The user and the cluster that belong together."""
 
     cluster: str = ""
     user: str = ""
@@ -61,10 +61,10 @@ class Context(_Strict, frozen=True, kw_only=True):
 
 
 def check_cluster(cluster: KubeconfigCluster) -> None:
-    """Raises ValueError for what client-go's validateClusterInfo, and its TLS configuration,
-    refuse."""
+    """Raises ValueError for values that client-go's validateClusterInfo or its TLS configuration
+    refuses."""
     server, proxy = cluster.server or "", cluster.proxy_url or ""
-    way = urlsplit(proxy).scheme  # a password may stand behind it
+    way = urlsplit(proxy).scheme  # a password may follow
     file, data = cluster.certificate_authority, cluster.certificate_authority_data
     _refuse(
         (not server, "its cluster has no server"),
@@ -72,14 +72,14 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
         (file and data, "certificate-authority and certificate-authority-data are both given: "
          "keep one"),
         (cluster.insecure_skip_tls_verify and (file or data), "insecure-skip-tls-verify is true "
-         "and a certificate authority is given: take insecure-skip-tls-verify away"),
+         "and a certificate authority is given: remove insecure-skip-tls-verify"),
         (proxy and way not in ("http", "https"),
          f"proxy-url begins with {way!r}: only http:// and https:// can be used"),
     )  # fmt: skip
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
-    """Raises ValueError with the sentence of the first rule that is broken."""
+    """Raises ValueError with the sentence of the first broken rule."""
     for is_broken, why in rules:
         if is_broken:
             raise ValueError(why)
@@ -94,13 +94,13 @@ def _is_url(text: str) -> bool:
 
 
 def check_user(user: User) -> None:
-    """Raises ValueError for what client-go's validateAuthInfo refuses, and for what dnm does not
-    do."""
+    """Raises ValueError for values that client-go's validateAuthInfo refuses, and for features that
+    dnm does not have."""
     impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
     certificates = user.client_certificate, user.client_certificate_data
     keys = user.client_key, user.client_key_data
     _refuse(
-        (any(value is not None for value in impersonation), "it acts as somebody else (as, as-uid, "
+        (any(value is not None for value in impersonation), "it impersonates a user (as, as-uid, "
          "as-groups): dnm acts as its own account only"),
         (user.auth_provider is not None and user.exec_plugin is not None,
          "auth-provider and an exec plug-in are both given: keep the plug-in"),

@@ -1,7 +1,7 @@
 """The Lease of an instance in Kubernetes.
 
-It is patched under the resourceVersion that it was read with, and created if there is none: of two
-that write at once the API server refuses one. Labels and annotations of other clients stay. The
+dnm patches it under the resourceVersion that it read, and creates it if there is none. So the API
+server refuses one of two simultaneous writes. Labels and annotations of other clients stay. The
 rules of its fields are those of kubernetes pkg/apis/coordination/validation, 1.34.
 """
 
@@ -43,7 +43,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseObject:
-    """The Lease of one name. Everything raises KubeError, and a write KubeConflict if another
+    """The Lease of one name. Each method raises KubeError, and a write KubeConflict if another
     client wrote in between."""
 
     def __init__(self, api: ApiRequests, namespace: str, name: str) -> None:
@@ -51,14 +51,14 @@ class LeaseObject:
         self.lease_name = f"{namespace}/{name}"
 
     def read_lease(self) -> Lease:
-        """Returns the Lease; without a version where there is none."""
-        what = f"read Lease {self.lease_name}"
-        with self._api.asking(what, "get leases"), fault_point("kube.read_lease"):
-            found = self._api.read_or_none(path_of("leases", self._name, self._namespace, _API))
-            return Lease() if found is None else self._decode(found)
+        """Returns the Lease, without a version if there is none."""
+        task = f"read Lease {self.lease_name}"
+        with self._api.asking(task, "get leases"), fault_point("kube.read_lease"):
+            answer = self._api.read_or_none(path_of("leases", self._name, self._namespace, _API))
+            return Lease() if answer is None else self._decode(answer)
 
     def write_lease(self, lease: Lease) -> Lease:
-        """Changes it under its version, or creates it; returns it with the new version."""
+        """Changes it under its version, or creates it. Returns it with the new version."""
         named = {
             "run": lease.run,
             "home": lease.home,
@@ -85,18 +85,18 @@ class LeaseObject:
             },
         }
         rule = "patch leases" if lease.version else "create leases"
-        what = f"{rule.partition(' ')[0]} Lease {self.lease_name}"
-        with self._api.changing(what, rule), fault_point("kube.write_lease"):
+        task = f"{rule.partition(' ')[0]} Lease {self.lease_name}"
+        with self._api.changing(task, rule), fault_point("kube.write_lease"):
             place = path_of("leases", None, self._namespace, _API)
             return self._decode(write_version(self._api, place, lease.version, body))
 
     def _decode(self, answer: ApiAnswer) -> Lease:
         try:
-            found = msgspec.json.decode(answer.body, type=_Lease)
+            document = msgspec.json.decode(answer.body, type=_Lease)
         except msgspec.MsgspecError as error:
             raise ValueError(f"{error}: delete it if no other dnm acts as this instance") from error
-        check_identity(found.metadata, self._namespace, self._name)
-        annotations, spec = found.metadata.annotations or {}, found.spec
+        check_identity(document.metadata, self._namespace, self._name)
+        annotations, spec = document.metadata.annotations or {}, document.spec
         texts = {name: annotations.get(key, "") for name, key in _OF_LEASE.items()}
         acted: datetime | None = None
         with suppress(msgspec.ValidationError):  # another client may have written it
@@ -104,20 +104,20 @@ class LeaseObject:
         if len(texts["kept"]) > LONGEST_KEPT:
             raise ValueError(f"its annotation {_OF_LEASE['kept']} is too long")
         return Lease(
-            version=found.metadata.resource_version,
+            version=document.metadata.resource_version,
             holder=spec.holder_identity or "",
             number=spec.lease_transitions or 0,
             seconds=spec.lease_duration_seconds or 0,
             acquired=spec.acquire_time or "",
             renewed=spec.renew_time or "",
             acted=acted,
-            read_at=answer.told_at,
+            read_at=answer.answered_at,
             **texts,
         )
 
 
 def check_identity(metadata: Metadata, namespace: str, name: str) -> None:
-    """Raises ValueError if an answer is another object, or has no version."""
+    """Raises ValueError if an answer is another object or has no version."""
     if (metadata.namespace, metadata.name) != (namespace, name):
         raise ValueError(f"it is {metadata.namespace}/{metadata.name}"[:200])
     if not metadata.resource_version:
@@ -125,8 +125,8 @@ def check_identity(metadata: Metadata, namespace: str, name: str) -> None:
 
 
 def write_version(api: ApiRequests, place: str, version: str, body: Mapping[str, Any]) -> ApiAnswer:
-    """Patches an object below the path `place` if it is at this version, and creates it for an
-    empty version. Raises what `Session.write` raises."""
+    """Patches an object below the path `place` if it is at this version, or creates it if the
+    version is empty. Raises the errors of `Session.write`."""
     if not version:
         return api.session.write("POST", place, _without_none(body))
     metadata = {**body["metadata"], "resourceVersion": version}

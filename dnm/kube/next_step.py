@@ -1,4 +1,4 @@
-"""What to look at where the API server could not be reached."""
+"""The next step if the API server cannot be reached."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dnm.kube.access import Access
 
 
 def next_step(access: Access, error: OSError) -> str:
-    """Returns it as the end of a sentence, by what stood in the way."""
+    """Returns the next step as the end of a sentence, by the cause of the failure."""
     if isinstance(error, ProxyFailed):
-        return f"look at proxy-url of {access.source}, and at HTTPS_PROXY and NO_PROXY"
+        return f"check proxy-url of {access.source}, HTTPS_PROXY and NO_PROXY"
     refused = getattr(error, "verify_message", "")
     if "expired" in refused or "not yet valid" in refused:
         return "renew the server's certificate, or set this host's clock"

@@ -1,7 +1,7 @@
 """Nodes as the API prints them, reduced to `model.Node`.
 
-A node that can't be read is there and unknown, and leaves the others as they are: its own kubelet
-writes its allocatable. Only a list in which a node has no name is no list.
+An unreadable node stays in the list without its facts, and does not change the others: its own
+kubelet writes its allocatable. Only a list with a node without a name is refused.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dnm.model.quantity import QuantityError, kube_resources
 
 MARK_PREFIX = "dynamic-node-manager/"
 FENCED = f"{MARK_PREFIX}fenced"
-MOST_NAMES = 64  # of what a Node offers, or shows of Slurm
+MOST_NAMES = 64  # of resources or conditions of a Node
 MOST_TAINTS = 64
 MOST_LABELS = 1_000
-_LONGEST_MARK = 256  # characters of what an annotation says
+_LONGEST_MARK = 256  # characters of an annotation
 
 
 class _Annotations(
@@ -99,7 +99,7 @@ _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
-    """Returns the mark as annotations; the fence is another's to set."""
+    """Returns the mark as annotations, without the fence, which has its own writer."""
     return {
         f"{MARK_PREFIX}instance": mark.instance,
         f"{MARK_PREFIX}node-type": mark.node_type,
@@ -109,8 +109,8 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
 
 
 def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list[Node]:
-    """Returns the nodes of a page, in their order. Raises msgspec.MsgspecError for what is no page
-    of things with names. `has_capacity`: the raw size of the machines is wanted too."""
+    """Returns the nodes of a page in their order. Raises msgspec.MsgspecError for a page without
+    objects with names. `has_capacity`: also reads the raw size of the machines."""
     try:
         nodes = _decode_page(page).items
     except msgspec.ValidationError:
@@ -120,7 +120,7 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
 
 
 def _capacity(status: _NodeStatus) -> dict[str, int]:
-    """Empty where it can't be read: nothing is compared then."""
+    """Returns the capacity, or nothing if it is unreadable: then dnm compares nothing."""
     try:
         return kube_resources(_decode_capacity(status.capacity) or {})
     except (msgspec.MsgspecError, QuantityError):
@@ -128,8 +128,8 @@ def _capacity(status: _NodeStatus) -> dict[str, int]:
 
 
 def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
-    """One node of a page in which some can't be read. Its mark is read by itself: a marked node
-    counts under the caps, whatever else it says."""
+    """Returns a node of a page with unreadable nodes. It reads the mark separately, since a marked
+    node counts under the caps even if it is unreadable."""
     try:
         return _reduce(_decode_item(item), has_capacity)
     except msgspec.ValidationError as error:
@@ -140,9 +140,9 @@ def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
         return Node(name=least.name, allocatable={}, is_ready=False, mark=mark, unreadable=why)
 
 
-def read_one_node(body: memoryview | bytes, name: str) -> Node:
+def read_node_body(body: memoryview | bytes, name: str) -> Node:
     """Returns the Node of that name. Raises msgspec.MsgspecError, QuantityError that names the
-    node, or ValueError where the answer is another Node."""
+    node, or ValueError if the answer is another Node."""
     node = _reduce(_decode_node(body))
     if node.name != name:
         raise ValueError(f"it is Node {node.name[:80]!r}")
@@ -152,7 +152,7 @@ def read_one_node(body: memoryview | bytes, name: str) -> Node:
 
 
 def _reduce(node: _Node, has_capacity: bool = False) -> Node:
-    """Of a status that can't be read nothing is believed: a sign of sickness in it is none."""
+    """Returns the node. It ignores an unreadable status, so that its conditions prove no fault."""
     metadata, spec, status = node.metadata, node.spec, node.status
     taints, allocatable, why = spec.taints or [], status.allocatable or {}, ""
     amounts: dict[str, int] = {}
@@ -160,12 +160,12 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
         amounts = kube_resources(allocatable)
     except QuantityError as error:
         why = f"allocatable of node {metadata.name}: {error}"
-    for what, count, most in (
+    for items, count, most in (
         ("resources", len(allocatable), MOST_NAMES),
         ("taints", len(taints), MOST_TAINTS),
     ):
         if count > most:
-            why = f"node {metadata.name} has {count} {what}, of which {most} are counted"
+            why = f"node {metadata.name} has {count} {items}, of which {most} are counted"
     if why:
         amounts, status = {}, _NO_STATUS
     return Node(
@@ -193,8 +193,8 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
 
 
 def _mark(annotations: _Annotations | None) -> Mark | None:
-    """Any of the annotations that say whose a node is makes a mark, so that no marked node goes
-    uncounted."""
+    """Returns a mark if any of its annotations exists, so that every marked node counts under the
+    caps."""
     if annotations is None or annotations == _NO_MARK:
         return None
     return Mark(

@@ -1,6 +1,6 @@
-"""ConfigMaps, volume claims and small answers: their JSON in, values of dnm out.
+"""ConfigMaps, volume claims and small answers, decoded from JSON.
 
-A ConfigMap that is written back keeps every field that dnm does not know.
+A ConfigMap that dnm writes back keeps all fields that dnm does not know.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class Name(msgspec.Struct, frozen=True, rename="camel"):
-    """The least of an object's metadata."""
+    """The name in an object's metadata."""
 
     name: str
     namespace: str = ""
 
 
 class Owner(msgspec.Struct, frozen=True, rename="camel"):
-    """Who has made an object."""
+    """An owner reference of an object."""
 
     kind: str = ""
     api_version: str = ""
@@ -33,7 +33,7 @@ class Owner(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One of a status."""
+    """A condition of a status."""
 
     type: str
     status: str
@@ -43,7 +43,7 @@ READY = Condition("Ready", "True")
 
 
 class Metadata(Name, frozen=True, rename="camel"):
-    """What of an object's metadata is read of most kinds."""
+    """The metadata that dnm reads of most kinds."""
 
     uid: str = ""
     resource_version: str = ""
@@ -55,13 +55,13 @@ class Metadata(Name, frozen=True, rename="camel"):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """An object, whatever it is."""
+    """An object of any kind."""
 
     metadata: Metadata
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list. Raw items, to be looked at one by one, end with it."""
+    """A page of a list. Raw items for separate decoding are valid only as long as the page."""
 
     items: list[T]
 
@@ -98,14 +98,14 @@ decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
 def path_of(
     plural: str, name: str | None = None, namespace: str | None = None, api: str = "/api/v1"
 ) -> str:
-    """Returns the path of an object, or of all of its kind; a name stays one part of it, and an
-    empty one is an empty part, which `Session` refuses."""
+    """Returns the path of an object or of its kind. The name stays one part of the path. `Session`
+    refuses an empty part."""
     within = "" if namespace is None else f"namespaces/{quote(namespace, safe='')}/"
     return f"{api}/{within}{plural}" + ("" if name is None else f"/{quote(name, safe='')}")
 
 
 def read_uid(body: memoryview | bytes) -> str:
-    """Returns the uid of an object, whatever it is. Raises msgspec.MsgspecError, ValueError."""
+    """Returns the uid of an object of any kind. Raises msgspec.MsgspecError, ValueError."""
     uid = msgspec.json.decode(body, type=Described).metadata.uid
     if not uid:
         raise ValueError("it is an object without a uid")
@@ -113,29 +113,29 @@ def read_uid(body: memoryview | bytes) -> str:
 
 
 def check_kind(body: memoryview | bytes, *kinds: str) -> None:
-    """Raises ValueError where the answer to a write is of no such kind: a proxy said it, and
-    whether the write happened is not known; msgspec.MsgspecError where it is no object at all."""
+    """Raises ValueError if the answer to a write has no such kind: a proxy answered, and the
+    outcome is unknown. Raises msgspec.MsgspecError if it is not an object."""
     kind = msgspec.json.decode(body, type=_ObjectKind).kind
     if kind not in kinds:
         raise ValueError(f"it is no {kinds[-1]} but {kind[:60]!r}")
 
 
 def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> ConfigMap:
-    """Returns the ConfigMap of that name. Raises msgspec.MsgspecError, as all functions here that
-    read, and ValueError where the answer is another one, or of no version."""
-    found = msgspec.json.decode(body, type=_ConfigMap)
-    if (found.metadata.namespace, found.metadata.name) != (namespace, name):
-        raise ValueError(f"it is ConfigMap {found.metadata.namespace}/{found.metadata.name}"[:200])
-    if not found.metadata.resource_version:
+    """Returns the ConfigMap of that name. Raises msgspec.MsgspecError like all readers of this
+    module, and ValueError if the answer is another ConfigMap or has no version."""
+    item = msgspec.json.decode(body, type=_ConfigMap)
+    if (item.metadata.namespace, item.metadata.name) != (namespace, name):
+        raise ValueError(f"it is ConfigMap {item.metadata.namespace}/{item.metadata.name}"[:200])
+    if not item.metadata.resource_version:
         raise ValueError("it is a ConfigMap without a resourceVersion")
     return ConfigMap(
-        namespace=found.metadata.namespace,
-        name=found.metadata.name,
-        resource_version=found.metadata.resource_version,
-        data=found.data or {},
-        binary_data=found.binary_data or {},
-        annotations=found.metadata.annotations or {},
-        immutable=bool(found.immutable),
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        resource_version=item.metadata.resource_version,
+        data=item.data or {},
+        binary_data=item.binary_data or {},
+        annotations=item.metadata.annotations or {},
+        immutable=bool(item.immutable),
         owners=tuple(
             FieldOwner(
                 manager=managed_field.manager,
@@ -144,13 +144,13 @@ def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> Conf
                 | _owned(managed_field.fields_v1, "f:binaryData"),
                 annotations=_owned(managed_field.fields_v1, "f:metadata", "f:annotations"),
             )
-            for managed_field in found.metadata.managed_fields or ()
+            for managed_field in item.metadata.managed_fields or ()
         ),
     )
 
 
 def _owned(fields: Any, *path: str) -> frozenset[str]:
-    """The names below a path of fieldsV1; none where it has another form."""
+    """Returns the names below a path of fieldsV1; none if the field has another form."""
     for step in path:
         fields = fields.get(step) if isinstance(fields, dict) else None
     names = fields if isinstance(fields, dict) else {}
@@ -158,7 +158,7 @@ def _owned(fields: Any, *path: str) -> frozenset[str]:
 
 
 def write_config_map(original: bytes, config_map: ConfigMap) -> dict[str, Any]:
-    """The object as it was read, with exactly the data, annotations and version of `config_map`."""
+    """Returns the original object with the data, annotations and version of `config_map`."""
     document: dict[str, Any] = msgspec.json.decode(original, type=dict)
     metadata = document["metadata"]
     metadata["resourceVersion"] = config_map.resource_version
@@ -169,7 +169,7 @@ def write_config_map(original: bytes, config_map: ConfigMap) -> dict[str, Any]:
 
 
 def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
-    """An empty mapping is not written, as the API server itself leaves it out."""
+    """Sets a mapping, or removes the key of an empty one, as the API server omits it."""
     if value:
         target[key] = dict(value)
     else:
@@ -177,5 +177,5 @@ def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
 
 
 def read_version(body: memoryview | bytes) -> str:
-    """The server's version, e.g. v1.33.1."""
+    """Returns the server's version, e.g. v1.33.1."""
     return msgspec.json.decode(body, type=_Version).git_version

@@ -1,6 +1,6 @@
-"""A close look at nodes that join, and the pods of dnm's own that make them ready.
+"""The facts for readiness checks of joining nodes, and dnm's own pods for them.
 
-Only where a node type has a list of what it opens by, and only while a node of it joins.
+dnm reads them only if a node type has readiness checks, while a node of it joins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.model.opening import PodOrder, full_name
 from dnm.model.value import Unreadable
 
 _MOST_IMAGES = 1_000  # of one Node
-# A container with one of these has its image.
+# In these states a container has its image.
 _PULLED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
 _OF_DAEMONS = {"daemonsets", "daemonset"}
 _REFUSED = (400, 403, 422)
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _Lean(msgspec.Struct, frozen=True, rename="camel"):
-    """Parent of what is decoded."""
+    """Parent of the decoded objects."""
 
 
 class _Container(_Lean, frozen=True):
@@ -114,24 +114,24 @@ class _Node(_Lean, frozen=True):
 def look_closely(
     requests: ApiRequests, asked: Iterable[Asked]
 ) -> dict[str, CloseLook | Unreadable]:
-    """Returns what was found of each node, or why it could not be looked at."""
+    """Returns the facts of each node, or why they could not be read."""
     daemons: list[_DaemonSet] | None = None
-    found: dict[str, CloseLook | Unreadable] = {}
+    facts: dict[str, CloseLook | Unreadable] = {}
     for request in asked:
         try:
             if request.kinds & _OF_DAEMONS and daemons is None:
                 daemons = _list_daemons(requests)
-            found[request.node] = _look(requests, request, daemons or [])
+            facts[request.node] = _look(requests, request, daemons or [])
         except (KubeError, msgspec.MsgspecError) as error:
-            found[request.node] = Unreadable(
+            facts[request.node] = Unreadable(
                 what=f"what node {request.node} lacks", error=clean(str(error))
             )
-    return found
+    return facts
 
 
 def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) -> CloseLook:
-    what = f"read node {asked.node}"
-    with requests.asking(what, "get nodes"), fault_point("kube.look_closely"):
+    task = f"read node {asked.node}"
+    with requests.asking(task, "get nodes"), fault_point("kube.look_closely"):
         answer = requests.read_or_none(path_of("nodes", asked.node))
         node = msgspec.json.decode(answer.body, type=_Node) if answer else _Node()
     pods: list[_Pod] = []
@@ -154,19 +154,19 @@ def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) ->
 
 
 def list_daemons(requests: ApiRequests) -> list[DaemonPods]:
-    """Returns every DaemonSet, as of a node that has none of their pods. Raises KubeError."""
+    """Returns every DaemonSet as for a node without its pods. Raises KubeError."""
     return [_daemon_pods(daemon, ()) for daemon in _list_daemons(requests)]
 
 
 def _list_daemons(requests: ApiRequests) -> list[_DaemonSet]:
-    what = List("/apis/apps/v1/daemonsets", "DaemonSetList")
-    return _list(requests, what, "list daemonsets", _DaemonSet)
+    listing = List("/apis/apps/v1/daemonsets", "DaemonSetList")
+    return _list(requests, listing, "list daemonsets", _DaemonSet)
 
 
-def _list(requests: ApiRequests, what: List, rule: str, of: type[T]) -> list[T]:
-    """Reads a whole list. Raises KubeError."""
+def _list(requests: ApiRequests, listing: List, rule: str, of: type[T]) -> list[T]:
+    """Reads an entire list. Raises KubeError."""
     with requests.asking(rule, rule), fault_point("kube.look_closely"):
-        return requests.list_items(what, of)
+        return requests.list_items(listing, of)
 
 
 def _daemon_pods(daemon_set: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
@@ -189,17 +189,17 @@ def _daemon_pods(daemon_set: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
 
 
 def _trouble(pod: _Pod) -> str:
-    """What a pod's status says is wrong, after a colon and within bounds; empty: nothing."""
+    """Returns the error in a pod's status, after a colon and cut, or an empty text."""
     status = pod.status
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    said = [(status.reason, status.message)] if status.reason else []
+    problems = [(status.reason, status.message)] if status.reason else []
     for item in statuses:
         if item.state.waiting is not None:
-            said.append((item.state.waiting.reason, item.state.waiting.message))
+            problems.append((item.state.waiting.reason, item.state.waiting.message))
         elif item.state.terminated is not None and item.state.terminated.exit_code:
             ended = item.state.terminated
-            said.append((f"exit {ended.exit_code}", ended.message or ended.reason))
-    for reason, message in said:
+            problems.append((f"exit {ended.exit_code}", ended.message or ended.reason))
+    for reason, message in problems:
         if reason not in ("", "ContainerCreating", "PodInitializing"):
             return f": {clean(': '.join(filter(None, (reason, message))))}"[:300]
     return ""
@@ -219,7 +219,7 @@ def _users(pod: _Pod) -> ImageUsers:
 
 
 def _own(pod: _Pod) -> OwnPod:
-    """A pod of dnm's own; containers that could not be started have their images nevertheless."""
+    """Returns dnm's own pod. Containers that could not start have their images nevertheless."""
     pulled = {
         full_name(container_status.image)
         for container_status in pod.status.container_statuses or ()
@@ -239,8 +239,8 @@ def _own(pod: _Pod) -> OwnPod:
 
 
 def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
-    """Creates a pod; one that is there already is that pod. Returns why the server does not want
-    it; empty: it does. Raises KubeError."""
+    """Creates a pod, or uses the existing one. Returns why the server refuses it, or an empty text.
+    Raises KubeError."""
     spec = _probe_spec(requests, order) if order.template else _pulling_spec(order)
     body = {
         "apiVersion": "v1",
@@ -261,9 +261,9 @@ def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
         },
     }  # fmt: skip
     path = path_of("pods", namespace=order.namespace)
-    what = f"start pod {order.namespace}/{order.name}"
+    task = f"start pod {order.namespace}/{order.name}"
     try:
-        with requests.changing(what, "create pods"), fault_point("kube.start_pod"):
+        with requests.changing(task, "create pods"), fault_point("kube.start_pod"):
             check_kind(requests.session.write("POST", path, body).body, "Pod")
     except ApiRefused as error:
         if error.status not in _REFUSED:
@@ -275,16 +275,16 @@ def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
 
 
 def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
-    """Deletes a pod, be it there or not. Raises KubeError."""
+    """Deletes a pod if it exists. Raises KubeError."""
     path = path_of("pods", name, namespace)
-    what = f"delete pod {namespace}/{name}"
-    with requests.changing(what, "delete pods"), fault_point("kube.drop_pod"):
+    task = f"delete pod {namespace}/{name}"
+    with requests.changing(task, "delete pods"), fault_point("kube.drop_pod"):
         requests.delete(path, "Pod")
 
 
 def _pulling_spec(order: PodOrder) -> dict[str, Any]:
-    """Containers that end at once, or can't even be started: their images are pulled before that.
-    It asks for nearly nothing, and for no right that a restricted namespace refuses."""
+    """Returns containers that end at once or cannot start: their images are pulled before that. The
+    pod requests almost nothing, and no right that a restricted namespace refuses."""
     restricted = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -317,8 +317,8 @@ class _PodTemplate(msgspec.Struct):
 
 
 def _probe_spec(requests: ApiRequests, order: PodOrder) -> dict[str, Any]:
-    what = f"read PodTemplate {order.namespace}/{order.template}"
-    with requests.asking(what, "get podtemplates"), fault_point("kube.read_template"):
+    task = f"read PodTemplate {order.namespace}/{order.template}"
+    with requests.asking(task, "get podtemplates"), fault_point("kube.read_template"):
         answer = requests.read_or_none(path_of("podtemplates", order.template, order.namespace))
         if answer is None:
             raise KubeError(f"there is no PodTemplate {order.namespace}/{order.template}")

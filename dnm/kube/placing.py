@@ -1,8 +1,8 @@
-"""What else says where a pod may be: its volumes, and what is free on each NUMA node.
+"""Other facts about the places of pods: their volumes, and the free capacity of NUMA nodes.
 
-The last is told by an exporter of the site as NodeResourceTopology objects (topology.node.k8s.io,
-v1alpha2), one a node, of its name. A zone of type Node has a resource `memory` only where the
-kubelet's memory manager is static. What can't be read of one object is not there.
+An exporter of the site reports the latter as NodeResourceTopology objects (topology.node.k8s.io,
+v1alpha2), each with the name of its node. A zone of type Node has a resource `memory` only if the
+kubelet's memory manager is static. An unreadable part of an object counts as missing.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class _BoundVolume(msgspec.Struct, frozen=True):
 def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
     """Returns the claims that unbound pods name, with the node affinity of their volumes.
 
-    One LIST for each namespace, and one of the volumes if any claim has one; nothing where no
-    pod names a claim. A claim that does not exist is not in the answer.
+    Reads one LIST for each namespace, and the volumes if a claim has one, but nothing if no pod
+    names a claim. The result lacks claims that do not exist.
     """
     wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
     claims: list[_Claim] = []
@@ -79,21 +79,21 @@ def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Un
 def _list_claims(api: ApiRequests, namespace: str, names: Set[str]) -> list[_Claim]:
     path = path_of("persistentvolumeclaims", namespace=namespace)
     claims = List(path, "PersistentVolumeClaimList")
-    what = f"list the volume claims of namespace {namespace}"
-    with api.asking(what, "list persistentvolumeclaims"), fault_point("kube.list_claims"):
+    task = f"list the volume claims of namespace {namespace}"
+    with api.asking(task, "list persistentvolumeclaims"), fault_point("kube.list_claims"):
         return api.list_items(claims, _Claim, lambda claim: claim.metadata.name in names)
 
 
 def _list_affinities(api: ApiRequests, names: Set[str]) -> dict[str, tuple[NodeSelectorTerm, ...]]:
     volumes = List(path_of("persistentvolumes"), "PersistentVolumeList")
-    what = "list the persistent volumes"
-    with api.asking(what, "list persistentvolumes"), fault_point("kube.list_volumes"):
-        found = api.list_items(
+    task = "list the persistent volumes"
+    with api.asking(task, "list persistentvolumes"), fault_point("kube.list_volumes"):
+        bound_volumes = api.list_items(
             volumes, _BoundVolume, lambda bound_volume: bound_volume.metadata.name in names
         )
         return {
             bound_volume.metadata.name: bound_volume.spec.node_affinity.terms
-            for bound_volume in found
+            for bound_volume in bound_volumes
         }
 
 
@@ -116,28 +116,28 @@ class _Topology(msgspec.Struct, frozen=True):
 
     @property
     def free(self) -> tuple[Amounts, ...]:
-        """What is free on each NUMA node that tells it."""
+        """Returns the free capacity of each NUMA node that reports it."""
         zones = (_free(zone) for zone in self.zones or () if zone.type == "Node")
         return tuple(filter(None, zones))
 
 
 def _free(zone: _Zone) -> Amounts:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for resource in (zone.resources or ())[:MOST_RESOURCES]:
         with suppress(QuantityError, ValueError):
             if resource.available is not None:
-                found |= kube_resources({resource.name: str(resource.available)})
-    return tuple(sorted(found.items()))
+                amounts |= kube_resources({resource.name: str(resource.available)})
+    return tuple(sorted(amounts.items()))
 
 
 def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-    """Returns node -> what is free on each of its NUMA nodes, where an exporter says so."""
-    what = "list the NodeResourceTopology objects"
+    """Returns the free capacity of NUMA nodes by node, if an exporter reports it."""
+    task = "list the NodeResourceTopology objects"
     try:
-        with api.asking(what, "list noderesourcetopologies"), fault_point("kube.list_zones"):
-            found = api.list_items(List(_ZONES, "NodeResourceTopologyList"), _Topology)
-        return {topology.metadata.name: free for topology in found if (free := topology.free)}
+        with api.asking(task, "list noderesourcetopologies"), fault_point("kube.list_zones"):
+            topologies = api.list_items(List(_ZONES, "NodeResourceTopologyList"), _Topology)
+        return {topology.metadata.name: free for topology in topologies if (free := topology.free)}
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status in (403, 404):
-            return {}  # there is no such exporter, or the role does not ask it
+            return {}  # there is no exporter, or no permission to read it
         return Unreadable(what="NUMA nodes", error=str(error))

@@ -1,8 +1,8 @@
-"""Pods by columns: the form in which they are kept from one run to the next.
+"""Pods by columns, the form in which they are stored for the next run.
 
-Pods of one application differ in five things; the rest of each is its kind, of which there are a
-few thousand. So 150,000 pods are read back in a tenth of a second, and one that has changed costs
-no look at the others.
+Pods of one application differ in five fields. The rest of each is its kind, of which there are a
+few thousand. So dnm reads 150,000 pods in a tenth of a second, and a changed pod needs no change of
+the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from dnm.model.pod import Pod, PodShape
 
-_OWN = ("name", "uid", "created", "node")  # and its version: what a pod shares with no other
+_OWN = ("name", "uid", "created", "node")  # and its version: fields that differ for each pod
 _SHARED = tuple(
     field for field in msgspec.structs.fields(Pod) if field.name not in (*_OWN, "shape")
 )
@@ -24,7 +24,7 @@ _shared_of = attrgetter(*(field_info.name for field_info in _SHARED))
 if TYPE_CHECKING:
     Kind = Any
 else:
-    # What equal pods share: `shape` is a place in the list of shapes, the rest is as in Pod.
+    # The fields that equal pods share: `shape` is an index of the list of shapes, others as in Pod.
     Kind = msgspec.defstruct(
         "Kind", [("shape", int), *((item.name, item.type) for item in _SHARED)],
         frozen=True, array_like=True, forbid_unknown_fields=True,
@@ -32,7 +32,7 @@ else:
 
 
 class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Row n of each column is one pod; `nodes` and `kinds` are places in the lists beside them.
+    """Columns with a pod in each row; `nodes` and `kinds` are indices of the lists beside them.
 
     `versions` are the resourceVersions of the objects that were reduced.
     """
@@ -48,7 +48,7 @@ class PodColumns(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     shapes: list[PodShape]
 
     def check(self) -> None:
-        """Raises ValueError where the columns don't belong together."""
+        """Raises ValueError for inconsistent columns."""
         columns = (self.names, self.uids, self.created, self.versions, self.nodes, self.kinds)
         if len({len(column) for column in columns}) != 1:
             raise ValueError("its columns have different lengths")
@@ -86,7 +86,7 @@ def _check_places(places: Sequence[int], of: Sequence[object]) -> None:
 
 
 def make_columns(pods: Iterable[Pod], versions: Iterable[int]) -> PodColumns:
-    """Returns the columns of a whole list."""
+    """Returns the columns of an entire list."""
     writer = ColumnWriter(PodColumns([], [], [], [], [], [], [], [], []))
     for pod, version in zip(pods, versions, strict=True):
         writer.add(pod, version)
@@ -94,7 +94,7 @@ def make_columns(pods: Iterable[Pod], versions: Iterable[int]) -> PodColumns:
 
 
 class ColumnWriter:
-    """Puts pods into columns and takes them out again; the columns are its own to change."""
+    """A writer of pods into columns, which it owns."""
 
     def __init__(self, columns: PodColumns) -> None:
         self.columns = columns
@@ -114,7 +114,7 @@ class ColumnWriter:
         columns.kinds.append(self._kind(pod))
 
     def put(self, row: int, pod: Pod, version: int) -> None:
-        """Replaces a row by the same pod as it is now."""
+        """Replaces a row by the current version of the same pod."""
         columns = self.columns
         columns.created[row] = pod.created
         columns.versions[row] = version
@@ -146,20 +146,20 @@ class ColumnWriter:
         return place
 
     def _shape(self, shape: PodShape) -> int:
-        known = self._place_of_shape.get(id(shape))
-        if known is None:
+        entry = self._place_of_shape.get(id(shape))
+        if entry is None:
             place = self._shapes.setdefault(_text(shape), len(self.columns.shapes))
             if place == len(self.columns.shapes):
                 self.columns.shapes.append(shape)
-            known = self._place_of_shape[id(shape)] = shape, place  # kept, so the id stays its own
-        return known[1]
+            entry = self._place_of_shape[id(shape)] = shape, place  # stored, so the id stays unique
+        return entry[1]
 
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def _text(shape: PodShape) -> bytes:
-    """A key, for a mapping can't be one."""
+    """Returns a key of a shape, since a mapping is not hashable."""
     return _encode(shape)
 
 

@@ -1,8 +1,8 @@
-"""The fields of a Pod that dnm decodes, and no others.
+"""The fields of a Pod that dnm decodes.
 
-What is needed of few pods only, or is equal among many, stays a slice of the page (`msgspec.Raw`):
-it is decoded when it is wanted, or its bytes are the key under which it was decoded before. A slice
-must not outlive its page, for the buffer of a page is used again.
+A field that few pods need, or that is equal among many, stays a slice of the page (`msgspec.Raw`).
+It is decoded on use, or its bytes are the key of an earlier decoded value. A slice must not outlive
+its page, because the buffer of a page is used again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANNOTATIONS = {
 
 
 class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """Parent of what is decoded; nothing in it can be part of a cycle."""
+    """Parent of the decoded objects, which cannot be part of a reference cycle."""
 
 
 OF_THE_NODE = {"DaemonSet": "apps", "Node": ""}  # kinds and groups; a Node's are static or dnm's
@@ -105,13 +105,13 @@ class _LabelledPage(_Lean, frozen=True):
 _decode_labels = msgspec.json.Decoder(_LabelledPage).decode
 
 
-def is_given(raw: msgspec.Raw) -> bool:
-    """Whether a field is there with a value."""
+def has_value(raw: msgspec.Raw) -> bool:
+    """Returns whether a field exists and has a value."""
     return raw is not EMPTY and bytes(raw) not in (b"null", b"[]", b"{}")
 
 
 def decode_all_labels(page: Page) -> list[dict[str, str]]:
-    """All labels of every pod of a page, for the few pages that have peers to keep apart."""
+    """Returns all labels of every pod of a page, for the few pages with pod affinity."""
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
@@ -132,19 +132,19 @@ def make_page_decoder(queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
     return msgspec.json.Decoder(page).decode
 
 
-def _with_key(known: dict[str, str], field: str, key: str) -> dict[str, str]:
-    return known if key in ("", *known.values()) else {**known, field: key}
+def _with_key(keys: dict[str, str], field: str, key: str) -> dict[str, str]:
+    return keys if key in ("", *keys.values()) else {**keys, field: key}
 
 
-def _define_texts(name: str, known: dict[str, str]) -> Any:
-    return _define(name, [(field, str | None, None) for field in known], known)
+def _define_texts(name: str, keys: dict[str, str]) -> Any:
+    return _define(name, [(field, str | None, None) for field in keys], keys)
 
 
 def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:
     return msgspec.defstruct(name, fields, frozen=True, gc=False, rename=rename, omit_defaults=True)
 
 
-def given_texts(known: Any) -> dict[str, str]:
-    """The labels or annotations that are there, under their own names."""
-    texts: dict[str, str] = {} if known is None else msgspec.to_builtins(known)
+def present_texts(fields: Any) -> dict[str, str]:
+    """Returns the existing labels or annotations under their own names."""
+    texts: dict[str, str] = {} if fields is None else msgspec.to_builtins(fields)
     return texts

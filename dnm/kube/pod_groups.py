@@ -1,5 +1,5 @@
-"""PodGroups of Kubernetes itself, of scheduler-plugins and of Volcano: how many pods each needs at
-least; and what a pod's spec names of groups and claims. Only read where such a pod waits."""
+"""PodGroups of Kubernetes, of scheduler-plugins and of Volcano with their minimum of pods, and the
+groups and claims that a pod names. dnm reads them only if such a pod waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.objects import Name
-from dnm.kube.pod_fields import Spec, is_given
+from dnm.kube.pod_fields import Spec, has_value
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.errors import KubeError
 from dnm.model.pod_waits import GROUPS, GroupFacts, Minimums
@@ -65,21 +65,21 @@ _decode_group = msgspec.json.Decoder(_GroupRef).decode
 
 
 def named_in_spec(spec: Spec) -> dict[str, Any]:
-    """Returns of a pod what its `resourceClaims` and its `schedulingGroup` name, as fields of Pod.
-    Claims that it can't read have no name."""
-    found: dict[str, Any] = {}
+    """Returns the names in a pod's `resourceClaims` and `schedulingGroup` as fields of Pod.
+    Unreadable claims have no name."""
+    fields: dict[str, Any] = {}
     try:
-        if is_given(spec.resource_claims):
-            found["devices"] = (_UNKNOWN,)
+        if has_value(spec.resource_claims):
+            fields["devices"] = (_UNKNOWN,)
             refs = _decode_claims(spec.resource_claims)
             if len(refs) <= MOST_CLAIMS:
-                found["devices"] = tuple(map(_describe, refs))
-        if is_given(spec.scheduling_group):
+                fields["devices"] = tuple(map(_describe, refs))
+        if has_value(spec.scheduling_group):
             name = _decode_group(spec.scheduling_group).pod_group_name or ""
-            found["group"] = f"{GROUPS[0]}/{name[:_LONGEST]}"
-    except msgspec.MsgspecError:  # of a form that is newer than dnm
-        found.setdefault("group", f"{GROUPS[0]}/")
-    return found
+            fields["group"] = f"{GROUPS[0]}/{name[:_LONGEST]}"
+    except msgspec.MsgspecError:  # of a newer form than dnm knows
+        fields.setdefault("group", f"{GROUPS[0]}/")
+    return fields
 
 
 def _describe(ref: _ClaimRef) -> str:
@@ -89,7 +89,7 @@ def _describe(ref: _ClaimRef) -> str:
 
 
 def read_groups(api: ApiRequests, groups: Iterable[str]) -> GroupFacts:
-    """Returns by API group the least number of pods of each PodGroup; 0 where it has none."""
+    """Returns the minimum of pods of each PodGroup by API group; 0 without a minimum."""
     return {group: _read_group(api, group) for group in sorted(set(groups))}
 
 
@@ -102,12 +102,12 @@ def _read_group(api: ApiRequests, group: str) -> Minimums | Unreadable:
                 return Unreadable(what=group, error=str(error))
         except KubeError as error:
             return Unreadable(what=group, error=str(error))
-    known = ", ".join(_VERSIONS[group])
-    return Unreadable(what=group, error=f"the API server serves no PodGroup of {group} ({known})")
+    served = ", ".join(_VERSIONS[group])
+    return Unreadable(what=group, error=f"the API server serves no PodGroup of {group} ({served})")
 
 
 def _list(api: ApiRequests, path: str, group: str) -> Minimums:
-    what = f"list the PodGroups of {group}"
-    with api.asking(what, "list podgroups"), fault_point("kube.list_pod_groups"):
+    task = f"list the PodGroups of {group}"
+    with api.asking(task, "list podgroups"), fault_point("kube.list_pod_groups"):
         groups = api.list_items(List(path, "PodGroupList"), _Group, most=MOST)
         return {(group.metadata.namespace, group.metadata.name): group.least for group in groups}

@@ -1,7 +1,7 @@
-"""What the bytes of one pod say: what its containers ask for, what of that a kubelet aligns; by
-labels and annotations its application, its queue and its gang; and what binds it to some nodes.
+"""The facts in the bytes of one pod. These are the requests of its containers, the parts that a
+kubelet aligns, its application, queue and gang from labels and annotations, and its constraints.
 
-The last is only read of pods that are not bound. Preferences are left out: they never keep a pod
+Constraints are read only for unbound pods. Preferences are ignored, since they never keep a pod
 pending.
 """
 
@@ -32,14 +32,14 @@ from dnm.kube.pod_fields import (
     ContainerStatus,
     Spec,
     Status,
-    is_given,
+    has_value,
 )
 from dnm.model.kubelet import Amounts
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.pod_waits import GROUPS
 from dnm.model.quantity import kube_resources, parse_kubernetes
 
-_LONGEST_KEY = 256  # bytes of what is kept to know it again
+_LONGEST_KEY = 256  # bytes of a key
 
 
 class _Requests(msgspec.Struct, frozen=True):
@@ -57,25 +57,25 @@ _decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
 
 
 def short_key(text: bytes) -> bytes:
-    """What tells a text from others, in few bytes: a tenant makes as many texts as he likes, each
-    as long as Kubernetes takes it."""
+    """Returns a short key of a text. A tenant can make any number of texts, each as long as
+    Kubernetes accepts."""
     return text if len(text) <= _LONGEST_KEY else sha256(text).digest()
 
 
 def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
-    """What of a pod's largest container, and of the whole pod without its overhead, a kubelet may
-    align to one NUMA node: devices, and of a Guaranteed pod memory, huge pages and CPUs by the
-    whole. Where it has resources of its own, the managers leave those out. None: nothing."""
-    is_pinned = is_guaranteed and not is_given(spec.resources)
+    """Returns the parts of a pod's largest container, and of the pod without its overhead, that a
+    kubelet may align to one NUMA node. These are devices, and for a Guaranteed pod without
+    pod-level resources also memory, huge pages and whole CPUs. None: no parts."""
+    is_pinned = is_guaranteed and not has_value(spec.resources)
 
     def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:
-        found = map(_container_request, containers or ())
+        requests = map(_container_request, containers or ())
         return tuple(
             msgspec.structs.replace(container_request, requests={
                 name: amount for name, amount in container_request.requests.items()
                 if "/" in name or (is_pinned and _is_pinned(name, amount))
             })
-            for container_request in found
+            for container_request in requests
         )  # fmt: skip
 
     asked = PodRequest(containers=kept(spec.containers), init_containers=kept(spec.init_containers))
@@ -84,8 +84,8 @@ def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] 
     for container in (*asked.containers, *asked.init_containers):
         for name, amount in kube_resources(container.requests).items():
             largest[name] = max(amount, largest.get(name, 0))
-    whole = {name: n for name, n in effective_request(asked).items() if name != "pods"}
-    return (tuple(sorted(largest.items())), tuple(sorted(whole.items()))) if whole else None
+    total = {name: n for name, n in effective_request(asked).items() if name != "pods"}
+    return (tuple(sorted(largest.items())), tuple(sorted(total.items()))) if total else None
 
 
 def _is_pinned(name: str, amount: str) -> bool:
@@ -120,8 +120,8 @@ def _all_states(status: Status) -> Sequence[ContainerStatus]:
 
 
 def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
-    """Returns what is asked for; `states` holds only the containers whose status says something
-    else than their spec."""
+    """Returns the request; `states` has only containers with a status that differs from their
+    spec."""
     containers = tuple(_container_request(container) for container in spec.containers)
     init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}
@@ -152,19 +152,19 @@ def _container_request(container: Container) -> ContainerRequest:
 
 
 def _requests(raw: msgspec.Raw) -> dict[str, str]:
-    return (_decode_requests(raw).requests or {}) if is_given(raw) else {}
+    return (_decode_requests(raw).requests or {}) if has_value(raw) else {}
 
 
 def _strings(raw: msgspec.Raw) -> dict[str, str]:
-    return _decode_strings(raw) if is_given(raw) else {}
+    return _decode_strings(raw) if has_value(raw) else {}
 
 
 def is_infeasible(status: Status) -> bool:
-    """Tells whether it has a resize that the node can't grant: `status.resize`, since Kubernetes
-    1.33 a condition."""
+    """Returns whether it has a resize that the node cannot grant: in `status.resize`, since
+    Kubernetes 1.33 in a condition."""
     if status.resize == "Infeasible":
         return True
-    conditions = _decode_conditions(status.conditions) if is_given(status.conditions) else ()
+    conditions = _decode_conditions(status.conditions) if has_value(status.conditions) else ()
     return any(
         condition.type == "PodResizePending" and condition.reason == "Infeasible"
         for condition in conditions
@@ -172,7 +172,7 @@ def is_infeasible(status: Status) -> bool:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What labels and annotations say of a pod. `rare` are fields of a Pod that few pods have."""
+    """The identity of a pod by labels and annotations. `rare` has fields that few pods set."""
 
     app_id: str
     queue: str
@@ -185,7 +185,7 @@ def read_identity(
     is_yunikorn: bool,
     queue_key: str,
 ) -> Identity:
-    """Returns the identity that annotations and labels (`texts`) give a pod. `queue_key`: the
+    """Returns the identity of a pod from its annotations and labels (`texts`). `queue_key`: the
     site's own key for the queue."""
     notes, labels = texts
     rare: dict[str, Any] = {}
@@ -216,15 +216,15 @@ def read_identity(
 
 
 def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
-    """Returns those of pods that are not simply bound and alive."""
+    """Returns the fields of pods that are unbound, terminating or in a group."""
     named: dict[str, Any] = {}
-    if is_given(spec.resource_claims) or is_given(spec.scheduling_group):
+    if has_value(spec.resource_claims) or has_value(spec.scheduling_group):
         from dnm.kube.pod_groups import named_in_spec  # few pods have any
 
         named = named_in_spec(spec)
     return {
         "is_terminating": metadata.deletion_timestamp is not None,
-        "is_gated": is_given(spec.scheduling_gates),
+        "is_gated": has_value(spec.scheduling_gates),
         "is_rejected": status.reason == "ApplicationRejected",
         **named,
     }
@@ -246,7 +246,7 @@ class VolumeAffinity(msgspec.Struct, frozen=True):
 
     @property
     def terms(self) -> tuple[NodeSelectorTerm, ...]:
-        """The alternatives. One without any requirement matches no node and is kept as it is."""
+        """Returns the alternatives, also those without requirements, which match no node."""
         return self.required.node_selector_terms
 
 
@@ -255,13 +255,13 @@ class _NodeAffinity(VolumeAffinity, frozen=True, rename=_REQUIRED):
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
-    """As the API has it."""
+    """A label selector as in the API."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[Requirement, ...] | None = None
 
     def requirements(self) -> tuple[Requirement, ...]:
-        """Returns all of it, a label as In with one value."""
+        """Returns all requirements, a label as In with one value."""
         equal = (
             Requirement(key=key, operator="In", values=(value,))
             for key, value in sorted((self.match_labels or {}).items())
@@ -286,14 +286,14 @@ class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeRules(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a pod's spec says which nodes it may be on."""
+    """The part of a pod's spec that decides on which nodes it may run."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     affinity: _Affinity = _Affinity()
 
     def shape(self) -> PodShape:
-        """Returns the shape of a pod that asks for nothing, whatever other pods there are."""
+        """Returns the shape of a pod without requests, regardless of other pods."""
         return PodShape(
             request={},
             node_selector=tuple(sorted(self.node_selector.items())),
@@ -320,8 +320,8 @@ _decode_ports = msgspec.json.Decoder(list[_Port]).decode
 def read_constraints(
     selector: bytes, tolerations: bytes, affinity: bytes, spread: bytes
 ) -> PodShape:
-    """Returns the shape of a pod that asks for nothing, from the JSON of the four fields of its
-    spec, each empty where it is absent.
+    """Returns the shape of a pod without requests, from the JSON of these four fields of its spec.
+    Each is empty if it is absent.
 
     Raises msgspec.MsgspecError.
     """
@@ -345,13 +345,13 @@ def read_constraints(
 
 
 def read_host_ports(ports: Iterable[bytes]) -> tuple[int, ...]:
-    """Of all containers' `ports`, sorted, each once. Raises msgspec.MsgspecError."""
-    found = {port.host_port for raw in ports if raw for port in _decode_ports(raw)}
-    return tuple(sorted(found - {0}))
+    """Returns the host ports of all containers, sorted, each once. Raises msgspec.MsgspecError."""
+    numbers = {port.host_port for raw in ports if raw for port in _decode_ports(raw)}
+    return tuple(sorted(numbers - {0}))
 
 
 def _pod_terms(affinity: _PodAffinity, anti: bool) -> Sequence[PodAffinityTerm]:
-    """A term without a label selector matches no pod: it keeps nothing apart."""
+    """Returns the terms, except for those without a label selector, which match no pod."""
     return [
         PodAffinityTerm(
             topology_key=term.topology_key,

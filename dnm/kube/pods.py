@@ -1,5 +1,5 @@
-"""Reduces lists of pods to `model.Pod`, page by page, sharing what pods have in common: a request
-and its constraints are computed once for all pods whose bytes agree."""
+"""Reduction of lists of pods to `model.Pod`, page by page. dnm computes a request and its
+constraints once for all pods with the same bytes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dnm.kube.pod_fields import (
     EMPTY,
     OF_THE_NODE,
     decode_all_labels,
-    given_texts,
-    is_given,
+    has_value,
     make_page_decoder,
+    present_texts,
 )
 from dnm.kube.pod_reading import (
     Identity,
@@ -28,14 +28,14 @@ from dnm.kube.pod_reading import (
     read_identity,
     short_key,
 )
-from dnm.kube.shapes import MOST_KNOWN, MOST_RULES, ShapeBook
+from dnm.kube.shapes import MOST_CACHED, MOST_RULES, ShapeBook
 from dnm.model.config import Config
 from dnm.model.pod import Pod, PodShape
 from dnm.model.quantity import QuantityError
 
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that are read at all
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that dnm reads
 _YUNIKORN = "yunikorn"
-_LONGEST_KEY = 1024  # bytes of what is kept to know it again; Kubernetes takes 256 KiB of each pod
+_LONGEST_KEY = 1024  # bytes of a key; Kubernetes accepts 256 KiB for each pod
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
 
@@ -60,7 +60,7 @@ class _PlaceNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """The least that must be known of a pod: where it is."""
+    """The minimum of facts about a pod: its node."""
 
     metadata: _PlaceName
     spec: _PlaceNode
@@ -71,36 +71,36 @@ _decode_volumes = msgspec.json.Decoder(list[_PodVolume]).decode
 
 
 class PodReducer:
-    """Collects the pods of a LIST.
+    """A collector of the pods of a LIST.
 
-    `unreadable` has the namespaces in which a pod's request or constraints could not be read; the
-    pod itself stays in `pods`, for it may be at work on its node.
+    `unreadable` has the namespaces of pods with unreadable requests or constraints. The pod
+    itself stays in `pods`, because it may run on its node.
     """
 
     def __init__(self, with_qos: bool = False, queue_key: str = QUEUE_KEY) -> None:
-        """`with_qos`: also reads what is aligned to a NUMA node. `queue_key`: the site's own key
-        for the queue, as label and as annotation."""
+        """`with_qos`: also reads the parts that are aligned to a NUMA node. `queue_key`: the site's
+        own key for the queue, as label and as annotation."""
         self.pods: list[Pod] = []
-        self.versions = array("q")  # of the pods, in their order; -1: none that can be compared
+        self.versions = array("q")  # of the pods, in their order; -1: not comparable
         self.unreadable: dict[str, str] = {}
         self._decode = make_page_decoder(queue_key)
         self._with_qos, self._queue_key = with_qos, queue_key
         self._strings: dict[str, str] = {}
         self._identities: dict[object, Identity] = {}
-        self._labels: list[dict[str, str]] = []  # of the page, once somebody has asked
+        self._labels: list[dict[str, str]] = []  # of the page, decoded on use
 
     @cached_property
     def _book(self) -> ShapeBook:
         return ShapeBook()
 
     def clear(self) -> None:
-        """Forgets the pods, for a LIST that starts over; what was computed stays."""
+        """Forgets the pods, for a LIST that starts again, but keeps the computed values."""
         self.pods.clear()
         self.versions = array("q")
         self.unreadable.clear()
 
     def add(self, page: memoryview | bytes) -> None:
-        """One page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
+        """Adds a page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
         try:
             items = self._decode(page).items
         except msgspec.ValidationError:
@@ -110,17 +110,17 @@ class PodReducer:
         self._add_items(items, page)
 
     def _add_alone(self, item: msgspec.Raw) -> None:
-        """One of a page in which some can't be read: it is there, and keeps its node."""
+        """Adds a pod of a page with unreadable pods. Such a pod exists and keeps its node."""
         page = b'{"items":[%b]}' % bytes(item)
         try:
             items = self._decode(page).items
         except msgspec.ValidationError as error:
-            known = _decode_place(item)
-            name, namespace = known.metadata.name, known.metadata.namespace
+            place = _decode_place(item)
+            name, namespace = place.metadata.name, place.metadata.namespace
             why = clean(f"pod {name} can't be read: {error}")
             self.unreadable.setdefault(namespace, why)
             pod = Pod(
-                namespace=namespace, name=name, shape=_UNKNOWN_SHAPE, node=known.spec.node_name
+                namespace=namespace, name=name, shape=_UNKNOWN_SHAPE, node=place.spec.node_name
             )
             self.pods.append(pod)
             self.versions.append(-1)
@@ -157,26 +157,26 @@ class PodReducer:
 
     def _identify(self, metadata: Any, is_yunikorn: bool) -> Identity:
         key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
-        known = self._identities.get(key)
-        if known is not None:
-            return known
-        notes, labels = given_texts(metadata.annotations), given_texts(metadata.labels)
+        identity = self._identities.get(key)
+        if identity is not None:
+            return identity
+        notes, labels = present_texts(metadata.annotations), present_texts(metadata.labels)
         if sum(map(len, (*notes.values(), *labels.values()))) > _LONGEST_KEY:
             key = short_key(msgspec.json.encode(key))
-            known = self._identities.get(key)
-        if known is None:
-            known = read_identity(metadata, (notes, labels), is_yunikorn, self._queue_key)
-            if len(self._identities) >= MOST_KNOWN:
+            identity = self._identities.get(key)
+        if identity is None:
+            identity = read_identity(metadata, (notes, labels), is_yunikorn, self._queue_key)
+            if len(self._identities) >= MOST_CACHED:
                 self._identities.clear()
-            if not (known.app_id and known.app_id.endswith(metadata.uid)):
-                self._identities[key] = known  # else it is made of the uid: nobody else's
-        return known
+            if not (identity.app_id and identity.app_id.endswith(metadata.uid)):
+                self._identities[key] = identity  # else it contains the uid and cannot be shared
+        return identity
 
     def _place(
         self, item: Any, page: memoryview | bytes, position: int
     ) -> tuple[PodShape, tuple[str, ...]]:
-        """The shape, and the claims of an unbound pod. What can't be read spoils the namespace, and
-        only that."""
+        """Returns the shape, and the claims of an unbound pod. An unreadable field makes only its
+        namespace unreadable."""
         spec = item.spec
         try:
             shape = self._book.find_request(spec, item.status)
@@ -184,7 +184,7 @@ class PodReducer:
                 return shape, ()
             labels = _NO_LABELS
             if spec.affinity is not EMPTY or spec.topology_spread_constraints is not EMPTY:
-                # Other pods may keep this one from a node, so that its own labels matter.
+                # Other pods may keep this one from a node, so its own labels matter.
                 self._labels = self._labels or decode_all_labels(page)
                 labels = self._labels[position]
             aligned = None
@@ -205,14 +205,14 @@ def _number(version: str) -> int:
 
 
 def make_reducer(config: Config) -> PodReducer:
-    """Returns what makes pods of pages, as the configuration wants it."""
+    """Returns the reducer for the pages, according to the configuration."""
     return PodReducer(config.has_aligned_pods, config.yunikorn_queue_annotation)
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:
-    """Names of the pod's claims; that of a generic ephemeral volume is made of pod and volume."""
+    """Returns the pod's claims; that of a generic ephemeral volume consists of pod and volume."""
     names = set()
-    for volume in _decode_volumes(item.spec.volumes) if is_given(item.spec.volumes) else ():
+    for volume in _decode_volumes(item.spec.volumes) if has_value(item.spec.volumes) else ():
         if volume.claim is not None:
             names.add(volume.claim.name)
         elif volume.ephemeral is not EMPTY:

@@ -1,5 +1,5 @@
-"""What `dnm check` and `dnm explain` ask of an API server and no run needs: permissions, its
-version, its clock, how a pod has ended."""
+"""Reads from an API server for `dnm check` and `dnm explain`, which no run needs: permissions, its
+version, its clock, and the end of a pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dnm.kube.requests import ApiRequests
 
 
 class PodEnd(msgspec.Struct, frozen=True):
-    """How far a pod is: its phase, and why, as its status says it."""
+    """The state of a pod: its phase, and the reason from its status."""
 
     phase: str = ""
     reason: str = ""
@@ -45,8 +45,8 @@ def can_i(
     subresource: str = "",
     name: str = "",
 ) -> bool:
-    """SelfSubjectAccessReview; an empty namespace asks for the whole cluster, an empty name for
-    every object."""
+    """Returns the answer of a SelfSubjectAccessReview. An empty namespace means the entire cluster,
+    an empty name every object."""
     attributes = {
         "verb": verb,
         "resource": resource,
@@ -68,26 +68,26 @@ def can_i(
 
 
 def read_version(api: ApiRequests) -> str:
-    """The server's version, e.g. v1.33.1. Raises KubeError."""
+    """Returns the server's version, e.g. v1.33.1. Raises KubeError."""
     with api.asking("ask for the version", "get /version"), fault_point("kube.version"):
         return objects.read_version(api.session.read("/version").body)
 
 
 def read_server_time(api: ApiRequests) -> datetime:
-    """The server's clock, to the second. Raises KubeError."""
+    """Returns the time of the server's clock, to the second. Raises KubeError."""
     with api.asking("ask for the time", "get /version"), fault_point("kube.server_time"):
         answer = api.session.read("/version")
-        if answer.told_at is None:
+        if answer.answered_at is None:
             raise ValueError(f"its header Date is {answer.date!r}")
-        return answer.told_at
+        return answer.answered_at
 
 
 def read_pod_end(api: ApiRequests, namespace: str, name: str) -> PodEnd | None:
-    """How far a pod is, finished ones too. None: there is no such pod. Raises KubeError."""
+    """Returns the state of a pod, also if it has ended; None without one. Raises KubeError."""
     path = path_of("pods", namespace=namespace)
     chosen = quote(f"metadata.name={name}", safe="")
-    what = f"read pod {namespace}/{name}"
-    with api.asking(what, "list pods"), fault_point("kube.list_pods"):
-        found = api.read_or_none(f"{path}?fieldSelector={chosen}")
-        ends = msgspec.json.decode(found.body, type=ListPage[_OnlyStatus]).items if found else []
+    task = f"read pod {namespace}/{name}"
+    with api.asking(task, "list pods"), fault_point("kube.list_pods"):
+        answer = api.read_or_none(f"{path}?fieldSelector={chosen}")
+        ends = msgspec.json.decode(answer.body, type=ListPage[_OnlyStatus]).items if answer else []
         return ends[0].status if ends else None

@@ -1,8 +1,7 @@
-"""What changed since the last run, proved complete; and what is kept for the next one.
+"""The changes since the last run, proved complete, and the store for the next run.
 
-The rule: unknown means no. Whatever is not as it should be ends in the full list of the same run.
-Nothing here is ever the last word on a node that is handed over: its pods are listed afresh
-(`run/actuator.py`).
+Unknown means no: any doubt ends in a full list in the same run. The store never decides alone that
+a node is returned: `run/actuator.py` lists its pods again.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from dnm.model.node import Node
 from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
 
-_RETRY_SHARE = 1 / 6  # of the time between full lists, until changes are followed again
-_MOST_UNPROVED = 3  # watches in turn that prove nothing, and none is tried until the next list
+_RETRY_SHARE = 1 / 6  # of the time between full lists, until the next watch
+_MOST_UNPROVED = 3  # consecutive watches without proof, then none until the next list
 _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionError)
 
 
 class Reflector:
-    """Keeps lists as client-go's Reflector does, from run to run in the store. `pods` and `nodes`
-    are there once `look` has said yes."""
+    """A keeper of lists as client-go's Reflector, from run to run in the store. `pods` and `nodes`
+    are valid after `look` has returned True."""
 
     def __init__(
         self,
@@ -57,8 +56,8 @@ class Reflector:
         open_watchers: OpenWatchers | None = None,
         is_due: bool = False,
     ) -> None:
-        """`open_watchers`: of nodes and pods, by HTTP unless said otherwise. `is_due`: the lists
-        are wanted, whenever the last ones were read."""
+        """`open_watchers`: of nodes and pods, by default over HTTP. `is_due`: reads the lists
+        regardless of the time of the last ones."""
         self._is_due = is_due
         self._open_watchers = open_watchers or watch_over_http
         self._config = config
@@ -77,7 +76,7 @@ class Reflector:
     # --- before the lists ---------------------------------------------------------------------
 
     def look(self, requests: ApiRequests) -> bool:
-        """Whether all that changed is known, for sure; asks once. If not, `reading` says why."""
+        """Returns whether all changes are proved. Asks once. If not, `reading` has the reason."""
         if not self._looked:
             self._looked = True
             try:
@@ -94,7 +93,7 @@ class Reflector:
         file = StoreFile(read_store(self._path))
         if file.head.lens != self._lens(access):
             raise NotProved(Why.FOREIGN, "it was kept by another dnm, or for other settings")
-        self._file = file  # good enough to be compared
+        self._file = file  # valid for a comparison
         age, interval = self._now - file.head.listed_at, self._config.relist_interval
         if file.head.rests == Why.TOO_MUCH:
             interval *= _RETRY_SHARE
@@ -128,16 +127,16 @@ class Reflector:
     # --- after the lists ----------------------------------------------------------------------
 
     def learn_nodes(self, nodes: tuple[Node, ...], version: str) -> None:
-        """Takes the full list of nodes."""
+        """Records the full list of nodes."""
         self._nodes = nodes, version
 
     def learn_pods(self, reducer: PodReducer, version: str) -> None:
-        """Takes the full list of the whole cluster's pods."""
+        """Records the full list of the pods of the entire cluster."""
         self._pods, self._pods_version = reducer, version
 
     def keep(self, requests: ApiRequests) -> Reading:
-        """Writes the store for the next run where it differs; returns how this one has read. A
-        failure is told there and costs the next run a list."""
+        """Writes the store for the next run if it differs. Returns how this run has read, with a
+        failure, which costs the next run a list."""
         try:
             if self._store is not None:
                 if self.reading.changes:
@@ -152,8 +151,8 @@ class Reflector:
         return self.reading
 
     def compare(self, requests: ApiRequests) -> Reading:
-        """Compares the lists that were learnt with what is kept, and writes nothing. Where there is
-        nothing to compare, `reading` says why."""
+        """Compares the recorded lists with the store and writes nothing. If there is nothing to
+        compare, `reading` has the reason."""
         try:
             lists = self._lists()
             if lists is not None and self.reading.reason == Why.DUE and self._file is not None:
@@ -168,9 +167,9 @@ class Reflector:
     def _keep_lists(self, requests: ApiRequests) -> None:
         before = self._file.head if self._file is not None else None
         if before is not None and before.rests and self.reading.reason != Why.DUE:
-            return  # the file says already why nothing is kept
+            return  # the file has the reason already
         if before is not None and self.reading.reason == Why.TOO_MUCH:
-            # Columns of the list would take another tenth of the time that the list has taken.
+            # Making columns of the list would take another tenth of the time of the list.
             rest = msgspec.structs.replace(before, rests=Why.TOO_MUCH, listed_at=self._now)
             write_store(self._path, encode_rest(rest))
             return
@@ -179,7 +178,7 @@ class Reflector:
             return
         nodes, pods = lists
         if not (nodes and pods.names):
-            raise self._without_store(Why.SMALL, "there is nothing whose change could be told")
+            raise self._without_store(Why.SMALL, "there is no object that could change")
         if len(pods.names) < self._config.watch_from_pods:
             raise self._without_store(Why.SMALL, "it is a small cluster")
         if self.reading.reason == Why.DUE and self._file and not self._file.head.rests:
@@ -195,7 +194,7 @@ class Reflector:
         return NotProved(why, sentence)
 
     def _lists(self) -> tuple[tuple[Node, ...], PodColumns] | None:
-        """Both full lists, if they are to be had and can be kept."""
+        """Returns both full lists if they are complete and can be stored."""
         if self._nodes is None:
             return None
         if self._pods is None:
@@ -237,7 +236,7 @@ class Reflector:
     def _compare(
         self, requests: ApiRequests, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
     ) -> None:
-        """What was kept, brought to the moment of the lists by a watch, must equal them."""
+        """Brings the store to the moment of the lists by a watch, and compares both."""
         if file.head.rests:
             raise _rest(file)
         assert self._nodes is not None
@@ -272,15 +271,15 @@ def _newest_pod(pods: PodColumns) -> Witness:
 
 
 def _read_cluster(requests: ApiRequests) -> str:
-    """What tells this cluster from any other."""
-    asking = requests.asking("tell this cluster from any other", "get namespaces")
+    """Returns the identity of this cluster."""
+    asking = requests.asking("identify this cluster", "get namespaces")
     with asking, fault_point("kube.read_cluster"):
         return read_uid(requests.session.read("/api/v1/namespaces/kube-system").body)
 
 
 @contextmanager
 def _not_proved() -> Iterator[None]:
-    """Whatever goes wrong on the way is a reason for the full list, and nothing more."""
+    """Turns every failure into NotProved, a reason for the full list."""
     try:
         yield
     except ApiRefused as error:

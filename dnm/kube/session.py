@@ -1,9 +1,9 @@
-"""One keep-alive connection to the API server, through the official client, with time limits and
+"""A keep-alive connection to the API server through the official client, with time limits and
 retries.
 
-A read is tried again where that can help, a write never once it may have happened. Everything here
-raises `ApiRefused`, `LostAnswer` or what the operating system raises; `errors.py` makes sentences
-of them.
+A read is repeated if that can help, a write never if it may have happened. This module raises
+`ApiRefused`, `LostAnswer` or the errors of the operating system; `errors.py` makes sentences of
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FIRST_PAUSE = 0.25  # seconds, doubled from one attempt to the next
 _LONGEST_PAUSE = 10.0
 _SUCCESS = range(200, 300)
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
-_NOWHERE = ("", ".", "..")  # a part of a path that would name another object, or all of them
+_NOWHERE = ("", ".", "..")  # parts of a path that would mean another object, or all objects
 
 
 class ApiAnswer(msgspec.Struct, frozen=True):
@@ -44,8 +44,8 @@ class ApiAnswer(msgspec.Struct, frozen=True):
     date: str  # header Date
 
     @property
-    def told_at(self) -> datetime | None:
-        """When it was given by the server's clock, to the second; None: it does not say."""
+    def answered_at(self) -> datetime | None:
+        """Returns the time of the answer by the server's clock, to the second, if it is set."""
         try:
             return parsedate_to_datetime(self.date).astimezone(UTC)
         except (TypeError, ValueError, OverflowError):
@@ -53,7 +53,7 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 
 
 class _ApiStatus(msgspec.Struct, frozen=True):
-    """What of a `v1.Status` is told to people."""
+    """The part of a `v1.Status` for people."""
 
     message: str | None = None
     reason: str | None = None
@@ -64,11 +64,11 @@ _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def as_far_as_read(body: memoryview) -> memoryview:
-    """Without what is nested deeper than a decoder goes, and nobody reads: who may change an object
-    may write its `managedFields`. Decoders have less of the stack left, so less is passed here. It
-    costs as much as to decode, so pages of a list are looked at where a decoder has failed."""
+    """Returns the body without values that are nested too deep for a decoder. A tenant may write
+    them into `managedFields`. Decoders have less stack left, so the limit is lower here. The check
+    costs as much as decoding, so pages of a list are checked only after a decoder has failed."""
     try:
-        with suppress(msgspec.MsgspecError, ValueError):  # it is no JSON, as its reader will say
+        with suppress(msgspec.MsgspecError, ValueError):  # it is no JSON, which its reader reports
             _skim(b"".join((b"[" * DEEPEST, body, b"]" * DEEPEST)))
     except RecursionError:
         return without_depths(body)
@@ -76,7 +76,7 @@ def as_far_as_read(body: memoryview) -> memoryview:
 
 
 def _make_refusal(response: BaseHTTPResponse, body: memoryview) -> ApiRefused:
-    """Returns the refusal that an answer states."""
+    """Returns the refusal in an answer."""
     raw = bytes(body[:65536])
     try:
         status = _decode_status(raw)
@@ -96,7 +96,7 @@ def _open_connections(access: Access) -> PoolManager:
 
     Raises KubeError for a proxy that is no HTTP proxy: dnm's own connections would bypass it.
     """
-    from kubernetes.client import ApiClient  # commands that only read the record do without
+    from kubernetes.client import ApiClient  # commands that only read the registry do not need it
 
     disable_warnings(DependencyWarning)  # of a SOCKS proxy, which is refused below
     try:
@@ -112,7 +112,7 @@ def _open_connections(access: Access) -> PoolManager:
 
 
 class Session:
-    """The requests of one run, one after another. Not for several threads."""
+    """The requests of one run, in sequence. Not safe for several threads."""
 
     def __init__(self, access: Access, timeout: timedelta) -> None:
         self.timeout = timeout.total_seconds()  # of one request
@@ -131,28 +131,28 @@ class Session:
         self._manager.clear()
 
     def read(self, path: str, is_page: bool = False) -> ApiAnswer:
-        """GET, tried again on throttling, server errors and broken connections; a page as it is."""
+        """Sends a GET, repeated after throttling, server errors and broken connections."""
         return self._retry(_TRANSIENT, "GET", path, is_page=is_page)
 
     def ask(self, path: str, body: object) -> ApiAnswer:
-        """POST of a question that changes nothing; tried again like a read."""
+        """Sends a POST that changes nothing, repeated like a read."""
         return self._retry(_TRANSIENT, "POST", path, body)
 
     @contextmanager
     def open(self, path: str) -> Iterator[Answer]:
-        """A GET whose answer is read as it comes, once; a time-out until it begins, and one more
-        with each `go_on`."""
-        self._body = BodyBuffer()  # without the room for the largest page so far
+        """Sends a GET and yields its answer for one reading. It has a time-out until the answer
+        begins, and another for each `go_on`."""
+        self._body = BodyBuffer()  # without the memory for the largest page so far
         with self._wire.reading(self._send("GET", path)) as answer:
             yield answer
 
     def go_on(self) -> None:
-        """Allows the answer that is being read one more time-out."""
+        """Extends the answer that is being read by another time-out."""
         self._wire.deadline = time.monotonic() + self.timeout
 
     def begin_lines(self, path: str, seconds: float) -> None:
-        """Sends a GET whose answer is a stream of lines, and may take so long in all. Raises
-        ApiRefused where it is none."""
+        """Sends a GET for a stream of lines that may take so long in all. Raises ApiRefused if the
+        answer is not a stream."""
         self._lines = None
         try:
             self._lines = self._send("GET", path, encoding="identity", seconds=seconds)
@@ -161,9 +161,9 @@ class Session:
                 raise
 
     def read_lines(self, longest: int) -> Generator[bytes]:
-        """Yields the lines of the stream that was begun. Its end, however it comes, is the end; a
-        piece without a line end is none. The connection is closed then, and where the caller stops
-        before."""
+        """Yields the lines of the stream. Any failure ends it, and an incomplete line at its end is
+        dropped. Closes the connection then, and also if the caller stops earlier. The caller must
+        have called `begin_lines`."""
         response, self._lines = self._lines, None
         if response is None:
             return
@@ -180,10 +180,10 @@ class Session:
         content_type: str = JSON,
         is_throttled: bool = True,
     ) -> ApiAnswer:
-        """Sent once; again only where the server refused it unread (429 means that, unless
-        `is_throttled` says otherwise).
+        """Sends a request once, and again only if the server refused it unread (429 means that,
+        unless `is_throttled` is False).
 
-        Raises LostAnswer where it may have happened, ApiRefused, or OSError where it can't have.
+        Raises LostAnswer if the write may have happened, else ApiRefused or OSError.
         """
         again = {429} if is_throttled else set()
         try:
@@ -206,7 +206,7 @@ class Session:
         encoding: str = "",
         seconds: float = 0.0,
     ) -> BaseHTTPResponse:
-        """The answer's beginning. Raises ApiRefused where it is a refusal."""
+        """Returns the answer's beginning. Raises ApiRefused for a refusal."""
         if any(part in _NOWHERE for part in path.partition("?")[0].split("/")[1:]):
             raise ValueError(f"{path!r} names no object")
         headers = {
@@ -235,8 +235,8 @@ class Session:
         raise refusal
 
     def _retry(self, again: Set[int], *request: Any, is_page: bool = False) -> ApiAnswer:
-        """At most `_ATTEMPTS` times: after a refusal of such a status, and a read after a broken
-        connection too, which begins no more once a request time-out has passed."""
+        """Sends a request at most `_ATTEMPTS` times: after a refusal with such a status, and a read
+        also after a broken connection, until a request time-out has passed."""
         is_read = again is _TRANSIENT
         give_up = time.monotonic() + self.timeout
         for attempt in range(_ATTEMPTS):

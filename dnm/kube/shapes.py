@@ -1,4 +1,4 @@
-"""The shapes of pods, each computed once for all pods whose bytes agree, and of DaemonSets."""
+"""The shapes of pods, each computed once for all pods with the same bytes, and of DaemonSets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from dnm.demand.pod_request import count_rules, effective_request, with_counted_names
 from dnm.host.fault_points import fault_point
 from dnm.kube.objects import Metadata
-from dnm.kube.pod_fields import Spec, Status, is_given
+from dnm.kube.pod_fields import Spec, Status, has_value
 from dnm.kube.pod_reading import (
     is_infeasible,
     read_constraints,
@@ -25,15 +25,15 @@ from dnm.model.pod import DaemonSet, PodShape
 from dnm.model.quantity import QuantityError
 from dnm.model.value import Unreadable
 
-MOST_KNOWN = 4096  # kept to know them again: a list is sorted, and equal pods stand together
+MOST_CACHED = 4096  # cached entries: lists are sorted, with equal pods in sequence
 MOST_CONTAINERS = 100  # of a pod that is not bound
 MOST_RULES = 100  # of a pod, by `count_rules`; of claims too
-_LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that are looked into
+_LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that dnm reads
 
 
 class ShapeBook:
-    """The shapes seen so far; equal ones are one object, so that a later group-by may go by
-    identity. Its methods raise msgspec.MsgspecError or QuantityError."""
+    """The shapes so far. Equal ones are one object, so that code may group pods by identity. The
+    methods raise msgspec.MsgspecError or QuantityError."""
 
     def __init__(self) -> None:
         self._requested: dict[object, tuple[PodShape, bool]] = {}
@@ -41,7 +41,7 @@ class ShapeBook:
         self._shapes: dict[bytes, PodShape] = {}
 
     def find_request(self, spec: Spec, status: Status) -> PodShape:
-        """The shape without constraints: all that matters of a bound pod."""
+        """Returns the shape without constraints, which is all that matters for a bound pod."""
         containers = len(spec.containers) + len(spec.init_containers or ())
         if containers > MOST_CONTAINERS and not spec.node_name:
             return self.cut(PodShape(request={"pods": 1}))
@@ -55,10 +55,10 @@ class ShapeBook:
     def _learn(
         self, key: object, spec: Spec, status: Status, infeasible: bool
     ) -> tuple[PodShape, bool]:
-        """The shape, and whether its containers' status says something else than their spec."""
-        whole = read_request(spec, status, infeasible)
-        counted = with_counted_names(whole)
-        request = counted or whole
+        """Returns the shape, and whether its containers' status differs from their spec."""
+        requested = read_request(spec, status, infeasible)
+        counted = with_counted_names(requested)
+        request = counted or requested
         amounts = effective_request(request)
         for name, amount in amounts.items():
             if amount < 0:
@@ -70,7 +70,7 @@ class ShapeBook:
             is_cut=counted is not None,
         )
         learnt = self._intern(shape), bool(request.states)
-        if len(self._requested) >= MOST_KNOWN:
+        if len(self._requested) >= MOST_CACHED:
             self._requested.clear()
         self._requested[key] = learnt
         return learnt
@@ -82,37 +82,37 @@ class ShapeBook:
         labels: dict[str, str],
         aligned: tuple[Amounts, Amounts] | None = None,
     ) -> PodShape:
-        """The shape of an unbound pod; `labels` are all it has where other pods may keep it from a
-        node, `aligned` what of it a kubelet may align to one NUMA node."""
+        """Returns the shape of an unbound pod. `labels` matter if other pods may keep it from a
+        node, `aligned` if a kubelet may align it to a NUMA node."""
         rules = spec.node_selector, spec.tolerations, spec.affinity
         raws = (*rules, spec.topology_spread_constraints)
-        parts = [bytes(raw) if is_given(raw) else b"" for raw in raws]
+        parts = [bytes(raw) if has_value(raw) else b"" for raw in raws]
         ports = [
-            bytes(container.ports) if is_given(container.ports) else b""
+            bytes(container.ports) if has_value(container.ports) else b""
             for container in spec.containers
         ]
         own = tuple(sorted(labels.items()))
         if shape.is_cut or sum(map(len, (*parts, *ports))) > _LONGEST_RULES:
             return self.cut(shape)
         key = (id(shape), *map(short_key, (*parts, msgspec.json.encode((ports, own)))), aligned)
-        known = self._constrained.get(key)
-        if known is None:
+        constrained = self._constrained.get(key)
+        if constrained is None:
             limits = read_constraints(*parts)
-            known = self._intern(msgspec.structs.replace(
+            constrained = self._intern(msgspec.structs.replace(
                 limits, request=shape.request, request_before_1_9=shape.request_before_1_9,
                 host_ports=read_host_ports(ports), aligned=aligned,
                 labels=own if limits.pod_affinity or limits.spread_keys else (),
             ))  # fmt: skip
-            known = self.cut(shape) if count_rules(known) > MOST_RULES else known
-            self._constrained[key] = known
-        return known
+            constrained = self.cut(shape) if count_rules(constrained) > MOST_RULES else constrained
+            self._constrained[key] = constrained
+        return constrained
 
     def cut(self, shape: PodShape) -> PodShape:
-        """The shape of an unbound pod that asks for more than is counted."""
+        """Returns the shape of an unbound pod with more rules or containers than dnm counts."""
         return self._intern(msgspec.structs.replace(shape, is_cut=True))
 
     def _intern(self, shape: PodShape) -> PodShape:
-        """Keyed by the text, for a mapping can't be a key."""
+        """Returns the one object for equal shapes. The key is a text: a mapping is not hashable."""
         return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)
 
 
@@ -140,11 +140,11 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 
 
 def read_daemon_sets(requests: ApiRequests) -> tuple[DaemonSet, ...] | Unreadable:
-    """Returns those whose pods can be counted: no pod of another is believed to be a DaemonSet's,
-    and a tenant may write what nobody can count."""
-    what = "list the DaemonSets"
+    """Returns the DaemonSets with countable pods. Pods of the others do not count as a DaemonSet's,
+    since a tenant may write a DaemonSet that dnm cannot count."""
+    task = "list the DaemonSets"
     try:
-        with requests.asking(what, "list daemonsets"), fault_point("kube.list_daemon_sets"):
+        with requests.asking(task, "list daemonsets"), fault_point("kube.list_daemon_sets"):
             daemon_sets = List("/apis/apps/v1/daemonsets", "DaemonSetList")
             return tuple(requests.collect(daemon_sets, _reduce_page))
     except KubeError as error:
@@ -160,7 +160,7 @@ def _reduce_page(page: memoryview) -> Iterator[DaemonSet]:
         except (msgspec.MsgspecError, QuantityError, ValueError):
             continue
         if not shape.is_cut:
-            # The controller looks at no other pods.
+            # The controller ignores other pods.
             shape = msgspec.structs.replace(shape, pod_affinity=(), spread_keys=(), host_ports=())
             yield DaemonSet(
                 namespace=item.metadata.namespace, name=item.metadata.name,

@@ -1,7 +1,7 @@
-"""What `dnm check` asks an API server about Slinky: its NodeSets, and slurm-bridge's settings.
+"""Reads of Slinky's objects for `dnm check`: its NodeSets, and slurm-bridge's settings.
 
-No run asks for any of it. A group that is not served is told by discovery, which everybody may
-read; what may not be read is an error and never "there is none".
+No run reads them. Discovery, which everyone may read, shows whether the API group is served. A
+missing permission is an error and never means that there are no objects.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BRIDGE_CONFIG = "slurm-bridge-config"
 
 
 class NodeSet(Value):
-    """A set of slurmd pods: `shape` says which Nodes they may be on."""
+    """A set of slurmd pods; `shape` decides on which Nodes they may run."""
 
     namespace: str
     name: str
-    is_daemon_set: bool  # one pod on each Node that matches, whatever `replicas` says
+    is_daemon_set: bool  # one pod on each matching Node, regardless of `replicas`
     shape: PodShape
     is_deleting: bool = False
 
@@ -40,7 +40,7 @@ class NodeSet(Value):
 
 
 class BridgeSettings(Value):
-    """Which namespaces slurm-bridge manages: by name, or by their labels."""
+    """The namespaces that slurm-bridge manages, by name or by labels."""
 
     key: str  # namespace/name of its ConfigMap
     namespaces: tuple[str, ...] = ()
@@ -79,26 +79,26 @@ class _Settings(msgspec.Struct, rename="camel"):
 
 
 def read_versions(api: ApiRequests) -> tuple[str, ...]:
-    """Returns the versions in which the server serves Slinky's kinds; none: it has none of them.
-    Raises KubeError."""
+    """Returns the served versions of Slinky's kinds; none if the server has no such kinds. Raises
+    KubeError."""
     with api.asking(f"ask for the API group {GROUP}", "get /apis"), fault_point("kube.slinky"):
         answer = api.read_or_none(f"/apis/{GROUP}")
         if answer is None:
             return ()
-        found = msgspec.json.decode(answer.body, type=_Group)
-        return tuple(version.version for version in found.versions)
+        group = msgspec.json.decode(answer.body, type=_Group)
+        return tuple(version.version for version in group.versions)
 
 
 def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
     """Returns the NodeSets of all namespaces. Raises KubeError."""
-    what = List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList")
+    listing = List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList")
     asking = api.asking("list the NodeSets", f"list nodesets.{GROUP}")
     with asking, fault_point("kube.slinky"):
-        return tuple(api.collect(what, read_node_set_page))
+        return tuple(api.collect(listing, read_node_set_page))
 
 
 def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
-    """Returns the NodeSets of a page. Raises msgspec.MsgspecError for what is none."""
+    """Returns the NodeSets of a page. Raises msgspec.MsgspecError for another document."""
     return [
         NodeSet(
             namespace=item.metadata.namespace,
@@ -112,15 +112,15 @@ def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
 
 
 def find_bridges(api: ApiRequests) -> tuple[str, ...]:
-    """Returns the namespaces in which a slurm-bridge is installed, as its Helm chart labels it.
+    """Returns the namespaces with an installed slurm-bridge, by the labels of its Helm chart.
     Raises KubeError."""
     deployments = List("/apis/apps/v1/deployments", "DeploymentList", {"labelSelector": _BRIDGE})
     with (
         api.asking("list the Deployments of all namespaces", "list deployments.apps"),
         fault_point("kube.slinky"),
     ):
-        found = api.list_items(deployments, Described)
-        return tuple(sorted({described.metadata.namespace for described in found}))
+        bridges = api.list_items(deployments, Described)
+        return tuple(sorted({bridge.metadata.namespace for bridge in bridges}))
 
 
 def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:
@@ -135,7 +135,7 @@ def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:
 
 
 def parse_bridge(key: str, text: str) -> BridgeSettings:
-    """Returns what the file says. Raises ValueError or msgspec.MsgspecError where it says none."""
+    """Returns the settings in the file. Raises ValueError or msgspec.MsgspecError without any."""
     try:
         settings = msgspec.convert(yaml.safe_load(text), _Settings)
     except yaml.YAMLError as error:

@@ -15,7 +15,7 @@ from dnm.model.printable import printable
 from dnm.model.stored_registry import KEYS, StoredRegistry
 
 _NUMBER = "dynamic-node-manager/number"
-_TYPE = "dynamic-node-manager/registry"  # can't be changed once it is made
+_TYPE = "dynamic-node-manager/registry"  # cannot be changed later
 
 
 class _Secret(msgspec.Struct, frozen=True):
@@ -25,8 +25,8 @@ class _Secret(msgspec.Struct, frozen=True):
 
 
 class StateObjects(LeaseObject):
-    """The Secret and the Lease of one name, each in its namespace. Everything raises KubeError, and
-    a write KubeConflict if another client wrote in between."""
+    """The Secret and the Lease of one name, each in its namespace. Each method raises KubeError,
+    and a write KubeConflict if another client wrote in between."""
 
     def __init__(self, api: ApiRequests, namespace: str, lease_namespace: str, name: str) -> None:
         super().__init__(api, lease_namespace, name)
@@ -34,14 +34,14 @@ class StateObjects(LeaseObject):
         self.secret_name = f"{namespace}/{name}"
 
     def read_registry(self) -> StoredRegistry | None:
-        """Returns the stored registry; None: there is no such Secret."""
-        what = f"read Secret {self.secret_name}"
-        with self._api.asking(what, "get secrets"), fault_point("kube.read_state"):
-            found = self._api.read_or_none(path_of("secrets", self._name, self._secrets))
-            return None if found is None else self._decode_secret(found.body)
+        """Returns the stored registry; None without a Secret."""
+        task = f"read Secret {self.secret_name}"
+        with self._api.asking(task, "get secrets"), fault_point("kube.read_state"):
+            answer = self._api.read_or_none(path_of("secrets", self._name, self._secrets))
+            return None if answer is None else self._decode_secret(answer.body)
 
     def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
-        """Changes it under its version, or creates it; returns it with the new version."""
+        """Changes it under its version, or creates it. Returns it with the new version."""
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -54,23 +54,23 @@ class StateObjects(LeaseObject):
             **({} if stored.version else {"type": _TYPE}),
         }
         rule = "patch secrets" if stored.version else "create secrets"
-        what = f"{rule.partition(' ')[0]} Secret {self.secret_name}"
-        with self._api.changing(what, rule), fault_point("kube.write_state"):
+        task = f"{rule.partition(' ')[0]} Secret {self.secret_name}"
+        with self._api.changing(task, rule), fault_point("kube.write_state"):
             place = path_of("secrets", None, self._secrets)
             return self._decode_secret(write_version(self._api, place, stored.version, body).body)
 
     def _decode_secret(self, body: memoryview | bytes) -> StoredRegistry:
-        found = msgspec.json.decode(body, type=_Secret)
-        check_identity(found.metadata, self._secrets, self._name)
+        document = msgspec.json.decode(body, type=_Secret)
+        check_identity(document.metadata, self._secrets, self._name)
         return StoredRegistry(
-            version=found.metadata.resource_version,
-            number=_read_number((found.metadata.annotations or {}).get(_NUMBER, "-1")),
-            data={key: text for key, text in (found.data or {}).items() if key in KEYS},
+            version=document.metadata.resource_version,
+            number=_read_number((document.metadata.annotations or {}).get(_NUMBER, "-1")),
+            data={key: text for key, text in (document.data or {}).items() if key in KEYS},
         )
 
 
 def _read_number(text: str) -> int:
-    """Raises ValueError if no run can have written it."""
+    """Returns the number of a run. Raises ValueError if no run can have written it."""
     is_number = len(text) <= len(str(HIGHEST)) and text.removeprefix("-").isdecimal()
     if is_number and -1 <= int(text) < HIGHEST:
         return int(text)

@@ -1,10 +1,10 @@
-"""What a run keeps for the next one: all pods and nodes, reduced, and the versions they stand for.
+"""The store of a run for the next one: all pods and nodes, reduced, with their versions.
 
-    magic, 32 bytes of BLAKE2b over what follows, MessagePack of the head, the pods, the nodes
+    magic, 32 bytes of BLAKE2b over the rest, MessagePack of the head, the pods, the nodes
 
-The parts are decoded when they are wanted, the head alone first. A file that is not exactly what
-was written is refused as a whole. It stands beside the registry, for its owner alone, and is only a
-copy: nothing waits for the disk, and of what a power cut leaves the checksum is wrong.
+Each part is decoded on use, the head first. A damaged file is refused completely. The file is
+beside the registry and readable only by its owner. It is a copy, so dnm does not wait for the disk;
+after a power failure the checksum is wrong.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _ARRAY_OF_3 = b"\x93"  # of MessagePack: a `_File`, before its fields
 
 
 class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`lens`: all that decides what is read and how it is reduced. The versions are those of the
-    last change, and of the list that it was in or came after. `listed_at`: when the last full list
-    was read. `pods`: how many pods that list had. `unproved`: so many watches in turn proved
-    nothing. `rests`: why none is tried before the next full list is due; nothing is kept then."""
+    """`lens` has all settings that affect what dnm reads and how it reduces that. The versions are
+    those of the last change, and of the list at or before it. `listed_at` is the time of the last
+    full list, `pods` its number of pods. `unproved` counts consecutive watches without proof.
+    `rests`: why none is tried before the next full list; the store is empty then."""
 
     lens: tuple[str, ...]
     cluster: str  # uid of the namespace kube-system
@@ -60,7 +60,7 @@ class _File(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class Store(msgspec.Struct):
-    """`pods` are the owner's to change."""
+    """The decoded store. Its owner may change `pods`."""
 
     head: StoreHead
     pods: PodColumns
@@ -75,10 +75,10 @@ _BROKEN = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
 class StoreFile:
-    """The content of a store's file, of which only the head is decoded yet."""
+    """The content of a store's file with only the head decoded."""
 
     def __init__(self, content: bytes) -> None:
-        """Raises NotProved for what is no store, or not all of it."""
+        """Raises NotProved for an incomplete or foreign file."""
         start = len(_MAGIC) + _DIGEST
         if not content.startswith(_MAGIC):
             raise NotProved(Why.FOREIGN, "it is of another version")
@@ -92,7 +92,7 @@ class StoreFile:
         self.head = self._file.head
 
     def decode(self) -> Store:
-        """Decodes all of it, each time anew. Raises NotProved."""
+        """Returns new objects for all parts. Raises NotProved."""
         try:
             pods = _decode_pods(self._file.pods)
             pods.check()
@@ -102,12 +102,12 @@ class StoreFile:
 
 
 def encode_store(store: Store) -> Sequence[bytes]:
-    """Returns the content of its file, in pieces: to join 13 MB would be copying them twice."""
+    """Returns the content of its file in pieces, since joining 13 MB would copy them twice."""
     return _seal(store.head, _encode(store.pods), _encode(store.nodes))
 
 
 def encode_rest(head: StoreHead) -> Sequence[bytes]:
-    """Returns the content of a file that only says why nothing is kept."""
+    """Returns the content of a file that only has the reason for an empty store."""
     empty = _encode(PodColumns([], [], [], [], [], [], [], [], []))
     return _seal(head, empty, _encode(()))
 
@@ -124,9 +124,9 @@ def _seal(head: StoreHead, pods: bytes, nodes: bytes) -> Sequence[bytes]:
 
 
 def read_store(path: Path) -> bytes:
-    """Returns the content. Raises NotProved where there is none, or none that can be trusted."""
+    """Returns the content. Raises NotProved if there is none, or none that can be trusted."""
     try:
-        os.lstat(path)  # where there is none, nothing is read
+        os.lstat(path)  # without a file, nothing is read
         with fault_point("store.read"):
             return read_trusted(path, _LARGEST, DnmError)
     except FileNotFoundError as error:
@@ -138,7 +138,7 @@ def read_store(path: Path) -> bytes:
 
 
 def write_store(path: Path, content: Sequence[bytes]) -> None:
-    """Replaces the file by these pieces. Raises OSError; the old one is still whole then."""
+    """Replaces the file by these pieces. Raises OSError; the old file is intact then."""
     replace_file(path, content, "store", is_durable=False)
 
 
@@ -150,18 +150,18 @@ def remove_store(path: Path) -> None:
 
 
 def distrust_path(store: Path) -> Path:
-    """Returns where a note lies that a watch has left something out: while it does, every run of
-    this release reads the list. It is a person's to remove."""
+    """Returns the path of the note that a watch omitted an event. As long as it exists, every run
+    of this release reads the list. An administrator removes it."""
     return store.with_name(store.name + "-distrusted")
 
 
 def note_distrust(store: Path, sentence: str) -> None:
-    """Writes it down. Raises OSError."""
+    """Writes the note. Raises OSError."""
     write_store(distrust_path(store), [f"{version('dnm')}\n{sentence}\n".encode()])
 
 
 def read_distrust(store: Path) -> str:
-    """Returns what was found by this release; empty: nothing."""
+    """Returns the note of this release, or an empty text."""
     path = distrust_path(store)
     try:
         release, _, sentence = (

@@ -1,11 +1,11 @@
-"""What a watch says, and whether that is all there was to say.
+"""The events of a watch, and the proof that they are complete.
 
-The rule (KEP-5504: versions of one resource compare as integers; events come in their order): a
-watch from version S has told every change up to R once it has told anything of R or later. The end
-of a stream, a pause and a time that is up prove nothing.
+Versions of one resource compare as integers, and events come in their order (KEP-5504). So a watch
+from version S has sent every change up to R after any event of version R or later. The end of a
+stream, a pause and a time-out prove nothing.
 
-Barrier and watch of a resource go over one connection, so that they meet the same API server where
-nobody stands between; one whose cache is behind is noticed even then.
+Barrier and watch of a resource use one connection, so that they reach the same API server if no
+proxy is in between. A server with an old cache is noticed even behind a proxy.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from dnm.kube.requests import read_item_versions, read_list_head
 from dnm.kube.session import Session
 from dnm.model.config import Config
 
-# The server sends its bookmark two seconds before the end (cacher.go), so this is the least that
-# gets one; and how long it may take to send all that.
+# The server sends its bookmark two seconds before the end (cacher.go), so this is the shortest time
+# with a bookmark. `_PATIENCE` is the time for all of it.
 _WATCH_SECONDS = 3
 _PATIENCE = 10.0
 _LARGEST_EVENT = 1 << 23  # bytes; etcd takes objects of 1.5 MB
@@ -41,27 +41,27 @@ _VERSION = re.compile(r"[1-9][0-9]{0,18}|0")
 
 
 class Why(StrEnum):
-    """Why a run read the full list."""
+    """The reason for which a run read the full list."""
 
-    SMALL = "small"  # a cluster of which a list costs less than a wait
-    FIRST = "first"  # nothing is kept
-    DAMAGED = "damaged"  # what is kept can't be read
-    FOREIGN = "foreign"  # it is another cluster's, another dnm's, or of other selectors
-    DUE = "due"  # to compare with what is kept
+    SMALL = "small"  # in a small cluster a list costs less than waiting
+    FIRST = "first"  # there is no store
+    DAMAGED = "damaged"  # the store is unreadable
+    FOREIGN = "foreign"  # the store is of another cluster, another dnm, or other selectors
+    DUE = "due"  # to compare the list with the store
     DISTRUSTED = "distrusted"  # a comparison has found a difference
-    EXPIRED = "expired"  # 410: the server has no such old events any more
-    BACKWARDS = "backwards"  # the cluster is at an older version than what is kept
-    UNPROVED = "unproved"  # the watch ended before it had told everything
-    INCONSISTENT = "inconsistent"  # a change of something that isn't there, or the like
-    UNREADABLE = "unreadable"  # a pod or node that can't be reduced
+    EXPIRED = "expired"  # 410: the server does not have such old events any more
+    BACKWARDS = "backwards"  # the cluster has an older version than the store
+    UNPROVED = "unproved"  # the watch ended before it was complete
+    INCONSISTENT = "inconsistent"  # e.g. a change of a missing object
+    UNREADABLE = "unreadable"  # a pod or node that dnm cannot reduce
     FORBIDDEN = "forbidden"  # no permission to watch, or to read the cluster's identity
-    TOO_MUCH = "too-much"  # more has changed than a watch is read for
-    FAILED = "failed"  # no answer, or none that is one
+    TOO_MUCH = "too-much"  # more changes than a watch is worth
+    FAILED = "failed"  # no valid answer
     PARTIAL = "partial"  # only namespaces may be listed
 
 
 class NotProved(Exception):
-    """What changed can't be told for sure: the full list must be read."""
+    """Changes that are not proved complete: the run must read the full list."""
 
     def __init__(self, why: Why, sentence: str) -> None:
         super().__init__(sentence)
@@ -69,7 +69,7 @@ class NotProved(Exception):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One event of a watch. `raw` is the object, of a deleted one as it was before."""
+    """An event of a watch. `raw` is the object, or the last version of a deleted one."""
 
     type: str  # ADDED | MODIFIED | DELETED
     version: int
@@ -80,9 +80,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Witness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The thing that changed last, as it was then; `version` 0: it was no more. If it is another
-    now, and nobody has told why, then this is not the history that was watched: a cluster restored
-    from a backup counts its versions once more."""
+    """The last changed object and its version, which is 0 if it was deleted. If it has another
+    version now without an event, the history is another one: a cluster that is restored from a
+    backup repeats its versions."""
 
     namespace: str = ""
     name: str = ""
@@ -118,19 +118,19 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def read_version(text: str) -> int:
-    """Returns a resourceVersion as the number that it is compared by. Raises ValueError."""
+    """Returns a resourceVersion as a number for comparisons. Raises ValueError."""
     if not _VERSION.fullmatch(text):
         raise ValueError(f"{clean(text, 40)!r} is no resourceVersion that can be compared")
     return int(text)
 
 
 class WatchLog:
-    """The changes of one resource after version `since`; proved once it has reached `goal`.
+    """The changes of a resource after version `since`, proved after an event of `goal` or later.
 
-    `witness` is looked up at the goal. What is kept was listed at version `listed`, which may be
-    later than the last change in it: what is told of up to there must have ended by then. A change
-    later than `last` is left out of `changes`: it belongs to a moment after the one that is wanted.
-    `most`: the largest number of changes that is worth following; None: no limit.
+    `witness` is read at the goal. The stored objects were listed at `listed`, perhaps later than
+    their last change: objects of events up to there must have been deleted by then. `changes` has
+    no change later than `last`, since that belongs to a later moment. `most` is the largest number
+    of changes that is worth following, or None.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class WatchLog:
         self._told: list[Change] = []
         self._listed = listed
         self._since = since
-        self.reached = since  # the greatest version that was told
+        self.reached = since  # the highest version so far
         self.witness = witness
         self._kind, self._goal = kind, goal
         self._last = last
@@ -162,70 +162,70 @@ class WatchLog:
 
     @property
     def changes(self) -> list[Change]:
-        """All changes up to the moment that is wanted."""
+        """Returns all changes up to `last`."""
         if self._last is None:
             return self._told
         return [change for change in self._told if change.version <= self._last]
 
     @property
     def is_proved(self) -> bool:
-        """Whether every change up to the goal has been told."""
+        """Returns whether every change up to the goal has arrived."""
         return self.reached >= self._goal
 
     @property
     def version(self) -> int:
-        """The version of the last change: what a bookmark adds is nothing to go on from."""
+        """Returns the version of the last change, without bookmarks."""
         return self.changes[-1].version if self.changes else self._since
 
     @property
     def last_witness(self) -> Witness:
-        """What changed last of all."""
+        """Returns the last changed object."""
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved unless all that was told of up to the list had ended by then, and is not
-        among what the list had: its keys."""
+        """Raises NotProved unless all objects of events up to the list were deleted by then and are
+        not among the keys of the list."""
         if not self._before:
             return
-        known = set(kept)
+        listed_keys = set(kept)
         for change in self._before.values():
-            if change.type != "DELETED" or key(change) in known:
+            if change.type != "DELETED" or key(change) in listed_keys:
                 raise NotProved(
                     Why.BACKWARDS,
-                    f"{change.type} of {change.name} at version {change.version} is not what was "
-                    f"listed at {self._listed}: was the cluster restored from a backup?",
+                    f"{change.type} of {change.name} at version {change.version} contradicts the "
+                    f"list at version {self._listed}: was the cluster restored from a backup?",
                 )
 
-    def check_witness(self, found: int) -> None:
-        """Raises NotProved unless the witness was at version `found` (0: it was not there) when the
-        goal was read, as it must have been by all that was told."""
-        known = self.witness
-        name = (known.namespace, known.name)
+    def check_witness(self, version: int) -> None:
+        """Raises NotProved unless the witness was at `version` (0: missing) when the goal was read,
+        as the events require."""
+        expected = self.witness
+        name = (expected.namespace, expected.name)
         for change in self._told:
             if change.version <= self._goal and (change.namespace, change.name) == name:
-                known = _as_witness(change)
-        if known.version != found:
+                expected = _as_witness(change)
+        if expected.version != version:
             raise NotProved(
                 Why.BACKWARDS,
-                f"{'/'.join(filter(None, name))} is at version {found}, and was last told of at "
-                f"{known.version}: was the cluster restored from a backup?",
+                f"{'/'.join(filter(None, name))} is at version {version}, but its last event "
+                f"was at {expected.version}: was the cluster restored from a backup?",
             )
 
     def take(self, line: bytes | memoryview) -> None:
-        """Takes one event of the stream; raises NotProved where it says that the others are lost,
-        or is none."""
+        """Reads an event of the stream. Raises NotProved if it reports lost events or is
+        invalid."""
         try:
             event = _decode_event(line)
             if event.type == "ERROR":
                 raise _as_lost(_decode_status(event.object))
-            found = _decode_object(event.object)
-            version = read_version(found.metadata.resource_version)
+            document = _decode_object(event.object)
+            version = read_version(document.metadata.resource_version)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise NotProved(Why.FAILED, f"an event can't be understood: {clean(str(error))}") from (
                 error
             )
-        if found.kind != self._kind:
-            raise NotProved(Why.FAILED, f"an event is of a {clean(found.kind, 40)!r}")
+        if document.kind != self._kind:
+            raise NotProved(Why.FAILED, f"an event is of a {clean(document.kind, 40)!r}")
         is_bookmark = event.type == "BOOKMARK"
         if version < self.reached or (version == self.reached and not is_bookmark):
             raise NotProved(Why.INCONSISTENT, f"version {version} came after {self.reached}")
@@ -234,7 +234,7 @@ class WatchLog:
             return
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
             raise NotProved(Why.FAILED, f"an event is {clean(event.type, 40)!r}")
-        metadata = found.metadata
+        metadata = document.metadata
         change = Change(
             event.type, version, metadata.namespace, metadata.name, metadata.uid,
             bytes(event.object),
@@ -256,15 +256,15 @@ def _as_witness(change: Change) -> Witness:
 
 def _as_lost(status: _Status) -> NotProved:
     is_old = status.code == 410 or status.reason in ("Expired", "Gone")
-    what = clean(status.message) or f"{status.code} {clean(status.reason, 40)}"
-    return NotProved(Why.EXPIRED if is_old else Why.FAILED, f"the server said: {what}")
+    message = clean(status.message) or f"{status.code} {clean(status.reason, 40)}"
+    return NotProved(Why.EXPIRED if is_old else Why.FAILED, f"the server answered: {message}")
 
 
 # --- over HTTP -----------------------------------------------------------------------------------
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """A resource that is watched, by which field selector; `rule`: the permission that it takes."""
+    """A watched resource with its field selector; `rule` is the required permission."""
 
     kind: str
     plural: str
@@ -282,41 +282,41 @@ NODES = Watched("Node", "nodes", "watch nodes")
 
 
 class Watcher:
-    """The barrier and the watch of one resource, over a session of its own, for it ends in the
-    middle of an answer. Everything but NotProved is a KubeError."""
+    """The barrier and the watch of one resource, on its own session, since it ends in the middle of
+    an answer. All errors except NotProved are KubeErrors."""
 
-    def __init__(self, access: Access, timeout: timedelta, what: Watched) -> None:
+    def __init__(self, access: Access, timeout: timedelta, resource: Watched) -> None:
         self._access = access
         self._session = Session(access, timeout)
-        self._what = what
-        self.waited = 0.0  # seconds for what the server had not yet to say
+        self._what = resource
+        self.waited = 0.0  # seconds of waiting for new events
         self.bytes_read = 0
 
     def close(self) -> None:
         self._session.close()
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
-        """Returns a version at least as new as this moment, and that of the witness then (0: it is
-        not there). It is a consistent list of one name in one namespace, which costs the server one
+        """Returns a version at least as new as this moment, and that of the witness then (0:
+        missing). It is a consistent list of one name in one namespace, which costs the server one
         look-up and one seat."""
-        what = self._what
+        resource = self._what
         named = f"metadata.name={witness.name or _NOBODY}"
-        query = urlencode({"fieldSelector": ",".join(filter(None, (named, what.selector)))})
-        namespace = witness.namespace or "kube-system" if what.is_namespaced else None
-        path = path_of(what.plural, namespace=namespace)
+        query = urlencode({"fieldSelector": ",".join(filter(None, (named, resource.selector)))})
+        namespace = witness.namespace or "kube-system" if resource.is_namespaced else None
+        path = path_of(resource.plural, namespace=namespace)
         with self._asking(), fault_point("kube.barrier"):
             body = self._session.read(f"{path}?{query}").body
-            now = read_version(read_list_head(body, f"{what.kind}List").version)
-            found = [read_version(text) for text in read_item_versions(body)]
-            if len(found) > 1:
+            now = read_version(read_list_head(body, f"{resource.kind}List").version)
+            versions = [read_version(text) for text in read_item_versions(body)]
+            if len(versions) > 1:
                 raise ValueError("a list of one name has two objects")
-            return now, sum(found)
+            return now, sum(versions)
 
     def _asking(self) -> AbstractContextManager[None]:
         return asking(self._access, f"watch {self._what.path}", self._what.rule)
 
     def begin(self, since: int) -> None:
-        """Sends the request for what came after a version."""
+        """Requests the events after a version."""
         selectors = {"fieldSelector": self._what.selector} if self._what.selector else {}
         query = {
             **selectors,
@@ -329,7 +329,7 @@ class Watcher:
             self._session.begin_lines(f"{self._what.path}?{urlencode(query)}", _PATIENCE)
 
     def follow(self, log: WatchLog) -> None:
-        """Reads until the log is proved. Raises NotProved where the server ends before."""
+        """Reads until the log is proved. Raises NotProved if the server ends the stream before."""
         began = time.monotonic()
         with self._asking(), fault_point("kube.follow"):
             self._follow(log)
@@ -342,7 +342,7 @@ class Watcher:
             if not line:
                 raise NotProved(
                     Why.UNPROVED,
-                    f"the watch of {self._what.path} ended before it had told everything",
+                    f"the watch of {self._what.path} ended before it was complete",
                 )
             self.bytes_read += len(line)
             if self.bytes_read > _LARGEST_ANSWER:
@@ -356,7 +356,7 @@ OpenWatchers: TypeAlias = Callable[[Access, Config], AbstractContextManager[Watc
 
 @contextmanager
 def watch_over_http(access: Access, config: Config) -> Iterator[Watchers]:
-    """Each over a connection of its own, so that both wait at the same time."""
+    """Yields both watchers, each on its own connection, so that both wait at the same time."""
     timeout = config.request_timeout
     watchers = Watcher(access, timeout, NODES), Watcher(access, timeout, PODS)
     try:

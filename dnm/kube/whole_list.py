@@ -1,9 +1,8 @@
-"""Cuts a list that comes in one answer into pages, so that memory does not grow with it.
+"""Cutting of a list that comes in one answer into pages, so that memory does not grow with it.
 
-An API server prints the items of a list one behind the other, each with its `metadata` first. The
-bytes that end one and begin the next can't stand within a string, whose quotes would be escaped,
-and a cut anywhere else leaves brackets open: then the page can't be decoded, and nothing is lost
-unnoticed.
+An API server prints the items of a list in sequence, each with its `metadata` first. The bytes that
+end an item and begin the next cannot be within a string, where quotes are escaped. A cut anywhere
+else leaves brackets open: then the page cannot be decoded, and the loss is noticed.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _PAGE = 1 << 20  # bytes
 
 
 def cut_list(body: Answer, page: int = _PAGE) -> Iterator[memoryview]:
-    """Yields pages of about `page` bytes, each valid until the next is asked for; the first has the
-    head of the list. Raises what `body` does, and AnswerTooLarge where there is nowhere to cut."""
+    """Yields pages of about `page` bytes, each valid until the next; the first has the head of the
+    list. Raises the errors of `body`, and AnswerTooLarge if there is no place for a cut."""
     lead = len(_BEGIN)
     buffer = bytearray(lead + page + len(_END))
     start = used = lead
     while True:
-        room = memoryview(buffer)[used : -len(_END)]
-        used += body.fill(room)
+        free = memoryview(buffer)[used : -len(_END)]
+        used += body.fill(free)
         if used < len(buffer) - len(_END):
             yield memoryview(buffer)[start:used]
             return

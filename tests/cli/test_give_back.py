@@ -90,7 +90,7 @@ def test_disruption_budget_delays_an_eviction(
     lines = return_(site.config, ["a001"], evicts=True, yes=True, reason="a fan")
     assert capsys.readouterr().err.splitlines() == [
         "a001: 2 pods and what starts there until it is fenced: asked to go by the next run",
-        "  dev/alone: it has no controller that would bring it back",
+        "  dev/alone: it has no controller that would replace it",
         "  dev/web: not now: Cannot evict pod as it would violate the pod's disruption budget: the "
         "disruption budget web does not allow one more",
     ]

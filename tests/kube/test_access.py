@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     "a space in a token": ({}, {"token": "ab c"}, {}, "has spaces"),
     "a header in a token": ({}, {"token": "a\nX-Other: b"}, {}, "has spaces"),
     "an id-token that has ended": ({}, oidc(-1), {}, "has ended"),
-    "an id-token of no end": ({}, oidc(None), {}, "tells when it ends"),
+    "an id-token of no end": ({}, oidc(None), {}, "with a time of its end"),
 }  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_unsupported_kubeconfig_setting_is_refused(tmp_path: Path, name: str) ->
         authorization(load_access(a_config(kubeconfig_path=path)))
     output = str(refusal.value)
     assert f"can't use the kubeconfig {path}" in output
-    assert "has spaces" in why or "mend it until 'kubectl version' works" in output
+    assert "has spaces" in why or "fix it until 'kubectl version' works" in output
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "7", "\x00", "a: &a [*a]", "- - - -"])
@@ -373,7 +373,7 @@ def test_expired_token_is_requested_again(tmp_path: Path) -> None:
 OLD = json.dumps({"apiVersion": f"{V1}beta1", "kind": "ExecCredential", "status": {"token": "x"}})
 NO_KIND = json.dumps({"apiVersion": V1, "kind": "Pod", "status": {}})
 FOREVER = "import sys; x = 'x' * 9999\nwhile True: "
-TOO_MUCH = "printed more than 1048576 bytes and was ended: run it by hand"
+TOO_MUCH = "printed more than 1048576 bytes and was ended: run it manually"
 
 
 SILENT = {
@@ -467,7 +467,7 @@ def test_hanging_plugin_is_ended_with_its_children(tmp_path: Path) -> None:
     )
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, script)})
     config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=10))
-    with pytest.raises(KubeError, match=r"than a request may .* was ended: run it by hand"):
+    with pytest.raises(KubeError, match=r"than a request may .* was ended: run it manually"):
         load_access(config)
     for pid in (tmp_path / "pids").read_text().split():
         wait_until(lambda pid=pid: state_of(int(pid)) in "ZX")

@@ -13,8 +13,8 @@ from dnm.kube.nodes import (
     MOST_LABELS,
     MOST_NAMES,
     MOST_TAINTS,
+    read_node_body,
     read_node_page,
-    read_one_node,
 )
 from dnm.model.quantity import QuantityError
 
@@ -63,7 +63,7 @@ def test_unreadable_node_leaves_the_other_nodes_readable(changes: dict[str, Any]
     assert not bad.allocatable and not bad.is_ready
     assert bad.mark is not None and bad.mark.instance == "prod", "it counts under the caps"
     with pytest.raises((msgspec.ValidationError, QuantityError)):
-        read_one_node(json.dumps({"kind": "Node", **items[1]}).encode(), "bad")
+        read_node_body(json.dumps({"kind": "Node", **items[1]}).encode(), "bad")
 
 
 DOUBTED = [MALFORMED[name] for name in

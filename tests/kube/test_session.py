@@ -363,7 +363,7 @@ def says_nothing(ends: ExitStack, is_full: bool) -> str:
 
 LATE = "no complete answer in its time"
 IS_IT_UP = "is the server right that the kubeconfig of the test names, and is it up?"
-AT_PROXY = "look at proxy-url of the kubeconfig of the test"
+AT_PROXY = "check proxy-url of the kubeconfig of the test"
 FAR, NOBODY = "https://api.example.org:6443", "http://127.0.0.1:9"
 TROUBLES: dict[str, tuple[Callable[[ExitStack], str], dict[str, str], str]] = {
     "no such name": (

@@ -140,7 +140,7 @@ class ModelKube:
         if fault == "late":
             self.world.advance(20)
         elif fault == "409" and is_write:
-            raise KubeConflict(f"{point}: somebody wrote in between")
+            raise KubeConflict(f"{point}: another client wrote in between")
         elif fault and fault not in ("answer lost", "unknown"):
             self.weather.failed.add(fact)
             raise KubeError(f"{point}: {fault}")
@@ -237,7 +237,7 @@ class ModelKube:
         with self._call("kube.write_config_map", is_write=True):
             before = world.config_map
             if before is None or before.resource_version != config_map.resource_version:
-                raise KubeConflict("somebody wrote in between")
+                raise KubeConflict("another client wrote in between")
             self._judge_write(before, config_map)
             world.used_at_write = self.used or world.used()
             world.put_config_map(config_map.data, config_map.annotations)
@@ -296,7 +296,7 @@ class ModelKube:
             if node is None:
                 raise KubeError(f"node {name} is not there (404)")
             if resource_version is not None and node.resource_version != resource_version:
-                raise KubeConflict("somebody wrote in between")
+                raise KubeConflict("another client wrote in between")
             self._judge_patch(node, cordon)
             if labels:
                 self._judge_dress(node, labels, taints or ())
@@ -382,7 +382,7 @@ class ModelState:
         with self.kube._call("kube.write_state", is_write=True):
             before = self._standing()
             if (before.version if before else "") != stored.version:
-                raise KubeConflict("somebody wrote in between")
+                raise KubeConflict("another client wrote in between")
             if stored.number < self.kept.number:
                 self.kube.world.broken.append("the registry was written with an old number")
             if self.path.exists():
@@ -400,7 +400,7 @@ class ModelState:
     def write_lease(self, lease: Lease) -> Lease:
         with self.kube._call("kube.write_lease", is_write=True):
             if lease.version != self.kept.lease.version:
-                raise KubeConflict("somebody wrote in between")
+                raise KubeConflict("another client wrote in between")
             version = str(self.kube.world.number())
             now = self.kube.world.now
             self.kept.lease = msgspec.structs.replace(lease, version=version, read_at=now)
