@@ -206,7 +206,7 @@ def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
     """Nodes that an administrator has converted, as the last run that asked Slurm saw them."""
     for name in registry.by_hand:
         yield doubtful(
-            f"{name} came to Kubernetes by hand, and is not recorded: it counts for no queue",
+            f"{name} was moved to Kubernetes manually and is not recorded: it counts for no queue",
             f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "
             f"'{config.node_convert_path} --set batch --node-name {name}' returns it",
         )

@@ -1,4 +1,4 @@
-"""The values that everything else speaks in: configuration, cluster, registry, plan; quantities,
-host lists, text for people, errors. It does nothing but hold them.
-Everybody may import it; it imports nothing of dnm.
+"""The values that all packages exchange: configuration, cluster, registry, plan, quantities, host
+lists, text for people and errors. This package only holds them.
+Every package may import it. It imports nothing of dnm.
 """

@@ -22,14 +22,14 @@ def order_resources(names: Iterable[str]) -> list[str]:
     return sorted(set(names) - {"pods"}, key=lambda name: (name != "vcore", name))
 
 
-@lru_cache(4096)  # a history says the same of many lines
+@lru_cache(4096)  # many lines of a history contain the same amounts
 def shown_amount(resource: str, amount: int) -> str:
-    """Returns cores, or decimal bytes or pieces: exact where that is short, else rounded behind a
-    `~`, for people."""
+    """Returns an amount for people: cores, decimal bytes or a count. A short one is exact, a long
+    one is rounded and begins with `~`."""
     if resource == "vcore":
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     exact = format_yunikorn(resource, amount, "1G" if resource == "memory" else "1")
-    # Decimal always: of 251Gi and 270G beside each other nobody sees which is more.
+    # Always decimal, since a reader cannot compare 251Gi with 270G at a glance.
     is_decimal = resource != "memory" or not exact.endswith("i")
     if amount < 10**6 or (is_decimal and len(exact) <= _LONGEST_EXACT):
         return exact

@@ -10,27 +10,27 @@ from dnm.model.value import Unreadable, Value
 
 
 class BatchClaim(Value):
-    """What a converter says of a node that it has claimed: for which instance, and how far it is.
+    """The claim on a node, as its converter reports it: its instance and its progress.
 
-    `instance` empty: a reservation of its kind that nobody has marked. `direction`: of a conversion
-    that has not ended, `k8s` or `batch`; empty: it has, or nothing is known of it here.
-    `is_at_work`: a living converter has the node. `error`: why it stopped, a person's to read.
+    `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` for a
+    conversion without an end. It is empty after the end, and if nothing is recorded on this host.
+    `is_at_work`: a running converter converts the node. `error`: why it stopped, for people.
     """
 
     instance: str
     direction: str = ""
     namespace: str = ""
     node_type: str = ""
-    request: str = ""  # dnm's, if it was begun for one
+    request: str = ""  # of dnm, if the conversion belongs to one
     since: datetime | None = None
     is_at_work: bool = False
     error: str = ""
-    account: str = ""  # whom Slurm charges it to; empty: nobody
+    account: str = ""  # that Slurm charges; empty: none
 
 
 class SlurmReason(Value):
-    """Why a node is drained, down or failed, as Slurm's Reason says it: who wrote that, and when.
-    `instance`: the dnm whose mark it is; empty: an administrator's, a health check's, Slurm's."""
+    """The reason, author and time of a drained, down or failed node, from Slurm's Reason.
+    `instance` is empty if an administrator, a health check or Slurm wrote it, and not dnm."""
 
     text: str
     by: str = ""
@@ -45,20 +45,20 @@ class SlurmReason(Value):
 
 
 class BatchNode(Value):
-    """A node as the batch side has it (`node-convert --list`). `in_service`: None is unknown.
-    `tells_claim` False: the converter does not say what it has claimed."""
+    """A node as the batch side has it (`node-convert --list`). `in_service` None: unknown.
+    `tells_claim` False: the converter does not report claims."""
 
     name: str
-    state: str  # Slurm's words, e.g. IDLE+DRAIN
+    state: str  # in Slurm's terms, e.g. IDLE+DRAIN
     verdict: str  # OK | PREEMPT | SKIP
     reason: str = ""
     in_service: bool | None = None
     claim: BatchClaim | None = None
     tells_claim: bool = False
-    partitions: tuple[str, ...] = ()  # none: it is in none, or the converter does not say
-    features: tuple[str, ...] | None = None  # None: the converter does not say
-    reservations: tuple[str, ...] | None = None  # that name it, now or later; None: as above
-    reservations_begin: Mapping[str, datetime] = {}  # those of them of which it says when
+    partitions: tuple[str, ...] = ()  # empty: it is in none, or the converter reports none
+    features: tuple[str, ...] | None = None  # None: the converter does not report them
+    reservations: tuple[str, ...] | None = None  # with this node, now or later; None: not reported
+    reservations_begin: Mapping[str, datetime] = {}  # where the converter reports it
 
     @property
     def is_drained(self) -> bool:
@@ -68,7 +68,7 @@ class BatchNode(Value):
 
     @property
     def is_reserved(self) -> bool:
-        """Returns whether a reservation holds it, perhaps its converter's."""
+        """Returns whether a reservation contains the node, perhaps that of its converter."""
         return "RESERVED" in parse_state(self.state).flags
 
 
@@ -84,12 +84,12 @@ class WaitingJobs(Value):
 
 
 class BatchList(Value):
-    """The batch side as its converter reports it. `waiting` None: no program reports what jobs wait
-    for."""
+    """The batch side as its converter reports it. `waiting` None: no program reports pending
+    jobs."""
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
-    books: bool = False  # it says that it can reserve nodes ahead of time
-    leaves_drained: bool = False  # it says that it can leave a node drained that goes back
-    leaves_out: bool = False  # it says that it can be told which nodes not to choose
-    charges: bool = False  # it says that it can charge what it lends to an account
+    books: bool = False  # the converter can reserve nodes in advance
+    leaves_drained: bool = False  # the converter can leave a returned node drained
+    leaves_out: bool = False  # the converter accepts a list of nodes that it must not choose
+    charges: bool = False  # the converter can charge lent nodes to an account

@@ -1,10 +1,10 @@
-"""Values that must not be seen, blacked out in what a program prints.
+"""Secrets that dnm hides in the output of programs.
 
-A program that prints its commands prints the secrets that it was given: in the middle of a line,
-folded over several, and cut wherever the reader's buffer happens to end. So a value is looked for
-in the stream without white space and control characters, in bytes, and what may be its beginning is
-held back until more is read. A value of several lines is hidden line by line too. What a program
-has encoded (base64, `%20`) is another value, and nobody can know it.
+A program that prints its commands prints its secrets too. They may be in the middle of a line,
+folded over several lines, or cut by the reader's buffer. So dnm searches the bytes of the output
+without white space and control characters. It holds back the possible beginning of a value until it
+has read more. It hides each line of a value with several lines too. Encoded values (base64, `%20`)
+are not found, because dnm does not know them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NOISE = bytes([*range(0x21), 0x7F])  # where a value may be folded
 _SPACE = " \t\r\n\v\f"
 _RUN = re.compile(rb"[\x00-\x20\x7f]+")
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
-# Names of variables: API_KEY and RACADM_PASS, and not KEYBOARD or PASSENGERS.
+# Names of variables: API_KEY and RACADM_PASS match, KEYBOARD and PASSENGERS do not.
 _SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|KEY)S?(_|$)")
 
 
 def _bytes_of(value: str) -> bytes:
-    """Encodes as in the environment, where bytes that are not UTF-8 become lone surrogates."""
+    """Encodes as the environment does: bytes that are not UTF-8 become lone surrogates."""
     return value.encode("utf-8", "surrogateescape")
 
 
@@ -57,7 +57,7 @@ class Secrets:
         self.longest = len(self._flat[0]) if self._flat else 0
 
     def hide(self, text: str) -> str:
-        """Returns a text of its own, such as a field of a list, without these values."""
+        """Returns a separate text, such as a field of a list, without these values."""
         if not self._flat:
             return text
         return self.hide_shown(self.hide_in(_bytes_of(text)).decode("utf-8", "replace"))
@@ -65,16 +65,16 @@ class Secrets:
     def hide_shown(self, shown: str) -> str:
         """Removes the values that appear only after a line was made printable."""
         while found := next((hidden for hidden in self.texts if hidden in shown), None):
-            shown = shown.replace(found, STARS)  # it gets shorter, so this ends
+            shown = shown.replace(found, STARS)  # the text gets shorter, so this loop ends
         return shown
 
     def hide_in(self, content: bytes) -> bytes:
-        """Returns bytes of which nothing follows, without these values."""
+        """Returns bytes without these values, if no other bytes follow."""
         return _replace(content, self.find(content, is_whole=True)[0])
 
     def find(self, content: bytes, is_whole: bool = False) -> tuple[list[tuple[int, int]], int]:
-        """Returns where in `content` these values stand, apart from each other and in order, and
-        where one may have begun that is not over yet; that is its length where none has."""
+        """Returns the places of these values in `content`, disjoint and in order, and the place
+        where an incomplete value may begin, or the length of `content`."""
         flat = content.translate(None, _NOISE)
         spans = list(_merged(sorted(span for each in self._flat for span in _spans(flat, each))))
         begun = len(flat) if is_whole else self._beginning(flat)
@@ -89,7 +89,7 @@ class Secrets:
         for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
             if flat[at] in self._firsts:
                 end = flat[at:]
-                behind = bisect_right(self._sorted, end)  # what begins so stands right there
+                behind = bisect_right(self._sorted, end)  # the values that begin with `end`
                 if any(chunk.startswith(end) for chunk in self._sorted[behind : behind + 1]):
                     return at
         return len(flat)
@@ -106,8 +106,8 @@ def _places(content: bytes) -> list[int]:
 
 
 def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    """Those that overlap as one: of the places within a value the last, so that a long line of one
-    letter is not gone through letter by letter."""
+    """Yields the spans of a value, overlapping ones as one. It searches backwards within a value,
+    so that a long line of one letter does not take a step for each letter."""
     start = flat.find(value)
     while start >= 0:
         last = start
@@ -118,7 +118,7 @@ def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Overlapping ones as one, or else the end of one would be seen behind the other."""
+    """Yields the spans with overlapping ones merged, since the end of one could be visible else."""
     last: tuple[int, int] | None = None
     for start, end in spans:
         if last is not None and start < last[1]:
@@ -140,21 +140,20 @@ def _replace(content: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 class SafeLines:
-    """What a program prints, read in pieces of any length, as printable lines without secrets."""
+    """The printable lines of a program without secrets, read in pieces of any length."""
 
     def __init__(self, secrets: Secrets, longest: int) -> None:
-        """A line of more than `longest` bytes is cut."""
+        """Cuts lines that are longer than `longest` bytes."""
         self.secrets = secrets
         self.longest = longest
-        self.rest = b""  # read and not passed on yet
+        self.rest = b""  # read, and not yet passed on
 
     def feed(self, content: bytes) -> Iterator[str]:
-        """Yields the lines that are whole, once nothing that follows can make a secret of their
-        end."""
+        """Yields the complete lines that cannot be extended to a secret."""
         self.rest += content
         spans, begun = self.secrets.find(self.rest)
         cut = _before_spans(self.rest.rfind(b"\n", 0, begun) + 1, spans, self.rest)
-        if len(self.rest) - cut > self.longest:  # no line is that long: cut before what may be one
+        if len(self.rest) - cut > self.longest:  # too long for a line: cut before a possible secret
             cut = _before_spans(begun, spans, b"")
         if len(self.rest) - cut > 2 * self.longest + self.secrets.longest:
             spans = [*_merged([*spans, (begun, len(self.rest))])]
@@ -163,7 +162,7 @@ class SafeLines:
         yield from self._lines_of(_replace(whole, [span for span in spans if span[1] <= cut]))
 
     def end(self) -> Iterator[str]:
-        """Yields what is left when nothing follows."""
+        """Yields the rest, at the end of the output."""
         whole, self.rest = self.rest, b""
         yield from self._lines_of(self.secrets.hide_in(whole))
 
@@ -178,7 +177,7 @@ class SafeLines:
 
 
 def _before_spans(cut: int, spans: Iterable[tuple[int, int]], content: bytes) -> int:
-    """The last place to cut at that is not within a secret: in `content` behind a line's end."""
+    """Returns the last place for a cut outside secrets; in `content` it is behind a line's end."""
     for start, end in reversed([*spans]):
         if start < cut < end:
             cut = content.rfind(b"\n", 0, start) + 1 if content else start

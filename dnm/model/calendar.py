@@ -1,5 +1,5 @@
-"""Events that a site knows beforehand: what stands in a calendar, when it is in force, and what a
-reservation ahead of time for one is called in Slurm, and whose it is."""
+"""Planned events of a site: their entries in a calendar, their times, and the name and the instance
+of a reservation that dnm makes in Slurm in advance."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dnm.model.value import Value
 
 
 class CalendarEvent(Value, omit_defaults=True):
-    """So many equal pods, or so many nodes, for a namespace, once or on some days of each week.
+    """A number of equal pods or of nodes for a namespace, once or on some days of each week.
 
-    `begins` and `ends` are wall times of `zone`, without an offset. `weekly`: days, Monday is 0;
-    `begins` is then the first of them at the earliest. `last`: the last day on which it begins;
-    None: it has no end. `request`: of one pod.
+    `begins` and `ends` are local times of `zone`, without an offset. `weekly` has the days, Monday
+    is 0; the first occurrence is at `begins` or later. `last` is the last day on which it begins,
+    or None without an end. `request` is that of a pod.
     """
 
     name: str
@@ -28,12 +28,12 @@ class CalendarEvent(Value, omit_defaults=True):
     pods: int = 0
     request: dict[str, int] = {}
     nodes: int = 0
-    source: str = ""  # the file that it stands in; empty: the configuration
+    source: str = ""  # the file with the event; empty: the configuration
 
 
 class CalendarReading(Value):
-    """The content of a calendar: its events, and why others can't be read, by their names.
-    `is_whole`: the calendar has no other content that might be an event."""
+    """The content of a calendar: its events, and the errors of unreadable events by their names.
+    `is_whole`: the calendar has no other content that may be an event."""
 
     events: tuple[CalendarEvent, ...] = ()
     unread: Mapping[str, tuple[str, ...]] = {}
@@ -41,8 +41,8 @@ class CalendarReading(Value):
 
 
 class KeptCalendar(Value):
-    """What a calendar has said, as far as that is in force: of an event that can't be read now,
-    what was read last. `troubles`: sentences about those."""
+    """The current content of a calendar. It has the last readable version of an event that cannot
+    be read now. `troubles`: sentences about those events."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -59,15 +59,15 @@ class Window(Value):
 # --- reservations ahead of time ---------------------------------------------------------------
 
 PREFIX = "dnm-ev-"
-"""`dnm-ev-NAME-BEGIN-MARK-NODE`: one node each, so that each comes and goes by itself, and Slurm
-replaces none that is drained. The mark tells the instance: whatever else begins so is another's,
-and left alone."""
+"""`dnm-ev-NAME-BEGIN-MARK-NODE`. Each node has its own reservation, so that dnm can add and remove
+it alone, and Slurm does not replace a drained node. The mark names the instance. dnm does not touch
+reservations of other instances."""
 _LATE = timedelta(minutes=5)
 _BOOKING = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
 
 
 class Booking(Value):
-    """So many nodes more of a type for one occurrence; `leave_out`: a host list, not these."""
+    """Additional nodes of a type for one occurrence, without the host list `leave_out`."""
 
     name: str
     node_type: str
@@ -83,20 +83,20 @@ def booking_name(event: str, begins: datetime, instance: str) -> str:
 
 
 def booking_on(reservation: str, node: str, instance: str) -> str:
-    """Returns that name of a reservation of a node; empty where it is none of this instance's."""
+    """Returns that name from a reservation of a node, or an empty text for other reservations."""
     name = reservation.removesuffix(f"-{node}")
     return name if name != reservation and is_booking(name, instance) else ""
 
 
 def is_booking(name: str, instance: str) -> bool:
-    """Whether this is the name of an occurrence, and this instance's."""
+    """Returns whether this is a name that this instance gives to reservations of an occurrence."""
     match = re.fullmatch(_BOOKING, name)
     return match is not None and match[1] == _mark(instance)
 
 
 def is_late(begins: datetime | None, wanted: datetime) -> bool:
-    """Whether a booking begins so much later than wanted that it is made anew: what is learned of
-    lending grows by seconds. One of which nobody says when it begins does not."""
+    """Returns whether a reservation begins too late and must be made again. A few minutes do not
+    count, since the measured time of lending grows by seconds. An unknown begin is not late."""
     return begins is not None and begins > wanted + _LATE
 
 

@@ -1,4 +1,4 @@
-"""What a close look at a node that joins asks for, and what it has found."""
+"""The facts about a joining node that its readiness checks need."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dnm.model.pod import PodShape
 from dnm.model.value import Value
 
 CLOSED = Taint(key=OPENING_TAINT, effect="NoSchedule")
-"""What keeps pods off a node that joins, where its type has a list of what it opens by."""
+"""The taint that keeps pods off a joining node if its type has readiness checks."""
 
 
 def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
-    """Returns which of a converter's taints a Node lacks; whether one that dnm has marked is
-    closed is dnm's to say."""
+    """Returns the taints of a converter that a Node lacks, without the taint for readiness checks
+    on a Node with dnm's mark, since dnm decides about that one."""
     return [
         taint
         for taint in taints
@@ -25,7 +25,7 @@ def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
 
 
 class Asked(Value):
-    """Which node is looked at closely, for whom, and for which kinds of steps."""
+    """A node with facts to read, its namespace, and the kinds of its readiness checks."""
 
     node: str
     namespace: str
@@ -34,7 +34,7 @@ class Asked(Value):
 
 
 class DaemonPods(Value):
-    """A DaemonSet, and how its pod on the node is; `why` it is not ready."""
+    """A DaemonSet and the state of its pod on the node. `why`: the reason if it is not ready."""
 
     name: str  # namespace/name
     shape: PodShape
@@ -43,7 +43,7 @@ class DaemonPods(Value):
 
 
 class ImageUsers(Value):
-    """Equal pods that wait: where they may go, and what must be pulled for them."""
+    """Equal waiting pods: where they may run, and which images they need."""
 
     shape: PodShape
     images: tuple[str, ...]
@@ -51,7 +51,7 @@ class ImageUsers(Value):
 
 
 class OwnPod(Value):
-    """A pod of dnm's own: its phase; which images it has; why it lacks others."""
+    """A pod that dnm started: its phase, its pulled images, and why it lacks others."""
 
     phase: str = ""
     why: str = ""
@@ -59,7 +59,7 @@ class OwnPod(Value):
 
 
 class CloseLook(Value):
-    """What was found. `images`: by their full names. `pods`: of dnm's own, by `namespace/name`."""
+    """The facts of a node. `images` have full names. `pods` are dnm's own, by `namespace/name`."""
 
     conditions: Mapping[str, str] = {}
     images: frozenset[str] = frozenset()

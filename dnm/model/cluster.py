@@ -39,13 +39,13 @@ class QueueLimits(Value):
     is_leaf: bool
     max: Resources = {}
     guaranteed: Resources = {}
-    fixed: frozenset[str] = frozenset()  # of max: as a person has set it, no node moves it
+    fixed: frozenset[str] = frozenset()  # resources of max that an administrator fixed for nodes
 
 
 class YunikornView(Value):
-    """What the scheduler itself says: pod UID -> queue path; allocated and pending by path; and the
-    UIDs of pods that wait for their user's or group's limit (`user_limited`), or until their queue
-    may run another application (`not_started`). `release`: e.g. (1, 8); None: it tells none."""
+    """The scheduler's own data: pod UID -> queue path, and allocated and pending resources by path.
+    `user_limited` and `not_started` are UIDs of pods that wait for a limit of their user or group,
+    or until their queue may start another application. `release`: e.g. (1, 8), if reported."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -57,8 +57,8 @@ class YunikornView(Value):
 
 
 class KubeEvent(Value):
-    """An Event of events.k8s.io/v1: what `kubectl describe` shows of a Node (its `namespace` is
-    empty) or of a Pod. `reason` and `action` are words in CamelCase, `note` a sentence."""
+    """An Event of events.k8s.io/v1 about a Pod or a Node, as `kubectl describe` shows it. For a
+    Node, `namespace` is empty. `reason` and `action` are in CamelCase, `note` is a sentence."""
 
     kind: str  # Node | Pod
     namespace: str
@@ -79,8 +79,8 @@ class PodOnNode(Value, frozen=True):
     uid: str
     stays: bool  # of a DaemonSet or NodeSet, or a mirror pod: never evicted
     is_terminating: bool
-    loss: str = ""  # what an eviction would lose for good; empty: nothing
-    is_work: bool = True  # False: of a DaemonSet, or a mirror pod; it keeps no node from being idle
+    loss: str = ""  # data that an eviction would destroy; empty: none
+    is_work: bool = True  # False: a DaemonSet's or mirror pod; with only those, a node is idle
 
     @property
     def key(self) -> str:
@@ -89,15 +89,15 @@ class PodOnNode(Value, frozen=True):
 
 
 class Reading(Value):
-    """How a run came to know pods and nodes. `way`: `list` or `changes`; `reason`: why it was the
-    list (`kube/watching.py` has them all). `compared`: what the comparison of a list with what was
-    kept has shown, if there was one: `equal`, `different` or `unproved`. `trouble`: a sentence for
-    a person."""
+    """The way in which a run read pods and nodes. `way` is `list` or `changes`. `reason` is the
+    code of the reason for a list (see `kube/watching.py`). `compared` is the result of comparing a
+    list with the stored objects, if it was done: `equal`, `different` or `unproved`. `trouble` is a
+    sentence for an administrator."""
 
     way: str = "list"
     reason: str = ""
     sentence: str = ""  # the reason in words
     changes: int = 0
-    waited: float = 0.0  # seconds for the server to say that this was all
+    waited: float = 0.0  # seconds until the server reported that there were no more changes
     compared: str = ""
     trouble: str = ""

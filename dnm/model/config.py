@@ -28,33 +28,33 @@ class NamespacePolicy(Value):
     node_types: tuple[str, ...]
     max_nodes: int | Share | None = None
     min_nodes: int = 0
-    min_of_type: Mapping[str, int] = {}  # of these, so many of a type; for now, never a key
-    min_nodes_by: str = ""  # what raised it for now, as people are told; empty: the key itself
-    priority: int = 0  # who comes first when nodes are scarce
-    reversion_idle: timedelta | None = None  # None: the default, longer where that has paid
-    charge_account: str = ""  # of Slurm, for its lends; empty: they are not charged
+    min_of_type: Mapping[str, int] = {}  # current minimum of each type, within the minimum; no key
+    min_nodes_by: str = ""  # what raised it now, for people; empty: the key itself
+    priority: int = 0  # the order of namespaces if nodes are scarce
+    reversion_idle: timedelta | None = None  # None: the default, longer where nodes were lent again
+    charge_account: str = ""  # of Slurm, for its lent nodes; empty: they are not charged
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
 
 class Config(Value):
-    """The whole configuration, with the default of every key that is a field of it."""
+    """The entire configuration, with the default of every key that is a field."""
 
     path: Path
     namespaces: Mapping[str, NamespacePolicy]
     node_types: Mapping[str, NodeType]
-    exclude_nodes: frozenset[str] = frozenset()  # never lent: these, and what these hold
+    exclude_nodes: frozenset[str] = frozenset()  # never lent, like those of the next three
     exclude_partitions: tuple[str, ...] = ()
     exclude_features: tuple[str, ...] = ()
     exclude_reservations: tuple[str, ...] = ()
     kubeconfig_path: Path | None = None
     calendar_events: tuple[CalendarEvent, ...] = ()  # [event:NAME]
-    unread_events: Mapping[str, tuple[str, ...]] = {}  # those that can't be read: name -> why
+    unread_events: Mapping[str, tuple[str, ...]] = {}  # unreadable ones: name -> errors
     events_dir: Path | None = None  # files *.ini with such sections
-    book_ahead: timedelta = timedelta()  # nodes of events are reserved in Slurm; zero: not
-    events_zone: str = "UTC"  # of events that name none
-    lead: timedelta = timedelta(minutes=30)  # before an event, until it is known how long it takes
+    book_ahead: timedelta = timedelta()  # how early Slurm reserves nodes of events; zero: never
+    events_zone: str = "UTC"  # of events without a zone
+    lead: timedelta = timedelta(minutes=30)  # before an event, until dnm has measured conversions
     check_interval: timedelta = timedelta(seconds=60)
-    batch_floor: Floor | None = None  # of each node type that has none of its own
+    batch_floor: Floor | None = None  # of each node type without its own
     type_floors: Mapping[str, Floor] = {}
     partition_floors: Mapping[str, Floor] = {}
     max_converted_nodes: int | Share = 30
@@ -71,9 +71,9 @@ class Config(Value):
     watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
-    sick_when: tuple[Step, ...] = ()  # signs by which a lent node is known to be sick
+    sick_when: tuple[Step, ...] = ()  # conditions and taints that make a lent node faulty
     consolidate: bool = True  # half-empty lent nodes get no new pods
-    move_in_place: bool = False  # nodes change their queue without a reboot
+    move_in_place: bool = False  # nodes change their namespace without a reboot
     allow_preempt: bool = False
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
@@ -90,8 +90,8 @@ class Config(Value):
     instance_id: str = "prod"
     metrics_file: Path | None = None
     history_keep: timedelta = timedelta(days=400)  # zero: no history
-    demand_keep: timedelta = timedelta()  # zero: how many pods waited and ran is not recorded
-    pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # names of variables, for the converter
+    demand_keep: timedelta = timedelta()  # zero: the demand of pods is not recorded
+    pass_environment: tuple[str, ...] = PASSED_BY_DEFAULT  # variables for the converter
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
     @property
@@ -101,8 +101,8 @@ class Config(Value):
 
     @property
     def lease_namespace(self) -> str:
-        """The namespace of the instance's Lease, with either `state`: every site has it, and hosts
-        with different settings of `state` find the same Lease."""
+        """Returns the namespace of the instance's Lease. It does not depend on `state`, so that
+        hosts with different settings of `state` find the same Lease."""
         return self.yunikorn_cm_namespace
 
     @property
@@ -117,32 +117,32 @@ class Config(Value):
 
     @property
     def lock_path(self) -> Path:
-        """Beside the registry, so that two state directories never share a lock."""
+        """Returns a path beside the registry, so that two state directories never share a lock."""
         return self.converted_nodes_path.with_suffix(".lock")
 
     @property
     def began_path(self) -> Path:
-        """The file whose time is the start of the last run on this host. Commands that change the
-        registry take the lock too, so the time of the lock does not say that."""
+        """Returns a file with the start time of the last run on this host as its time. The lock
+        has another time, since commands that change the registry take the lock too."""
         return self.lock_path.with_suffix(".began")
 
     @property
     def ended_path(self) -> Path:
-        """Its time is the one at which the last run of this host came to its end."""
+        """Returns a file with the end time of the last run on this host as its time."""
         return self.lock_path.with_suffix(".ended")
 
     @property
     def wake_path(self) -> Path:
-        """It is there where a conversion has ended since a run was last started."""
+        """Returns the file that exists if a conversion has ended since the last run started."""
         return self.converted_nodes_path.with_suffix(".wake")
 
     @property
     def store_path(self) -> Path:
-        """What was read of the cluster, beside the registry."""
+        """Returns the file with the stored objects of the cluster, beside the registry."""
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
-        """Returns the type with a prefix that, followed by digits only, is the node's name."""
+        """Returns the type of which a prefix, followed by digits only, is the node's name."""
         for node_type in self.node_types.values():
             prefix = node_type.name_prefix or node_type.name
             number = node.removeprefix(prefix)
@@ -151,7 +151,7 @@ class Config(Value):
         return None
 
     def floor_of(self, node_type: str) -> Floor | None:
-        """Returns how many nodes of a type are left to Slurm, or None without a floor."""
+        """Returns the number of nodes of a type that stay with Slurm, or None without a floor."""
         return self.type_floors.get(node_type) or self.batch_floor
 
     @property

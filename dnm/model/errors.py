@@ -1,7 +1,7 @@
-"""Every error dnm raises on purpose: one parent, one sentence each.
+"""The errors that dnm raises, with one parent.
 
-The message names the thing, the value that is wrong and the operator's next step. Who can go on
-without what failed catches `DnmError`, and `cli/app.py` catches what is left; edges translate
+The message names the object, the wrong value and the next step. A caller that can continue after
+the failure catches `DnmError`; `cli/app.py` catches the others. Modules at the edges translate
 foreign exceptions with `raise ... from`.
 """
 
@@ -21,74 +21,74 @@ class ExitCode(IntEnum):
 
 
 class DnmError(Exception):
-    """The parent of all; `exit_code` is what the command ends with."""
+    """The parent of all errors. `exit_code` is that of the command."""
 
     exit_code = ExitCode.FAILED
 
 
 class ConfigError(DnmError):
-    """The configuration is wrong; the message lists every problem, a line each."""
+    """A wrong configuration. The message lists every problem on a line of its own."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class RegistryError(DnmError):
-    """The state file can't be trusted; nothing is touched until a person has looked."""
+    """A registry that dnm cannot trust. dnm changes nothing until an administrator has acted."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class StateError(RegistryError):
-    """The registry in Kubernetes could not be written now: the next run tries again."""
+    """A failed write of the registry in Kubernetes. The next run tries again."""
 
     exit_code = ExitCode.FAILED
 
 
 class LeaseLostError(RegistryError):
-    """Another run has taken over while this one was asleep or cut off: this run writes nothing."""
+    """The loss of the Lease to another run during a pause of this one. This run writes nothing."""
 
     exit_code = ExitCode.LOCKED
 
 
 class LockedError(DnmError):
-    """Another run holds the lock."""
+    """A lock that another run holds."""
 
     exit_code = ExitCode.LOCKED
 
 
 class StoppedError(DnmError):
-    """A signal came before anything was done, or its grace was over while dnm waited for others."""
+    """A signal before the first action, or the end of the grace period while dnm waited."""
 
 
 class KubeError(DnmError):
-    """The Kubernetes API did not answer, refused, or answered with something unreadable."""
+    """A missing, refusing or unreadable answer of the Kubernetes API."""
 
 
 class KubeConflict(KubeError):
-    """HTTP 409 or a failed precondition: somebody wrote in between. Read again, then try again."""
+    """HTTP 409 or a failed precondition: another client wrote in between. Read and try again."""
 
 
 class QueueError(DnmError):
-    """The queue document can't be read or can't be edited safely."""
+    """A queue document that dnm cannot read or cannot edit safely."""
 
 
 class YunikornError(DnmError):
-    """YuniKorn's REST API did not answer or refused a document."""
+    """A missing answer of YuniKorn's REST API, or a document that it refused."""
 
 
 class LeaseError(DnmError):
-    """Another dnm acts for the same instance, or dnm can't find out whether one does."""
+    """Another dnm that acts for the same instance, or a failed check whether one does."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class SlurmError(DnmError):
-    """Slurm did not answer, or a fact about a node can't be read."""
+    """A missing answer of Slurm, or an unreadable fact about a node."""
 
 
 class ConverterError(DnmError):
-    """The converter is missing, can't be started, failed, or ran out of time."""
+    """A converter that is missing, cannot be started, failed, or exceeded its time."""
 
 
 class SandboxError(DnmError):
-    """The embedded cluster can't be started, found or stopped."""
+    """An embedded cluster that cannot be started, found or stopped."""

@@ -1,5 +1,5 @@
-"""What is remembered of the past: a line of history for each transition, and what the record keeps
-in the registry until those lines are written and for the totals that metrics count."""
+"""The history: a line for each transition, the lines that the registry keeps until they are
+written, and the totals for metrics."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import msgspec
 from dnm.model.value import Moment, Value
 
 SCHEMA = 1
-PODS_ON_A_NODE = 110  # what a kubelet takes, unless it is told another number
-NODES = "nodes"  # what a line of demand is about that tells of permanent nodes; others: a queue
-JOBS = "jobs"  # the kind of line that says what jobs wait for
+PODS_ON_A_NODE = 110  # the default of a kubelet's maxPods
+NODES = "nodes"  # the object of a line of demand about permanent nodes; in others it is a queue
+JOBS = "jobs"  # the kind of a line with the demand of pending jobs
 ALL, NONE, UNKNOWN = "all", "none", ""
-"""How many more nodes of a type jobs wait for, as a line has it before and after: as many as are
-lent, none, nobody says; else a number below those that are lent, rounded up to a power of two."""
+"""Values of a line before and after, for the additional nodes of a type that pending jobs need:
+as many as are lent, none, or unknown. Else it is a smaller number, rounded up to a power of two."""
 
 
 class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
-    """One transition or one verb of a person. `number` counts the lines of a registry, so that no
-    two are equal. `before` and `after` are phases of a node, verdicts of a queue, amounts of a
-    limit. `numbers` are those that the decision was made on."""
+    """A transition, or a command of an administrator. `number` counts the lines of a registry, so
+    that each line is unique. `before` and `after` are phases of a node, verdicts of a queue or
+    amounts of a limit. `numbers` are those behind the decision."""
 
     schema: int
     number: int
@@ -55,8 +55,8 @@ def recorded_moment(text: object) -> datetime | None:
 
 
 class Decision(Value, omit_defaults=True):
-    """The numbers behind a queue's verdict. `headroom`: what it may still use up to the root.
-    `wanted`, `granted`: nodes by type, packing's answer. `pods`: some that lack room or quota."""
+    """The numbers behind a queue's verdict. `headroom`: the unused quota up to the root. `wanted`
+    and `granted`: nodes by type, from packing. `pods`: some without free capacity or quota."""
 
     pending_pods: int = 0
     pending: Mapping[str, int] = {}
@@ -71,10 +71,10 @@ class Decision(Value, omit_defaults=True):
 
 
 class PodKind(Value):
-    """Equal pods of a queue: how many wait, how many are bound to a node, and how many of both came
-    since the run before (None: not known). `gang`: so many of them begin together; 0: each alone.
-    In seconds since 1970: `came_at`, when those that came did; `sums`, of those that wait and of
-    those that are bound, which tell from line to line who it is that began or ended."""
+    """Equal pods of a queue: the numbers of pending, bound and new ones since the last run (None:
+    unknown). `gang` pods start together; 0: each pod starts alone. `came_at` has the creation times
+    of the new pods, in seconds since 1970. `sums` are the sums of those times over pending and over
+    bound pods; a change between lines shows which pods began or ended."""
 
     request: Mapping[str, int]  # without the number of pods
     pending: int
@@ -86,15 +86,15 @@ class PodKind(Value):
 
 
 class NodeRoom(Value):
-    """Equal permanent nodes: how many, and what each has free beside pods of other queues."""
+    """Equal permanent nodes, and the free capacity of each without the pods of other queues."""
 
     free: Mapping[str, int]
     count: int
 
 
 def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
-    """Returns how many of the pods that a request was made for one of its nodes takes, and what
-    each of them asks for; zero where the request's `numbers` don't say. `size`: of the node."""
+    """Returns how many of the pods behind a request fit one of its nodes, and the request of each
+    pod. The number is zero if the `numbers` of the request are incomplete. `size`: of the node."""
     pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
     request = {
         name: amount // pending
@@ -117,7 +117,7 @@ class Operation(Value):
 
 
 class Asked(Value):
-    """The reason and the time of a request for nodes, kept until they have joined."""
+    """The reason and the time of a request for nodes. It is kept until they have joined."""
 
     since: Moment
     code: str = ""
@@ -125,14 +125,14 @@ class Asked(Value):
 
 
 class Lent(Value):
-    """The time since when a node is lent, and the time of its request."""
+    """The time of a lend, and the time of its request."""
 
     since: Moment
     asked_at: Moment | None = None
 
 
 class Durations(Value):
-    """A histogram of seconds: how many took at most so long, by the bounds of `BOUNDS`."""
+    """A histogram of seconds with the upper bounds of `BOUNDS`."""
 
     counts: tuple[int, ...] = ()
     total: float = 0.0
@@ -140,13 +140,13 @@ class Durations(Value):
 
 
 BOUNDS = (60, 120, 300, 600, 900, 1800, 3600, 7200)
-"""Seconds from asking for a node to its serving."""
+"""Seconds from the request for a node until it serves."""
 
 
 class Totals(Value):
-    """Counted since the registry began: by node type and result; moves by type; node-seconds of
-    nodes that have gone back or to another queue, by queue and type; how long conversions took, by
-    type, and `step_seconds` how long each step by which nodes of a type are opened."""
+    """Totals since the registry began. Conversions and returns are by node type and result, moves
+    by type. `lent_seconds` has the time of returned and moved nodes by queue and type. The
+    histograms are by type, those of `step_seconds` also by readiness check."""
 
     conversions: dict[str, dict[str, int]] = {}
     reversions: dict[str, dict[str, int]] = {}
@@ -157,8 +157,8 @@ class Totals(Value):
 
 
 class LastingError(Value):
-    """The time since when an error exists, its last report, and whether more than one run met
-    it."""
+    """An error that continues: when it began, when it was last reported, and whether several runs
+    met it."""
 
     since: Moment
     said: Moment
@@ -166,10 +166,10 @@ class LastingError(Value):
 
 
 class Memory(Value, rename={"unwritten": "untold"}):  # its name on disk
-    """What the record keeps in the registry, saved with the change it tells of.
+    """The part of the history that the registry keeps, saved together with the change.
 
-    `unwritten`: lines that may not stand in the history yet. `intended`: lines that are true once
-    the queue document says so, which the next run finds out. `last_number`: of the last line.
+    `unwritten`: lines that may be missing in the history. `intended`: lines that become true if the
+    next run finds the change in the queue document. `last_number`: of the last line.
     """
 
     last_number: int = 0
@@ -178,7 +178,7 @@ class Memory(Value, rename={"unwritten": "untold"}):  # its name on disk
     asked: dict[str, Asked] = {}  # by request
     lent: dict[str, Lent] = {}  # by node
     lasting: dict[str, LastingError] = {}  # errors, by their sentence
-    is_paused: bool = False  # a pause was in force when the record was last told
-    waiting: dict[str, Moment] = {}  # kinds of pods that wait in vain, and when that was told
-    jobs: dict[str, str] = {}  # node type -> what jobs waited for, as it was last told
+    is_paused: bool = False  # a pause applied at the last record
+    waiting: dict[str, Moment] = {}  # kinds of pods that wait in vain: time of the last report
+    jobs: dict[str, str] = {}  # node type -> last recorded demand of jobs
     totals: Totals = msgspec.field(default_factory=Totals)

@@ -10,7 +10,7 @@ _NUMBERED = re.compile(r"([A-Za-z0-9_.-]*?)([0-9]{1,9})")
 
 
 def fold_hostlist(names: Iterable[str]) -> str:
-    """Returns the shortest text for exactly these names: `a[001-004,007],login`."""
+    """Returns the shortest hostlist for exactly these names: `a[001-004,007],login`."""
     plain, numbers = [], defaultdict(list)
     for name in sorted(set(names)):
         match = _NUMBERED.fullmatch(name)

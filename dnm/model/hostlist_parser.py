@@ -20,10 +20,10 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 @lru_cache  # thousands of jobs name the same thousands of nodes
 def expand_hostlist(text: str) -> tuple[str, ...]:
-    """Returns the names in the order written; none for Slurm's words for nothing.
+    """Returns the names in the order of the text, or none for Slurm's texts for no nodes.
 
     Raises SlurmError for unbalanced brackets, ranges that run backwards or are not decimal, other
-    characters, and more names than any cluster has.
+    characters, and too many names.
     """
     if text in _NOTHING:
         return ()

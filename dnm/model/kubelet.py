@@ -1,7 +1,7 @@
-"""What the kubelets of a node type shall be: the keys as a site has written them, and the facts of
-its machines. What is not named is None or empty, and says nothing about the kubelet.
+"""The required settings of the kubelets of a node type, as the site wrote them, and the facts of
+its machines. A key that is not set is None or empty and requires nothing.
 
-Amounts stay texts: the kubelet reads the very same text, and some spellings of one amount stop it.
+Amounts stay text: the kubelet reads the same text, and some spellings of an amount stop it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ReservedMemory(Value):
 
 
 class KubeletSettings(Value):
-    """Names as in the configuration. Every default stands here and nowhere else."""
+    """The keys with the names of the configuration. All defaults are in this class."""
 
     memory_manager_policy: str | None = None  # None | Static
     kube_reserved_memory: str | None = None
@@ -60,12 +60,12 @@ class KubeletSettings(Value):
 
 
 Amounts = tuple[tuple[str, int], ...]
-"""Resources in YuniKorn's names and units, sorted, so that equal ones are one key."""
+"""Resources in YuniKorn's names and units, sorted, so that equal ones are the same key."""
 
 
 class NumaRoom(Value):
-    """`zones`: what each NUMA node has for pods of what its kubelet aligns. `by_pod`: a pod is
-    aligned as a whole, else container by container."""
+    """The capacity of each NUMA node for pods that the kubelet aligns. `by_pod`: it aligns all
+    containers of a pod together, else each container alone."""
 
     zones: tuple[Amounts, ...]
     by_pod: bool = False

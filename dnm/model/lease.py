@@ -8,7 +8,7 @@ from dnm.model.value import Moment, Value
 
 
 class ActingElsewhere(Value):
-    """Another registry that acts for the instance. `at`: its last act, by the API server's
+    """Another registry that acts for the instance. `at`: its last action, by the API server's
     clock."""
 
     holder: str
@@ -16,8 +16,8 @@ class ActingElsewhere(Value):
 
 
 class Place(Value):
-    """Where a dnm is. `home`: this host and the path of its registry in one word; empty: there may
-    be others like this one. `boot`: of the host, which is up for `up_for`."""
+    """The place of a dnm. `home` identifies this host and the path of its registry. It is empty if
+    another dnm may have the same. `boot`: the boot of the host, `up_for`: the time since then."""
 
     holder: str = ""
     home: str = ""
@@ -28,16 +28,16 @@ class Place(Value):
 LONGEST_KEPT = 128 * 1024
 """Characters of `Lease.kept`; Kubernetes allows 256 KiB of annotations."""
 HIGHEST = 2**31 - 1
-"""Of the numbers of runs: the API has leaseTransitions in 32 bits."""
+"""The highest number of a run: leaseTransitions has 32 bits in the API."""
 
 
 class Lease(Value):
-    """The Lease of an instance. `version`: its resourceVersion; empty: it does not exist. `holder`:
-    the host and the registry of the run at work, for people; empty: no run is at work. `run` is
-    known to that run alone; `home` and `boot` are as in `Place`. `number` (leaseTransitions) grows
-    with every run that takes it; `seconds`: the time for which it is good after a renewal, for
-    people. `registry`: the registry that acts, by a word that only this registry has; `last`: its
-    last holder, for people. `kept`: what only the registry knows (`dnm/plan/lost_registry.py`)."""
+    """The Lease of an instance. `version` is its resourceVersion, empty if it does not exist.
+    `holder` has the host and the registry of the active run, for people; it is empty without one.
+    Only that run knows `run`. `home` and `boot` are as in `Place`. Every run that takes the Lease
+    increases `number` (leaseTransitions). `seconds` is the validity after a renewal, for people.
+    `registry` is the unique name of the acting registry, `last` its last holder, for people. `kept`
+    is the part of the registry that must survive its loss (`dnm/plan/lost_registry.py`)."""
 
     version: str = ""
     holder: str = ""
@@ -56,9 +56,9 @@ class Lease(Value):
 
     @property
     def stamp(self) -> str:
-        """What is another one after each renewal, and after nothing else: a label that others put
-        on changes the version too. However long they are, it is short."""
-        import hashlib  # two milliseconds that `dnm status` would wait for
+        """Returns a short text that changes with each renewal and with nothing else. The version is
+        not used, because other clients change it too, e.g. with a label."""
+        import hashlib  # it takes two milliseconds, which `dnm status` would notice
 
         text = f"{self.number} {self.run} {self.renewed}"
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()

@@ -1,4 +1,4 @@
-"""What is lent, asked for or claimed: nodes, requests, their phases, and how a converter ended."""
+"""Lent, requested and claimed nodes, their phases, and the end of a converter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dnm.model.node import Mark
 from dnm.model.opening import Opening
 from dnm.model.value import Moment, Value
 
-MAX_ATTEMPTS = 3  # to return a node, before a person is asked
+MAX_ATTEMPTS = 3  # to return a node; then dnm asks an administrator
 
 
 class Phase(Enum):
@@ -27,8 +27,8 @@ class Phase(Enum):
 
 
 class Leaving:
-    """Why a node that serves is fenced, to go back as soon as it is empty, whatever a person has
-    said before. Rules have words of their own; that of a rule that is off holds no more."""
+    """The reasons of the core to fence a serving node and to return it when it is empty, whatever
+    an administrator ordered before. Rules have their own reasons, which need the rule to be on."""
 
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"
@@ -37,38 +37,38 @@ class Leaving:
 
 
 TOLD_TO_GO = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.BY_HAND)
-"""No time for which a person has lent a node keeps one that leaves for these."""
+"""The reasons that return a node before the end of the time for which it was lent manually."""
 
 
 class Emptying(Value):
-    """The pods of a node that a person returns are asked to go, from then on."""
+    """The eviction of the pods of a node that an administrator returns, since that time."""
 
     since: Moment
-    asked: int = 0  # pods so far
-    why: str = ""  # what the last run was told of those that did not go
+    asked: int = 0  # evicted pods so far
+    why: str = ""  # the last error of pods that were not evicted
 
 
 class ConverterProcess(Value):
-    """A converter that was started; the start time tells it from a later process of the same id,
-    the boot from one that got both after the host was restarted."""
+    """A started converter. The start time distinguishes it from a later process with the same id,
+    the boot from a process after a restart of the host."""
 
     pid: int
     start_ticks: int
-    boot: str = ""  # empty: not known
-    host: str = ""  # its name; empty: this one
+    boot: str = ""  # empty: unknown
+    host: str = ""  # the name of its host; empty: this one
 
 
 class Move(Value):
-    """A lent node changes its queue: to the namespace it is to serve, or back after all. Until it
-    serves that one, its entry names the namespace that it comes from."""
+    """A change of the queue of a lent node: to the namespace `to`, or back if it was cancelled. The
+    registry entry keeps the old namespace until the node serves the new one."""
 
     to: str
     goes_back: bool = False
 
 
 class Charge(Value):
-    """The account that a lent node is charged to, and what its pods requested: resource -> amount
-    since then (`rate`), and before, times seconds (`used`)."""
+    """The account that pays for a lent node, and the requests of its pods by resource: `rate` is
+    the amount since then, `used` the earlier amount times seconds."""
 
     account: str
     since: Moment
@@ -76,14 +76,14 @@ class Charge(Value):
     used: dict[str, float] = {}
 
     def used_until(self, now: datetime) -> dict[str, float]:
-        """Returns what the pods have requested until then, times seconds."""
+        """Returns the requests of the pods until then, times seconds."""
         seconds = max((now - self.since).total_seconds(), 0.0)
         names = {**self.used, **self.rate}
         return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}
 
 
 class LentNode(Value):
-    """A node that dnm converted and has not yet forgotten."""
+    """A node that dnm converted and still records."""
 
     node_type: str
     namespace: str
@@ -91,38 +91,38 @@ class LentNode(Value):
     owner: str
     phase: Phase
     since: Moment
-    counted: dict[str, int] = {}  # what the queue grew by; empty before it serves
+    counted: dict[str, int] = {}  # its part of the queue's limit; empty before it serves
     idle_since: Moment | None = None
     was_used: bool = False
-    is_needed: bool = False  # idle for its time, and pods elsewhere use the quota that it brings
-    attempts: int = 0  # converter calls of this phase that did not end it
-    is_handed_over: bool = False  # the last of them ended with exit code 0
+    is_needed: bool = False  # its idle time is over, but its quota is used by pods elsewhere
+    attempts: int = 0  # converter calls in this phase that did not complete it
+    is_handed_over: bool = False  # the last call ended with exit code 0
     retry_after: Moment | None = None
     error: str = ""
     converter: ConverterProcess | None = None
-    # Why it leaves; None: its queue keeps it for as long as it wants it.
+    # The reason to return it; None: it serves as long as its queue needs it.
     leaves: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    emptying: Emptying | None = None  # None: its pods run on, whether it leaves or not
-    lent_since: Moment | None = None  # kept where something depends on it
-    asked_at: Moment | None = None  # when its request was written; None: not known
-    is_unjudged: bool = False  # it came, and nothing could tell yet whether it is kept out
-    order: str = ""  # the person's that it was lent for
-    stays_until: Moment | None = None  # by a person's word, idle or not; None: nobody said so
-    move: Move | None = None  # in phase `moving`, and after one that has failed
-    opening: Opening | None = None  # kept where its type has a list of what it opens by
-    sick: str = ""  # by which sign of sick_when; it stays drained when it is back
-    charge: Charge | None = None  # None: it is charged to nobody
-    moved_at: Moment | None = None  # since when it serves this namespace; None: since it is lent
+    emptying: Emptying | None = None  # None: dnm does not evict its pods
+    lent_since: Moment | None = None  # recorded only if something depends on it
+    asked_at: Moment | None = None  # when its request was written; None: unknown
+    is_unjudged: bool = False  # it joined, and dnm could not yet read whether it is excluded
+    order: str = ""  # the administrator's order behind it
+    stays_until: Moment | None = None  # an administrator keeps it until then, idle or not
+    move: Move | None = None  # in phase `moving`, and after a failed move
+    opening: Opening | None = None  # recorded if its type has readiness checks
+    sick: str = ""  # the entry of sick_when that applies; it stays drained after its return
+    charge: Charge | None = None  # None: no account is charged
+    moved_at: Moment | None = None  # when it began to serve this namespace; None: when it was lent
 
     def is_kept_at(self, now: datetime) -> bool:
-        """Whether a person has lent it, or extended it, for a time that is not over."""
+        """Returns whether an administrator lent or extended it for a time that is not over."""
         is_in_time = self.stays_until is not None and now < self.stays_until
         return is_in_time and self.leaves not in TOLD_TO_GO
 
     @property
     def failed_attempts(self) -> str:
-        """Returns how many attempts to return it have failed, and why the last one did; empty:
-        none has."""
+        """Returns the number of failed attempts to return the node and the last error, or an empty
+        text."""
         is_under_way = self.converter is not None or self.is_handed_over
         failed = self.attempts - is_under_way if self.phase is Phase.RETURNING else 0
         if failed <= 0:
@@ -132,28 +132,28 @@ class LentNode(Value):
 
     @property
     def account(self) -> str:
-        """Whom it is charged to; empty: nobody."""
+        """Returns the account that pays for it, or an empty text."""
         return self.charge.account if self.charge else ""
 
     @property
     def lent_from(self) -> datetime:
-        """Since when it is lent, as far as that is known."""
+        """Returns the time since when it is lent, as far as it is recorded."""
         return self.lent_since or self.since
 
     @property
     def took(self) -> dict[str, int]:
-        """How many seconds each step took by which its type opens; empty: it has none."""
+        """Returns the seconds of each of its readiness checks; empty without checks."""
         return self.opening.took(self.asked_at or self.since) if self.opening else {}
 
     @property
     def heads_for(self) -> str:
-        """The namespace that it serves, or is to serve next."""
+        """Returns the namespace that it serves or is going to serve."""
         move = self.move if self.phase is Phase.MOVING else None
         return self.namespace if move is None or move.goes_back else move.to
 
     @property
     def mark(self) -> Mark:
-        """What its Node carries."""
+        """Returns the mark of its Node."""
         return Mark(
             instance=self.owner,
             node_type=self.node_type,
@@ -163,7 +163,7 @@ class LentNode(Value):
 
 
 class ConversionRequest(Value):
-    """Phase `requested`: written before the converter is started, gone when all nodes are named or
+    """Phase `requested`: written before the converter starts, removed when all nodes are named or
     the deadline has passed."""
 
     id: str
@@ -171,48 +171,48 @@ class ConversionRequest(Value):
     namespace: str
     queue: str
     owner: str
-    count: int  # nodes that have not shown up yet
+    count: int  # nodes that have not appeared yet
     since: Moment
     known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
-    node: str = ""  # the one whose interrupted conversion is to be gone on with; else any
-    known_out: tuple[str, ...] = ()  # of this type, that Slurm did not have in service before
-    names: tuple[str, ...] = ()  # named by the converter
-    ended: bool = False  # the converter is known to have ended; `since` is that moment then
-    asked_at: Moment | None = None  # when it was written; None: not known
-    is_given_up: bool = False  # failed, named none: nobody waits for it, late nodes are adopted
+    node: str = ""  # to complete its interrupted conversion; empty: any node
+    known_out: tuple[str, ...] = ()  # nodes of this type that were out of service in Slurm before
+    names: tuple[str, ...] = ()  # reported by the converter
+    ended: bool = False  # the converter has ended, at `since`
+    asked_at: Moment | None = None  # when it was written; None: unknown
+    is_given_up: bool = False  # it failed without a node; late nodes are adopted
     converter: ConverterProcess | None = None
     error: str = ""
     leave_out: str = ""  # a host list: nodes that the converter may not choose
-    order: str = ""  # the person's that it is for
-    account: str = ""  # whom what comes of it is charged to; empty: nobody
-    stays_until: Moment | None = None  # what comes of it stays so long, idle or not
+    order: str = ""  # the administrator's order behind it
+    account: str = ""  # that pays for its nodes; empty: none
+    stays_until: Moment | None = None  # its nodes stay until then, idle or not
 
 
 class ClaimedNode(Value):
-    """A node that is claimed for this instance and is neither lent nor held by a request: whoever
-    converted it has died, or was no run of dnm. It counts under the caps."""
+    """A node that is claimed for this instance, neither lent nor of a request: its converter has
+    died, or was not started by dnm. It counts under the caps."""
 
     node_type: str
     namespace: str
     since: Moment | None = None
-    why: str = ""  # what becomes of it, and when
-    can_resume: bool = False  # its conversion was interrupted, and its converter can go on with it
+    why: str = ""  # the next step for it, and its time
+    can_resume: bool = False  # its conversion was interrupted, and its converter can complete it
 
 
 class Ended(Value):
-    """How a converter ended, as far as it can be told."""
+    """The end of a converter, as far as dnm can see it."""
 
-    exit_code: int | None = None  # None: it is still at work, was ended, or nobody wrote it down
-    names: tuple[str, ...] = ()  # nodes it named on stdout, a line each
+    exit_code: int | None = None  # None: it runs, was killed, or its exit code was not recorded
+    names: tuple[str, ...] = ()  # nodes that it printed on stdout, one a line
     last_lines: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()  # each node's last line that names it and says that it failed
+    failures: tuple[str, ...] = ()  # the last line with an error of each node
     timed_out: bool = False
     left_running: bool = False
-    not_started: str = ""  # why
+    not_started: str = ""  # the reason
 
     @property
     def error(self) -> str:
-        """What went wrong; empty where it simply succeeded, or nothing is known."""
+        """Returns the error; empty after a success, or if nothing is recorded."""
         if self.not_started:
             return self.not_started
         last = f": {self._reason}" if self.failures or self.last_lines else ""
@@ -224,8 +224,8 @@ class Ended(Value):
 
     @property
     def _reason(self) -> str:
-        """What it said of a node, rather than what it said last: that only counts, or says goodbye.
-        Cut, since it is told by record, mail and pages."""
+        """Returns the lines about nodes, or else the last line, which often is only a summary. It
+        is cut, since history, mail and pages contain it."""
         if not self.failures:
             return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS

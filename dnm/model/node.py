@@ -1,4 +1,4 @@
-"""Nodes of Kubernetes, reduced to what decisions need."""
+"""Nodes of Kubernetes, reduced to the fields that decisions need."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dnm.model.value import Resources, Value
 
 
 class Mark(Value):
-    """dnm's annotations on a Node: whose it is and what it serves."""
+    """dnm's annotations on a Node: its instance and the namespace that it serves."""
 
     instance: str
     node_type: str
     namespace: str
     queue: str
-    fenced: bool = False  # dnm has cordoned it; a person may have lifted that since
+    fenced: bool = False  # dnm cordoned it; an administrator may have uncordoned it since
 
 
 BATCH_TAINT = "dynamic-node-manager/batch"
-"""With NoSchedule, on a Node of a machine that Slurm has: only what slurmd needs tolerates it."""
+"""With NoSchedule, on a Node of a machine that Slurm uses; only the pods of slurmd tolerate it."""
 
 
 class Node(Value):
-    """A Kubernetes Node. `allocatable` in YuniKorn's names; `pods` is among them.
+    """A Kubernetes Node. `allocatable` has YuniKorn's names and includes `pods`.
 
-    `unreadable` says what of it could not be read: it is there, and nothing else is known of it, so
-    it offers no room, and is neither taken up nor returned."""
+    `unreadable` names the field that could not be read. Such a Node exists but has no other facts:
+    offers no free capacity, and dnm neither adopts nor returns it."""
 
     name: str
     allocatable: Resources
@@ -40,16 +40,16 @@ class Node(Value):
     is_cordoned: bool = False
     is_deleting: bool = False
     mark: Mark | None = None
-    capacity: Resources = {}  # only read where a node type says what its kubelets keep back
-    conditions: Mapping[str, str] = {}  # of a Node that carries a mark
-    zones: tuple[Amounts, ...] = ()  # what is free on each NUMA node, where its exporter is read
+    capacity: Resources = {}  # read only if its type sets reserved amounts of kubelets
+    conditions: Mapping[str, str] = {}  # of a Node with a mark
+    zones: tuple[Amounts, ...] = ()  # free capacity of each NUMA node, if its exporter is read
     unreadable: str = ""
 
     @property
     def is_with_batch(self) -> bool:
-        """Whether it is the Node of a machine that Slurm has, and so none for pods: its converter
-        moves machines that are always Nodes. slurm-bridge's own are told by their label; one that
-        is put on a lent Node makes it no less lent."""
+        """Returns whether its machine is in Slurm, so that it takes no pods. The converter for
+        slurm-bridge moves machines that are always Nodes. A label shows those in Slurm, but on a
+        lent Node that label has no meaning."""
         is_bridged = EXTERNAL_NODE in self.labels or BRIDGE_NODE in self.labels
         return (self.mark is None and is_bridged) or any(
             taint.key == BATCH_TAINT and taint.effect == "NoSchedule" for taint in self.taints
@@ -57,7 +57,7 @@ class Node(Value):
 
     @property
     def is_managed(self) -> bool:
-        """Returns whether slurm-bridge has put its taint on it."""
+        """Returns whether slurm-bridge put its taint on it."""
         return any(taint.key == MANAGED_TAINT for taint in self.taints)
 
     @property
@@ -69,7 +69,7 @@ class Node(Value):
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Returns whether its annotations name this instance of dnm; its own kubelet can write them
+        """Returns whether its annotations name this instance of dnm. Its own kubelet can write them
         too."""
         return self.mark is not None and self.mark.instance == instance
 
@@ -79,8 +79,8 @@ class Node(Value):
 
     @property
     def carries_fence(self) -> bool:
-        """Returns whether its annotations say that dnm has cordoned it, even if it is not any
-        more."""
+        """Returns whether its annotations record that dnm cordoned it, even if it is uncordoned
+        now."""
         return self.mark is not None and self.mark.fenced
 
     @property
@@ -90,6 +90,6 @@ class Node(Value):
 
     @property
     def is_cordoned_by_another(self) -> bool:
-        """Returns whether it is cordoned without dnm's mark: by an administrator, who also removes
-        it."""
+        """Returns whether it is cordoned without dnm's mark: by an administrator, who also
+        uncordons it."""
         return self.is_cordoned and not self.carries_fence

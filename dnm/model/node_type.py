@@ -13,7 +13,7 @@ NAMESPACE = "{namespace}"
 
 
 def fill_namespace(text: str, namespace: str) -> str:
-    """Returns a label or taint of a node type with the lending namespace filled in."""
+    """Returns a label or taint of a node type with the namespace filled in."""
     return text.replace(NAMESPACE, namespace)
 
 
@@ -24,16 +24,16 @@ class Taint(Value):
 
 
 class NodeType(Value):
-    """A class of equal machines. `{namespace}` in labels and taints is the namespace it serves."""
+    """A class of equal machines. `{namespace}` in labels and taints is the served namespace."""
 
     name: str
-    size: Resources  # expected, used before a node has joined
+    size: Resources  # expected; used until a node has joined
     name_prefix: str = ""  # of node names, followed by digits; empty: the type's name
     max_nodes: int | Share | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    opens_when: tuple[Step, ...] = ()  # none: as soon as it is Ready with its resources
-    kubelet: KubeletSettings | None = None  # None: no key about kubelets stands in its section
+    opens_when: tuple[Step, ...] = ()  # readiness checks besides Ready and its resources
+    kubelet: KubeletSettings | None = None  # None: its section has no key about kubelets
 
     def labels_for(self, namespace: str) -> dict[str, str]:
         """Returns the labels of a node that is lent to the namespace."""

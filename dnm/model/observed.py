@@ -21,42 +21,42 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """Of one queue: conversions in a row that went unused; tripped until its demand changes."""
+    """The circuit breaker of a queue: unused conversions in a row; tripped until demand changes."""
 
-    # Less than none: so many unused nodes are forgiven (`dnm reset`). The file calls it `strikes`.
+    # Below zero after `dnm reset`, which forgives so many. The stored name is `strikes`.
     unused: int = msgspec.field(default=0, name="strikes")
     tripped_at: Moment | None = None
     demand: str = ""  # fingerprint of the pending pods when it tripped
-    trips: int = 0  # so far, without a node that was used in between
+    trips: int = 0  # since the last used node
 
 
 class StalledPods(Value):
-    """Equal pods that stayed pending beside an idle node with room and quota for them: they wait
-    for something else. They count for nothing while exactly these pods are still pending."""
+    """Equal pods that stayed pending beside an idle node with enough free capacity and quota. They
+    wait for another cause and do not count as demand while exactly these pods are pending."""
 
     count: int
-    until: str  # the youngest of them was created then, RFC 3339 as the API prints it
+    until: str  # creation time of the youngest, RFC 3339 as the API prints it
 
 
 class LentAgain(Value):
-    """What the returns of a queue's nodes have taught. `kept`: for how many seconds idle nodes are
-    kept, each entry one node; `gone`: since when nodes were idle that went and may still be asked
-    for again soon."""
+    """Measurements after the returns of a queue's nodes. `kept`: the seconds for which idle nodes
+    are kept, one entry for each node. `gone`: since when returned nodes had been idle, as long as
+    a new request for them would be soon."""
 
     kept: tuple[int, ...] = ()
     gone: tuple[Moment, ...] = ()
 
 
 class LendTimes(Value):
-    """How long nodes of a type took, in seconds, the latest last: `lends` from being asked for to
-    serving, `returns` from the converter's call to being back."""
+    """The durations of conversions of a node type in seconds, the latest last: `lends` from the
+    request until the node serves, `returns` from the converter's call until it is back."""
 
     lends: tuple[int, ...] = ()
     returns: tuple[int, ...] = ()
 
 
 class BookingTry(Value):
-    """When `missing` nodes were last to be booked of the `wanted` of one occurrence of an event."""
+    """The last reservation of `missing` of the `wanted` nodes for one occurrence of an event."""
 
     at: Moment
     missing: int
@@ -64,8 +64,8 @@ class BookingTry(Value):
 
 
 class SpentHours(Value):
-    """The part of a namespace's budget that returned nodes have used, in the week that began
-    then."""
+    """The part of a namespace's budget that returned nodes have used in the week that begins at
+    `week`."""
 
     week: Moment
     seconds: float
@@ -105,8 +105,7 @@ class DocumentResets(Value):
         )
 
     def is_repeated(self, now: datetime) -> bool:
-        """Returns whether the resets continue, and are more than a manifest that was applied
-        again."""
+        """Returns whether the resets continue and are more than one re-applied manifest."""
         return self.count >= _RESETS_IN_A_ROW and now - self.last <= _RESET_PAUSE
 
 

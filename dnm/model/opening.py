@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from dnm.model.value import Moment, Value
 
 OPENING_TAINT = "dynamic-node-manager/opening"
-"""With NoSchedule, on the Node of a machine that joins, until its type's list holds."""
+"""With NoSchedule, on the Node of a joining machine, until its readiness checks pass."""
 
 USUAL_WAIT = timedelta(minutes=15)
 
 
 class Step(Value):
-    """One thing that must hold. `kind`: daemonsets, daemonset, condition, taint, images, image,
-    probe. `name`: of what; `status`: that a condition is to have."""
+    """A readiness check. `kind`: daemonsets, daemonset, condition, taint, images, image or probe.
+    `name` is its object, `status` the required status of a condition."""
 
     kind: str
     name: str = ""
@@ -23,27 +23,27 @@ class Step(Value):
 
     @property
     def text(self) -> str:
-        """Returns the step as an administrator writes it, without its time."""
+        """Returns the check as an administrator writes it, without its time."""
         status = f"={self.status}" if self.status else ""
         return f"{self.kind} {self.name}{status}".rstrip()
 
 
 class Opening(Value):
-    """How far a node that joins is. `held`: when a run first saw each step hold, and since when it
-    is there (`node`) and ready with its resources (`ready`). `pods`: dnm's own on it, as
-    `namespace/name`; `refused`: why one of them may not be started."""
+    """The progress of a joining node. `held` has the time of the first run in which each check
+    passed, the Node existed (`node`) and was ready with its resources (`ready`). `pods` are dnm's
+    own on it, as `namespace/name`. `refused`: why dnm may not start one of them."""
 
     held: dict[str, Moment] = {}
     is_open: bool = False
-    why: str = ""  # what is missing, as the last look found it
+    why: str = ""  # what is missing, from the last run
     images: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     refused: dict[str, str] = {}
-    of_pods: bool = False  # it went back for an image that its queue's pods name
+    of_pods: bool = False  # it was returned for an image that pods of its queue name
 
     def took(self, asked: datetime) -> dict[str, int]:
-        """Returns the seconds of each stage: until it was there, then until it was ready, then from
-        there on for each step."""
+        """Returns the seconds of each stage: until the Node exists, until it is ready, and from
+        then on for each check."""
         held, found = dict(self.held), {}
         there, ready = held.pop("node", None), held.pop("ready", None)
         if there is not None:
@@ -56,7 +56,7 @@ class Opening(Value):
 
 
 class PodOrder(Value):
-    """A pod that dnm starts on a node: it pulls `images`, or else is made of the PodTemplate
+    """A pod that dnm starts on a node: one that pulls `images`, or a copy of the PodTemplate
     `template` of its namespace."""
 
     namespace: str

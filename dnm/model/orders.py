@@ -1,4 +1,4 @@
-"""Commands of administrators that last until they are over: pauses, holds, orders."""
+"""Commands of administrators with a duration: pauses, holds, orders."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Way(Enum):
 
 
 LOST = "dnm, since its registry was lost"
-"""The author of a pause that lasts until an administrator has seen the loss."""
+"""The author of a pause that lasts until an administrator has acknowledged the loss."""
 
 
 class Pause(Value):
     since: Moment
     until: Moment | None = None
     reason: str = ""
-    who: str = ""  # gave the verb, on which host
-    half: Way | None = None  # what alone is paused; None: both
-    earlier: Pause | None = None  # in force again after `resume`: it is older than the loss
+    who: str = ""  # operator and host
+    half: Way | None = None  # the only paused direction; None: both
+    earlier: Pause | None = None  # a pause before the loss, which `resume` restores
 
     def stops(self, half: Way | None, now: datetime) -> bool:
         """Returns whether it applies now, for one direction or for any."""
@@ -40,21 +40,21 @@ class Pause(Value):
 
 
 class Keeping(Value):
-    """A node that a person keeps where it is, or out of lending."""
+    """A hold or an exclusion of a node by an administrator."""
 
     since: Moment
     until: Moment | None = None
     reason: str = ""
-    who: str = ""  # gave the verb, on which host
+    who: str = ""  # operator and host
 
     def is_in_force(self, now: datetime) -> bool:
         return self.until is None or now < self.until
 
 
 class LendOrder(Value):
-    """What a person has asked for: nodes of a type for a namespace, for a time.
+    """A request of an administrator: nodes of a type for a namespace, for a time.
 
-    `nodes`: these, and no others. `why`: what it waits for, as the last run found it.
+    `nodes`: only these. `why`: the reason for its waiting, from the last run.
     """
 
     id: str
@@ -64,8 +64,8 @@ class LendOrder(Value):
     since: Moment
     until: Moment
     nodes: tuple[str, ...] = ()
-    who: str = ""  # gave the verb, on which host
+    who: str = ""  # operator and host
     reason: str = ""
     is_forced: bool = False
-    account: str = ""  # whom it is charged to; empty: as the configuration says
+    account: str = ""  # that pays for it; empty: the one of the configuration
     why: str = ""

@@ -26,38 +26,38 @@ from dnm.model.verdict import NodeVerdict, QueueVerdict
 
 
 class Snapshot(Value):
-    """Everything that a run reads, each once. `now` is `taken_at`."""
+    """Everything that a run reads, each once. `taken_at` is the time of the run."""
 
     taken_at: datetime
     pods: PodList | Unreadable
     nodes: tuple[Node, ...] | Unreadable
     queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # configs, then defaults
-    batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not asked
-    waiting_jobs: tuple[WaitingJobs, ...] | Unreadable | None = None  # None: nobody says
+    batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not read
+    waiting_jobs: tuple[WaitingJobs, ...] | Unreadable | None = None  # None: not reported
     claims: tuple[Claim, ...] | Unreadable = ()
     yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
-    # Of those, the ones that other hosts have started: for as long as they may take.
+    # The subset that other hosts started; each counts until its time limit.
     converters_elsewhere: frozenset[ConverterProcess] = frozenset()
-    unread_zones: Unreadable | None = None  # why nobody knows what is free on NUMA nodes
+    unread_zones: Unreadable | None = None  # why the free capacity of NUMA nodes is unknown
     waits: PodWaits | None = None  # None: no pod waits for devices or with a group
     place: Place = Place()  # of this dnm
     lease: Lease | Unreadable | None = None  # of this instance; None: the cluster does not answer
-    books: bool = False  # the converter can reserve nodes ahead of an event
-    leaves_out: bool = False  # the converter can be told which nodes not to choose
-    charges: bool = False  # the converter can charge what it lends to an account
+    books: bool = False  # the converter can reserve nodes before an event
+    leaves_out: bool = False  # the converter accepts a list of nodes that it must not choose
+    charges: bool = False  # the converter can charge lent nodes to an account
     daemon_sets: tuple[DaemonSet, ...] | Unreadable | None = None  # None: nothing depends on them
     # Lent nodes without work if the pods on them are DaemonSets', which could not be verified.
     unverified_nodes: frozenset[str] = frozenset()
-    unseen_nodes: frozenset[str] = frozenset()  # whose pods the list can't have all
-    foreseen_at: datetime | None = None  # the moment whose events count; None: that of the look
-    close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule asks for
-    ended: Mapping[str, Ended] = {}  # calls of earlier runs by key; one at work has names alone
+    unseen_nodes: frozenset[str] = frozenset()  # nodes with pods that the list may lack
+    foreseen_at: datetime | None = None  # the time for which events count; None: `taken_at`
+    close: Mapping[str, CloseLook | Unreadable] = {}  # facts of the nodes that a rule reads
+    ended: Mapping[str, Ended] = {}  # calls of earlier runs, by key; a running one has only names
 
 
 class WaitingPods(Value):
-    """Equal pods that wait in vain: dnm will lend no node for them, and `sentence` explains why.
-    `name`, `uid`: of one of them. `is_new`: their owner has no Event about it yet."""
+    """Equal pods that wait in vain: dnm will not lend a node for them, for the reason in
+    `sentence`. `name` and `uid` are of one pod. `is_new`: no Event reports it yet."""
 
     kind: str  # the group's fingerprint
     queue: str
@@ -70,33 +70,33 @@ class WaitingPods(Value):
 
 
 class MarkNode(Value, tag=True):
-    """Write dnm's annotations on a Node that serves."""
+    """Writing of dnm's annotations on a Node that serves."""
 
     node: str
     mark: Mark
 
 
 class Fence(Value, tag=True):
-    """Cordon the Node with dnm's mark; the queue has shrunk before."""
+    """Cordoning of the Node with dnm's mark, after the limit of the queue was reduced."""
 
     node: str
 
 
 class Unfence(Value, tag=True):
-    """Remove dnm's cordon."""
+    """Removal of dnm's cordon."""
 
     node: str
 
 
 class EvictPods(Value, tag=True):
-    """Evict the pods of a fenced node by the Eviction API, on an administrator's command."""
+    """Eviction of the pods of a fenced node by the Eviction API, on an administrator's command."""
 
     node: str
 
 
 class RelabelNode(Value, tag=True):
-    """Exchange labels, taints and mark of a fenced Node for those of another namespace, in one
-    change; looked at once more just before. `labels`: None goes. `is_back`: for its old one."""
+    """Replacement of labels, taints and mark of a fenced Node by those of another namespace, in one
+    change after a last check. A label of None is removed. `is_back`: to the old namespace."""
 
     node: str
     mark: Mark
@@ -107,53 +107,53 @@ class RelabelNode(Value, tag=True):
 
 
 class SetQueueLimits(Value, tag=True):
-    """Make every limit its baseline plus what serves now. `edit` does that to the document that was
-    read; to any other it has to be planned anew, for the same `wants`."""
+    """Change of every limit to its baseline plus the serving nodes. `edit` applies to the document
+    that was read. For another document dnm must compute a new edit for the same `wants`."""
 
     wants: QueueWants
     edit: QueueEdit
 
 
 class StartConversion(Value, tag=True):
-    """Call the converter for a request that the registry holds already."""
+    """Start of the converter for a request that the registry has recorded."""
 
     request: ConversionRequest
 
 
 class ReturnNode(Value, tag=True):
-    """Call the converter to give the node back; checked once more just before."""
+    """Start of the converter to return the node, after a last check."""
 
     node: str
 
 
 class HoldClosed(Value, tag=True):
-    """Keep pods off a Node that joins by dnm's taint, or (not `is_closed`) take it off."""
+    """Setting of dnm's taint on a joining Node, or its removal (not `is_closed`)."""
 
     node: str
     is_closed: bool
 
 
 class StartPod(Value, tag=True):
-    """Start a pod of dnm's own on a node that joins."""
+    """Start of dnm's own pod on a joining node."""
 
     node: str
     pod: PodOrder
 
 
 class DropPods(Value, tag=True):
-    """Delete dnm's own pods, which have done what they were for."""
+    """Deletion of dnm's own pods after they have completed their task."""
 
     node: str
 
 
 class BookNodes(Value, tag=True):
-    """Have nodes reserved in Slurm ahead of an event."""
+    """Reservation of nodes in Slurm before an event."""
 
     booking: Booking
 
 
 class UnbookNodes(Value, tag=True):
-    """Give up the reservations of that name, but for those of a host list."""
+    """Deletion of the reservations with that name, except for those of a host list."""
 
     name: str
     why: str
@@ -161,7 +161,7 @@ class UnbookNodes(Value, tag=True):
 
 
 class EndConverter(Value, tag=True):
-    """End a converter that hangs after its run has ended; `key` is its request or node."""
+    """End of a hanging converter after its run has ended; `key` is its request or node."""
 
     key: str
     process: ConverterProcess
@@ -186,37 +186,36 @@ Action: TypeAlias = (
 
 
 class Plan(Value):
-    """The actions of a run; it does nothing else. `registry` is saved before the first action."""
+    """All actions of a run. `registry` is saved before the first action."""
 
     registry: Registry
     actions: tuple[Action, ...] = ()
     nodes: tuple[NodeVerdict, ...] = ()
     queues: tuple[QueueVerdict, ...] = ()
-    notes: tuple[str, ...] = ()  # reported, not failed: a re-applied manifest, a floor
-    news: tuple[str, ...] = ()  # those of the notes that the last run did not have
-    errors: tuple[str, ...] = ()  # reads that failed, questions that wait for a person
-    status: dict[str, QueueStatus] = {}  # by monitored queue, as the run leaves it
-    seen: dict[str, QueueStatus] = {}  # as it is before that
+    notes: tuple[str, ...] = ()  # reports that are no errors, e.g. a manifest applied again
+    news: tuple[str, ...] = ()  # the notes that the last run did not have
+    errors: tuple[str, ...] = ()  # failed reads, and questions to an administrator
+    status: dict[str, QueueStatus] = {}  # by monitored queue, after the run
+    seen: dict[str, QueueStatus] = {}  # the same, before the run
     decisions: dict[str, Decision] = {}  # by monitored queue: the numbers behind its verdict
     diff: str = ""  # of the queue document, unified
     needs_person: bool = False
-    is_refused: bool = False  # another acts for this instance: nothing was decided
-    backs_up: bool = False  # the Lease keeps other names than this registry has
-    run: str = ""  # which run this is: when it looked
-    pause: Pause | None = None  # in force now
+    is_refused: bool = False  # another registry acts for this instance: nothing was decided
+    backs_up: bool = False  # the Lease has other names than this registry
+    run: str = ""  # the name of this run, from its start time
+    pause: Pause | None = None  # that applies now
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain
-    pods: Mapping[str, NodePods] = {}  # lent node -> who holds it
-    uids: Mapping[str, str] = {}  # of the Nodes that are recorded
-    kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, where it is recorded
-    rooms: tuple[NodeRoom, ...] = ()  # of permanent nodes, as well
-    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last asked; None: nobody says
+    pods: Mapping[str, NodePods] = {}  # lent node -> the pods on it
+    uids: Mapping[str, str] = {}  # of the recorded Nodes
+    kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, if demand is recorded
+    rooms: tuple[NodeRoom, ...] = ()  # of permanent nodes, likewise
+    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last read; None: not reported
 
 
 class Outcome(Value):
-    """What the actuator did, a line each, and what it could not do; `done`: the plan's actions that
-    were carried out. `told`: the lines of history
-    that the run has written; `said`: what of all errors is news, `over`: which
-    of them are no more; `notes`: what else is worth a line, and no error."""
+    """The actions of the actuator, a line each, and its errors. `done`: the actions of the plan
+    that were completed. `told`: the lines of history that the run wrote. `said`: the new errors,
+    `over`: the errors that ended. `notes`: other reports, which are no errors."""
 
     registry: Registry
     actions: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Pods, reduced to what decisions need."""
+"""Pods, reduced to the fields that decisions need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeSelectorTerm(
     forbid_unknown_fields=False,
     rename={"expressions": "matchExpressions", "fields": "matchFields"},
 ):
-    """Requirements that all hold; terms are alternatives."""
+    """Requirements that must all hold; terms are alternatives."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -44,25 +44,25 @@ class PodAffinityTerm(Value):
 
 
 class PodShape(Value, gc=False):
-    """What is equal among pods of one kind and decides where they fit. Equal shapes are one object
-    (`kube/pods.py` interns them), so a group-by may use the identity, and equality else.
+    """The properties of a pod that decide where it fits. Equal shapes are one object, since
+    `kube/pods.py` interns them: grouping may use the identity, other code uses equality.
 
-    The constraints are only filled for unbound pods: a bound pod needs none.
+    The constraints are set only for unbound pods: a bound pod needs none.
     """
 
     request: Resources  # effective, as YuniKorn computes it, with `pods: 1`; no default applied
-    request_before_1_9: Resources = {}  # as YuniKorn before 1.9 does, where that is another
+    request_before_1_9: Resources = {}  # as YuniKorn before 1.9 computes it, if that differs
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required; alternatives; empty: none
+    node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required alternatives; empty: none
     pod_affinity: tuple[PodAffinityTerm, ...] = ()
     spread_keys: tuple[str, ...] = ()  # topology keys of DoNotSchedule spread constraints
     host_ports: tuple[int, ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()  # only where pod_affinity or spread_keys need them
-    # What of its largest container, and of all of it, a kubelet may align to one NUMA node; only
-    # read where the kubelets of a node type do.
+    labels: tuple[tuple[str, str], ...] = ()  # only if pod_affinity or spread_keys need them
+    # The parts of its largest container and of all containers that a kubelet may align to one NUMA
+    # node; read only if the kubelets of a node type align.
     aligned: tuple[Amounts, Amounts] | None = None
-    is_cut: bool = False  # it asks for more than is counted of a pod, and the rest was cut off
+    is_cut: bool = False  # dnm counts only a part of its requirements, which are too many
 
 
 class TaskGroup(Value):
@@ -74,7 +74,7 @@ class TaskGroup(Value):
 
 
 class Pod(Value, gc=False, kw_only=False):
-    """An unfinished pod, reduced. `queue` is what it asks for, not where YuniKorn put it."""
+    """An unfinished pod, reduced. YuniKorn may have chosen another queue than `queue`."""
 
     namespace: str
     name: str
@@ -82,16 +82,16 @@ class Pod(Value, gc=False, kw_only=False):
     uid: str = ""
     created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
     node: str = ""  # empty: not bound
-    app_id: str = ""  # resolved as the shim does, autogen included; empty: not YuniKorn's
-    queue: str = ""  # label > annotation > label `queue`; empty: none asked
+    app_id: str = ""  # resolved as by the shim, autogen included; empty: not for YuniKorn
+    queue: str = ""  # label > annotation > label `queue`; empty: none requested
     is_yunikorn: bool = False  # spec.schedulerName == yunikorn
-    is_daemonset: bool = False  # as its owner reference claims, until that is verified
-    owner: str = ""  # uid of the DaemonSet or Node that it names as its controller
+    is_daemonset: bool = False  # by its owner reference, until that is verified
+    owner: str = ""  # uid of its controller, if that is a DaemonSet or Node
     is_mirror: bool = False
     is_terminating: bool = False
     is_gated: bool = False  # has schedulingGates
-    devices: tuple[str, ...] = ()  # what its resourceClaims name; empty too once understood
-    group: str = ""  # the PodGroup that it names, behind its API group
+    devices: tuple[str, ...] = ()  # names of its resourceClaims; empty after they are understood
+    group: str = ""  # its PodGroup, after the API group
     is_placeholder: bool = False
     is_rejected: bool = False  # status.reason ApplicationRejected
     task_group: str = ""
@@ -100,12 +100,12 @@ class Pod(Value, gc=False, kw_only=False):
 
     @property
     def counts_as_work(self) -> bool:
-        """Returns whether it keeps a node from being idle: DaemonSets' and mirror pods do not."""
+        """Returns whether it keeps a node from being idle; DaemonSets' and mirror pods do not."""
         return not (self.is_daemonset or self.is_mirror)
 
 
 class DaemonSet(Value):
-    """A DaemonSet: the nodes that it selects and what its pod requests there are its `shape`."""
+    """A DaemonSet: its `shape` has the nodes that it selects and the request of its pod."""
 
     namespace: str
     name: str
@@ -114,7 +114,7 @@ class DaemonSet(Value):
 
 
 class Claim(Value):
-    """A PersistentVolumeClaim that a pending pod names; `node_affinity` of the bound volume."""
+    """A PersistentVolumeClaim of a pending pod; `node_affinity` is that of the bound volume."""
 
     namespace: str
     name: str
@@ -123,9 +123,9 @@ class Claim(Value):
 
 
 class PodList(Value):
-    """All unfinished pods that could be read. `cluster_wide` is False if the permissions allow only
-    namespaces: then the free capacity of nodes is not known exactly."""
+    """All readable unfinished pods. `cluster_wide` is False if the permissions are for namespaces
+    only; then the free capacity of nodes is not known exactly."""
 
     pods: tuple[Pod, ...]
     cluster_wide: bool = True
-    unreadable: Mapping[str, str] = {}  # namespace -> why
+    unreadable: Mapping[str, str] = {}  # namespace -> error

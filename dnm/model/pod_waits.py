@@ -19,7 +19,7 @@ GROUPS = "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"
 
 
 class Device(Value):
-    """A device that one pod has whole. `attributes` by name, where its driver defines them."""
+    """A device that one pod uses alone. `attributes` by name, if its driver defines them."""
 
     driver: str
     pool: str
@@ -33,8 +33,8 @@ class Device(Value):
 
 
 class DeviceAsk(Value):
-    """What a claim, or the claims of a template, ask for: so many devices of each class. `why` it
-    is not understood, else empty. `is_taken`: devices are allocated for it already."""
+    """The devices that a claim or the claims of a template request: a number for each class. `why`:
+    the reason if dnm does not understand it. `is_taken`: its devices are already allocated."""
 
     counts: tuple[tuple[str, int], ...] = ()
     why: str = ""
@@ -54,15 +54,15 @@ class DeviceFacts(Value):
 
 
 class PodWaits(Value):
-    """What became of pods with claims or of groups. `doubts`: "namespace/pod" -> what dnm does not
-    understand of it. `offered`, `taken`: devices of each node, as resources by class."""
+    """The results for pods with claims or of groups. `doubts`: "namespace/pod" -> the part that dnm
+    does not understand. `offered`, `taken`: devices of each node, as resources by class."""
 
     doubts: Mapping[str, str] = {}
     offered: Mapping[str, Resources] = {}
     taken: Mapping[str, Resources] = {}
 
     def offering(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
-        """Returns the Nodes with their devices among what is allocatable."""
+        """Returns the Nodes with their devices added to `allocatable`."""
         return tuple(
             msgspec.structs.replace(node, allocatable={**node.allocatable, **offered})
             if (offered := self.offered.get(node.name))

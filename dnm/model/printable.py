@@ -1,4 +1,4 @@
-"""Text for people: safe where it came from outside, and what its parts mean."""
+"""Printable text for people, and the meaning of its parts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 
 Meaning = Literal["", "ok", "warning", "error", "muted", "heading"]
 Part = str | tuple[str, Meaning]  # of a line
-Meanings = Mapping[str, Mapping[str, Meaning]]  # column -> what stands in a cell -> its meaning
+Meanings = Mapping[str, Mapping[str, Meaning]]  # column -> content of a cell -> its meaning
 
 
 def printable(text: str, longest: int | None = None) -> str:
-    """Makes one line of what a person, a cluster or a program wrote, safe for a log or a terminal:
-    `?` for each character that can't be shown, and `…` at the end of at most `longest` characters.
+    """Returns text of an administrator, a cluster or a program as one safe line for log or
+    terminal. `?` replaces each character that is not printable, and `…` ends a cut text.
     """
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"

@@ -1,9 +1,9 @@
-"""Exact integers from the two quantity grammars, and back into YuniKorn's.
+"""Exact integers from the two quantity grammars, and back to YuniKorn's.
 
-Amounts are in YuniKorn's units: `vcore` in millicores, everything else in bytes or plain counts.
-YuniKorn's grammar is `parse` of pkg/common/resources/quantity.go (the same since 1.0), Kubernetes'
-is resource.Quantity of apimachinery, rounded up as the scheduler's shim rounds it. Spans of time
-are read as people write them: 90m, 36h, 7d.
+Amounts are in YuniKorn's units: `vcore` in millicores, others in bytes or plain counts. YuniKorn's
+grammar is `parse` of pkg/common/resources/quantity.go (the same since 1.0). Kubernetes' grammar is
+resource.Quantity of apimachinery, rounded up as the scheduler's shim rounds it. Spans of time have
+a unit: 90m, 36h, 7d.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAR_EXPONENT = 64  # beyond it every value but zero is above int64 or below one
 
 
 class QuantityError(DnmError):
-    """A text that is no quantity in its grammar."""
+    """A text that is not a quantity of its grammar."""
 
 
 @lru_cache(maxsize=65536)
@@ -72,10 +72,10 @@ def _unit(resource: str, suffix: str) -> int | None:
 
 
 def format_yunikorn(resource: str, amount: int, like: str) -> str:
-    """`amount` in the unit and spacing of `like` where exact, else in the largest exact unit.
+    """Returns `amount` in the unit and spacing of `like` if exact, else in the largest exact unit.
 
-    `like` is a legal value of the same resource. Depends on nothing else, so equal amounts always
-    read the same. Raises QuantityError for what YuniKorn can't hold.
+    `like` is a legal value of the same resource. Nothing else changes the result, so equal amounts
+    have equal texts. Raises QuantityError for amounts that YuniKorn cannot hold.
     """
     if not 0 <= amount <= INT64_MAX:
         raise QuantityError(f"{amount} of {resource} is outside what YuniKorn can count")
@@ -91,7 +91,7 @@ def format_yunikorn(resource: str, amount: int, like: str) -> str:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """Formats in the largest exact unit; `vcore` in cores or millicores. Also for messages."""
+    """Returns the amount in the largest exact unit; `vcore` in cores or millicores."""
     if resource == "vcore":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     best = max((s for s, unit in _UNITS.items() if amount % unit == 0), key=lambda s: _UNITS[s])
@@ -100,11 +100,11 @@ def format_amount(resource: str, amount: int) -> str:
 
 @lru_cache(maxsize=65536)
 def parse_kubernetes(resource: str, text: str) -> int:
-    """The amount of a Kubernetes quantity, rounded up (away from zero), at most 2^63 - 1.
+    """Returns the amount of a Kubernetes quantity, rounded away from zero, at most 2^63 - 1.
 
-    `resource` in either system's name: `cpu` and `vcore` give millicores, all others whole units.
-    Raises QuantityError for what is no quantity, or longer than any that the API server prints:
-    annotations are a tenant's own text.
+    `resource` is a name of either system: `cpu` and `vcore` give millicores, others whole units.
+    Raises QuantityError for other text, and for a quantity that is longer than the API server
+    prints: tenants write annotations.
     """
     sign, number, exponent = _take_apart(resource, text)
     amount = min(_scale_up(number, exponent), INT64_MAX)
@@ -112,8 +112,8 @@ def parse_kubernetes(resource: str, text: str) -> int:
 
 
 def parse_whole(resource: str, text: str) -> int:
-    """The amount of a Kubernetes quantity that needs no rounding. Raises QuantityError for what is
-    none, and for a fraction of a unit, e.g. of a byte."""
+    """Returns the amount of a Kubernetes quantity that needs no rounding. Raises QuantityError for
+    other text, and for a fraction of a unit, e.g. of a byte."""
     amount = parse_kubernetes(resource, text)
     _, number, exponent = _take_apart(resource, text)
     if exponent < 0 and number and (-exponent > _FAR_EXPONENT + _LONGEST or number % 10**-exponent):
@@ -122,9 +122,9 @@ def parse_whole(resource: str, text: str) -> int:
 
 
 def holds_int64(text: str) -> bool:
-    """Whether apimachinery reads this text into an integer and not into a decimal (ParseQuantity
-    and Quantity.AsInt64): equal amounts differ in that, e.g. 1536Mi and 1.5Gi, 16384Gi and 16Ti.
-    False too for what is no quantity."""
+    """Returns whether apimachinery reads this text into an integer and not into a decimal
+    (ParseQuantity and Quantity.AsInt64). Equal amounts differ in that: 1536Mi and 1.5Gi, 16384Gi
+    and 16Ti. False also for other text."""
     match = _KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         return False
@@ -164,7 +164,7 @@ def _take_apart(resource: str, text: str) -> tuple[str, int, int]:
 
 
 def _scale_up(number: int, exponent: int) -> int:
-    """number x 10^exponent, rounded up; far exponents are cut off where the answer is known."""
+    """Returns number x 10^exponent, rounded up; exponents that do not change it are cut."""
     if number == 0:
         return 0
     if -exponent > len(str(number)) + _FAR_EXPONENT:
@@ -174,7 +174,7 @@ def _scale_up(number: int, exponent: int) -> int:
 
 
 def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
-    """A Kubernetes resource list as amounts under YuniKorn's names (`cpu` becomes `vcore`)."""
+    """Returns a Kubernetes resource list under YuniKorn's names (`cpu` becomes `vcore`)."""
     return {
         "vcore" if name == "cpu" else name: parse_kubernetes(name, text)
         for name, text in quantities.items()
@@ -182,7 +182,7 @@ def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
 
 
 def add_to(total: dict[str, int], amounts: Resources, times: int = 1) -> None:
-    """Adds amounts, so many times, to a total."""
+    """Adds amounts to a total, `times` times."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount * times
 
@@ -192,8 +192,8 @@ _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s?([smhdw]?)")
 
 
 def parse_span(text: str, unit: str = "") -> timedelta | None:
-    """Returns how long `90s`, `90m`, `2h`, `1d` or `1w` are, and a number alone in `unit`s; None
-    for anything else."""
+    """Returns the span of `90s`, `90m`, `2h`, `1d` or `1w`, or of a number in `unit`s; None for
+    other text."""
     match = _SPAN.fullmatch(text)
     used = match[2] or unit if match else ""
     if match is None or not used:

@@ -13,9 +13,9 @@ class QueueWants(Value):
     """The state that one instance needs in the document.
 
     `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
-    -> the least max (allocated now, the largest gang application), for ancestors too. `remembered`:
-    the ledger that the last run of this instance recorded (None: no run has recorded one). It is
-    used only if this instance's part of the ledger is lost or older.
+    -> the smallest max (allocated now, the largest gang application), also of ancestors.
+    `remembered`: the ledger that the last run of this instance recorded (None: not yet). It is used
+    only if the part of this instance in the ledger is lost or older.
     """
 
     instance_id: str
@@ -37,16 +37,16 @@ class LimitChange(Value):
 
 
 class QueueNumbers(Value):
-    """A queue after the edit. limit = baseline + lent + the lends of other instances, for limited
-    resources; `held` explains exceptions."""
+    """A queue after the edit. The limit of a limited resource is its baseline plus the lends of
+    this and of other instances; `held` explains exceptions."""
 
     limit: Mapping[str, int] = {}
     baseline: Mapping[str, int] = {}
-    lent: Mapping[str, int] = {}  # by this instance, below it too
+    lent: Mapping[str, int] = {}  # by this instance, including the queues below
 
 
 class DocumentVersion(NamedTuple):
-    """A version of the key of a ConfigMap: the API gives every write another resourceVersion."""
+    """A version of the key of a ConfigMap. The API gives every write a new resourceVersion."""
 
     namespace: str
     name: str
@@ -55,17 +55,16 @@ class DocumentVersion(NamedTuple):
 
 
 class QueueEdit(Value):
-    """The next text and ledger of the document, and why. `noted`: the ledger for the record, which
-    also says of which text it is that nothing is lent.
+    """The next text and ledger of the document, and the reasons. `noted` is the ledger for the
+    registry; it also records for which text nothing is lent.
 
-    `is_answer`: a person has answered a question, and the record has to keep `noted`.
-    `reset_by`: who has written limits without what is lent, which the edit adds again.
-    `planned_on`: the state it was made from (None: none that could be written), which it may be
-    written over. `is_changed`: something has to be written. `refusal`: nothing may be, and what a
-    person can do about it. `held`: queue -> why its limit is not where it would be. `blocked`: of
-    these, queue -> what a person has to mend, for nodes to be counted or a limit to be changed.
-    `uncounted`: queue -> why new nodes of it are not counted. `notes`: what others did to the
-    document. `limits`: of every queue, as they are then.
+    `is_answer`: an administrator answered a question, and the registry must keep `noted`.
+    `reset_by`: the client that set limits without the lends, which the edit adds again.
+    `planned_on`: the version that the edit may replace (None: none that could be written).
+    `is_changed`: something must be written. `refusal`: why nothing may be written, and the fix.
+    `held`: queue -> why its limit is not the computed one. `blocked`: of these, queue -> what an
+    administrator must fix, so that nodes count or the limit changes. `uncounted`: queue -> why its
+    new nodes do not count. `notes`: changes by other clients. `limits`: of every queue, afterwards.
     """
 
     text: str

@@ -29,9 +29,9 @@ from dnm.model.verdict import Objection
 
 
 class NodePods(Value, omit_defaults=True):
-    """Who holds a lent node: how many pods that count, in all and of the namespaces with the most,
-    the first three by age, since when the oldest is there, and how many of DaemonSets and mirrors,
-    which hold none."""
+    """The pods on a lent node: the number that keeps it from being idle, in all and in the largest
+    namespaces, and the three oldest with the creation time of the first. `apart` counts pods of
+    DaemonSets and mirror pods, which do not keep it."""
 
     count: int = 0
     namespaces: dict[str, int] = {}
@@ -51,34 +51,34 @@ class QueueStatus(Value):
     pending_pods: int
     verdict: str
     reason: str
-    is_judged: bool = True  # False: no run could tell yet what of the limit is lent
+    is_judged: bool = True  # False: no run could read the lent part of the limit yet
     code: str = ""  # of the reason
     is_demand_known: bool = True  # False: its pods could not be read
-    waits_since: str = ""  # when the oldest of its pending pods was created
-    floor: int = 0  # nodes that its namespaces are to have at least, now
-    young_pods: int = 0  # pending too, and not yet for as long as counts
+    waits_since: str = ""  # creation time of the oldest pending pod
+    floor: int = 0  # the current minimum of nodes of its namespaces
+    young_pods: int = 0  # pending for too short a time to count
 
 
 class RunRecord(Value):
     """The facts and actions of the last run. The times of the lock file and of the state file are
-    its begin and end, so that a run without a change rewrites nothing."""
+    its begin and end, so that a run without a change does not write the registry."""
 
     exit_code: int = 0
-    failed_nodes_alone: bool = False  # its errors are those of nodes that wait for a person
+    failed_nodes_alone: bool = False  # all its errors are those of nodes in phase failed
     acted_at: Moment | None = None
-    actions: tuple[str, ...] = ()  # of the last run that did something, at `acted_at`
+    actions: tuple[str, ...] = ()  # of the last run with an action, at `acted_at`
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     queues: dict[str, QueueStatus] = {}
-    ledger: str | None = None  # as the run wrote it, in case the annotation is lost; None: unknown
+    ledger: str | None = None  # as the run wrote it, if the annotation is lost; None: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
-    pods: dict[str, NodePods] = {}  # lent node -> who holds it
-    attended: tuple[str, ...] = ()  # lent and some other nodes with pods that stay on them
+    pods: dict[str, NodePods] = {}  # lent node -> the pods on it
+    attended: tuple[str, ...] = ()  # lent and some other nodes with pods that cannot be evicted
     pods_doubted_since: Moment | None = None  # the list of pods contradicts the record
-    succeeded_at: Moment | None = None  # when a run last did, before those that failed since
-    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # when last asked; None: nobody says
+    succeeded_at: Moment | None = None  # the last success before the failed runs since then
+    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last read; None: not reported
     resets: DocumentResets | None = None  # of the queue document; None: never
-    batch_nodes: dict[str, int] = {}  # of each type, where a cap is a share of them; when last read
+    batch_nodes: dict[str, int] = {}  # of each type, if a cap is a share of them; as last read
 
     @property
     def has_succeeded(self) -> bool:
@@ -88,12 +88,12 @@ class RunRecord(Value):
 
 
 def run_name(began: datetime) -> str:
-    """Returns the name of the run, or of the verb, that began then."""
+    """Returns the name of the run or command with this start time."""
     return f"{began:%Y%m%dT%H%M%S.%fZ}"
 
 
 class Registry(Value):
-    """dnm's own record; the one state file."""
+    """dnm's record, its only stored state."""
 
     version: int = 1
     nodes: dict[str, LentNode] = {}
@@ -102,29 +102,29 @@ class Registry(Value):
     last_conversion: Moment | None = None
     backoffs: dict[str, Backoff] = {}  # by node type
     breakers: dict[str, Breaker] = {}  # by queue path
-    # By fingerprint of a group of equal pending pods; the file has always called it `waiting`.
+    # By fingerprint of a group of equal pending pods. The stored name is `waiting`.
     stalled: dict[str, StalledPods] = msgspec.field(default_factory=dict, name="waiting")
     lent_again: dict[str, LentAgain] = {}  # by queue path
     lend_times: dict[str, LendTimes] = {}  # by node type
     events: dict[str, CalendarEvent] = {}  # by name: those of `dnm event add`
     calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one
-    booking_tries: dict[str, BookingTry] = {}  # by the booking's name
+    booking_tries: dict[str, BookingTry] = {}  # by the reservation's name
     spent_hours: dict[str, SpentHours] = {}  # by namespace
     spare_nodes: dict[str, Moment] = {}  # half-empty nodes, since when
     sitting: dict[str, Sitting] = {}  # by queue path
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken
-    holds: dict[str, Keeping] = {}  # what is known of those: until when, by whom
-    by_hand: tuple[str, ...] = ()  # Nodes that an administrator has converted, and nobody recorded
-    orders: tuple[LendOrder, ...] = ()  # whose time is not over
-    excluded: dict[str, Keeping] = {}  # that `dnm exclude` keeps out of lending, by node
+    holds: dict[str, Keeping] = {}  # details of those: until when, by which operator
+    by_hand: tuple[str, ...] = ()  # Nodes that an administrator converted without a record
+    orders: tuple[LendOrder, ...] = ()  # that have not ended
+    excluded: dict[str, Keeping] = {}  # nodes that `dnm exclude` keeps out of lending
     last_run: RunRecord = RunRecord()
     memory: Memory = Memory()
-    lease_words: tuple[str, ...] = ()  # by which a Lease names it; the last may not be written yet
-    elsewhere: ActingElsewhere | None = None  # the registry by which this one was refused last
+    lease_words: tuple[str, ...] = ()  # its names in a Lease; the last may not be written yet
+    elsewhere: ActingElsewhere | None = None  # the registry that last made this one refuse
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
-        """Returns the current pause that stops lending, or returning, or either."""
+        """Returns the current pause of lending, of returning, or of either."""
         if self.pause is None or not self.pause.stops(way, now):
             return None
         return Objection(reason=Reason.PAUSED, detail=self.pause.detail)
@@ -148,8 +148,8 @@ class Registry(Value):
 
     @property
     def open_calls(self) -> dict[str, ConverterProcess | None]:
-        """Returns calls of the converter without a recorded end, by key: the request's id, or the
-        node that returns."""
+        """Returns calls of the converter without a recorded end, by the id of the request or the
+        name of the returning node."""
         calls = {request.id: request.converter for request in self.requests if not request.ended}
         returning = {
             name: entry.converter

@@ -6,13 +6,13 @@ from dnm.model.value import Value
 
 
 class Floor(Value):
-    """The part that is left to Slurm: a number or a percentage of nodes."""
+    """The part that stays with Slurm: a number or a percentage of nodes."""
 
     nodes: int = 0
     percent: float = 0.0
 
     def of(self, total: int) -> int:
-        """Returns the floor in nodes, of so many; a part of a node is a node."""
+        """Returns the floor in nodes, rounded up."""
         return max(self.nodes, -(-total * round(self.percent * 1000) // 100_000))
 
 
@@ -23,7 +23,7 @@ class Share(Value):
 
     def of(self, total: int) -> int:
         """Returns the cap in nodes. It is rounded down, but a share above 0 gives at least one
-        node, since a cap of 0 means that there are none."""
+        node, since a cap of 0 excludes all."""
         nodes = total * round(self.percent * 1000) // 100_000
         return max(nodes, 1) if total and self.percent else nodes
 
@@ -33,5 +33,5 @@ class Share(Value):
 
 
 def most_of(cap: int | Share, total: int) -> int:
-    """Returns a cap in nodes, of so many."""
+    """Returns a cap in nodes, for a total of nodes."""
     return cap.of(total) if isinstance(cap, Share) else cap

@@ -1,8 +1,8 @@
-"""How Slinky marks what is its own: slurm-operator runs slurmd in pods, slurm-bridge lets Slurm
-schedule pods on Kubernetes' nodes. Pure; names as of slurm-operator 1.2 and slurm-bridge 1.2.
+"""The marks of Slinky: slurm-operator runs slurmd in pods, slurm-bridge lets Slurm schedule pods on
+Kubernetes' nodes. Pure; names as of slurm-operator 1.2 and slurm-bridge 1.2.
 
-The rule: what carries one of these marks is never dnm's. A Comment or an AdminComment that is not
-theirs is nobody's here, whatever else it says.
+An object with one of these marks never belongs to dnm. This module ignores every Comment and
+AdminComment of other authors.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-OPERATOR_REASON = "slurm-operator:"  # with which each of its Reasons begins
+OPERATOR_REASON = "slurm-operator:"  # the beginning of each of its Reasons
 BRIDGE_REASON = "slurm-bridge:"
 MAINTENANCE = "SlurmOperatorMaint-"  # and the NodeSet's name: a reservation for its updates
 MANAGED_TAINT = "slinky.slurm.net/managed-node"  # on each Node that Slurm knows by the same name
-WORKER_TAINT = "nodeset.slinky.slurm.net/worker"  # of an operator before 1.2, where it is set so
+WORKER_TAINT = "nodeset.slinky.slurm.net/worker"  # of an operator before 1.2, if configured
 EXTERNAL_NODE = "scheduler.slinky.slurm.net/external-node"  # a label: put the Node into Slurm
 BRIDGE_NODE = "scheduler.slinky.slurm.net/slurm-bridge-external-node"  # another name of that label
 PARTITIONS = f"{EXTERNAL_NODE}-partitions"  # an annotation: a comma list, its features in Slurm
-SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: what Slurm calls the Node
+SLURM_NAME = "slinky.slurm.net/slurm-nodename"  # a label: the name of the Node in Slurm
 
 
 def bridge_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -43,7 +43,7 @@ _NOT_THEIRS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def writer_of(reason: str) -> str:
-    """Returns which of the two wrote a Reason; empty: neither did."""
+    """Returns the author of a Reason, or an empty text for other authors."""
     for prefix in (OPERATOR_REASON, BRIDGE_REASON):
         if reason.startswith(prefix):
             return prefix.rstrip(":")
@@ -51,8 +51,8 @@ def writer_of(reason: str) -> str:
 
 
 def pod_of(comment: str) -> str:
-    """Returns the pod (namespace/name) in which a node's slurmd runs, as the operator writes it
-    into the node's Comment; empty: it does not run in one."""
+    """Returns the pod (namespace/name) in which a node's slurmd runs, from the Comment that the
+    operator writes on the node; empty without one."""
     try:
         found = _decode_pod_info(comment)
     except _NOT_THEIRS:
@@ -61,11 +61,11 @@ def pod_of(comment: str) -> str:
 
 
 def pods_of_job(admin_comment: str) -> tuple[str, ...]:
-    """Returns the pods that a job represents, as slurm-bridge writes them into its AdminComment: if
-    the job ends, they are deleted. Empty: an ordinary job. An unreadable entry of slurm-bridge
-    stands for pods with unknown names."""
+    """Returns the pods that a job represents, from the AdminComment that slurm-bridge writes. If
+    the job ends, they are deleted. Empty for an ordinary job. An unreadable entry of slurm-bridge
+    counts as pods with unknown names."""
     try:
         return tuple(_decode_placeholder(admin_comment).pods)
     except _NOT_THEIRS:
         is_like_theirs = admin_comment.startswith("{") and '"pods"' in admin_comment
-        return ("whose name can't be read",) if is_like_theirs else ()
+        return ("with an unreadable name",) if is_like_theirs else ()

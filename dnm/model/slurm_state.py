@@ -1,6 +1,6 @@
-"""The state of a node in Slurm's words, e.g. `IDLE+DRAIN`: parsed once, asked by name.
+"""The state of a node in Slurm's terms, e.g. `IDLE+DRAIN`, parsed into a base and flags.
 
-Pure; one dialect from Slurm 20.11 to 26.05, whoever prints it: scontrol, sinfo, a converter's list.
+Pure. The grammar is the same from Slurm 20.11 to 26.05, in scontrol, sinfo and a converter's list.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FLAGS = (
     )
 )  # fmt: skip
 ABSENT = "ABSENT"
-"""A machine of which Slurm has no record now, since whoever registers it has taken that away: only
-bridge-convert's list says so, never Slurm."""
-_SUFFIXES = {  # of 20.11, which has no flag of its own for them in scontrol
+"""The state of a machine that is removed from Slurm now. Only the list of bridge-convert has it,
+never Slurm."""
+_SUFFIXES = {  # of 20.11: its scontrol has no flags for them
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
     "#": "POWERING_UP",
@@ -37,7 +37,7 @@ _SUFFIXES = {  # of 20.11, which has no flag of its own for them in scontrol
     "^": "REBOOT_ISSUED",
     "-": "PLANNED",
 }
-_WORDS = {  # words that stand for a base with a flag, or hide the base (None), as 20.11 prints them
+_WORDS = {  # texts of 20.11 for a base with a flag; None: the base is hidden
     "DRAINED": ("IDLE", "DRAIN"),
     "DRAINING": ("ALLOCATED", "DRAIN"),
     "FAILING": ("ALLOCATED", "FAIL"),
@@ -49,7 +49,7 @@ _FLAG_WORDS = {"MAINT": "MAINTENANCE", "DRAINING": "DRAIN", "DRAINED": "DRAIN", 
 
 
 class NodeState(Value, frozen=True):
-    """`base` is what the node does, empty where 20.11 hides it; `flags` what else is true of it."""
+    """`base` is the activity of the node, empty if 20.11 hides it. `flags` are its other states."""
 
     base: str
     flags: frozenset[str] = frozenset()
@@ -70,9 +70,9 @@ class NodeState(Value, frozen=True):
 
 
 def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
-    """`IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; unknown words stay as they are.
+    """Parses `IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; keeps unknown flags.
 
-    Where RESERVED or MAINT hide the base, `cpus_allocated` tells it; without it the base is empty.
+    If RESERVED or MAINT hide the base, `cpus_allocated` decides it; else the base is empty.
     """
     first, *rest = text.strip().upper().split("+")
     flags = set()
@@ -90,10 +90,10 @@ def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
 
 
 def in_service_of(state: NodeState) -> bool | None:
-    """Whether Slurm has the node: it works on it or may start work on it. None: can't be told.
+    """Returns whether Slurm runs or may start work on the node. None: unknown.
 
     A draining node with a job is in service; a drained, failed or down one is not. A node that does
-    not answer is neither until Slurm has made up its mind.
+    not answer is unknown until Slurm marks it down.
     """
     if state.base == ABSENT:
         return False

@@ -1,4 +1,4 @@
-"""The document of a registry as it is stored: in a file of a host, or in a Secret of Kubernetes."""
+"""The stored document of a registry, in a file of a host or in a Secret of Kubernetes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dnm.model.value import Value
 
 VERSION = 1
-MOVED, ARRIVING = "moved", "arriving"  # in place of the version: it is elsewhere, or not in force
+MOVED, ARRIVING = "moved", "arriving"  # instead of the version: it is elsewhere, or not yet valid
 LARGEST = 64 * 1024 * 1024  # bytes; a thousand lent nodes take 0.5 MiB
 KEYS = ("registry.json", "registry.json.gz", "previous.json", "previous.json.gz")
-"""The keys of the Secret's data that dnm writes; it leaves other keys alone."""
+"""The keys of the Secret's data that dnm writes. It does not change other keys."""
 
 
 class StoredRegistry(Value):
-    """The Secret with the registry. `version`: its resourceVersion; empty: it does not exist yet.
-    `number`: of the run that wrote it last; -1: it was made manually. `data`: of `KEYS`, as the API
-    has it, in base64."""
+    """The Secret with the registry. `version`: its resourceVersion, empty if it does not exist.
+    `number`: of the last run that wrote it, or -1 if it was made manually. `data`: of `KEYS`, in
+    base64 as in the API."""
 
     version: str = ""
     number: int = 0
@@ -24,7 +24,7 @@ class StoredRegistry(Value):
 
 
 def unreadable(where: str, previous: str, why: str) -> str:
-    """Returns why a document is not obeyed, and what to do."""
+    """Returns the message that a document cannot be used, with the next step."""
     return (
         f"the registry {where} can't be trusted, nothing was touched: {why}. Compare it with "
         f"{previous} and with `kubectl get nodes`, then restore it"

@@ -1,9 +1,9 @@
-"""The parent of every value, exact amounts, and what could not be read.
+"""The parent of all values, exact amounts, and the mark of an unreadable fact.
 
-Quantities are exact integers in YuniKorn's units under YuniKorn's names, everywhere past the edges:
-`vcore` in millicores, `memory` and `ephemeral-storage` in bytes, any other type a plain count.
-Instants are aware UTC `datetime`, durations `timedelta`. A fact that could not be read is an
-`Unreadable`, never an empty value.
+Quantities are exact integers in YuniKorn's units and names everywhere except at the edges: `vcore`
+in millicores, `memory` and `ephemeral-storage` in bytes, other types plain counts. Instants are
+aware UTC `datetime`, durations `timedelta`. A fact that could not be read is an `Unreadable`, never
+an empty value.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 
 Resources: TypeAlias = Mapping[str, int]
 """Resource name -> amount, e.g. {"vcore": 128000, "memory": 256000000000, "nvidia.com/gpu": 4}."""
-Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]  # without a zone it can't be read
+Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]  # text without a zone is refused
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parent of every value below."""
+    """The parent of all values."""
 
 
 class Unreadable(Value):
-    """A read that failed, and the reason."""
+    """A failed read, and the error."""
 
     what: str
     error: str

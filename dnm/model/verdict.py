@@ -1,4 +1,4 @@
-"""The decisions of a run about nodes and queues: the verdict, and the reason with its text."""
+"""The decisions of a run about nodes and queues: a verdict, a reason and its text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dnm.model.value import Value
 
 
 class Verdict(Enum):
-    """The answer for one node or queue in this run."""
+    """The decision about one node or queue in this run."""
 
     KEEP = "keep"
     WAIT = "wait"
@@ -20,9 +20,9 @@ class Verdict(Enum):
 
 
 VERDICT_WORDS = {"convert": "lend", "revert": "return"}
-"""What people read of a verdict, by what documents say of it; others are the word themselves."""
+"""The words for people, by the value in documents; other values are their own words."""
 QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
-"""The same of a queue: it is not the queue that is kept."""
+"""The same for a queue, for which "keep" would be misleading."""
 
 
 class Objection(Value):

@@ -130,7 +130,7 @@ def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str | None:
 
 
 def _some_of(texts: Iterable[str], most: int = 3) -> str:
-    """Returns the first of them, and how many more there are."""
+    """Returns the first texts, and the number of the others."""
     found = list(texts)
     more = [f"and {len(found) - most} more"] if len(found) > most else []
     return "; ".join((*found[:most], *more))

@@ -461,7 +461,7 @@ def test_new_administrator_lends_extends_returns_and_adopts_nodes(
     sandbox.add_node(other, labels={"dev": "true"})
     site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is asked
     plan = site.command("plan").stdout
-    assert f"{other}: wait: came to Kubernetes by hand, and is not recorded" in plan, plan
+    assert f"{other}: wait: was moved to Kubernetes manually and is not recorded" in plan, plan
     refused = site.command("adopt", other, "--namespace", "gone")
     assert refused.returncode == 2 and "'gone' is not monitored" in refused.stderr
     assert site.command("adopt", other, "--namespace", "dev").returncode == 0

@@ -172,7 +172,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     "instance renamed": (lambda s: _lend(s, owner="before"),
         "registry warning", "was lent by the instance before", 0),
     "came by hand": (lambda s: s.record(Registry(by_hand=("a003",))),
-        "by hand warning", "a003 came to Kubernetes by hand, and is not recorded", 0),
+        "by hand warning", "a003 was moved to Kubernetes manually and is not recorded", 0),
     "no run for long": (_old_lock, "last run warning", "is the timer on?", 0),
     "last run failed": (
         lambda s: s.record(Registry(last_run=RunRecord(exit_code=1, errors=("late",)))),

@@ -125,7 +125,7 @@ def test_the_pod_of_a_comment(comment: str, pod: str) -> None:
     assert pod_of(comment) == pod
 
 
-UNKNOWN = ("whose name can't be read",)
+UNKNOWN = ("with an unreadable name",)
 
 
 @pytest.mark.parametrize(

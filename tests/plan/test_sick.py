@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dnm.config.opening_values import sick_signs
-from dnm.kube.nodes import read_one_node
+from dnm.kube.nodes import read_node_body
 from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.node_type import Taint
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, SetQueueLimits
@@ -109,7 +109,7 @@ def test_conditions_are_read_only_from_marked_nodes() -> None:
     for marks in ({}, {"dynamic-node-manager/instance": "prod"}):
         body = {"kind": "Node", "metadata": {"name": "a001", "annotations": marks},
                 "status": {"conditions": [condition]}}  # fmt: skip
-        node = read_one_node(msgspec.json.encode(body), "a001")
+        node = read_node_body(msgspec.json.encode(body), "a001")
         assert node.conditions == ({"X": "True"} if marks else {})
 
 

@@ -169,7 +169,7 @@ def _pods(game: Game) -> list[dict]:  # type: ignore[type-arg]
 
 WAITS = "waiting for something else"
 UNUSED = "nodes that it got went unused"
-BACKS_OFF = "has failed, and backs off"
+BACKS_OFF = "has failed and is in back-off"
 # Adversary, minutes, and what dnm says of the queue in the end or on the way.
 ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),

@@ -92,7 +92,7 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     rig.wait_for(lambda: "a008" in rig.ready_nodes(), "a008 is Ready")
     site.dnm("pause", "--lending", "--reason", "maintenance")
     site.dnm("lend", "--namespace", "dev", "--node", "a005", "--now")
-    assert "came to Kubernetes by hand" in said(site, "a008")
+    assert "was moved to Kubernetes manually" in said(site, "a008")
     (waiting,) = [order for order in site.json("status")["orders"] if order["missing"]]
     assert "dnm is paused" in waiting["why"] and not any("a005" in call for call in site.calls)
     site.dnm("adopt", "a008", "--namespace", "dev", "--reason", "mine")

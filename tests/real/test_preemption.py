@@ -85,9 +85,9 @@ def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSit
     site = make_site()
     full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are made again")
     message = site.dnm("plan").stdout
-    assert f"queue {DEV}: lend" in message and "no node has room for them: 2 pods" in message, (
-        message
-    )
+    assert (
+        f"queue {DEV}: lend" in message and "no node has free capacity for them: 2 pods" in message
+    ), message
     site.run_until(lambda: all_run(full_rig), "every pod runs")
     assert_at_rest(full_rig, site)
     end(full_rig, site)

@@ -111,5 +111,5 @@ def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLin
                  ("returned", "returning", "", {"lent_seconds": 30_000}))  # fmt: skip
         for minute, (event, before, after, numbers) in enumerate(steps):
             yield _line(at(end + 3 * minute), "node", event, node, **of, before=before,
-                        after=after, reason="has been idle long enough and goes back",
+                        after=after, reason="has been idle long enough and will be returned",
                         numbers=numbers)  # fmt: skip

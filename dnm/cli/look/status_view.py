@@ -176,7 +176,7 @@ def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC")
         )
     for name in document["by_hand"]:
         yield (
-            f"{name} came to Kubernetes by hand, and is not recorded: "
+            f"{name} was moved to Kubernetes manually and is not recorded: "
             f"`dnm adopt {name} --namespace NAMESPACE` takes it in"
         )
 
