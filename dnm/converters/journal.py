@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, check_trust, mend_access, read_trusted, replace_file
+from dnm.host.trust import Access, check_trust, fix_access, read_trusted, replace_file
 from dnm.model.errors import ConverterError
 from dnm.model.lent import ConverterProcess
 from dnm.model.value import Value
@@ -193,7 +193,7 @@ class JournalStore:
         another converter, only for a list that holds the lock for a moment."""
         path = self.directory / f"{node}.lock"
         try:
-            mend_access(path, Access(owner=os.geteuid()))  # who opens it can lock the node
+            fix_access(path, Access(owner=os.geteuid()))  # who opens it can lock the node
             with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 is_locked = _try_lock(descriptor, fcntl.LOCK_EX)

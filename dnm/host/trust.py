@@ -192,7 +192,7 @@ def give_access(descriptor: int, access: Access) -> None:
     os.fchmod(descriptor, access.mode)
 
 
-def mend_access(path: Path, access: Access) -> None:
+def fix_access(path: Path, access: Access) -> None:
     """Gives a file the access that it must have, if an administrator has changed it or named a
     group. The file is never open to more. Raises OSError, but not where there is none."""
     with suppress(FileNotFoundError):

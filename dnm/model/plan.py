@@ -50,7 +50,7 @@ class Snapshot(Value):
     # Lent nodes without work if the pods on them are DaemonSets', which could not be verified.
     unverified_nodes: frozenset[str] = frozenset()
     unseen_nodes: frozenset[str] = frozenset()  # nodes with pods that the list may lack
-    foreseen_at: datetime | None = None  # the time for which events count; None: `taken_at`
+    events_at: datetime | None = None  # the time for which events count; None: `taken_at`
     close: Mapping[str, CloseLook | Unreadable] = {}  # facts of the nodes that a rule reads
     ended: Mapping[str, Ended] = {}  # calls of earlier runs, by key; a running one has only names
 

@@ -94,12 +94,9 @@ class Facts(Value):
         """Whether a Node is there that its converter, which tells its claims, does not claim and
         has not given to the namespace: it was left as it is, to whoever took it meanwhile."""
         node = self.node(name)
-        has_value = node is not None and node.labels.get(namespace) == "true"
+        labelled = node is not None and node.labels.get(namespace) == "true"
         return (
-            node is not None
-            and not has_value
-            and self.tells_claims
-            and self._claim_on(name) is None
+            node is not None and not labelled and self.tells_claims and self._claim_on(name) is None
         )
 
     def _claim_on(self, name: str) -> BatchClaim | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, access_in, give_access, mend_access
+from dnm.host.trust import Access, access_in, fix_access, give_access
 from dnm.model.history import HistoryLine
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
@@ -65,7 +65,7 @@ class History:
         caller must then pass all lines again."""
         access = access_in(self.directory)
         for path in (self.path, *(path for _, path in self.old_files())):
-            mend_access(path, access)
+            fix_access(path, access)
         encoded = {_encode(within_bound(line)): line for line in lines}
         if not encoded or not self.keep:
             return ()

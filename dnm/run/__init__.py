@@ -1,5 +1,5 @@
-"""The one pass: lock, registry, snapshot, plan, actions, record.
-What is read is read in `snapshot`, what is done is done in `actuator`.
+"""The pass of a run: lock, registry, snapshot, plan, actions, record.
+`snapshot` reads everything, `actuator` makes all changes.
 Only cli may import it; it imports the edges (config, kube, converter, queues, record), and the
 core (calendar, demand, sizing, plan, kubelet, model), and host.
 """

@@ -1,8 +1,8 @@
-"""Carries out a plan; decides nothing.
+"""The actuator, which carries out a plan and decides nothing.
 
-The registry is saved before every step and after it, so that the run after a kill finds what was
-under way. Each action fails for itself, but for the queue edit: what comes after it relies on it.
-Just before a node is touched it is looked at again, and left alone if the world has moved.
+It saves the registry before and after every step, so that a run after a kill finds the open steps.
+A failed action does not stop the others, except for the queue edit, on which later actions depend.
+Just before an action touches a node, dnm reads it again, and skips it if it has changed.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ log = logging.getLogger("dnm")
 
 
 class Actuator(Step):
-    """One plan being carried out, action by action."""
+    """The execution of a plan, action by action."""
 
     def apply_plan(self, plan: Plan) -> Outcome:
-        """Every action in order; a failed queue edit ends the run's actions, and so does a step
-        that could not be written down."""
+        """Executes every action in order. A failed queue edit ends the run's actions, and so does a
+        registry that could not be saved."""
         self.run, self.uids = plan.run, plan.uids
         self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
-        self.replace_registry(self._signed(plan))  # tells already what the plan changes
+        self.replace_registry(self._signed(plan))  # with the history of the plan's changes
         self.converter.read_earlier_output(log_line)
         for action in plan.actions:
             if self.should_stop():
-                self.errors.append("ended by a signal: the next run goes on from here")
+                self.errors.append("ended by a signal: the next run continues here")
                 break
-            told = len(self.actions)
+            count = len(self.actions)
             try:
                 self.state.keep()
                 self._apply(action)
-                self.done += [action] if len(self.actions) > told else []
+                self.done += [action] if len(self.actions) > count else []
             except DnmError as error:
                 word = type(action).__name__
                 self.fail(f"action={word} {_target(action)} error={str(error)!r}")
@@ -81,8 +81,8 @@ class Actuator(Step):
         )
 
     def _signed(self, plan: Plan) -> Registry:
-        """The plan's registry. Where others read it too, a request names the host that is about to
-        start its converter: nobody else can tell whether it was started."""
+        """Returns the plan's registry. In Kubernetes, a new request names this host, since other
+        hosts cannot see whether its converter was started."""
         new = [action.request.id for action in plan.actions if isinstance(action, StartConversion)]
         if self.config.state == "file" or not new:
             return plan.registry
@@ -93,14 +93,14 @@ class Actuator(Step):
         return replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
-        """Requests whose converter was not called, since the actions ended before: nothing will
-        come of them, and the next run asks anew."""
+        """Removes requests without a started converter, because the actions ended before. The next
+        run makes new ones."""
         unstarted = {
             action.request.id for action in plan.actions if isinstance(action, StartConversion)
         } - self.tried
         if unstarted:
             requests = tuple(r for r in self.registry.requests if r.id not in unstarted)
-            with suppress(RegistryError):  # told already
+            with suppress(RegistryError):  # the error is reported already
                 self.save(replace(self.registry, requests=requests))
 
     def _apply(self, action: Action) -> None:
@@ -120,7 +120,7 @@ class Actuator(Step):
             case ReturnNode(node=name):
                 self._start_return(name)
             case _:
-                from dnm.run.rare_actions import apply_rare  # of a rule, or of a person's verb
+                from dnm.run.rare_actions import apply_rare  # of a rule, or of a command
 
                 apply_rare(self, action)
 
@@ -135,12 +135,12 @@ class Actuator(Step):
             outcome = apply_queue_edit(
                 self.kube,
                 config.queue_document,
-                lambda source: edit_source(self._still_ours(source), wants, planned),
+                lambda source: edit_source(self._renew_before_edit(source), wants, planned),
                 YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
             )
         except DnmError:
-            with suppress(RegistryError):  # the write's own error is what is told
-                self._note_ledger(wants.remembered)  # nothing stands there that could be lost
+            with suppress(RegistryError):  # only the error of the write is reported
+                self._note_ledger(wants.remembered)  # the document has no other ledger
             raise
         self._note_ledger(outcome.edit.noted)
         if outcome.is_written:
@@ -152,11 +152,11 @@ class Actuator(Step):
         for note in outcome.notes:
             log.info("note=%r", note)
         if outcome.is_written:
-            told = tell_limits(self.registry, outcome.edit.changes, self.cause())
-            self.replace_registry(told)
+            updated = tell_limits(self.registry, outcome.edit.changes, self.cause())
+            self.replace_registry(updated)
 
     def _is_repeated_reset(self, edit: QueueEdit) -> bool:
-        """Tells whether the edit undoes the same reset again. Logs how often, but not each time."""
+        """Returns whether the edit undoes the same reset again. Logs the count now and then."""
         resets = self.registry.last_run.resets
         if resets is None or not edit.reset_by or not resets.is_repeated(self.clock()):
             return False
@@ -165,19 +165,19 @@ class Actuator(Step):
         return True
 
     def _note_ledger(self, ledger: str | None) -> None:
-        """The record goes by what stands there, which may be another edit than the planned one."""
+        """Records the ledger of the document, which may come from another edit than the planned."""
         if ledger != self.registry.last_run.ledger:
             last_run = replace(self.registry.last_run, ledger=ledger)
             self.save(replace(self.registry, last_run=last_run))
 
-    def _still_ours(self, source: SourceDocument) -> SourceDocument:
-        """Returns what is about to be edited. The API server renews the Lease after the document
-        was read: a run that takes the Lease later gives the document another version."""
+    def _renew_before_edit(self, source: SourceDocument) -> SourceDocument:
+        """Returns the document to edit, after a renewal of the Lease. A run that takes the Lease
+        later gives the document another version."""
         self.state.keep(anew=True)
         return source
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
-        """A Node that could not be marked may be another's: it counts for no queue yet."""
+        """Returns the wants without unmarked Nodes, which may belong to another instance."""
         nodes = {
             queue: {name: size for name, size in sizes.items() if name not in self.unmarked}
             for queue, sizes in wants.nodes.items()
@@ -187,7 +187,7 @@ class Actuator(Step):
     # --- Kubernetes ---------------------------------------------------------------------------
 
     def _mark(self, name: str, mark: Mark) -> None:
-        """One that could not be marked counts for no queue yet: another may have been first."""
+        """Marks a Node. An unmarked one does not count: another instance may have been first."""
         self.unmarked.add(name)
         is_free = self.patch(
             name,
@@ -196,8 +196,8 @@ class Actuator(Step):
         )
         if not is_free:
             raise KubeError(
-                f"Node {name} carries another instance's mark, or is not the one that was looked "
-                "at, and is not counted in this run: the next one looks again"
+                f"Node {name} carries another instance's mark, or is not the one that was read, "
+                "and is not counted in this run: the next one tries again"
             )
         self.unmarked.discard(name)
         self.note_done(f"action=mark node={name} queue={mark.queue}", name)
@@ -214,8 +214,8 @@ class Actuator(Step):
             log.info("action=fence node=%s skipped='it is cordoned already'", name)
 
     def _unfence(self, name: str) -> None:
-        ours: Mapping[str, str | None] = {FENCED: None}
-        if self.patch(name, lambda node: node.carries_fence, cordon=False, annotations=ours):
+        removal: Mapping[str, str | None] = {FENCED: None}
+        if self.patch(name, lambda node: node.carries_fence, cordon=False, annotations=removal):
             self.note_done(f"action=unfence node={name}", name)
 
     # --- the converter ------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Actuator(Step):
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _why_not_return(self, name: str) -> str | None:
-        """The last look before the converter: what keeps it from being called."""
+        """Returns what forbids the call of the converter, by a last check."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:
@@ -281,9 +281,9 @@ class Actuator(Step):
         return self.why_not_called(name)
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:
-        """One of an earlier run, whose time is up."""
+        """Ends a converter of an earlier run after its time."""
         if not self.converter.end(process):
-            raise ConverterError(f"the process {process.pid} can't be ended: look what holds it up")
+            raise ConverterError(f"the process {process.pid} can't be ended: check what blocks it")
         self.note_done(f"action=end-converter of={key} pid={process.pid}")
         self._book_end(key, replace(self.converter.read_end(key), timed_out=True))
 
@@ -298,14 +298,14 @@ class Actuator(Step):
                 self.note_done(f"action=leave converter={key} sentence='it is still at work'")
 
     def _is_to_leave(self) -> bool:
-        """While it listens, a run renews its right to act; one that has lost it has nothing to
-        say any more."""
+        """Returns whether the run must stop listening. It renews its right to act, and stops if it
+        has lost it."""
         try:
             self.state.keep()
         except RegistryError:
             return True
         except DnmError:
-            pass  # what is to be written finds out
+            pass  # the next write reports it
         return self.should_stop()
 
     def _book_end(self, key: str, end: Ended) -> None:
@@ -335,13 +335,13 @@ class Actuator(Step):
 
 
 def log_line(key: str, line: str) -> None:
-    """Passes on what a converter prints."""
+    """Logs a line that a converter prints."""
     log.info("converter=%s line=%r", key, line)
 
 
 def _with_request(registry: Registry, request: ConversionRequest) -> Registry:
-    others = tuple(r for r in registry.requests if r.id != request.id)
-    return replace(registry, requests=(*others, request))
+    other_requests = tuple(r for r in registry.requests if r.id != request.id)
+    return replace(registry, requests=(*other_requests, request))
 
 
 def _target(action: Action) -> str:

@@ -1,8 +1,8 @@
 """The files of events in the directory that `calendar` names.
 
-Each read has a bound. A run does not fail if a file is faulty: the events that dnm read last stay
-in force (`dnm/calendar/in_force.py`). Files are trusted as the configuration is, because an author
-of events decides what is lent.
+Each read has a bound. A run does not fail if a file is faulty: the events that dnm read last
+remain (`dnm/calendar/in_force.py`). Files are trusted as the configuration is, because an author of
+events decides what is lent.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 
 _MOST_FILES = 200  # of a directory
-_MOST_SAID = 20  # files that are not read
+_MOST_REPORTED = 20  # unread files
 _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every run
 
 
 def read_calendars(config: Config, registry: Registry) -> Registry:
-    """Returns the registry with the events that are in force; writes nothing."""
+    """Returns the registry with the current events. Writes nothing."""
     calendars: dict[str, KeptCalendar] = {}
     if config.events_dir is not None:
         calendars = _read_directory(config, config.events_dir, registry.calendars)
@@ -40,7 +40,7 @@ def read_calendars(config: Config, registry: Registry) -> Registry:
 def _read_directory(
     config: Config, directory: Path, kept: dict[str, KeptCalendar]
 ) -> dict[str, KeptCalendar]:
-    """A file that is taken out takes its events along; a directory that can't be read keeps all."""
+    """Returns the calendars. A removed file loses its events, an unreadable directory keeps all."""
     try:
         with fault_point("calendar.read"):
             check_trust(directory)
@@ -56,38 +56,38 @@ def _read_directory(
         below.setdefault(str(directory), KeptCalendar())
         unread = Unreadable(what=str(directory), error=trouble)
         return {path: keep_calendar(kept_calendar, unread) for path, kept_calendar in below.items()}
-    found: dict[str, KeptCalendar] = {}
+    calendars: dict[str, KeptCalendar] = {}
     shown = {name: os.fsencode(name).decode(errors="replace") for name in names}
     left_out = [
         f"calendar = {directory}: the file name {shown[name]} is not UTF-8: rename it to be read"
         for name in names
-        if shown[name] != name  # nor could the record hold it
+        if shown[name] != name  # the registry could not hold it either
     ]
     names = [name for name in names if shown[name] == name]
     left_out += [
         f"calendar = {directory}: has {len(names)} files .ini; {_MOST_FILES} are read at most, "
-        f"not {name} and what comes after it"
+        f"not {name} and later ones"
         for name in names[_MOST_FILES : _MOST_FILES + 1]
     ]
     for item in (str(directory / name) for name in names[_MOST_FILES:]):
-        if item in kept:  # what it said last
-            found[item] = msgspec.structs.replace(kept[item], troubles=())
+        if item in kept:  # the content that was read last
+            calendars[item] = msgspec.structs.replace(kept[item], troubles=())
     if left_out:
-        found[str(directory)] = KeptCalendar(troubles=tuple(left_out[:_MOST_SAID]))
+        calendars[str(directory)] = KeptCalendar(troubles=tuple(left_out[:_MOST_REPORTED]))
     events, text = MOST_EVENTS, _MOST_TEXT
     for path in (directory / name for name in names[:_MOST_FILES]):
         read, length = _read_events_file(config, path, events, text)
         calendar = keep_within_bound(kept.get(str(path), KeptCalendar()), read, str(path))
         events -= len(calendar.events)
         text -= length
-        found[str(path)] = calendar
-    return found
+        calendars[str(path)] = calendar
+    return calendars
 
 
 def _read_events_file(
     config: Config, path: Path, most: int, most_text: int
 ) -> tuple[CalendarReading | Unreadable, int]:
-    """What it says, and how much text that is."""
+    """Returns the content of a file, and the length of its text."""
     try:
         text = read_events_text(path)
     except ConfigError as error:

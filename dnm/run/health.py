@@ -1,13 +1,13 @@
 """`dnm status --health`: one word for a monitor, with the exit codes of its plug-ins.
 
-    ok       0   runs come and succeed
+    ok       0   runs happen and succeed
     failed   1   the last run failed in part; the next one tries again
-    warning  1   runs do what they can, and something is not as people want it
+    warning  1   runs work as far as they can, but an administrator should act
     stale    2   no run has ended for three intervals
-    person   2   something waits for a person: a failed node, a run that asks, a lost registry
+    person   2   an administrator must act: a failed node, a run that asks, a lost registry
 
-Behind a word other than ok stands why. Who holds the lock, and since when, is said with each of
-them: another user's process there stops dnm, whatever the last run was.
+After each word except ok, the reason follows. The holder of the lock and its start are always
+reported, because another user's process with the lock stops dnm, whatever the last run was.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dnm.run.recorded import LastRun, read_last_run
 from dnm.run.registry import load_registry, opened_state
 
 _OK, _WARNING, _CRITICAL = 0, 1, 2
-_TICK = timedelta(seconds=1)  # by which the kernel's time of a process may be late
-_LONG = timedelta(hours=1)  # a wait that people ask about; the alert has the same
+_TICK = timedelta(seconds=1)  # the possible delay of the kernel's time of a process
+_LONG = timedelta(hours=1)  # a long wait; the alert has the same limit
 
 
 def print_health(config: Config, now: datetime) -> int:
-    """Prints it and returns the exit code."""
+    """Prints the word and the reason. Returns the exit code."""
     try:
         with opened_state(config) as state:
             registry = load_registry(config, now, state)
@@ -48,14 +48,14 @@ def print_health(config: Config, now: datetime) -> int:
 def judge_health(
     config: Config, registry: Registry, now: datetime, elsewhere: str = ""
 ) -> tuple[str, str, int]:
-    """Returns the word, why, and the exit code; `elsewhere`: who is at work there."""
+    """Returns the word, the reason and the exit code; `elsewhere`: the run on another host."""
     times, run = read_last_run(config), registry.last_run
     holder = find_lock_holder(config.lock_path)
     held = [f"{config.lock_path} is held by {holder.text}"] if holder else []
     held += [elsewhere] if elsewhere else []
     if holder is not None and holder.is_foreign:
         return "person", f"{held[0]}, which is no run of dnm: nothing is done", _CRITICAL
-    # What begins again and again and never comes to its end is as bad as what does not begin.
+    # A run that begins again and again without an end is as bad as no run.
     last = times.began and min(times.began, times.ended or times.began)
     if last is None or now - last > 3 * config.check_interval:
         late = warn_of_last_run(config, times, now, at_work(config, times))
@@ -76,7 +76,7 @@ def judge_health(
 
 
 def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iterator[str]:
-    """What failed in an earlier run and is tried again, or waits for a person."""
+    """Yields a sentence for each failure of an earlier run that is tried again or needs help."""
     for name, entry in registry.nodes.items():
         if entry.failed_attempts and entry.owner == config.instance_id:
             yield f"{name} is not returned to Slurm: {entry.failed_attempts}"
@@ -91,13 +91,13 @@ def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iter
 
 
 def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str]:
-    """Returns a sentence for each trouble that no run is stopped by."""
+    """Returns a sentence for each problem that does not stop runs."""
     resets = registry.last_run.resets
     return [
         *([resets.sentence] if resets and resets.is_repeated(now) else []),
         *(line for queue in config.queues for line in _warn_of_queue(queue, registry, now)),
         *_warn_of_missing(config, registry, now),
-        *_warn_of_others(config, registry),
+        *_warn_of_other_instances(config, registry),
     ]
 
 
@@ -110,8 +110,8 @@ def _warn_of_queue(queue: str, registry: Registry, now: datetime) -> Iterator[st
         if status.is_judged and limit < lent:
             yield (
                 f"{queue}: its {resource} limit {shown_amount(resource, limit)} is below the "
-                f"{shown_amount(resource, lent)} that are lent to it, as somebody has set it: "
-                "raise it, or `dnm return` nodes that it can't use"
+                f"{shown_amount(resource, lent)} that are lent to it, because another client set "
+                "it: raise it, or `dnm return` nodes that it can't use"
             )
     if status.waits_since:
         waited = now - datetime.fromisoformat(status.waits_since)
@@ -137,7 +137,7 @@ def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Itera
             )
 
 
-def _warn_of_others(config: Config, registry: Registry) -> Iterator[str]:
+def _warn_of_other_instances(config: Config, registry: Registry) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for name, entry in registry.nodes.items():
         if entry.owner != config.instance_id:
@@ -152,7 +152,7 @@ def _warn_of_others(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def at_work(config: Config, run: LastRun) -> LockHolder | None:
-    """Returns who holds the lock where that is the run that began last, and no verb since then."""
+    """Returns the holder of the lock if it is the run that began last, without a later command."""
     if run.began is None or run.took is not None:
         return None
     holder = find_lock_holder(config.lock_path)
@@ -163,23 +163,21 @@ def at_work(config: Config, run: LastRun) -> LockHolder | None:
 def warn_of_last_run(
     config: Config, run: LastRun, now: datetime, holder: LockHolder | None = None
 ) -> list[str]:
-    """Returns a sentence for each sign that runs don't come, or don't end, as they should.
-    `holder`: of the lock, where that is this run."""
+    """Returns a sentence for each sign that runs do not start or end. `holder`: the holder of the
+    lock, if it is this run."""
     if run.began is None:
-        return ["no run yet: start `dnm run` by hand once, then by cron or the systemd timer"]
+        return ["no run yet: start `dnm run` manually once, then by cron or the systemd timer"]
     age = duration(now - run.began)
     is_old = now - run.began > 3 * config.check_interval
     if holder is not None:
         return [f"the run that began {age} ago is still at work: {holder.text}"] if is_old else []
     if run.ended is None:
-        return [
-            f"the run that began {age} ago is the last, and whether it came to its end is not known"
-        ]
+        return [f"the run that began {age} ago is the last, and it is not known whether it ended"]
     if run.took is None:
         return [
-            f"the run that began {age} ago has not come to its end, and no process here is at work "
-            "on it: a signal, a kill or an error ended it, as the log says; the next run goes on "
-            "from where it was"
+            f"the run that began {age} ago has not ended, and no process here executes "
+            "it: a signal, a kill or an error ended it (see the log); the next run continues "
+            "where it stopped"
         ]
     if is_old:
         return [

@@ -1,10 +1,10 @@
 """The registry of an instance in Kubernetes: one Secret, under optimistic locking and a Lease.
 
-A Secret, not a ConfigMap: what converters printed stands in it, and who gave which verb; as a file
-it is closed to others too. It is read once in a run, and written under the version that was read or
-written last, with the run's number beside it. So a run that has planned on what is old by now, or
-that was asleep while another acted, can't write: the first write of a run that takes the Lease is
-its number, and from then on every version that an earlier run knows is an old one.
+It is a Secret, not a ConfigMap, since it contains output of converters and names of operators; the
+file of a registry is protected too. A run reads it once, and writes it under the version that it
+read or wrote last, with its own number. A run that takes the Lease writes its number first, and
+makes every version that an earlier run knows an old one. So a run with an old plan, or one that was
+asleep while another acted, cannot write.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _NOW, _BEFORE = "registry.json", "previous.json"
 _PACKED_FROM = 256 * 1024  # bytes
-_LARGEST_DATA = 1024 * 1024  # bytes of all that a Secret holds, as the API server counts them
+_LARGEST_DATA = 1024 * 1024  # bytes of all data of a Secret, as the API server counts
 
 
 class KubeState(LeaseLock):
-    """The Secret of an instance as one run knows it, and the right of that run to write it."""
+    """The Secret of an instance as one run sees it, and the right of that run to write it."""
 
     kind = "kubernetes"
     _stored: StoredRegistry | None = None
@@ -71,11 +71,11 @@ class KubeState(LeaseLock):
         return f"{_BEFORE} in {self.where}"
 
     def read(self) -> bytes | None:
-        known = self._find()
-        if known is None or known == _unwritten(known):
+        stored = self._find()
+        if stored is None or stored == _unwritten(stored):
             return None
         try:
-            return unpack(known.data, _NOW)
+            return unpack(stored.data, _NOW)
         except ValueError as error:
             raise RegistryError(unreadable(self.where, self.previous, str(error))) from error
 
@@ -105,7 +105,7 @@ class KubeState(LeaseLock):
         )
 
     def begin(self) -> None:
-        """The object comes before the Lease: where there is a Lease it has been there."""
+        """Takes the Lease. Creates the object before, so that a Lease always has one."""
         if missing := self.why_missing():
             raise RegistryError(missing)
         if self._find() is None:
@@ -113,15 +113,15 @@ class KubeState(LeaseLock):
         self.take(above=self._stored.number if self._stored else 0)
 
     def write(self, content: bytes) -> bool:
-        """Under the version that this run knows. A run that does not act yet begins to."""
-        before, known = self.read(), self._stored
-        stands = before == content
-        if known is not None and stands and self.number in (0, known.number):
+        """Writes under the version that this run has read. Takes the Lease if necessary."""
+        before, recorded = self.read(), self._stored
+        is_equal = before == content
+        if recorded is not None and is_equal and self.number in (0, recorded.number):
             return False
         self.begin()
         self.keep()
         assert self._stored is not None
-        data = self._stored.data if stands else self._pack(content, before or b"")
+        data = self._stored.data if is_equal else self._pack(content, before or b"")
         stored = replace(self._stored, number=self.number, data=data)
         try:
             self._stored = self._secret.write_registry(stored)
@@ -129,12 +129,12 @@ class KubeState(LeaseLock):
             raise self.lose() from error
         except KubeError as error:
             self._stored = self._after_lost_answer(stored, error)
-        return not stands
+        return not is_equal
 
     # --- the object ---------------------------------------------------------------------------
 
     def _find(self) -> StoredRegistry | None:
-        """The Lease is read first: whoever takes it after that is met by its version."""
+        """Returns the object. Reads the Lease first, so that a later holder changes its version."""
         if not self._is_read:
             _ = self.highest
             self._stored, self._is_read = self._secret.read_registry(), True
@@ -152,30 +152,30 @@ class KubeState(LeaseLock):
                 "apply etc/rbac.yaml"
             ) from error
         except KubeConflict as error:
-            found = self._secret.read_registry()
-            if found is not None and found == _unwritten(found):
-                return found  # whoever made it: nothing stands there yet
-            raise LockedError(f"another run has just written {self.where}; it acts") from error
+            existing = self._secret.read_registry()
+            if existing is not None and existing == _unwritten(existing):
+                return existing  # another run made it, and it is empty
+            raise LockedError(f"another run has just written {self.where} and acts") from error
 
     def _after_lost_answer(self, stored: StoredRegistry, error: KubeError) -> StoredRegistry:
         try:
-            found = self._secret.read_registry()
+            existing = self._secret.read_registry()
         except KubeError:
-            found = None
-        if found is not None and (found.number, dict(found.data)) == (
+            existing = None
+        if existing is not None and (existing.number, dict(existing.data)) == (
             stored.number, dict(stored.data)
         ):  # fmt: skip
-            return found
+            return existing
         raise StateError(f"{error}; nothing further is done") from error
 
     def _pack(self, content: bytes, before: bytes) -> dict[str, str]:
-        """With the one before, where there is room for both."""
+        """Returns the data, with the previous document if both fit."""
         data = pack(content, _NOW)
         if (size := _size(data)) > _LARGEST_DATA:
             raise RegistryError(
-                f"the registry has {len(content)} bytes, {size} as they are packed, and "
-                f"{self.where} holds {_LARGEST_DATA}: nothing further is done; a file has room, "
-                "`dnm state move --to file`"
+                f"the registry has {len(content)} bytes, {size} after compression, but "
+                f"{self.where} holds {_LARGEST_DATA}: nothing further is done; a file has no such "
+                "limit: `dnm state move --to file`"
             )
         both = {**data, **(pack(before, _BEFORE) if before else {})}
         return both if _size(both) <= _LARGEST_DATA else data
@@ -183,7 +183,7 @@ class KubeState(LeaseLock):
 
 def _is_registry_in_force(path: Path) -> bool:
     """Returns whether a file of this host is a registry that was not moved away. Raises
-    RegistryError if nobody can tell."""
+    RegistryError if it cannot be read."""
     try:
         os.lstat(path)
         content = read_trusted(path, LARGEST, RegistryError)
@@ -204,7 +204,7 @@ class _Version(msgspec.Struct):
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:
-    """As it is made, before anybody has written a registry there."""
+    """Returns the object as it is created, before a registry is written to it."""
     return StoredRegistry(version=stored.version)
 
 
@@ -213,7 +213,7 @@ def _size(data: Mapping[str, str]) -> int:
 
 
 def pack(content: bytes, name: str) -> dict[str, str]:
-    """Returns the entry of a Secret's data that holds it, packed where it is large."""
+    """Returns the entry of a Secret's data for a document, compressed if it is large."""
     if len(content) <= _PACKED_FROM:
         return {name: base64.b64encode(content).decode()}
     packed = gzip.compress(content, mtime=0)
@@ -221,7 +221,7 @@ def pack(content: bytes, name: str) -> dict[str, str]:
 
 
 def unpack(data: Mapping[str, str], name: str) -> bytes:
-    """Returns what `pack` was given. Raises ValueError where it is not there, or no such thing."""
+    """Returns the document from `pack`. Raises ValueError if it is missing or damaged."""
     if name in data:
         return base64.b64decode(data[name], validate=True)
     if f"{name}.gz" not in data:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _TRIES = 5  # against other clients that write at the same time
 _FENCE = "dynamic-node-manager/fence"
-"""An annotation of the queue document. It decides nothing: a write of it gives the document another
-version, so that the API server refuses a write which an earlier run has already prepared."""
+"""An annotation of the queue document. It decides nothing, but a write of it gives the document
+another version, so that the API server refuses a write which an earlier run has prepared."""
 
 
 def judge_here(config: Config, state: State, registry: Registry, now: datetime) -> Judgement:
@@ -40,9 +40,9 @@ def new_word() -> str:
 def take_lease(
     config: Config, state: State, registry: Registry, kube: KubeClient, now: datetime
 ) -> Registry:
-    """Returns the registry that holds the Lease from now on. A new word is saved before it is
-    written, so that the registry has it after a kill in between. Raises LeaseError if another
-    registry acts, LockedError if another run does, KubeError if nobody can tell."""
+    """Returns the registry that holds the Lease from now on. A new word is saved first, so that the
+    registry has it after a kill in between. Raises LeaseError if another registry acts, LockedError
+    if another run does, KubeError if the Lease cannot be read."""
     judged = judge_here(config, state, registry, now)
     if judged.refusal:
         raise LeaseError(judged.refusal)
@@ -59,7 +59,7 @@ def take_lease(
 def follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
-    """Takes the Lease that the run before has not given up: that run may be asleep just before a
+    """Takes a Lease that the previous run did not release: that run may be asleep just before a
     write. Returns the registry as `take_lease` does."""
     if judge_here(config, state, registry, now).refusal:
         return registry
@@ -73,13 +73,13 @@ def fence_queue_document(config: Config, kube: KubeClient, state: State) -> None
     """Gives the queue document another version. Raises KubeError."""
     read = partial(kube.read_config_map, *config.queue_document)
     for _ in range(_TRIES):
-        found = read()
-        if found is None or found.immutable:
+        queues = read()
+        if queues is None or queues.immutable:
             break  # no run can change a limit
         state.keep(anew=True)
         text = f"{config.instance_id} {state.highest}"
         try:
-            kube.write_config_map(replace(found, annotations={**found.annotations, _FENCE: text}))
+            kube.write_config_map(replace(queues, annotations={**queues.annotations, _FENCE: text}))
             break
         except KubeConflict:
             continue

@@ -1,10 +1,10 @@
 """The run that holds the Lease, as another run sees it.
 
-If a holder died, another host follows after it has *seen* the Lease unchanged for as long as a
-Lease is good. Only the clock of that host since its boot counts, and no time that another host has
-written. On one host and path there is one lock, which this run holds: a Lease of this very place
-belongs to a run that has died. A pod has no such place, and what it has seen ends with it: its run
-watches the Lease for that time itself.
+If a holder died, another host takes over after it has *seen* the Lease unchanged for its full
+duration. Only the clock of that host since its boot counts, and no time from another host. On one
+host and path there is one lock, which this run holds: a Lease of this same place belongs to a dead
+run. A pod has no such place, and its sightings end with it: its run watches the Lease for that time
+itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_TIME = 40  # the same
 
 
 class Sighting(Value):
-    """A Lease as it was first seen: what its holder wrote, and when, in seconds since that boot."""
+    """The first sighting of a Lease: what its holder wrote, and the time in seconds since boot."""
 
     stamp: str
     boot: str
@@ -37,8 +37,8 @@ class Sighting(Value):
 
 
 class Observer(NamedTuple):
-    """The run that looks. `now`: seconds since the boot of its host; `seconds`: how long a Lease is
-    good after a renewal; `path`: of the sighting."""
+    """The observing run. `now` is in seconds since the boot of its host, `seconds` is the duration
+    of a Lease after a renewal, `path` is that of the sighting."""
 
     instance: str
     place: Place
@@ -48,28 +48,28 @@ class Observer(NamedTuple):
 
 
 def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
-    """Returns who is at work, as far as `place` can tell, where a Lease is good for so many
-    seconds; empty: nobody. Pure."""
+    """Returns the active run, as far as `place` can see, for a Lease with that duration; empty
+    without one. Pure."""
     is_over = is_written_here(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 
 
 def describe_holder(lease: Lease, here: Observer, notes: bool) -> str:
-    """Returns who is at work, since when and with which number; empty: nobody. `notes`: a Lease
-    that is new is seen from now on. Raises RegistryError."""
+    """Returns the active run, its start and its number; empty without one. `notes`: a new Lease is
+    recorded as seen from now on. Raises RegistryError."""
     unchanged_for = _unchanged_for(lease, here, notes)
-    if not (who := find_holder(lease, here.place, unchanged_for, here.seconds)):
+    if not (holder := find_holder(lease, here.place, unchanged_for, here.seconds)):
         return ""
     since = f" since {printable(lease.acquired, _LONGEST_TIME)}" if lease.acquired else ""
     renewed = f", last sign of it {printable(lease.renewed, _LONGEST_TIME)}" * bool(lease.renewed)
     return (
-        f"{printable(who, _LONGEST_HOLDER)} is at work for instance {here.instance}{since} "
+        f"{printable(holder, _LONGEST_HOLDER)} is at work for instance {here.instance}{since} "
         f"(number {lease.number}{renewed} by its clock, unchanged here for {unchanged_for:.0f} s)"
     )
 
 
 def _unchanged_for(lease: Lease, here: Observer, notes: bool) -> float:
-    """For how many seconds this host has seen it as it is now."""
+    """Returns for how many seconds this host has seen the Lease unchanged."""
     if is_written_here(lease, here.place):
         return 0.0
     before = _read_sighting(here.path)
@@ -92,6 +92,6 @@ def _write_sighting(path: Path, sighting: Sighting) -> None:
         replace_file(path, [msgspec.json.encode(sighting)], "lease", is_durable=False)
     except OSError as error:
         raise RegistryError(
-            f"{path} can't be written ({error.strerror}), so that nobody here would notice when "
+            f"{path} can't be written ({error.strerror}), so that this host would not notice when "
             "the run at work elsewhere has died: let this user write there"
         ) from error

@@ -1,9 +1,9 @@
 """The right of one run to act: the Lease of its instance.
 
-A run that acts writes itself into the Lease under the version that it has read, renews it between
-its steps, and gives it up at the end. Each run that takes the Lease gets a higher number. With
-`state = kubernetes` its first write to the registry is that number (`kube_state.py`): from then on
-no earlier run can write there.
+An acting run writes itself into the Lease under the version that it has read, renews it between its
+steps, and releases it at the end. Each run that takes the Lease gets a higher number. With `state =
+kubernetes` its first write to the registry is that number (`kube_state.py`); then no earlier run
+can write there.
 
 Commands of an administrator with `state = file` work without the API server, under the lock of the
 file alone.
@@ -44,24 +44,24 @@ class LeaseLock(LeaseView):
     _run = _acquired = ""
 
     def seize(self, registry: str) -> None:
-        """Gives the Lease to this registry, because an administrator knows that the run or the
-        registry that has it is gone. If that run still lives, it loses its right as a run that was
-        asleep does. Raises KubeError."""
-        found = self._look()
+        """Gives the Lease to this registry, because an administrator knows that its run or registry
+        is gone. If that run still lives, it loses its right like a run that was asleep. Raises
+        KubeError."""
+        lease = self._look()
         self.registry, self._run = registry, ""
-        self._known = self._edge.write_lease(self._free(found, self._next_number(0)))
+        self._lease = self._edge.write_lease(self._free(lease, self._next_number(0)))
 
     def take(self, above: int = 0) -> None:
-        """Makes this run the one at work, with a number above all that were. Raises LockedError,
+        """Makes this run the active one, with the highest number so far. Raises LockedError,
         LeaseLostError and KubeError."""
         if self._is_lost:
             raise self.lose()
         if self.number and self.number >= above:
             return
         self.check()
-        found, number = self._look(), self._next_number(above)
-        self.is_unfenced = self.is_unfenced or bool(found.holder and not self.number)
-        self.registry, self.kept = self.registry or found.registry, found.kept
+        lease, number = self._look(), self._next_number(above)
+        self.is_unfenced = self.is_unfenced or bool(lease.holder and not self.number)
+        self.registry, self.kept = self.registry or lease.registry, lease.kept
         self._run = self._run or os.urandom(8).hex()
         self._acquired = _now()
         if self._write_or_find(number):
@@ -75,9 +75,9 @@ class LeaseLock(LeaseView):
             )
 
     def keep(self, anew: bool = False) -> None:
-        """Renews it where a part of its time is over; `anew`: whatever this host's clock says,
-        which stands still with a virtual machine. Raises LeaseLostError where it is another's by
-        now, KubeError where nobody can tell."""
+        """Renews the Lease after a part of its time, and with `anew` at once, because this host's
+        clock stops with a virtual machine. Raises LeaseLostError if another run has it, and
+        KubeError if it cannot be read."""
         if self._is_lost:
             raise self.lose()
         is_fresh = self._clock() < self.until - self._seconds * (1 - _RENEWED_AFTER)
@@ -87,28 +87,28 @@ class LeaseLock(LeaseView):
             raise self.lose()
 
     def lose(self) -> LeaseLostError:
-        """Ends it, since another run acts; returns what to say."""
+        """Ends the right to act, since another run acts. Returns the error."""
         number, self._is_lost, self.number = self.number, True, 0
         return LeaseLostError(
-            f"this run was asleep or cut off for so long that another one acts for instance "
+            f"this run was asleep or cut off for so long that another run acts for instance "
             f"{self._instance}"
-            + (f"; its number {number} counts no more" if number else "")
-            + ": it writes nothing any more"
+            + (f"; its number {number} is no longer valid" if number else "")
+            + ": it writes nothing further"
         )
 
     def end(self) -> None:
-        """Gives the Lease up, so that other runs act at once. If that fails, they wait until its
-        time is over, and so does a run that must still exclude a write of the run before."""
-        known, number = self._known, self.number
-        self.number, self._known = 0, None
-        if known is not None and number and not (self._is_lost or self.is_unfenced):
+        """Releases the Lease, so that other runs act at once. If that fails, they wait until its
+        time is over, and so does a run that must still exclude a write of an earlier run."""
+        lease, number = self._lease, self.number
+        self.number, self._lease = 0, None
+        if lease is not None and number and not (self._is_lost or self.is_unfenced):
             with suppress(KubeError, StoppedError):
-                self._edge.write_lease(self._free(known, number))
+                self._edge.write_lease(self._free(lease, number))
 
     # --- the Lease ----------------------------------------------------------------------------
 
     def _free(self, lease: Lease, number: int) -> Lease:
-        """The Lease without a run at work."""
+        """Returns the Lease without an active run."""
         return msgspec.structs.replace(
             lease,
             number=number,
@@ -126,19 +126,19 @@ class LeaseLock(LeaseView):
         number = max(self._look().number, above) + 1
         if number >= HIGHEST:
             raise RegistryError(
-                f"the Lease of instance {self._instance} says that {self._look().number} runs have "
-                "acted, and there is no higher number: delete the Lease"
+                f"the Lease of instance {self._instance} shows that {self._look().number} runs "
+                "have acted, and there is no higher number: delete the Lease"
             )
         return number
 
     def _write_or_find(self, number: int) -> bool:
-        """Whether the Lease is this run's: also where only the answer to its last write was lost,
-        so that another version stands there than it knows."""
+        """Returns whether this run holds the Lease after a write. A lost answer to its last write,
+        which leaves an unknown version, counts as success."""
         try:
             self._write(number)
         except KubeConflict:
-            self._known = self._edge.read_lease()
-            if self._known.run != self._run:
+            self._lease = self._edge.read_lease()
+            if self._lease.run != self._run:
                 return False
             self._write(number)
         return True
@@ -152,7 +152,7 @@ class LeaseLock(LeaseView):
             acquired=self._acquired,
             renewed=_now(),
         )
-        self._known = self._edge.write_lease(held)
+        self._lease = self._edge.write_lease(held)
         self.until = asked_at + self._seconds
 
 

@@ -1,7 +1,7 @@
-"""The Lease of an instance as a run reads it: once, and no write.
+"""The Lease of an instance as a run reads it: once, and without writing.
 
-A run that acts takes it (`lease_lock.py`). `lease_holder.py` decides how long it waits for another
-run. Which registry acts is decided in `dnm/plan/lease.py`.
+An acting run takes it (`lease_lock.py`). `lease_holder.py` decides how long it waits for another
+run. `dnm/plan/lease.py` decides which registry acts.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("dnm")
 
 _TIMEOUTS = 8  # a step between two renewals is one read and one write, with their second tries
-_SERVER_ERROR = 500  # from there on, a status says that the server fails
+_SERVER_ERROR = 500  # the lowest status for a failure of the server
 _LOOK_EVERY = 5.0  # seconds
 
 
 def since_boot() -> float:
-    """Returns the seconds since this host was started, those asleep included."""
+    """Returns the seconds since this host was started, with those in suspension."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def lease_seconds(config: Config) -> int:
-    """Returns how long a Lease is good after a renewal."""
+    """Returns the duration of a Lease after a renewal."""
     return math.ceil(_TIMEOUTS * config.request_timeout.total_seconds())
 
 
 class LeaseView:
-    """What one run knows of the Lease. `number`: 0 while the run does not hold it. `registry`,
-    `kept`: what the run writes into it (`Lease.registry`, `Lease.kept`)."""
+    """The Lease as one run sees it. `number` is 0 while the run does not hold it. The run writes
+    `registry` and `kept` into it (`Lease.registry`, `Lease.kept`)."""
 
     number = 0
     registry = kept = ""
     place = Place()
     _objects: LeaseObject | None = None
-    _known: Lease | None = None
+    _lease: Lease | None = None
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class LeaseView:
         self._objects, self.place = objects, place
 
     def observe(self) -> Lease | Unreadable:
-        """Returns the Lease as this run has read it first, or as it has written it; Unreadable if
-        the API server refuses it. Raises KubeError if the API server does not answer."""
+        """Returns the Lease as this run first read or last wrote it; Unreadable if the API server
+        refuses it. Raises KubeError if the API server does not answer."""
         try:
             return self._look()
         except KubeError as error:
@@ -75,41 +75,41 @@ class LeaseView:
 
     @property
     def highest(self) -> int:
-        """The number of the last run that took it; 0: none ever did."""
+        """Returns the number of the last run that took the Lease, or 0."""
         return self._look().number
 
     def stand_by(self) -> None:
-        """Raises LockedError while another run is at work. A run that can leave no sighting to the
-        next one looks on, until the Lease changes or its time is over."""
-        is_told = False
+        """Raises LockedError while another run is active. A run that cannot leave a sighting for
+        the next one watches until the Lease changes or its time is over."""
+        is_logged = False
         while True:
             try:
                 return self.check()
             except LockedError as error:
                 if self.place.home:
                     raise
-                if not is_told:
-                    log.info("note='it looks on, since nothing here outlives it: %s'", error)
-                    is_told = True
+                if not is_logged:
+                    log.info("note='it watches, since nothing here outlives it: %s'", error)
+                    is_logged = True
                 seen = self._look().stamp
                 self._sleep(_LOOK_EVERY)
-                self._known = None
+                self._lease = None
                 if self._look().stamp != seen:
                     raise
 
     def check(self) -> None:
-        """Raises LockedError while another run is at work. A run with a file asks once it is
+        """Raises LockedError while another run is active. A run with a file calls it once it is
         connected."""
-        if who := self._find_holder(notes=True):
+        if holder := self._find_holder(notes=True):
             raise LockedError(
-                f"{who}; should it have died, it is followed when its Lease was seen unchanged for "
+                f"{holder}; if it has died, another run acts when its Lease was unchanged for "
                 f"{self._seconds} s, or by `dnm takeover`"
             )
 
     @property
     def holder(self) -> str:
-        """Which other run is at work, since when by its clock, and for how long this host has seen
-        no sign of it; empty: none, as far as this host knows. Nothing is written."""
+        """Returns the other active run, its start by its clock, and for how long this host has seen
+        no sign of it; empty if this host sees none. Writes nothing."""
         return self._find_holder(notes=False)
 
     def _find_holder(self, notes: bool) -> str:
@@ -121,9 +121,9 @@ class LeaseView:
         return describe_holder(self._look(), here, notes)
 
     def _look(self) -> Lease:
-        if self._known is None:
-            self._known = self._edge.read_lease()
-        return self._known
+        if self._lease is None:
+            self._lease = self._edge.read_lease()
+        return self._lease
 
     @property
     def _edge(self) -> LeaseObject:

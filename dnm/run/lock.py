@@ -1,7 +1,7 @@
-"""The lock beside the registry: on one host and path one run is at work, or one verb.
+"""The lock beside the registry: on one host and path only one run or command is active.
 
-Whoever may open its file can hold it, and stop dnm for ever: so it is closed to all but its owner,
-dnm closes a file that an administrator has left open. The kernel tells who holds it.
+A user who can open its file can hold it and block dnm forever. So only its owner may open it, and
+dnm removes other permissions that an administrator has left. The kernel reports its holder.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from pathlib import Path
 from shlex import quote
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, check_trust, mend_access
+from dnm.host.trust import Access, check_trust, fix_access
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.run.lock_holder import find_lock_holder
 
-_LONGEST_LOOK = timedelta(minutes=5)  # what a run takes beside listening to its converters
+_LONGEST_LOOK = timedelta(minutes=5)  # the time of a run besides listening to converters
 
 
 def longest_run(config: Config) -> timedelta:
-    """Returns how long another run is waited for."""
+    """Returns how long to wait for another run."""
     return config.check_interval + _LONGEST_LOOK
 
 
 @contextmanager
 def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Holds the lock beside the registry, or raises LockedError: at once, or where `on_wait` is
-    given, after having called it and waited for as long as a run may take. Raises RegistryError
-    where it can't be had, or where another user's process holds it, which no waiting helps."""
+    """Holds the lock beside the registry. If it is held, raises LockedError at once, or with
+    `on_wait` calls it and waits for as long as a run may take. Raises RegistryError if the lock is
+    unusable or held by another user's process, for which waiting does not help."""
     from filelock import FileLock, Timeout
 
     path = config.lock_path
     try:
         check_trust(path.parent)
-        with suppress(OSError):  # where this user may not close it to others, it is refused
-            mend_access(path, Access(owner=os.geteuid()))
+        with suppress(OSError):  # if this user may not do that, the lock is refused below
+            fix_access(path, Access(owner=os.geteuid()))
         if trouble := find_open_lock(path):
             raise RegistryError(trouble)
         lock = FileLock(path, timeout=0, mode=0o600)
@@ -57,12 +57,12 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
         by = f": {holder.text}" if holder else ""
         raise LockedError(f"another run holds the lock {path}; it is left to finish{by}") from error
     except OSError as error:
-        mend = "look at the disk that it is on, and at state_dir"
+        fix = "look at the disk that it is on, and at state_dir"
         if isinstance(error, PermissionError):
-            mend = f"run dnm as the owner of {path.parent}, or make it writable"
+            fix = f"run dnm as the owner of {path.parent}, or make it writable"
         elif isinstance(error, FileNotFoundError):
-            mend = f"create the state directory {path.parent} and let this user write there"
-        raise RegistryError(f"the lock {path} can't be taken ({error.strerror}): {mend}") from error
+            fix = f"create the state directory {path.parent} and let this user write there"
+        raise RegistryError(f"the lock {path} can't be taken ({error.strerror}): {fix}") from error
     try:
         yield
     finally:
@@ -72,7 +72,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
 
 
 def find_open_lock(path: Path) -> str | None:
-    """Returns who could hold the lock beside its owner, with the command that mends it. Raises
+    """Returns which other user could hold the lock, with the command that fixes it. Raises
     OSError."""
     try:
         info = os.lstat(path)
@@ -87,8 +87,8 @@ def find_open_lock(path: Path) -> str | None:
         )
     if stat.S_IMODE(info.st_mode) & 0o077:
         return (
-            f"the lock {path} can be held by others (mode {stat.S_IMODE(info.st_mode):04o}): run "
-            f"'chmod 600 {quote(str(path))}'"
+            f"the lock {path} can be held by other users (mode {stat.S_IMODE(info.st_mode):04o}): "
+            f"run 'chmod 600 {quote(str(path))}'"
         )
     return None
 
@@ -98,6 +98,6 @@ def _refuse_foreign(path: Path) -> None:
     if holder is not None and holder.is_foreign:
         raise RegistryError(
             f"the lock {path} is held by {holder.text}, which is no run of dnm: nothing is done "
-            f"until it ends; the lock is closed to that user now. Look at it, then "
+            f"until it ends; the lock is closed to that user now. Check it, then "
             f"'kill {holder.pid}'"
         )

@@ -1,4 +1,4 @@
-"""Which process of this host holds the lock, as the kernel says."""
+"""The process of this host that holds the lock, from the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_COMMAND = 120  # characters
 
 
 class LockHolder(Value):
-    """A process that holds the lock. `is_foreign`: of a user whose no run of dnm can be here."""
+    """A process that holds the lock. `is_foreign`: its user cannot execute runs of dnm here."""
 
     pid: int
     user: str = ""
@@ -28,7 +28,7 @@ class LockHolder(Value):
 
     @property
     def text(self) -> str:
-        """Names it to people."""
+        """Returns a description for people."""
         of = f" of {self.user}" if self.user else ""
         command = f" ({self.command})" if self.command else ""
         since = f", since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else ""
@@ -36,8 +36,8 @@ class LockHolder(Value):
 
 
 def find_lock_holder(path: Path) -> LockHolder | None:
-    """Returns which process of this host holds the lock; None: nobody, or nobody that is seen from
-    here (in another container, or on another host of a shared disk)."""
+    """Returns the process of this host that holds the lock. None: no process, or one that is not
+    visible here (in another container, or on another host of a shared disk)."""
     try:
         info, owner = os.stat(path), os.stat(path.parent).st_uid
         lines = read_regular(_LOCKS, _LARGEST).decode("ascii", "replace").splitlines()

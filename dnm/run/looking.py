@@ -1,4 +1,4 @@
-"""A look that nothing comes of, for verbs: what a run would decide now, and what it would do."""
+"""Decisions and plans without effects, for commands: what a run would decide and do now."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def plan_pass(
     config: Config,
     environ: Mapping[str, str],
     clock: Callable[[], datetime] = wall_clock,
-    foreseen_at: datetime | None = None,
+    events_at: datetime | None = None,
 ) -> Pass:
-    """`dnm plan` and `dnm run --dry-run`; `foreseen_at`: with the events of another moment."""
+    """Returns the pass of `dnm plan` and `dnm run --dry-run`, at `events_at` for events."""
     with at_place(config, environ, connect) as (state, edges):
-        plan, _ = make_pass_plan(config, clock, edges, state, foreseen_at)
+        plan, _ = make_pass_plan(config, clock, edges, state, events_at)
     return Pass(plan=plan, exit_code=exit_code_of(plan))
 
 
 @without_collection()
 def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = False) -> Decided:
-    """For `dnm explain`: what a run would decide now, with all that it decides it from, and with
-    the batch side though nothing depends on it, if that is asked for."""
+    """Returns for `dnm explain` what a run would decide now, with all its inputs. `asks_batch`:
+    reads the batch side even if no decision depends on it."""
     with at_place(config, environ, connect) as (state, edges):
         _, registry, facts, ends = look(config, wall_clock, edges, state)
         decided = decide(config, registry, facts)

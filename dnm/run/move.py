@@ -1,8 +1,8 @@
-"""Moves the registry of an instance from a file of this host into Kubernetes, or back.
+"""The move of the registry of an instance from a file of this host into Kubernetes, or back.
 
-At each moment at most one of the two places is in force. First the other place gets the document as
-one that is arriving, then the old place says where it went, then the other place gets it as it is.
-A move that was killed in between is ended by the same words once more; until then no run of either
+At each moment at most one of the two places is valid. First the new place gets the document as an
+arriving one, then the old place gets a note of the move, then the new place gets the plain
+document. The same command completes a move that was killed in between. Until then no run of either
 place acts.
 """
 
@@ -31,21 +31,21 @@ from dnm.run.state import State
 def move_registry(
     config: Config, source: State, target: State, operation: Operation, cause: Cause
 ) -> Registry | None:
-    """Moves it, and returns what stands in `target` now; None: it stood there before. Both places
-    are acted from. Raises RegistryError where there is none to move, or one in each place."""
-    here, there = _standing(source), _standing(target)
+    """Moves the registry. Returns it, or None if it was in `target` already. The caller acts from
+    both places. Raises RegistryError if there is none to move, or one in each place."""
+    here, there = _read_status(source), _read_status(target)
     if there == "":
         if here == "":
             raise RegistryError(
-                f"there are two registries, in {source.where} and in {target.where}: nobody but "
-                "you knows which one is right; remove the other, and what is kept before it"
+                f"there are two registries, in {source.where} and in {target.where}: dnm cannot "
+                "decide which one is valid; remove the other one and its previous version"
             )
-        if here == ARRIVING:  # a move away that was not ended, and is given up
+        if here == ARRIVING:  # an incomplete move away, which is cancelled
             source.write(_note(MOVED, target))
         return None
     if here == "":
-        found = load_registry(config, cause.now, source)
-        registry = tell_operation(found, found, operation, cause)
+        recorded = load_registry(config, cause.now, source)
+        registry = tell_operation(recorded, recorded, operation, cause)
         registry = replace(registry, lease_words=(target.registry or source.registry,))
         if target.kind == "kubernetes":
             registry = _signed(registry)
@@ -66,39 +66,39 @@ def move_registry(
 
 
 def _is_left(left: State, arriving: State) -> bool:
-    """Whether what is arriving in one is what the other has let go: each names the other. What a
-    host began to move may be in force there still, or have gone on from there."""
-    gone, come = _decode(left.read() or b""), _decode(arriving.read() or b"")
-    return (gone.get("version"), gone.get("where"), come.get("where")) == (
+    """Returns whether the arriving registry is the one that the other place has released: each
+    names the other. Otherwise the registry may still be valid elsewhere, or have moved on."""
+    moved, incoming = _decode(left.read() or b""), _decode(arriving.read() or b"")
+    return (moved.get("version"), moved.get("where"), incoming.get("where")) == (
         MOVED, _named(arriving), _named(left)
     )  # fmt: skip
 
 
 def _why_none(source: State, target: State) -> str:
-    """Why there is none to be moved: it never was, it went on from here to another host, or another
-    has begun to move it."""
+    """Returns why there is none to move: it never existed, it was moved from here to another host,
+    or another host has begun to move it."""
     for state in (source, target):
-        if state.kind == "kubernetes" and _standing(state) == MOVED:
+        if state.kind == "kubernetes" and _read_status(state) == MOVED:
             where = _decode(state.read() or b"").get("where")
             return (
                 f"there is no registry here: it was moved from {state.where} to "
-                f"{printable(str(where), 300)}; say this where it is, or restore it there first"
+                f"{printable(str(where), 300)}; run this command there, or restore it there first"
             )
     for state in (source, target):
-        if _standing(state) == ARRIVING:
+        if _read_status(state) == ARRIVING:
             where = _decode(state.read() or b"").get("where")
             return (
-                f"what is on its way to {state.where} comes from {printable(str(where), 300)}, and "
-                "may be in force there still: say this there"
+                f"the registry on its path to {state.where} is from {printable(str(where), 300)} "
+                "and may still be valid there: run this command there"
             )
     return (
         f"there is no registry in {source.where} that could be moved, and none in "
-        f"{target.where}: set state = {target.kind} in [settings], and the next run begins one"
+        f"{target.where}: set state = {target.kind} in [settings], and the next run creates one"
     )
 
 
 def _signed(registry: Registry) -> Registry:
-    """With the host whose converters these are: others are to read it too."""
+    """Returns the registry with this host as that of its converters, for readers on other hosts."""
 
     def sign(process: ConverterProcess | None) -> ConverterProcess:
         here = this_host()
@@ -115,8 +115,8 @@ def _signed(registry: Registry) -> Registry:
     return replace(registry, requests=requests, nodes=nodes)
 
 
-def _standing(state: State) -> str | None:
-    """MOVED or ARRIVING, empty for a registry in force, None where there is none."""
+def _read_status(state: State) -> str | None:
+    """Returns MOVED or ARRIVING, an empty text for a valid registry, or None without one."""
     content = state.read()
     if content is None:
         if missing := state.why_missing():
@@ -127,7 +127,7 @@ def _standing(state: State) -> str | None:
 
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
-    """What stands in a place whose registry is not in force. A file is on one host."""
+    """Returns the document of a place without a valid registry. A file belongs to one host."""
     document: dict[str, Any] = {"version": version, "where": _named(other)}
     if registry is not None:
         document["registry"] = registry
@@ -135,7 +135,7 @@ def _note(version: str, other: State, registry: Registry | None = None) -> bytes
 
 
 def _named(state: State) -> str:
-    """What a place is called everywhere."""
+    """Returns the name of a place that is unique on all hosts."""
     return f"{host_name()}:{state.where}" if state.kind == "file" else state.where
 
 
@@ -144,12 +144,12 @@ def _arriving(state: State) -> Registry:
         return msgspec.convert(_decode(state.read() or b"").get("registry"), Registry)
     except (msgspec.MsgspecError, ValueError) as error:
         raise RegistryError(
-            f"what is on its way to {state.where} can't be read: {error}"
+            f"the registry on its path to {state.where} can't be read: {error}"
         ) from error
 
 
 def lease_words_of(state: State) -> tuple[str, ...]:
-    """Returns the words by which a Lease names this registry, also one that is on its way."""
+    """Returns the names of this registry in a Lease, also of one that is arriving."""
     document = _decode(state.read() or b"")
     inner = document.get("registry")
     words = (inner if isinstance(inner, dict) else document).get("lease_words", ())
@@ -157,7 +157,7 @@ def lease_words_of(state: State) -> tuple[str, ...]:
 
 
 def _decode(content: bytes) -> dict[str, Any]:
-    """An object; what is none is judged where it is loaded."""
+    """Returns the document as an object; `load_registry` judges other documents."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

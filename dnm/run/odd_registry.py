@@ -1,9 +1,9 @@
-"""A registry that is missing, or not as this dnm has written it.
+"""A registry that is missing, or that this release of dnm did not write.
 
-Of one of another release, of the predecessor, moved, cut off or damaged is read what can be; for
-the rest it is said what to do. Where there is none and runs have told a history, the new one begins
-with what that says: what persons have said of pauses and nodes is taken from there; orders and
-events are named. Nothing is lent until a person has seen it: `dnm resume` says so.
+dnm reads a document of the predecessor. For one of another release, a moved, cut or damaged one it
+reports the next step. If there is none but a history exists, a new registry begins with the pause,
+holds and exclusions of the history, and its pause names the orders and events. Nothing is lent
+until an administrator has acknowledged the loss with `dnm resume`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dnm.model.stored_registry import ARRIVING, MOVED, VERSION, unreadable
 from dnm.record.history_file import History, read_history
 from dnm.run.state import State
 
-_MOST = 10  # names
+_MOST = 10  # names in a sentence
 _LONGEST = 200  # characters of each
 _VERBS = b'"verb"'  # kind of line
 
 
-def read_odd(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
-    """Returns the registry of such a document; None: there is none. Raises RegistryError."""
+def read_unusual(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
+    """Returns the registry of such a document, or a new one. Raises RegistryError."""
     if content is None:
         if missing := state.why_missing():
             raise RegistryError(missing)
@@ -42,7 +42,7 @@ def read_odd(content: bytes | None, config: Config, state: State, now: datetime)
         raise RegistryError(_unreadable(state, f"it is not JSON ({error})")) from error
     if not isinstance(document, dict):
         raise RegistryError(_unreadable(state, "it is not a JSON object"))
-    if not document:  # also the predecessor's with no node: nobody can tell it from one that is cut
+    if not document:  # it may be the predecessor's without nodes, or a cut one
         raise RegistryError(_unreadable(state, "it is empty (remove it if no node was ever lent)"))
     if "version" not in document:
         return _take_over(document, config, state, now)
@@ -63,10 +63,9 @@ def read_odd(content: bytes | None, config: Config, state: State, now: datetime)
 
 
 def _take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
-    """What the predecessor's form says: node -> {namespace, last_pod_end, owner}. Its nodes
-    serve already, and what it added to the queues for each was the configured size. Its
-    `last_pod_end` is the time of the conversion and no idle clock: that starts when dnm first sees
-    the node idle."""
+    """Returns the nodes of the predecessor's form: node -> {namespace, last_pod_end, owner}. They
+    serve already, and each counts with the configured size of its type. `last_pod_end` is the time
+    of the conversion and not an idle time: that starts when dnm first sees the node idle."""
     nodes: dict[str, LentNode] = {}
     for name, entry in document.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
@@ -76,12 +75,12 @@ def _take_over(document: dict[str, Any], config: Config, state: State, now: date
         policy = config.namespaces.get(namespace)
         if policy is None and owner == config.instance_id:
             raise RegistryError(
-                f"the registry {state.where} says node {name!r} is lent to namespace "
-                f"{namespace!r}, which monitored_namespaces does not hold: add it there until the "
-                "node is back"
+                f"the registry {state.where} has node {name!r}, lent to namespace "
+                f"{namespace!r}, which monitored_namespaces lacks: add it there until the "
+                "node is returned"
             )
         node_type = config.type_of(name) or (policy.node_types[0] if policy else "")
-        known = config.node_types.get(node_type)
+        configured = config.node_types.get(node_type)
         nodes[name] = LentNode(
             node_type=node_type,
             namespace=namespace,
@@ -89,7 +88,7 @@ def _take_over(document: dict[str, Any], config: Config, state: State, now: date
             owner=str(owner),
             phase=Phase.SERVING,
             since=now,
-            counted=dict(known.size) if known else {},
+            counted=dict(configured.size) if configured else {},
             was_used=True,
         )
     return Registry(nodes=nodes)
@@ -100,29 +99,29 @@ def _unreadable(state: State, why: str) -> str:
 
 
 def _on_the_way(document: dict[str, Any], state: State) -> str:
-    """What to do about a registry that is not in force here (`move.py`)."""
+    """Returns the next step for a registry that is not valid here (`move.py`)."""
     if document["version"] == ARRIVING:
         return (
-            f"the registry is on its way to {state.where}, and the move was not ended: say "
-            f"`dnm state move --to {state.kind}` once more"
+            f"the registry is on its path to {state.where}, but the move is incomplete: run "
+            f"`dnm state move --to {state.kind}` again"
         )
     moved = (
         f"the registry was moved from {state.where} to {printable(str(document.get('where')), 300)}"
     )
     if state.kind == "kubernetes":
         return (
-            f"{moved}, and that host alone acts: set state = file in its [settings], or say there "
+            f"{moved}, and only that host acts: set state = file in its [settings], or run there "
             "`dnm state move --to kubernetes`"
         )
-    return f"{moved}: set state = kubernetes in [settings] here, or say `dnm state move --to file`"
+    return f"{moved}: set state = kubernetes in [settings] here, or run `dnm state move --to file`"
 
 
-# --- where there is none --------------------------------------------------------------------------
+# --- without a registry --------------------------------------------------------------------------
 
 
 def _remake(config: Config, where: str, now: datetime) -> Registry:
-    """The registry that begins in place of the lost one; an empty one where nobody can read what
-    runs have told."""
+    """Returns the registry that replaces the lost one. It is empty if the history cannot be
+    read."""
     history = History(config.converted_nodes_path, config.history_keep)
     try:
         if next(read_history(history), None) is None:
@@ -140,12 +139,12 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
     named: dict[str, str] = {}
     for line in lines:
         until, half = recorded_moment(line.numbers.get("until")), line.numbers.get("half")
-        who = f"{line.who} on {line.host}"
-        keeping = Keeping(since=line.time, until=until, reason=line.reason, who=who)
+        by = f"{line.who} on {line.host}"
+        keeping = Keeping(since=line.time, until=until, reason=line.reason, who=by)
         match line.event:
             case "pause":
                 way = Way(half) if half in ("lending", "returning") else None
-                pause = Pause(since=line.time, until=until, reason=line.reason, who=who, half=way)
+                pause = Pause(since=line.time, until=until, reason=line.reason, who=by, half=way)
             case "resume":
                 pause = None
             case "hold":
@@ -159,7 +158,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
             case "event remove":
                 named.pop(line.object, None)
             case "lend" | "extend" | "event add" if until is None or until > now:
-                named[line.object] = printable(f"{line.event} {line.object} by {who}", _LONGEST)
+                named[line.object] = printable(f"{line.event} {line.object} by {by}", _LONGEST)
     held = {node: keeping for node, keeping in held.items() if keeping.is_in_force(now)}
     excluded = {node: keeping for node, keeping in excluded.items() if keeping.is_in_force(now)}
     return Registry(
@@ -171,16 +170,16 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
 
 
 def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
-    """Of lending, and of what a person's pause had stopped."""
+    """Returns a pause of lending, and of everything that an earlier pause had stopped."""
     stops_both = before is not None and before.half is not Way.LENDING
     was = f"; it was paused by {before.who} ({before.reason})" if before else ""
     lost = "; ".join(list(named.values())[-_MOST:])
     more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
-    gone = f"; say again what still counts of: {lost}{more}" if named else ""
+    to_repeat = f"; repeat those that you still need: {lost}{more}" if named else ""
     reason = (
-        f"the registry {where} is gone with the one before it, and begins anew: pause, holds and "
-        f"exclusions are taken from the history{was}{gone}. Nothing is lent until you have looked "
-        "at `dnm history --kind verb` and say `dnm resume`"
+        f"the registry {where} and its previous version are lost. A new one begins: pause, "
+        f"holds and exclusions are taken from the history{was}{to_repeat}. Nothing is lent until "
+        "you have checked `dnm history --kind verb` and run `dnm resume`"
     )
     half = None if stops_both else Way.LENDING
     return Pause(since=now, reason=reason, who=LOST, half=half, earlier=before)

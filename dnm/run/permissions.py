@@ -1,4 +1,4 @@
-"""What a run asks of the API, and what happens without it; etc/rbac.yaml grants exactly this."""
+"""The API permissions of a run, and the effect of each missing one; etc/rbac.yaml grants them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dnm.queues.source import DEFAULTS_NAME
 
 
 class Permission(Value, frozen=True):
-    """Something a run does. `is_needed` is False where a run goes on without it, knowing less."""
+    """An action of a run. `is_needed` is False if a run continues without it, with fewer facts."""
 
     verb: str
     resource: str  # with its subresource: pods/eviction
-    without: str  # what happens without it
+    without: str  # the effect if it is missing
     namespace: str = ""  # empty: cluster-wide
     name: str = ""
     group: str = ""
@@ -32,9 +32,9 @@ _FOR_CHANGES = (
 
 
 def _for_state(config: Config) -> Iterator[Permission]:
-    """What the Lease needs, and a registry in Kubernetes."""
+    """Yields the permissions for the Lease, and for a registry in Kubernetes."""
     name = config.object_name
-    for resource, group, namespace, what in (
+    for resource, group, namespace, consequence in (
         (
             "leases",
             "coordination.k8s.io",
@@ -49,17 +49,17 @@ def _for_state(config: Config) -> Iterator[Permission]:
         ),
     )[: 2 if config.state == "kubernetes" else 1]:
         yield from (
-            Permission(verb=verb, resource=resource, group=group, without=what,
+            Permission(verb=verb, resource=resource, group=group, without=consequence,
                        namespace=namespace, name="" if verb == "create" else name)
             for verb in ("get", "patch", "create")
         )  # fmt: skip
 
 
 def _for_opening(config: Config) -> Iterator[Permission]:
-    """What the steps take by which nodes are opened."""
+    """Yields the permissions for readiness checks."""
     kinds = {step.kind for node_type in config.node_types.values() for step in node_type.opens_when}
     if "probe" in kinds:
-        why = "no node is opened whose type has a probe"
+        why = "no node of a type with a probe is opened"
         yield Permission(verb="get", resource="podtemplates", without=why)
     if kinds & {"image", "images", "probe"}:
         yield Permission(verb="create", resource="pods", is_needed=False, without=_PULLS)
@@ -68,9 +68,9 @@ def _for_opening(config: Config) -> Iterator[Permission]:
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:
-    """What a run asks for; etc/rbac.yaml grants exactly this."""
+    """Returns the permissions of a run; etc/rbac.yaml grants exactly these."""
     where, name = config.queue_document
-    only_converter = "node-convert can't do it, where it uses dnm's kubeconfig"
+    only_converter = "node-convert can't do it with dnm's kubeconfig"
     return (
         Permission(verb="list", resource="nodes", without="nothing is decided"),
         Permission(verb="get", resource="nodes", without="no node is fenced or returned"),
@@ -80,14 +80,14 @@ def permissions(config: Config) -> tuple[Permission, ...]:
                    "of any namespace may run on it"),
         Permission(verb="list", resource="daemonsets", group="apps",
                    without="no node with a DaemonSet's pod is returned, since any pod may claim to "
-                   "be one, and no node is opened whose type waits for DaemonSets"),
+                   "be one, and no node of a type that waits for DaemonSets is opened"),
         *_FOR_CHANGES,
         Permission(verb="get", resource="configmaps", namespace=where, name=name,
                    without="the queues are not known"),
         Permission(verb="update", resource="configmaps", namespace=where, name=name,
                    without="no limit is changed, and no new node serves"),
         Permission(verb="get", resource="configmaps", namespace=where, name=DEFAULTS_NAME,
-                   is_needed=False, without="queues that stand only there are not known"),
+                   is_needed=False, without="queues that are only there are not known"),
         Permission(verb="list", resource="persistentvolumeclaims", is_needed=False,
                    without="pending pods with claims count for nothing"),
         Permission(verb="list", resource="persistentvolumes", is_needed=False,

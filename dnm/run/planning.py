@@ -1,5 +1,5 @@
-"""A pass up to its plan: registry, snapshot, plan. Nothing here writes or acts: `dnm plan` is this
-much, and a run goes on from it."""
+"""A pass up to its plan: registry, snapshot, plan. This module writes nothing: `dnm plan` stops
+here, and a run continues."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 
 def connect(config: Config, environ: Mapping[str, str]) -> Edges:
-    """The cluster and the converter that the configuration names; raises KubeError."""
+    """Returns the clients of the cluster and of the converter. Raises KubeError."""
     reflector = None
     if config.store_path.exists():
-        from dnm.kube.reflector import Reflector  # what an earlier run has kept
+        from dnm.kube.reflector import Reflector  # with the store of an earlier run
 
         reflector = Reflector(config, wall_clock())
     return KubeClient.connect(config, reflector), NodeConvert(config, environ)
@@ -51,8 +51,8 @@ def connect(config: Config, environ: Mapping[str, str]) -> Edges:
 def at_place(
     config: Config, environ: Mapping[str, str], connect: Connect
 ) -> Iterator[tuple[State, Callable[[], Edges]]]:
-    """The place of the registry, and the function that connects to the edges: a file is read before
-    the cluster is asked; for a registry in Kubernetes dnm connects first. Raises KubeError."""
+    """Yields the place of the registry, and the function that connects to the edges. A file is read
+    before the cluster; for a registry in Kubernetes dnm connects first. Raises KubeError."""
     if config.state == "file":
         state: State = file_state(config)
         connect_once: Callable[[], Edges] = partial(
@@ -75,7 +75,7 @@ def _connect_to_lease(config: Config, state: State, connect: Callable[[], Edges]
 
 
 def wall_clock() -> datetime:
-    """The time, where nobody sets it."""
+    """Returns the time of the clock, if the caller gives none."""
     return datetime.now(UTC)
 
 
@@ -85,13 +85,13 @@ def make_pass_plan(
     clock: Callable[[], datetime],
     connect: Callable[[], Edges],
     state: State,
-    foreseen_at: datetime | None = None,
+    events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Plan, Edges | None]:
-    """Everything up to the plan, whose registry tells what it changes; writes nothing anywhere. No
-    edges: the cluster is out of reach. `foreseen_at`: the moment whose events count, in place of
-    now. `prepare`: what a run does before it looks."""
-    before, registry, facts, edges = look(config, clock, connect, state, foreseen_at, prepare)
+    """Returns the plan and the edges, and writes nothing. The plan's registry has the history of
+    its changes. Without edges the cluster is out of reach. `events_at`: the time for which events
+    count, instead of now. `prepare`: an action of a run before it reads the cluster."""
+    before, registry, facts, edges = look(config, clock, connect, state, events_at, prepare)
     plan = make_plan(config, registry, facts)
     if edges is not None and lacks_batch_side(facts, plan.queues):
         facts = with_batch_side(facts, edges[1])
@@ -100,7 +100,7 @@ def make_pass_plan(
 
 
 def lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
-    """Whether nodes are wanted by what only a plan can tell, e.g. the headroom mark alone."""
+    """Returns whether the plan needs the batch side for nodes that only the plan requests."""
     return facts.batch is None and any(
         verdict.reason is Reason.BATCH_NOT_ASKED for verdict in verdicts
     )
@@ -111,17 +111,17 @@ def look(
     clock: Callable[[], datetime],
     connect: Callable[[], Edges],
     state: State,
-    foreseen_at: datetime | None = None,
+    events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
-    """The registry as it is recorded, the same with what was found of converters and calendars,
-    and what is there. The Lease is read first: a run that takes it under this version acts on what
-    no other run has changed since."""
+    """Returns the recorded registry, the same with the state of converters and calendars, the facts
+    and the edges. The Lease is read first: a run that takes it under this version acts on facts
+    that no other run has changed since."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = recorded
     if has_events(config, recorded):
-        from dnm.run.calendars import read_calendars  # few sites have one
+        from dnm.run.calendars import read_calendars  # few sites have calendars
 
         registry = read_calendars(config, recorded)
     edges: Edges | None = None
@@ -134,7 +134,7 @@ def look(
         wants = config
         rules = rules_of(config, registry)
         for rule in rules:
-            wants = rule.wants(wants, registry, foreseen_at or taken_at) if rule.wants else wants
+            wants = rule.wants(wants, registry, events_at or taken_at) if rule.wants else wants
         facts = take_snapshot(wants, registry, edges[0], edges[1], taken_at)
         facts = msgspec.structs.replace(facts, lease=lease)
         traces = find_traces(config, registry, facts)
@@ -151,12 +151,12 @@ def look(
     except KubeError as error:
         why = Unreadable(what="the Kubernetes API", error=str(error))
         facts = nothing_readable(why, taken_at)
-    facts = msgspec.structs.replace(facts, foreseen_at=foreseen_at)
+    facts = msgspec.structs.replace(facts, events_at=events_at)
     return recorded, registry, facts, edges
 
 
 def _with_loss(plan: Plan) -> Plan:
-    """A registry that was lost is a person's affair, until he says that he knows."""
+    """Returns the plan with an error about a lost registry until an administrator acknowledges."""
     pause = plan.registry.pause
     if pause is None or pause.who != LOST:
         return plan
@@ -174,19 +174,19 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
         errors=plan.errors,
         unseen_since=unseen_since(config, wall_clock()),
     )
-    known = registry.last_run.notes
-    plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in known))
+    noted = registry.last_run.notes
+    plan = msgspec.structs.replace(plan, news=tuple(n for n in plan.notes if n not in noted))
     is_decided = not (plan.is_refused or isinstance(facts.queue_maps, Unreadable))
     if _is_quiet(registry, plan):
         return plan
-    from dnm.record.tell import tell_plan  # most runs have nothing to tell
+    from dnm.record.tell import tell_plan  # most runs change nothing
 
     return tell_plan(registry, plan, cause, is_decided)
 
 
 def _is_quiet(before: Registry, plan: Plan) -> bool:
-    """Whether nothing is lent, requested, paused or waiting, and nothing differs from before: there
-    is no line to tell, and nothing to count."""
+    """Returns whether nothing is lent, requested, paused, waiting or changed: there is no line for
+    the history, and nothing to count."""
     after, memory = plan.registry, before.memory
     in_motion = (after.nodes, after.requests, after.pause, plan.actions, plan.waiting, plan.news)
     remembered = (memory.asked, memory.lent, memory.intended, memory.waiting, memory.is_paused)
@@ -194,7 +194,7 @@ def _is_quiet(before: Registry, plan: Plan) -> bool:
 
 
 def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
-    """A run that was killed just after it had started a converter could not record its process."""
+    """Returns the registry with converters that a killed run started and could not record."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))
         if not (request.ended or is_known(request.converter))
@@ -211,7 +211,7 @@ def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
 
 
 def exit_code_of(plan: Plan, outcome: Outcome | None = None) -> int:
-    """Returns what the process ends with, as the README lists it."""
+    """Returns the exit code of the process, as in the README."""
     if plan.needs_person:
         return ExitCode.NEEDS_PERSON
     return ExitCode.FAILED if plan.errors or (outcome and outcome.errors) else ExitCode.OK

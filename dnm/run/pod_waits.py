@@ -1,5 +1,5 @@
-"""Reads what waiting pods name, claims for devices and groups, and makes of it what is understood.
-Only entered where such a pod waits."""
+"""Reading of the claims for devices and the groups of waiting pods. dnm enters this module only if
+such a pod waits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def understand_pods(
     pods: PodList,
     nodes: tuple[Node, ...],
 ) -> tuple[PodList, PodWaits | None]:
-    """Returns the pods as they ask for nodes, and what is to be known besides; None: none waits."""
+    """Returns the pods as they request nodes, and facts about their waiting; None: none waits."""
     waiting = [pod for pod in pods.pods if waits_to_know(pod, config.namespaces)]
     if not any(pod.devices or pod.group for pod in waiting):
         return pods, None
-    found = read_groups(api, (pod.group.partition("/")[0] for pod in waiting if pod.group))
-    grouped, doubts = understand_groups(pods.pods, found, config.namespaces)
+    groups = read_groups(api, (pod.group.partition("/")[0] for pod in waiting if pod.group))
+    grouped, doubts = understand_groups(pods.pods, groups, config.namespaces)
     pods, waits = _with(pods, grouped), PodWaits(doubts=doubts)
     if namespaces := {pod.namespace for pod in waiting if pod.devices}:
         lent = {name: node.node_type for name, node in registry.nodes.items()}

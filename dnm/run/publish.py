@@ -1,5 +1,5 @@
-"""Writes the metrics of a run, at its end, where a monitor reads them. Nothing depends on it: what
-can't be written is logged and stops nothing, and an alert sees that the file is old.
+"""Writing of the metrics of a run, at its end, for a monitor. Nothing depends on it: a failure is
+logged and stops nothing, and an alert notices the old file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.sizing.caps import count_caps, lent_in
 
 log = logging.getLogger("dnm")
 
-# Of a run that could not read its registry: all that is known.
+# The metrics of a run that could not read its registry.
 _OF_A_RUN = ("dnm_build_info", "dnm_last_run_timestamp_seconds", "dnm_last_run_exit_code",
              "dnm_last_success_timestamp_seconds")  # fmt: skip
 _SUCCESS = re.compile(r"(?m)^dnm_last_success_timestamp_seconds(?:\{.*\})? (\d{1,11}(\.\d*)?)$")
@@ -34,7 +34,7 @@ def metrics_text(config: Config, registry: Registry, now: datetime, times: RunTi
 
 
 def recorded_times(config: Config, registry: Registry) -> RunTimes:
-    """Returns when the last run began, ended and succeeded, as files and record say."""
+    """Returns when the last run began, ended and succeeded, from files and registry."""
     last, run = read_last_run(config), registry.last_run
     succeeded = last.ended if run.has_succeeded else run.succeeded_at
     return RunTimes(began=last.began, ended=last.ended, succeeded=succeeded)
@@ -47,11 +47,11 @@ def publish_run(config: Config, registry: Registry, times: RunTimes) -> None:
 
 
 def publish_failure(config: Config, exit_code: int, began: datetime) -> None:
-    """Writes those of a run that could not begin: when it was, and when one last succeeded."""
+    """Writes the metrics of a run that could not begin, with the last success."""
     if config.metrics_file is None:
         return
-    found = _SUCCESS.search(read_textfile(config.metrics_file))
-    succeeded = datetime.fromtimestamp(float(found[1]), UTC) if found else None
+    match = _SUCCESS.search(read_textfile(config.metrics_file))
+    succeeded = datetime.fromtimestamp(float(match[1]), UTC) if match else None
     registry = Registry(last_run=RunRecord(exit_code=exit_code))
     times = RunTimes(began=began, succeeded=succeeded)
     families = make_families(_facts(config, registry, began, times))
@@ -81,19 +81,19 @@ def _write(config: Config, families: Iterable[Family]) -> None:
         log.error(
             "error=%r",
             f"the metrics file {config.metrics_file} can't be written "
-            f"({error.strerror or error}): mend its directory, or unset metrics_file",
+            f"({error.strerror or error}): fix its directory, or unset metrics_file",
         )
 
 
 def write_textfile(path: Path, text: str) -> None:
-    """Replaces the file, for all to read. Raises OSError; the old one is then still whole. It is
-    not synced, since the next run writes it; `dnm report` writes its pages so too, two at once."""
+    """Replaces the file, readable by all users. Raises OSError; the old file is intact then. It is
+    not synced, since the next run writes it again. Two processes may write at the same time."""
     mode, ending = Access(mode=0o644), str(os.getpid())
     replace_file(path, [text.encode()], "metrics", mode, is_durable=False, ending=ending)
 
 
 def read_textfile(path: Path) -> str:
-    """Returns what stands there; nothing where it can't be read."""
+    """Returns the content of the file, or an empty text if it cannot be read."""
     try:
         return read_regular(path, 1 << 20).decode(errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
-"""What few runs do: a node that joins is kept closed and made ready by pods of dnm's own, a node
-moves to another queue, its pods are asked to go, its state is shown, nodes are booked. Each only
-where a rule is on, or a person has said so."""
+"""The actions of few runs: readiness checks of joining nodes with dnm's own pods, moves to another
+queue, evictions, and reservations of nodes. Each needs a rule that is on, or an administrator's
+command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dnm.run.step import Step, read_pods_to_evict
 
 log = logging.getLogger("dnm")
 
-_MOST_FAILURES = 3  # in a row
+_MOST_FAILURES = 3  # consecutive
 
 
 def apply_rare(step: Step, action: Action) -> None:
@@ -63,20 +63,20 @@ def apply_rare(step: Step, action: Action) -> None:
 
 
 def _hold(step: Step, name: str, is_closed: bool) -> None:
-    """Only on a Node that is nobody else's, together with our mark."""
+    """Sets or removes the taint, together with dnm's mark, if no other instance has the Node."""
     entry = step.registry.nodes[name]
 
     def taints(node: Node) -> list[Taint]:
-        others = [taint for taint in node.taints if taint.key != OPENING_TAINT]
-        return [*others, CLOSED] if is_closed else others
+        other_taints = [taint for taint in node.taints if taint.key != OPENING_TAINT]
+        return [*other_taints, CLOSED] if is_closed else other_taints
 
-    is_ours = step.patch(
+    is_changed = step.patch(
         name,
         lambda node: node.is_free_for(entry.owner),
         annotations=mark_annotations(entry.mark),
         taints=taints,
     )
-    if is_ours:
+    if is_changed:
         step.note_done(f"action={'close' if is_closed else 'open'} node={name}", name)
 
 
@@ -112,26 +112,26 @@ def _change(step: Step, name: str, **changes: object) -> None:
 
 
 def _evict(step: Step, name: str) -> None:
-    """Only behind its own fence: what is evicted must not come back to the same node."""
+    """Evicts the pods of a node behind dnm's fence, so that new ones start elsewhere."""
     entry, node = step.registry.nodes[name], step.kube.read_node(name)
     if node is None or not node.is_fenced or entry.emptying is None:
         log.info("action=evict node=%s skipped='it is not fenced'", name)
         return
-    found = ask_pods(step.kube, node, step.may_go_on)
-    asked = entry.emptying.asked + found.asked
-    emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=found.why)
+    result = ask_pods(step.kube, node, step.may_go_on)
+    asked = entry.emptying.asked + result.asked
+    emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=result.why)
     step.save_node(name, emptying=emptying)
-    if found.asked:
-        step.note_done(f"action=evict node={name} pods={found.asked} queue={entry.queue}", name)
-    elif found.why and not found.errors:
-        log.info("action=evict node=%s pods=0 why=%r", name, found.why)
-    if found.errors:
-        raise KubeError("; ".join(dict.fromkeys(found.errors)))
+    if result.asked:
+        step.note_done(f"action=evict node={name} pods={result.asked} queue={entry.queue}", name)
+    elif result.why and not result.errors:
+        log.info("action=evict node=%s pods=0 why=%r", name, result.why)
+    if result.errors:
+        raise KubeError("; ".join(dict.fromkeys(result.errors)))
 
 
 class Asked(Value):
-    """`asked`: pods that go. `why`: what was said of the first that does not. `errors`: of pods
-    that could not be asked."""
+    """`asked`: evicted pods. `why`: the reason of the first pod that was not evicted. `errors`: of
+    the failed requests."""
 
     asked: int = 0
     why: str = ""
@@ -139,10 +139,10 @@ class Asked(Value):
 
 
 def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Asked:
-    """Asks every pod that keeps the node and is not on its way already, each once in a run, by the
-    Eviction API. A budget that says no is no failure: the next run asks again. What can't be asked
-    is one, and does not keep the others from being asked, unless several in a row get no answer.
-    Raises KubeError where they can't be read."""
+    """Requests the eviction of every pod that keeps the node, each once in a run. A refusal by a
+    disruption budget is no failure: the next run tries again. A failed request is one, but the
+    other pods are still evicted, unless several consecutive requests fail. Raises KubeError if the
+    pods cannot be read."""
     asked, in_a_row = 0, 0
     refused: list[str] = []
     errors: list[str] = []
@@ -152,7 +152,7 @@ def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Ask
         if not may_go_on() or in_a_row == _MOST_FAILURES:
             break
         if pod.stays:
-            refused.append(f"{pod.key} is of a NodeSet, and never evicted")
+            refused.append(f"{pod.key} is of a NodeSet and is never evicted")
             continue
         try:
             why = kube.evict(pod)
@@ -162,18 +162,18 @@ def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Ask
             continue
         in_a_row = 0
         asked += not why
-        refused += [f"{pod.key} does not go: {why}"] if why else []
+        refused += [f"{pod.key} is not evicted: {why}"] if why else []
     return Asked(asked=asked, why=_first_of([*errors, *refused]), errors=tuple(errors))
 
 
-def _first_of(said: Sequence[str]) -> str:
-    more = f"; and {len(said) - 1} more" if len(said) > 1 else ""
-    return f"{said[0]}{more}" if said else ""
+def _first_of(answers: Sequence[str]) -> str:
+    more = f"; and {len(answers) - 1} more" if len(answers) > 1 else ""
+    return f"{answers[0]}{more}" if answers else ""
 
 
 def _relabel(step: Step, action: RelabelNode) -> None:
-    """Only one that is still fenced, and empty, becomes another namespace's; back to its own it
-    may come with pods."""
+    """Gives a node to another namespace, if it is still fenced and empty. It may return to its own
+    namespace with pods."""
     name, instance = action.node, step.config.instance_id
     obstacle = "" if action.is_back else _why_not_move(step, name)
     if not obstacle:
@@ -192,7 +192,7 @@ def _relabel(step: Step, action: RelabelNode) -> None:
 
 
 def _why_not_move(step: Step, name: str) -> str | None:
-    """The last look before it becomes another namespace's, its pods last: what keeps it."""
+    """Returns what forbids the move, by a last check, which reads the pods last."""
     if obstacle := step.why_not_called(name):
         return obstacle
     node = step.kube.read_node(name)
@@ -200,7 +200,7 @@ def _why_not_move(step: Step, name: str) -> str | None:
 
 
 def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:
-    """All that it is to carry: a Node has one taint of a key and an effect."""
+    """Returns all taints of the Node: it has only one for each key and effect."""
     changed = {(taint.key, taint.effect) for taint in (*relabelled.off, *relabelled.on)}
     kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
     return [*kept, *relabelled.on]

@@ -1,5 +1,5 @@
-"""What runs leave on this host, and what the registry says by itself: when a run was last at
-work, its history, how long nodes are idle. `dnm status` shows it, `dnm check` judges it."""
+"""The files of runs on this host: when the last run began and ended, and its history. `dnm status`
+shows them, `dnm check` judges them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import access_in, mend_access
+from dnm.host.trust import access_in, fix_access
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.value import Value
@@ -17,14 +17,14 @@ from dnm.record.history_file import History
 
 
 class LastRun(Value):
-    """When the last run began and ended; None: not known, or not yet."""
+    """The times at which the last run began and ended; None: unknown, or not yet."""
 
     began: datetime | None = None
     ended: datetime | None = None
 
     @property
     def took(self) -> timedelta | None:
-        """None where it has not come to its end."""
+        """Returns the duration, or None without an end."""
         if self.began is None or self.ended is None or self.ended < self.began:
             return None
         return self.ended - self.began
@@ -42,32 +42,32 @@ def read_last_run(config: Config) -> LastRun:
 
 
 def mark_begin(config: Config) -> None:
-    """Sets the time at which this run has begun. Raises RegistryError. Removes the file by which a
-    conversion that has ended starts a run: this run sees that."""
+    """Sets the start time of this run. Raises RegistryError. Removes the file by which an ended
+    conversion starts a run, since this run sees its end."""
     set_time("lock.time", config.began_path)
     with suppress(OSError), fault_point("lock.wake"):
         config.wake_path.unlink(missing_ok=True)
 
 
 def mark_end(config: Config) -> None:
-    """Sets the time at which this run has ended. Raises RegistryError."""
+    """Sets the end time of this run. Raises RegistryError."""
     set_time("registry.time", config.ended_path)
 
 
 def set_time(point: str, path: Path) -> None:
-    """Sets the time of a file to now; one that is not there is made. Raises RegistryError."""
+    """Sets the time of a file to now, or creates the file. Raises RegistryError."""
     try:
         with fault_point(point):
             path.touch(mode=0o600)
     except OSError as error:
         raise RegistryError(
-            f"the time of {path} can't be set ({error.strerror}): look at the disk that it is on, "
+            f"the time of {path} can't be set ({error.strerror}): check its disk, "
             "and let this user write there"
         ) from error
 
 
 def open_history(config: Config) -> History:
-    """Returns the history of what was done from this host."""
+    """Returns the history of the actions of this host."""
     return History(config.converted_nodes_path, config.history_keep)
 
 
@@ -76,17 +76,17 @@ def history_path(config: Config) -> Path:
     return config.converted_nodes_path.with_name("history.jsonl")
 
 
-def mend_history(config: Config) -> None:
+def fix_history_access(config: Config) -> None:
     """Gives that history the access that its directory grants. Raises OSError."""
     newest = history_path(config)
     access = access_in(newest.parent)
     for path in (newest, *newest.parent.glob("history-????????T??????Z.jsonl")):
-        mend_access(path, access)
+        fix_access(path, access)
 
 
 def unseen_since(config: Config, now: datetime) -> datetime | None:
-    """Returns since when no run has ended, where that is for longer than runs leave between two
-    looks at the batch side: an hour, or three runs. `now`: by the clock that files have."""
+    """Returns since when no run has ended, if that is longer than runs leave between two reads of
+    the batch side: an hour, or three runs. `now`: by the clock of the files."""
     ended = read_last_run(config).ended
     longest = max(timedelta(hours=1), 3 * config.check_interval)
     return ended if ended is not None and now - ended > longest else None

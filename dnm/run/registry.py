@@ -1,8 +1,8 @@
-"""The registry: one versioned JSON document, wherever it stands (`state.py`), failing closed.
+"""The registry: a versioned JSON document in a file or a Secret (`state.py`), failing closed.
 
-A document that is unreadable, of a newer version, or holds an unknown phase stops the run: an empty
-registry is only what a site has that never had one. The document before the last change is kept.
-A file in the predecessor's flat form is taken over.
+A document that is unreadable, of a newer version, or with an unknown phase stops the run. Only a
+site that never had a registry begins with an empty one. The document before the last change is
+kept. A file in the predecessor's flat form is taken over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Head(msgspec.Struct):
-    """What no document of ours is without."""
+    """The fields that every document of dnm has."""
 
     version: int
     nodes: msgspec.Raw
@@ -38,8 +38,7 @@ _decode = msgspec.json.Decoder(Registry).decode
 
 @contextmanager
 def opened_state(config: Config) -> Iterator[State]:
-    """The place that the configuration names; in Kubernetes by a connection of its own. Raises
-    KubeError."""
+    """Yields the configured place, in Kubernetes on a connection of its own. Raises KubeError."""
     if config.state == "file":
         yield file_state(config)
         return
@@ -54,12 +53,12 @@ def opened_state(config: Config) -> Iterator[State]:
 
 
 def file_state(config: Config) -> FileState:
-    """Returns the place on this host, for those who may read it."""
+    """Returns the place on this host, for readers."""
     return FileState(config)
 
 
 def state_in(config: Config, kube: KubeClient) -> State:
-    """Returns the place in the cluster behind this client."""
+    """Returns the place in the cluster of this client."""
     from dnm.run.kube_state import KubeState
 
     places = config.state_namespace, config.lease_namespace
@@ -68,18 +67,18 @@ def state_in(config: Config, kube: KubeClient) -> State:
 
 
 def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
-    """Connects a file to the Lease of its instance; a registry in Kubernetes is connected."""
+    """Connects a file to the Lease of its instance. In Kubernetes it is connected already."""
     if state.kind == "file":
         lease = kube.lease_object(config.lease_namespace, config.object_name)
         state.attach(lease, this_place(config))
 
 
 def load_registry(config: Config, now: datetime, state: State | None = None) -> Registry:
-    """The recorded state, from the place that is open or else the configured one; a site without a
+    """Returns the registry from the open place or else the configured one. A site without a
     document and without its predecessor starts empty.
 
-    Raises RegistryError, which says what to do, for anything that can't be trusted; KubeError where
-    the registry is in Kubernetes, and nobody answers.
+    Raises RegistryError with the next step for a document that cannot be trusted. Raises KubeError
+    if the registry is in Kubernetes and the API server does not answer.
     """
     with opened_state(config) if state is None else nullcontext(state) as place:
         return _load(config, place, now)
@@ -88,7 +87,7 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
 def _load(config: Config, state: State, now: datetime) -> Registry:
     content = state.read()
     if content is None and state.begins_anew and state.number > 1:
-        from dnm.plan.lost_registry import begin_anew  # an administrator has decided so
+        from dnm.plan.lost_registry import begin_anew  # by an administrator's decision
 
         begun = begin_anew(Registry(), state.kept, "its Lease shows", now)
         return msgspec.structs.replace(begun, lease_words=(state.registry,))
@@ -101,19 +100,19 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
 
         if not (state.why_missing() or has_history(config.converted_nodes_path)):
             return Registry()  # of a new site
-    from dnm.run.odd_registry import read_odd  # it wants a closer look
+    from dnm.run.odd_registry import read_unusual  # it is not a normal document
 
-    return read_odd(content, config, state, now)
+    return read_unusual(content, config, state, now)
 
 
 def encode_registry(registry: Registry) -> bytes:
-    """The bytes of the document: equal registries give equal bytes."""
+    """Returns the bytes of the document. Equal registries give equal bytes."""
     return msgspec.json.format(msgspec.json.encode(registry, order="sorted"), indent=1) + b"\n"
 
 
 def save_registry(config: Config, registry: Registry, state: State | None = None) -> bool:
-    """Writes it to the place that is open, or else the configured one, if it would change; says
-    whether it did. Raises RegistryError; the old document is then still whole."""
+    """Writes the registry to the open place or else the configured one. Returns whether it changed.
+    Raises RegistryError; the old document is intact then."""
     with opened_state(config) if state is None else nullcontext(state) as place:
         is_changed = place.write(encode_registry(registry))
         if place.number:

@@ -1,5 +1,5 @@
-"""The one pass: lock, plan, actions, record. Nothing else. `planning.py` is the part before the
-actions, which takes no lock and writes nothing anywhere."""
+"""The pass of a run: lock, plan, actions, record. `planning.py` is the part before the actions,
+which takes no lock and writes nothing."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from dnm.run.planning import (
 )
 from dnm.run.publish import publish_failure, publish_run
 from dnm.run.recorded import (
+    fix_history_access,
     history_path,
     mark_begin,
     mark_end,
-    mend_history,
     open_history,
     read_last_run,
 )
@@ -59,8 +59,8 @@ def run_pass(
     connect: Connect = connect,
     at_once: AtOnce = nullcontext,
 ) -> Pass:
-    """`dnm run`: the whole pass under the lock. `at_once`: in it a signal ends the pass with
-    StoppedError, and is not only asked for between two steps."""
+    """Executes the pass of `dnm run` under the lock. Within `at_once`, a signal ends the pass at
+    once with StoppedError. Elsewhere `should_stop` is checked between two steps."""
     with run_lock(config):
         began = clock()
         try:
@@ -68,7 +68,7 @@ def run_pass(
                 look = _Look(edges, at_once, clock)
                 result, times = _locked_pass(config, state, look, should_stop)
         except LockedError:
-            mark_end(config)  # it stood by
+            mark_end(config)  # it waited
             raise
         except DnmError as error:
             publish_failure(config, error.exit_code, began)
@@ -79,7 +79,7 @@ def run_pass(
 
 
 class _Look(NamedTuple):
-    """Holds what a pass looks with before it acts."""
+    """The means by which a pass reads before it acts."""
 
     connect: Callable[[], Edges]
     at_once: AtOnce
@@ -109,7 +109,7 @@ def _locked_pass(
             edges[1].read_earlier_output(log_line)
             outcome = Outcome(registry=plan.registry)
         edges[1].forget_output(outcome.registry.open_calls)
-        if reading.trouble:  # a watch has left something out
+        if reading.trouble:  # a watch omitted an event
             errors = (*outcome.errors, reading.trouble)
             outcome = msgspec.structs.replace(outcome, errors=errors)
     moments.append(clock())
@@ -130,24 +130,24 @@ def _locked_pass(
 def _follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
-    """Takes the Lease before the run reads the cluster, if the run before has not given it up."""
+    """Takes the Lease before the run reads the cluster, if the previous run did not release it."""
     lease = state.observe()
     if not (isinstance(lease, Lease) and lease.holder):
         return registry
-    from dnm.run.lease import follow_run  # the run before was killed, or is asleep
+    from dnm.run.lease import follow_run  # the previous run was killed, or is asleep
 
     return follow_run(config, state, now, registry, kube)
 
 
 def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, clock: Clock) -> Plan:
-    """The plan with the right to act for its instance, for this run and for this registry. Without
-    it nothing is done."""
+    """Returns the plan with the right of this run and registry to act, or a refused plan without
+    actions."""
     if state.number or not needs_lease(plan):
         return plan
     from dnm.plan.refusal import refuse_plan  # most runs have nothing to do
     from dnm.run.lease import take_lease
 
-    before = load_registry(config, clock(), state)  # that of the plan is not saved yet
+    before = load_registry(config, clock(), state)  # the plan's registry is not saved yet
     try:
         taken = take_lease(config, state, before, kube, clock())
     except (LeaseError, KubeError) as error:
@@ -158,7 +158,7 @@ def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, cloc
 
 
 def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
-    """Of a run that looked and planned, acted, and recorded at these moments."""
+    """Returns the times of a run from the moments between its parts."""
     parts = zip(("plan", "act", "record"), moments, moments[1:], strict=False)
     run = outcome.registry.last_run
     return RunTimes(
@@ -170,13 +170,13 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 
 
 def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes what the registry tells; what can't be written is told again by the next run."""
+    """Writes the lines of the registry to the history. Unwritten lines stay for the next run."""
     lines = outcome.registry.memory.unwritten
     try:
         if not lines:
-            mend_history(config)
+            fix_history_access(config)
             return outcome
-        # First in the registry: a kill in between must not give their numbers again.
+        # The registry is saved first, so that a run after a kill does not use their numbers again.
         save_registry(config, outcome.registry, state)
         written = open_history(config).append(lines, now)
     except OSError as error:
@@ -189,7 +189,7 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
 
 
 def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes which pods wait and run, where that has changed; what can't be written is lost."""
+    """Writes which pods wait and run, if that has changed. A failed write is lost."""
     from dnm.record.demand_lines import demand_history, write_demand
 
     history = demand_history(config)
@@ -200,9 +200,9 @@ def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -
     return outcome
 
 
-def _with_trouble(outcome: Outcome, what: str, error: OSError, left: str = "") -> Outcome:
+def _with_trouble(outcome: Outcome, subject: str, error: OSError, left: str = "") -> Outcome:
     trouble = (
-        f"{what} can't be written ({error.strerror or error}): {left}free space, or mend the "
+        f"{subject} can't be written ({error.strerror or error}): {left}free space, or fix the "
         "permissions of its directory"
     )
     return msgspec.structs.replace(outcome, errors=(*outcome.errors, trouble))
@@ -216,8 +216,8 @@ def _record(
     exit_code: int,
     ended: tuple[datetime, datetime | None],
 ) -> Outcome:
-    """Saves what the run saw and did; where nothing changed nothing is written. `ended`:
-    when this run did, and the one before."""
+    """Saves the record of the run, and writes nothing if nothing changed. `ended` has the end of
+    this run and of the previous one."""
     before = outcome.registry.last_run
     failed_since = ended[1] if before.has_succeeded else before.succeeded_at
     errors = (*plan.errors, *outcome.errors)

@@ -1,7 +1,7 @@
-"""Takes the snapshot: everything a run looks at, read once, before anything is decided.
+"""The snapshot: all facts of a run, read once before any decision.
 
-A read that fails becomes an `Unreadable` in its place. The batch side is only asked when something
-depends on it: a conversion may be wanted, or a lent node is not simply serving.
+A failed read becomes an `Unreadable` in its place. The batch side is read only if a decision
+depends on it: a conversion may be needed, or a lent node is not simply serving.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dnm.converter.node_convert import NodeConvert
     from dnm.kube.client import KubeClient
 
-_CLOCKS_DIFFER = timedelta(minutes=15)  # of two hosts at most
+_CLOCKS_DIFFER = timedelta(minutes=15)  # the most by which two hosts' clocks differ
 
 
 def take_snapshot(
@@ -41,7 +41,7 @@ def take_snapshot(
     converter: NodeConvert,
     taken_at: datetime,
 ) -> Snapshot:
-    """Reads nodes, pods, the queue document and, where needed, claims, the batch side, YuniKorn."""
+    """Reads nodes, pods, the queue document and, if needed, claims, the batch side and YuniKorn."""
     called = [entry.converter for entry in registry.nodes.values()]
     called += [request.converter for request in registry.requests]
     started = [process for process in called if process is not None]
@@ -88,8 +88,8 @@ def _verify(
     nodes: tuple[Node, ...],
     pods: PodList | Unreadable,
 ) -> tuple[PodList | Unreadable, dict[str, Any]]:
-    """The pods, of which those that only claim to be a DaemonSet's are work, and the fields of the
-    DaemonSets, if a decision depends on them."""
+    """Returns the pods and the fields of the DaemonSets, if a decision depends on them. A pod that
+    only claims to be a DaemonSet's counts as work."""
     if isinstance(pods, Unreadable) or not (registry.nodes or may_want_nodes(config, pods)):
         return pods, {}
     from dnm.demand.daemon_pods import nodes_to_verify, own_pods, verify_pods
@@ -105,7 +105,7 @@ def _verify(
 
 
 def with_batch_side(facts: Snapshot, converter: NodeConvert) -> Snapshot:
-    """Returns the snapshot with the batch side too, which was found to matter."""
+    """Returns the snapshot with the batch side, which turned out to matter."""
     return replace(facts, **_batch_fields(converter.list_nodes()))
 
 
@@ -120,15 +120,15 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
 
 
 def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
-    """The snapshot of a cluster that does not answer."""
+    """Returns the snapshot of a cluster that does not answer."""
     return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_maps=why)
 
 
 def _at_work_elsewhere(
     config: Config, registry: Registry, now: datetime
 ) -> frozenset[ConverterProcess]:
-    """Those that other hosts have started: nobody here sees what became of them, so they count as
-    at work until they would have been ended, by whichever host's clock."""
+    """Returns the converters that other hosts started. This host cannot see their end, so they
+    count as active until their time limit, with a margin for different clocks."""
     return frozenset(
         process
         for _, process, until in calls_until(config, registry)
@@ -148,8 +148,8 @@ def _read_queue_maps(
 def _with_zones(
     config: Config, kube: KubeClient, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
-    """The nodes with what is free on each of their NUMA nodes. It is only asked where a
-    pod waits that is aligned to one; where it can't be told, all of the node counts."""
+    """Returns the nodes with the free capacity of their NUMA nodes. It is read only if a pod waits
+    that is aligned to one. If it is unknown, the entire capacity of a node counts."""
     if not (config.has_aligned_pods and isinstance(pods, PodList)):
         return nodes, None
     if not any(pod.shape.aligned and not pod.node for pod in pods.pods):
@@ -170,7 +170,7 @@ def _read_claims(kube: KubeClient, pods: PodList | Unreadable) -> tuple[Claim, .
 def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
     if not config.yunikorn_url:
         return None
-    from dnm.queues.yunikorn_rest import YunikornClient  # only where a site has named its scheduler
+    from dnm.queues.yunikorn_rest import YunikornClient  # only if the site configured its scheduler
 
     try:
         return YunikornClient(config.yunikorn_url).read_view()

@@ -1,7 +1,7 @@
-"""Where the registry of an instance stands: a file of this host, or an object in Kubernetes
-(`kube_state.py`). One document, and one code above both: bytes in, bytes out.
+"""The place of the registry of an instance: a file of this host, or a Secret in Kubernetes
+(`kube_state.py`). The document and the code above them are the same.
 
-A run acts from either one only while it holds the Lease of its instance (`lease_lock.py`).
+A run acts from either only while it holds the Lease of its instance (`lease_lock.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import access_in, mend_access, read_regular, read_trusted, replace_file
+from dnm.host.trust import access_in, fix_access, read_regular, read_trusted, replace_file
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.stored_registry import LARGEST
@@ -27,13 +27,13 @@ State: TypeAlias = "FileState | KubeState"
 
 
 def previous_path(path: Path) -> Path:
-    """Where the document before the last change is kept."""
+    """Returns the path of the document before the last change."""
     return path.with_name(path.name + ".previous")
 
 
 class FileState(LeaseLock):
-    """A file of this host, which its lock guards, and the Lease once a run is connected. `where`,
-    `previous`: the document and the one before its last change, for people."""
+    """A file of this host under its lock, and the Lease once a run is connected. `where` and
+    `previous` describe the document and its previous version, for people."""
 
     kind = "file"
 
@@ -43,11 +43,11 @@ class FileState(LeaseLock):
         self.where, self.previous = str(self.path), str(previous_path(self.path))
 
     def read(self) -> bytes | None:
-        """Returns the document as this run knows it; None: there is none. Raises RegistryError for
-        what can't be trusted, and in Kubernetes KubeError where nobody answers."""
+        """Returns the document, or None without one. Raises RegistryError for a document that
+        cannot be trusted, and in Kubernetes KubeError if the API server does not answer."""
         path = self.path
         try:
-            os.lstat(path)  # where it is out of sight, it is not missing
+            os.lstat(path)  # an unreadable path is not a missing file
             with fault_point("registry.read"):
                 return read_trusted(path, LARGEST, RegistryError)
         except FileNotFoundError:
@@ -59,11 +59,11 @@ class FileState(LeaseLock):
             ) from error
         except OSError as error:
             raise RegistryError(
-                f"the registry {path} can't be read ({error.strerror}): mend its permissions"
+                f"the registry {path} can't be read ({error.strerror}): fix its permissions"
             ) from error
 
     def why_missing(self) -> str | None:
-        """Returns why there must have been a document, where `read` found none; None: there may
+        """Returns why a document must have existed although `read` found none; None if there may
         never have been one."""
         if not previous_path(self.path).exists():
             return None
@@ -73,13 +73,13 @@ class FileState(LeaseLock):
         )
 
     def write(self, content: bytes) -> bool:
-        """Replaces the document if it would change; says whether it did. Raises RegistryError; the
-        old one is then still whole. In Kubernetes LockedError: another run is at work."""
+        """Replaces the document if it would change. Returns whether it did. Raises RegistryError;
+        the old one is intact then. In Kubernetes raises LockedError if another run is active."""
         path = self.path
         try:
             access = access_in(path.parent)
             for file in (path, previous_path(path)):
-                mend_access(file, access)
+                fix_access(file, access)
             with suppress(FileNotFoundError):
                 if read_regular(path, LARGEST) == content:
                     return False
@@ -87,7 +87,7 @@ class FileState(LeaseLock):
         except OSError as error:
             raise RegistryError(
                 f"the registry {path} can't be written ({error.strerror or error}): "
-                "free space or mend the permissions of its directory; nothing further is done"
+                "free space or fix the permissions of its directory; nothing further is done"
             ) from error
         return True
 
@@ -101,7 +101,7 @@ class FileState(LeaseLock):
                 os.replace(spare, previous_path(self.path))
 
     def begin(self) -> None:
-        """Takes the Lease. An administrator's command has the lock of the file alone, so that it
-        works without the API server. Raises as `LeaseLock.take`."""
+        """Takes the Lease. An administrator's command needs only the lock of the file, so that it
+        works without the API server. Raises the errors of `LeaseLock.take`."""
         if self._objects is not None:
             self.take()

@@ -1,4 +1,4 @@
-"""Where the carrying out of a plan stands, and how each of its steps looks, writes and tells."""
+"""The state of a plan in execution, with the reads, writes and records of each step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 class Step:
-    """The registry as it now stands, and what was done so far."""
+    """The current registry, and the actions so far."""
 
     def __init__(
         self,
@@ -52,51 +52,51 @@ class Step:
         self.registry = Registry()
         self.run = ""
         self.reasons: Mapping[str, str] = {}  # by node
-        self.uids: Mapping[str, str] = {}  # of the Nodes that the plan has looked at
+        self.uids: Mapping[str, str] = {}  # of the Nodes that the plan is based on
         self.done: list[Action] = []
         self.actions: list[str] = []
         self.errors: list[str] = []
         self.unmarked: set[str] = set()
-        self.tried: set[str] = set()  # requests whose converter was called for, or could not be
+        self.tried: set[str] = set()  # requests with an attempt to start their converter
 
     def save(self, registry: Registry) -> None:
-        """Every change from the plan on, told as it is saved."""
+        """Saves a changed registry with the history of the change."""
         if registry != self.registry:
             registry = tell_change(self.registry, registry, self.cause())
         self.replace_registry(registry)
 
     def save_node(self, name: str, **changes: object) -> None:
-        """One of the recorded nodes as it is now."""
+        """Saves a changed entry of a recorded node."""
         entry = replace(self.registry.nodes[name], **changes)
         self.save(replace(self.registry, nodes={**self.registry.nodes, name: entry}))
 
     def cause(self) -> Cause:
-        """When and by whom the registry is changed, for its record."""
+        """Returns the time and author of a change, for the history."""
         return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
 
     def replace_registry(self, registry: Registry) -> None:
-        """The one place that writes it; its record is told already."""
+        """Writes the registry, which has its history already. Only this method writes it."""
         save_registry(self.config, registry, self.state)
         self.registry = registry
 
     def note_done(
         self, line: str, about: str = "", why: str = "", *, is_logged: bool = True
     ) -> None:
-        """Records what was done, and logs it. `about`: the node whose verdict says why, if `why`
-        does not."""
+        """Records a completed action and logs it. `about`: the node with the reason in its verdict,
+        if `why` is empty."""
         why = why or self.reasons.get(about, "")
-        told = f" reason={why!r}" if why else ""
+        suffix = f" reason={why!r}" if why else ""
         if is_logged:
-            log.info("%s%s instance=%s", line, told, self.config.instance_id)
+            log.info("%s%s instance=%s", line, suffix, self.config.instance_id)
         self.actions.append(line)
 
     def fail(self, line: str) -> None:
-        """Logs what could not be done, and keeps it for the exit code."""
+        """Logs a failure, and records it for the exit code."""
         log.error("%s", line)
         self.errors.append(line)
 
     def may_go_on(self) -> bool:
-        """Whether a step of several parts may begin the next one."""
+        """Returns whether a step with several parts may begin the next one."""
         self.state.keep()
         return not self.should_stop()
 
@@ -110,9 +110,9 @@ class Step:
         labels: Mapping[str, str | None] = {},
         taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
     ) -> bool:
-        """Patches the Node as it is now, under its resourceVersion; False if it is not wanted.
-        Another client may write the Node in between: the patch is repeated for as long as a
-        request may take."""
+        """Patches the current Node under its resourceVersion. Returns False if it is not wanted.
+        If another client writes the Node in between, the patch is repeated within the time of a
+        request."""
 
         def attempt() -> bool:
             node = self.kube.read_node(name)
@@ -120,7 +120,7 @@ class Step:
                 raise KubeError(f"Node {name} is gone from Kubernetes")
             if self.uids.get(name, node.uid) != node.uid or not is_wanted(node):
                 return False
-            self.state.keep()  # whoever took this run's place in its sleep is found here
+            self.state.keep()  # raises if another run acts since a sleep of this one
             self.kube.patch_node(
                 name,
                 resource_version=node.resource_version,
@@ -134,38 +134,38 @@ class Step:
         return repeat_on_conflict(attempt, self.config.request_timeout)
 
     def find_work(self, node: Node) -> str | None:
-        """Returns why the node is not free; None: no pod on it is work. Raises KubeError."""
+        """Returns why the node is not idle, or None if no pod on it is work. Raises KubeError."""
         pods = _verified_pods(self.kube, node, own_pods(self.registry))
         if isinstance(pods, Unreadable):
             return pods.error
-        return "a pod landed on it" if any(pod.counts_as_work for pod in pods) else None
+        return "a pod started on it" if any(pod.counts_as_work for pod in pods) else None
 
     def why_not_called(self, name: str) -> str | None:
-        """What the batch side says of it, where the node is not out of its service, or somebody is
-        at work on it."""
+        """Returns what forbids a call of the converter on the batch side: the node is in service,
+        or another converter is active."""
         listed = self.converter.list_nodes(name)
         if isinstance(listed, Unreadable):
             raise ConverterError(f"{listed.error}; {name} is left as it is")
-        known = listed.nodes.get(name)
-        if known is None or known.in_service is None:
+        listed_node = listed.nodes.get(name)
+        if listed_node is None or listed_node.in_service is None:
             return "Slurm's view of it is unknown"
-        if known.claim is not None and known.claim.is_at_work:
+        if listed_node.claim is not None and listed_node.claim.is_at_work:
             return "a converter is at work on it"
         entry = self.registry.nodes.get(name)
         if entry is not None and entry.sick and not listed.leaves_drained:
             raise ConverterError(
-                f"{name} is sick ({entry.sick}), and its converter can't leave it drained "
-                f"({LEAVE_DRAINED}): return it and drain it by hand, then `dnm forget {name}`"
+                f"{name} is faulty ({entry.sick}), and its converter can't leave it drained "
+                f"({LEAVE_DRAINED}): return it and drain it manually, then `dnm forget {name}`"
             )
-        return "Slurm has it in service" if known.in_service else None
+        return "Slurm has it in service" if listed_node.in_service else None
 
 
-# --- pods of a node that changes hands: one that only claims to be a DaemonSet's is work --------
+# --- pods of a node: one that only claims to be a DaemonSet's is work --------
 
 
 def read_pods_to_evict(kube: KubeClient, node: Node) -> Sequence[PodOnNode]:
-    """Returns the unfinished pods on a node, as eviction sees them. If the DaemonSets cannot be
-    read, a pod that claims to be one's is left alone. Raises KubeError."""
+    """Returns the unfinished pods on a node, as eviction needs them. If the DaemonSets cannot be
+    read, a pod that claims to be one's is not evicted. Raises KubeError."""
     listed = kube.read_pods_to_evict(node.name)
     if all(pod.is_work for pod in listed):
         return listed

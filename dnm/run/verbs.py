@@ -1,5 +1,5 @@
-"""What a person changes of the registry: under the lock, while nobody else acts, told in the
-history."""
+"""Changes of the registry by commands of an administrator: under the lock, while no run acts, and
+recorded in the history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dnm.run.registry import load_registry, opened_state, save_registry
 from dnm.run.state import State
 
 _BEGIN_ANEW = ("resume", "takeover")
-_LOOK_EVERY = 1.0  # seconds, for the end of a run elsewhere
+_LOOK_EVERY = 1.0  # seconds between checks for the end of a run elsewhere
 
 
 def change_registry(
@@ -35,8 +35,8 @@ def change_registry(
     on_wait: Callable[[], None] | None = None,
     operation: Operation | None = None,
 ) -> bool:
-    """For the verbs of a person: changes the registry under the lock (`on_wait` as of run_lock) and
-    says whether it did; the history tells of `operation`."""
+    """Changes the registry under the lock (`on_wait` as in run_lock). Returns whether it changed.
+    The history records `operation`."""
     begins_anew = operation is not None and operation.verb in _BEGIN_ANEW
     with acting_state(config, on_wait, begins_anew) as state:
         return change_in(config, state, change, operation)
@@ -48,28 +48,28 @@ def change_in(
     change: Callable[[Registry], Registry],
     operation: Operation | None = None,
 ) -> bool:
-    """The same for a place that is open, and acted from."""
+    """Changes the registry in a place that is open and has the right to act."""
     now = datetime.now(UTC)
     registry = load_registry(config, now, state)
     changed = change(registry)
     if changed == registry:
         return False
-    for rule in rules_of(config, changed):  # what was used is so, whoever takes a node out
+    for rule in rules_of(config, changed):  # usage counts even if a command removes the node
         if rule.records:
             changed = rule.records(Change(config=config, before=registry, after=changed, now=now))
     if operation is None:
         changed = tell_change(registry, changed, _cause_at(config, now))
     else:
         changed = tell_operation(registry, changed, operation, _cause_at(config, now))
-    return _save_told(config, state, changed, now)
+    return _save_with_history(config, state, changed, now)
 
 
 @contextmanager
 def acting_state(
     config: Config, on_wait: Callable[[], None] | None = None, begins_anew: bool = False
 ) -> Iterator[State]:
-    """The place of the registry for a verb: under the lock, and while no other host is at work.
-    `on_wait` as of run_lock. `begins_anew`: a new registry may take the place of a lost one."""
+    """Yields the place of the registry for a command, under the lock and while no other host acts.
+    `on_wait` as in run_lock. `begins_anew`: a new registry may replace a lost one."""
     with run_lock(config, on_wait):
         give_up = time.monotonic() + longest_run(config).total_seconds()
         while True:
@@ -88,9 +88,9 @@ def acting_state(
 
 
 def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registry | None, str]:
-    """Moves the registry to a file or into Kubernetes, while nobody acts from either; returns it
-    and where it stands now. None: it stood there before. Raises LockedError at once where a run is
-    at work, and what `move_registry` raises."""
+    """Moves the registry to a file or into Kubernetes, while no run acts. Returns it and its place;
+    None if it was there already. Raises LockedError at once if a run is active, and the errors of
+    `move_registry`."""
     places = (replace(config, state="file"), replace(config, state="kubernetes"))
     with run_lock(config), opened_state(places[0]) as file, opened_state(places[1]) as cluster:
         cluster.moves = True
@@ -100,13 +100,13 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
         now = datetime.now(UTC)
         moved = move_registry(config, source, target, operation, _cause_at(config, now))
         if moved is not None:
-            with suppress(OSError):  # the registry tells it until a run can write it
+            with suppress(OSError):  # the registry keeps it until a run can write it
                 open_history(config).append(moved.memory.unwritten, now)
         return moved, target.where
 
 
 def _check_mover(config: Config, file: State, cluster: State) -> None:
-    """Raises LeaseError if another registry acts than those of this move."""
+    """Raises LeaseError if a registry acts that is not part of this move."""
     words = lease_words_of(file)
     actor = Actor(
         instance=config.instance_id, place=cluster.place, now=datetime.now(UTC),
@@ -117,15 +117,15 @@ def _check_mover(config: Config, file: State, cluster: State) -> None:
 
 
 def note_operation(config: Config, state: State, operation: Operation) -> None:
-    """Tells of a verb that changes something else than the registry, which is acted from."""
+    """Records a command that changes something other than the registry."""
     now = datetime.now(UTC)
     registry = load_registry(config, now, state)
-    told = tell_operation(registry, registry, operation, _cause_at(config, now))
-    _save_told(config, state, told, now)
+    changed = tell_operation(registry, registry, operation, _cause_at(config, now))
+    _save_with_history(config, state, changed, now)
 
 
 def keep_ledger(config: Config, state: State, ledger: str | None) -> None:
-    """Saves the ledger that the next run compares the queue document with."""
+    """Saves the ledger with which the next run compares the queue document."""
     registry = load_registry(config, datetime.now(UTC), state)
     save_registry(
         config, replace(registry, last_run=replace(registry.last_run, ledger=ledger)), state
@@ -136,8 +136,8 @@ def _cause_at(config: Config, now: datetime) -> Cause:
     return Cause(now=now, run=run_name(now), instance=config.instance_id)
 
 
-def _save_told(config: Config, state: State, registry: Registry, now: datetime) -> bool:
+def _save_with_history(config: Config, state: State, registry: Registry, now: datetime) -> bool:
     is_saved = save_registry(config, registry, state)
-    with suppress(OSError):  # the registry tells it until a run can write it
+    with suppress(OSError):  # the registry keeps it until a run can write it
         open_history(config).append(registry.memory.unwritten, now)
     return is_saved

@@ -107,9 +107,9 @@ def test_disruption_budget_delays_an_eviction(
         sandbox.tick(60)
         result = site.run()
     (line,) = by_hand_lines(status_document(site.config, site.registry, site.now()), site.now())
-    assert line.startswith("a001 is returned by a person: 1 pod asked to go so far; dev/web does")
+    assert line.startswith("a001 is returned by a person: 1 pod asked to go so far; dev/web is")
     (verdict,) = result.plan.nodes
-    assert "dev/web does not go: Cannot evict pod" in verdict.sentence and result.exit_code == 0
+    assert "dev/web is not evicted: Cannot evict pod" in verdict.sentence and result.exit_code == 0
     assert site.registry.nodes["a001"].phase is Phase.SERVING and names(sandbox) == ["logs", "web"]
     sandbox.delete("poddisruptionbudgets", "web", "dev")
     for _ in range(6):

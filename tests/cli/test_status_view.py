@@ -252,8 +252,8 @@ QUIET = [
     pytest.param({}, {}, "", id="nothing"),
     pytest.param(
         {"limit": {"vcore": 40_000}}, {},
-        f"{QUEUE}: its vcore limit 40 is below the 256 that are lent to it, as somebody has set "
-        "it: raise it, or `dnm return` nodes that it can't use", id="lowered",
+        f"{QUEUE}: its vcore limit 40 is below the 256 that are lent to it, because another client "
+        "set it: raise it, or `dnm return` nodes that it can't use", id="lowered",
     ),
     pytest.param({"limit": {"vcore": 40_000}, "is_judged": False}, {}, "", id="not-judged"),
     pytest.param({"limit": {}}, {}, "", id="no-limit"),
@@ -310,10 +310,10 @@ ENDS: dict[str, tuple[int, int | None, str, str]] = {
     ),
     "it was killed": (
         -60, None, "began 2 min ago, and has not come to its end",
-        "no process here is at work on it: a signal, a kill or an error ended it, as the log says",
+        "no process here executes it: a signal, a kill or an error ended it (see the log)",
     ),
     "it was killed, and a verb is at work": (
-        -60, 60, "began 2 min ago, and has not come to its end", "no process here is at work on it",
+        -60, 60, "began 2 min ago, and has not come to its end", "no process here executes it",
     ),
 }  # fmt: skip
 

@@ -130,7 +130,7 @@ def test_run_stopped_while_reading_is_not_reported_as_successful(
     run.send(signal.SIGINT)
     assert run.wait().code == 1
     output = site.command("status").stdout
-    assert "has not come to its end" in output and "exit code" not in output
+    assert "has not ended" in output and "exit code" not in output
     assert "warning: the run that began" in output and "a signal, a kill or an error" in output
 
 

@@ -382,7 +382,7 @@ SILENT = {
     "no text": ("sys = __import__('sys'); sys.stdout.buffer.write(b'\\xff')", "did not print"),
     "brackets": ("print('[' * 99999)", "did not print"),
     "says nothing": ("print('{}')", "missing required field `apiVersion`"),
-    "another version": (f"print('{OLD}')", "an ExecCredential of .*v1beta1, and"),
+    "another version": (f"print('{OLD}')", "an ExecCredential of .*v1beta1, but"),
     "another kind": (f"print('{NO_KIND}')", "Invalid enum value 'Pod'"),
     "prints for ever": (f"{FOREVER}sys.stdout.write(x)", TOO_MUCH),
     "complains for ever": (f"{FOREVER}sys.stderr.write(x)", TOO_MUCH),

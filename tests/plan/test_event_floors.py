@@ -20,7 +20,7 @@ from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.plan.rules import foreseen
 from dnm.plan.rules.events import floors_in_force
-from dnm.plan.rules.foreseen import foreseen_at, lead_of, next_change, stay_of
+from dnm.plan.rules.foreseen import events_at, lead_of, next_change, stay_of
 from tests.builders import FENCED, NOW, QUEUE, SIZE, a_batch_node, a_request
 from tests.plan.worlds import (
     BIG,
@@ -168,7 +168,7 @@ def test_event_beyond_the_bound_of_pods_is_left_out_and_reported(
 
 
 def floors_of(asked: World) -> tuple[Window, ...]:
-    return foreseen_at(asked.config, asked.registry, NOW).lend
+    return events_at(asked.config, asked.registry, NOW).lend
 
 
 def test_event_windows_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,9 +329,9 @@ def test_projected_floors_change_at_event_boundaries() -> None:
     at: datetime | None = NOW
     for moment in moments:
         assert at is not None
-        before = foreseen_at(config, registry, at)
+        before = events_at(config, registry, at)
         at = next_change(config, registry, at)
-        assert at == moment and foreseen_at(config, registry, at) != before
+        assert at == moment and events_at(config, registry, at) != before
     assert at is not None and next_change(config, registry, at) is None
 
 
@@ -343,4 +343,4 @@ def test_event_of_an_unmonitored_namespace_is_ignored() -> None:
 def test_projection_to_a_later_moment_counts_its_events() -> None:
     asked = world(event(NOW + timedelta(days=3), nodes=2))
     assert not floor(asked)
-    assert floor(asked.knowing(foreseen_at=NOW + timedelta(days=3))) == {"a": 2}
+    assert floor(asked.knowing(events_at=NOW + timedelta(days=3))) == {"a": 2}

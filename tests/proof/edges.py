@@ -367,9 +367,9 @@ class ModelState:
 
     def read_registry(self) -> StoredRegistry | None:
         with self.kube._call("kube.read_state", "registry"):
-            return self._standing()
+            return self._read_stored()
 
-    def _standing(self) -> StoredRegistry | None:
+    def _read_stored(self) -> StoredRegistry | None:
         if not self.path.exists():
             return StoredRegistry(version="0") if self.kept.number == 0 else None
         content = self.path.read_bytes()
@@ -380,7 +380,7 @@ class ModelState:
 
     def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
         with self.kube._call("kube.write_state", is_write=True):
-            before = self._standing()
+            before = self._read_stored()
             if (before.version if before else "") != stored.version:
                 raise KubeConflict("another client wrote in between")
             if stored.number < self.kept.number:
@@ -389,7 +389,7 @@ class ModelState:
                 os.replace(self.path, previous_path(self.path))
             self.path.write_bytes(unpack(stored.data, "registry.json"))
             self.kept.number, self.kept.version = stored.number, self.kube.world.number()
-            stored_registry = self._standing()
+            stored_registry = self._read_stored()
             assert stored_registry is not None
             return msgspec.structs.replace(stored_registry, data=stored.data)
 

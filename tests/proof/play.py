@@ -619,7 +619,7 @@ class Play:
             raise AssertionError(f"with all faults gone, {host.instance} says: {ran.error}")
         if any("dnm queues rebase" in error for error in ran.result.plan.errors):
             self._rebase(host)
-        if any("say `dnm resume`" in error for error in ran.result.plan.errors):
+        if any("`dnm resume`" in error for error in ran.result.plan.errors):
             self._change(host, lambda registry: msgspec.structs.replace(registry, pause=None))
         self._change(host, self._deal_with_failed)
         self._change(host, lambda registry: self._deal_with_claimed(host, registry))

@@ -34,10 +34,10 @@ def check_told(registry_path: Path) -> list[dict[str, Any]]:
     _check_nodes(rows, registry.get("nodes", {}))
     _check_jobs(rows, memory.get("jobs", {}))
     open_now = {q for q, item in registry.get("breakers", {}).items() if item["tripped_at"]}
-    assert _standing(rows, "breaker", "opened") == open_now
+    assert _find_unended(rows, "breaker", "opened") == open_now
     # The first failure is counted, and holds nothing back.
     waiting = {name for name, item in registry.get("backoffs", {}).items() if item["failures"] > 1}
-    assert _standing(rows, "backoff", "begun") == waiting
+    assert _find_unended(rows, "backoff", "begun") == waiting
     return rows
 
 
@@ -62,6 +62,6 @@ def _check_jobs(told: list[dict[str, Any]], now: dict[str, str]) -> None:
     assert amounts == now
 
 
-def _standing(told: list[dict[str, Any]], kind: str, begun: str) -> set[str]:
+def _find_unended(told: list[dict[str, Any]], kind: str, begun: str) -> set[str]:
     last = {line["object"]: line["event"] for line in told if line["kind"] == kind}
     return {name for name, event in last.items() if event == begun}

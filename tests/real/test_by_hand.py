@@ -78,7 +78,7 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     for _ in range(2):
         site.dnm("run")
         assert is_cordoned(rig, "a004") and rig.running("dev") == 1
-    assert "does not go: Cannot evict pod as it would violate" in said(site, "a004")
+    assert "is not evicted: Cannot evict pod as it would violate" in said(site, "a004")
     put_budget(rig, 0)
     site.dnm("run")
     rig.api.ask("DELETE", f"{CONTROLLERS}/replicasets/web?propagationPolicy=Background")

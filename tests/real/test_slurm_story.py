@@ -219,7 +219,7 @@ def test_a_node_that_is_another_since_the_look_is_not_touched(
         proxy.before = make_anew
         site.use_kubeconfig(proxy.kubeconfig)
         message = site.dnm("run", code=None).stderr
-    assert made and "is not the one that was looked at" in message, message
+    assert made and "is not the one that was read" in message, message
     assert not [seen for seen in proxy.writes if path in seen.path]
     assert rig.queue(DEV)["maxResource"] == with_nodes(0)
     site.use_kubeconfig(KUBECONFIG)

@@ -190,7 +190,7 @@ def test_node_that_joined_after_the_snapshot_is_neither_marked_nor_fenced(home: 
     outcome = carry_out(home, kube, Converter(), plan)
     after = kube.nodes["a001"]
     assert (after.mark, after.is_cordoned) == (None, False)
-    assert "the one that was looked at" in outcome.errors[0]
+    assert "the one that was read" in outcome.errors[0]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_signal_ends_the_actions_and_the_next_run_requests_anew(home: Path) -> N
     outcome = carry_out(home, kube, converter, _growing(), is_stopped=True)
     assert kube.nodes["a001"] == BARE and converter.calls == {}
     assert outcome.registry.requests == ()
-    assert outcome.errors == ("ended by a signal: the next run goes on from here",)
+    assert outcome.errors == ("ended by a signal: the next run continues here",)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_number_of_event_files_read_is_bounded(
     of_files.write("events.d/a2.ini", EVENT.format("d", 4))
     nodes, (output,) = of_files.read()
     assert nodes == {"a": 1, "b": 2, "c": 3, "d": 4}
-    assert "has 3 files .ini; 2 are read at most, not b.ini and what comes after it" in output
+    assert "has 3 files .ini; 2 are read at most, not b.ini and later ones" in output
 
 
 def test_event_file_name_that_is_not_utf8_is_reported_and_skipped(of_files: Place) -> None:

@@ -56,14 +56,14 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
         pytest.param(
             [a_pod("p", stays=True), a_pod("q")],
             ["q"],
-            Asked(asked=1, why="dev/p is of a NodeSet, and never evicted"),
+            Asked(asked=1, why="dev/p is of a NodeSet and is never evicted"),
             id="a-slurmd",
         ),
         pytest.param([a_pod("p", loss="no controller")], ["p"], Asked(asked=1), id="alone"),
         pytest.param(
             [a_pod("no"), a_pod("p"), a_pod("no2")],
             ["p"],
-            Asked(asked=1, why="dev/no does not go: its budget says no; and 1 more"),
+            Asked(asked=1, why="dev/no is not evicted: its budget says no; and 1 more"),
             id="budgets",
         ),
         pytest.param(
@@ -118,7 +118,7 @@ def test_result_of_evictions_is_recorded_and_logged(tmp_path: Path) -> None:
     kube = on_a001(a_pod("p"), a_pod("no"))
     kube.budgets = {"no"}
     outcome = evict(tmp_path, kube)
-    why = "dev/no does not go: its budget says no"
+    why = "dev/no is not evicted: its budget says no"
     entry = outcome.registry.nodes["a001"]
     assert entry.emptying == Emptying(since=NOW, asked=3, why=why)
     assert outcome.actions == (f"action=evict node=a001 pods=1 queue={entry.queue}",)

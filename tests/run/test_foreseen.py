@@ -31,7 +31,7 @@ def test_event_nodes_serve_at_its_begin_and_are_returned_at_its_end(
     )
     assert not site.run().plan.actions
     before = site.registry
-    later = plan_pass(site.config, dict(os.environ), site.now, foreseen_at=begins)
+    later = plan_pass(site.config, dict(os.environ), site.now, events_at=begins)
     (asked,) = [action for action in later.plan.actions if isinstance(action, StartConversion)]
     assert asked.request.count == 2 and site.registry == before
     (verdict,) = later.plan.queues

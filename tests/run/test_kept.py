@@ -40,5 +40,5 @@ def test_pod_missing_from_the_watch_keeps_its_node(
         actions += " ".join(result.outcome.actions)
         sandbox.clock.set(sandbox.clock.now() + 60)
     assert ways == {"changes"} and f"action=fence node={node}" in actions
-    assert "action=return" not in actions and "a pod landed on it" in caplog.text
+    assert "action=return" not in actions and "a pod started on it" in caplog.text
     assert node in site.lent() and sandbox.get("pods", untold[0], "dev")

@@ -97,10 +97,10 @@ def test_other_hosts_name_the_host_that_has_the_registry_file(
     monkeypatch.setattr(place, "_HOST", "west")
     west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
     file = f"east:{site.config.converted_nodes_path}"
-    with pytest.raises(RegistryError, match=f"to {file}, and that host alone acts"):
+    with pytest.raises(RegistryError, match=f"to {file}, and only that host acts"):
         load_registry(west, NOW)
     for kind in ("file", "kubernetes"):
-        with pytest.raises(RegistryError, match=f"to {file}; say this where it is"):
+        with pytest.raises(RegistryError, match=f"to {file}; run this command there"):
             move(west, kind)
 
 
@@ -121,7 +121,7 @@ def test_two_registries_need_an_administrator(site: Site) -> None:
 
 def test_missing_registry_is_not_moved(site: Site) -> None:
     for kind in ("file", "kubernetes"):
-        with pytest.raises(RegistryError, match="the next run begins one"):
+        with pytest.raises(RegistryError, match="the next run creates one"):
             move(site.config, kind)
 
 
@@ -238,6 +238,6 @@ def test_move_begun_on_another_host_is_not_continued(
     save_registry(site.config, replace(LENT, held=("a001", "a002")))
     monkeypatch.setattr(place, "_HOST", "west")
     west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
-    with pytest.raises(RegistryError, match=r"comes from east:.* say this there"):
+    with pytest.raises(RegistryError, match=r"is from east:.* run this command there"):
         move(west, "kubernetes")
     assert in_force(site.config) == ["file"]

@@ -223,7 +223,7 @@ def test_faulty_node_is_emptied_but_not_returned_by_a_resuming_converter(
     entry = site.registry.nodes["a001"]
     assert (entry.sick, entry.leaves) == ("GpuOk:False", Leaving.SICK)
     assert not [item for item in sandbox.objects("pods") if item["spec"].get("nodeName") == "a001"]
-    assert "is sick (GpuOk:False), and its converter can't leave it drained" in message
+    assert "is faulty (GpuOk:False), and its converter can't leave it drained" in message
     assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
     (finding,) = check_sick(site.config, BatchList(nodes={}))
     assert finding.text.startswith("the converter does not name --leave-drained")

@@ -22,10 +22,10 @@ MINUTE = timedelta(minutes=1)
     ("run", "warning"),
     [
         pytest.param(LastRun(), "no run yet", id="never"),
-        pytest.param(LastRun(began=NOW - MINUTE), "came to its end is not known", id="first"),
+        pytest.param(LastRun(began=NOW - MINUTE), "it is not known whether it ended", id="first"),
         pytest.param(
             LastRun(began=NOW - MINUTE, ended=NOW - 2 * MINUTE),
-            "has not come to its end",
+            "has not ended",
             id="at-work",
         ),
         pytest.param(LastRun(began=NOW - 3 * MINUTE, ended=NOW), "", id="three-intervals"),

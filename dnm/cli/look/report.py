@@ -74,7 +74,7 @@ def plan(
     with shown_at_work("planning"):
         from dnm.run import looking  # the planner, which takes longer to load than the help
 
-        result = looking.plan_pass(config, os.environ, foreseen_at=moment)
+        result = looking.plan_pass(config, os.environ, events_at=moment)
     if output != "text":
         print_document(plan_document(result.plan), output)
     else:

@@ -58,7 +58,7 @@ def plan_bookings(inputs: Inputs, registry: Registry, noted: Registry) -> Additi
     """Returns the steps towards the invariant, and remembers when was tried last. Where the batch
     side could not be asked, none."""
     config, batch, tries = inputs.config, inputs.snapshot.batch, inputs.registry.booking_tries
-    if not config.book_ahead or inputs.snapshot.foreseen_at is not None:
+    if not config.book_ahead or inputs.snapshot.events_at is not None:
         return _none(noted, {})
     if batch is None or isinstance(batch, Unreadable) or inputs.paused():
         return _none(noted, tries)

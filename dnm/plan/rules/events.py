@@ -26,7 +26,7 @@ from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import node_supply
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.rules.foreseen import (
-    foreseen_at,
+    events_at,
     known_events,
     lead_of,
     why_incomplete,
@@ -43,8 +43,8 @@ _OURS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence
 def floors_in_force(inputs: Inputs) -> Iterator[NodeFloor]:
     """Yields what each namespace is to have for what is foreseen."""
     config, registry = inputs.config, inputs.registry
-    at = inputs.snapshot.foreseen_at or inputs.now
-    foreseen = foreseen_at(config, registry, at)
+    at = inputs.snapshot.events_at or inputs.now
+    foreseen = events_at(config, registry, at)
     if not foreseen.keep:
         return
     lend = nodes_needed(inputs, foreseen.lend)
@@ -200,7 +200,7 @@ def _raise_floors(inputs: Inputs) -> Inputs:
 
 
 def _add_notes(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    at = inputs.snapshot.foreseen_at or inputs.now
+    at = inputs.snapshot.events_at or inputs.now
     notes = tuple(why_incomplete(inputs.config, inputs.registry, at))
     return Additions(registry=noted, notes=notes)
 

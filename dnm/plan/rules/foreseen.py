@@ -47,7 +47,7 @@ def known_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...
     return tuple(event for event in found if not why_of_no_use(config, event))
 
 
-def foreseen_at(config: Config, registry: Registry, at: datetime) -> Foreseen:
+def events_at(config: Config, registry: Registry, at: datetime) -> Foreseen:
     """Returns the windows that matter at a moment."""
     windows = list_windows(known_events(config, registry), at, at + _AHEAD)
     lend = _in_force(windows, at, lambda window: lead_of(config, registry, window.event))
@@ -106,9 +106,7 @@ def why_incomplete(config: Config, registry: Registry, at: datetime) -> Iterator
             f"events have {MOST_WINDOWS:,} windows or more in {_AHEAD.days} days: what begins "
             "after these is left out until then; end some of the series"
         )
-    for name in sorted(
-        {window.event.name for window in foreseen_at(config, registry, at).left_out}
-    ):
+    for name in sorted({window.event.name for window in events_at(config, registry, at).left_out}):
         yield (
             f"event {name} is left out: with the events that begin before it there would be more "
             f"than {MOST_PODS:,} pods; write fewer, or nodes"
@@ -209,7 +207,7 @@ def next_change(config: Config, registry: Registry, now: datetime) -> datetime |
 def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
     """Returns the configuration by which is decided what has to be read: something is wanted for
     each namespace that has an event."""
-    namespaces = {window.event.namespace for window in foreseen_at(config, registry, at).lend}
+    namespaces = {window.event.namespace for window in events_at(config, registry, at).lend}
     return raise_floors(
         config, (NodeFloor(namespace=name, nodes=1, why="") for name in sorted(namespaces))
     )
