@@ -103,7 +103,7 @@ def test_untrusted_text_is_printed_without_control_characters(host: Host) -> Non
         f"{BOOKING} --until 0001-01-01T00:00:00+14:00", f"{BOOKING} --until 2026-12-01T17:00:00",
     ],
 )  # fmt: skip
-def test_usage_is_exit_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_exit_code_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments.split())
     assert ended.value.code == 2
@@ -172,7 +172,7 @@ def test_excluded_node_is_not_resumed(host: Host) -> None:
     assert host.run(*lend, "--namespace", "dev", "--exclude", "a003").stdout.split()[0] == "a005"
 
 
-def test_list_of_a_type_and_of_a_node(host: Host) -> None:
+def test_list_is_limited_to_a_type_or_a_node(host: Host) -> None:
     of_type = parse_list(host.run("--list", "--node-type", "b").stdout.encode())
     assert of_type is not None and sorted(of_type.nodes) == ["b001", "b002"]
     of_name = parse_list(host.run("--list", "--node-name", "a001").stdout.encode())
@@ -193,7 +193,7 @@ def test_unreadable_slurm_is_refused(host: Host) -> None:
     assert not host.calls.exists()
 
 
-def test_a_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> None:
+def test_dry_run_shows_stages_and_commands_and_changes_nothing(host: Host) -> None:
     answer = host.run("--set", "k8s", "--node-type", "a", "--num-nodes", "2", "--dry-run")
     assert answer.returncode == 1 and "only 1 of 2" in answer.stderr
     lines = answer.stdout.splitlines()
@@ -250,7 +250,7 @@ def test_empty_journal_stops_only_its_node(host: Host) -> None:
     assert answer.returncode == 1 and "a001.json can't be read" in answer.stderr
 
 
-def test_prepared_node_is_never_skipped_as_not_lent(host: Host) -> None:
+def test_prepared_node_without_reservation_is_not_skipped(host: Host) -> None:
     """Its drain was overwritten and its reservation deleted. dnm once reported 'skipped' with exit
     0 and closed the journal of a machine that was half a Kubernetes node."""
     drained = "State=IDLE+DRAIN Partitions=main Reason=bad fan"
@@ -305,7 +305,7 @@ def test_conversion_continues_after_stdout_is_closed(host: Host, how: str) -> No
     assert journal is not None and not journal.is_open and "permission denied" in journal.error
 
 
-def test_a_wrong_setting_is_exit_2(host: Host) -> None:
+def test_wrong_setting_is_exit_code_2(host: Host) -> None:
     answer = host.run("--list", PREEMPT_MODE="kill")
     assert answer.returncode == 2 and "PREEMPT_MODE=kill" in answer.stderr
     host.config.write_text("[node_convert]\nhook_dir = x\n")

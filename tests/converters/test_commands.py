@@ -140,7 +140,7 @@ def test_unknown_node_is_reported(tmp_path: Path) -> None:
         client.read_node("a001")
 
 
-def test_a_command_that_hangs_has_an_unknown_outcome(tmp_path: Path) -> None:
+def test_hanging_command_has_an_unknown_outcome(tmp_path: Path) -> None:
     client = client_with(tmp_path, timeout=0.3, scontrol="exec sleep 60")
     with pytest.raises(SlurmOutcomeUnknown, match="did not answer within"):
         client.drain("a001", "r", {})
@@ -162,7 +162,9 @@ def test_a_command_that_hangs_has_an_unknown_outcome(tmp_path: Path) -> None:
         "slurm_update error: Slurm backup controller in standby mode",
     ],
 )
-def test_a_controller_that_went_away_leaves_the_outcome_unknown(said: str, tmp_path: Path) -> None:
+def test_controller_that_stops_answering_leaves_the_outcome_unknown(
+    said: str, tmp_path: Path
+) -> None:
     client = client_with(tmp_path, scontrol=f"echo '{said}' >&2; exit 1")
     with pytest.raises(SlurmOutcomeUnknown):
         client.create_reservation("k8s-a001", "a001")
@@ -178,7 +180,7 @@ def test_command_ended_by_a_signal_has_an_unknown_outcome(tmp_path: Path) -> Non
     assert not isinstance(read.value, SlurmRefused)
 
 
-def test_a_refusal_carries_slurms_sentence(tmp_path: Path) -> None:
+def test_refusal_contains_the_message_of_slurm(tmp_path: Path) -> None:
     message = "Error creating the reservation: Requested nodes are busy"
     client = client_with(tmp_path, scontrol=f"echo Note: x; echo '{message}' >&2; exit 1")
     with pytest.raises(SlurmRefused, match="Requested nodes are busy") as refused:
@@ -195,19 +197,19 @@ def test_a_refusal_carries_slurms_sentence(tmp_path: Path) -> None:
         ("exit 3", "does not answer .*nothing"),
     ],
 )
-def test_a_controller_that_is_down_is_refused(scontrol: str, message: str, tmp_path: Path) -> None:
+def test_stopped_controller_is_refused(scontrol: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=message):
         client_with(tmp_path, scontrol=scontrol).check_controller()
 
 
-def test_a_backup_controller_is_enough(tmp_path: Path) -> None:
+def test_backup_controller_is_enough(tmp_path: Path) -> None:
     client_with(
         tmp_path,
         scontrol='echo "Slurmctld(primary) at x is DOWN"; echo "Slurmctld(backup) at y is UP"',
     ).check_controller()
 
 
-def test_missing_programs_are_named(tmp_path: Path) -> None:
+def test_missing_programs_are_reported(tmp_path: Path) -> None:
     client = SlurmClient({"PATH": str(tmp_path)})
     client.environment["PATH"] = str(tmp_path)
     with pytest.raises(SlurmError, match="scontrol is not installed"):

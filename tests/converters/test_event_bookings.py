@@ -40,7 +40,7 @@ def booked(claimed: Claimed, *changed: SlurmNode, held: str = "", **states: str)
     return list_candidates(facts, claimed, Settings(), options)
 
 
-def test_node_with_a_pause_is_reserved_last_or_not() -> None:
+def test_node_with_a_pause_is_reserved_last_or_excluded() -> None:
     claimed = Claimed(UNREADABLE, JOURNALS)
     assert booked(claimed, a005="ALLOCATED") == ["a003", "a005", "a001", "a004"]
     assert booked(Claimed(), a005="DOWN") == ["a001", "a002", "a003", "a004"]

@@ -63,7 +63,7 @@ def test_reports_reason_and_length_of_the_pause(journal: Journal, seconds: int, 
     assert pause_reason(journal, IDLE, NOW + timedelta(seconds=seconds)) == why
 
 
-def test_no_pause_without_min_idle_seconds() -> None:
+def test_pause_is_zero_without_min_idle_seconds() -> None:
     assert pause_end(a_journal(3), timedelta(0)) == NOW
 
 

@@ -45,14 +45,14 @@ def programs(tmp_path: Path) -> Path:
     return directory
 
 
-def test_there_is_an_example_of_every_hook() -> None:
+def test_each_hook_has_an_example() -> None:
     assert {path.name for path in EXAMPLES} == NAMES
     text = (HOOKS / "README.md").read_text()
     assert set(re.findall(r"^\| `([a-z]+)` \|", text, re.M)) == NAMES
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
-def test_the_examples_are_shell_checked(tmp_path: Path) -> None:
+def test_example_hooks_pass_shellcheck(tmp_path: Path) -> None:
     """The lab's hooks are checked too, as written for a demo or a test."""
     write_lab_hooks(tmp_path, tmp_path / "slurm", "http://127.0.0.1:1", {"cpu": "8"})
     lab = [path for path in tmp_path.iterdir() if os.access(path, os.X_OK)]
@@ -63,7 +63,7 @@ def test_the_examples_are_shell_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hook", EXAMPLES, ids=[f"{p.parent.name}-{p.name}" for p in EXAMPLES])
-def test_an_example_does_its_work_and_keeps_the_secret(
+def test_example_hook_does_its_work_and_hides_the_secret(
     hook: Path, programs: Path, tmp_path: Path
 ) -> None:
     calls = tmp_path / "calls"
@@ -104,7 +104,7 @@ def test_an_example_does_its_work_and_keeps_the_secret(
         )
 
 
-def test_a_reset_that_was_cut_off_while_the_power_was_off_switches_it_on(tmp_path: Path) -> None:
+def test_reset_of_a_switched_off_machine_switches_it_on(tmp_path: Path) -> None:
     """Controllers of several makers refuse to switch off what is off."""
     refuses = "*off) echo 'Command not supported in present state' >&2; exit 1;;"
     answer = f"case $* in *status) echo 'Chassis Power is off';; {refuses} esac"
@@ -146,7 +146,7 @@ def played_on_node(
     return done, [line for line in calls.read_text().splitlines() if not line.startswith("ssh")]
 
 
-def test_prepare_stops_and_unmounts_each_thing_that_it_names(tmp_path: Path) -> None:
+def test_prepare_stops_and_unmounts_each_configured_thing(tmp_path: Path) -> None:
     """A list of several words reaches the node whole, although ssh joins its arguments."""
     done, calls = played_on_node(HOOKS / "common" / "prepare", tmp_path)
     assert done.returncode == 0, done
@@ -166,7 +166,7 @@ def test_prepare_stops_at_a_busy_file_system(tmp_path: Path) -> None:
     assert not [line for line in calls if line.startswith("mm")]
 
 
-def test_health_looks_at_every_mount(tmp_path: Path) -> None:
+def test_health_checks_every_mount(tmp_path: Path) -> None:
     hook = tmp_path / "hook"
     text = (HOOKS / "common" / "health").read_text()
     hook.write_text(text.replace('"/home /scratch"', '"/home /depot"'))
@@ -190,7 +190,7 @@ def test_leftovers_reports_each_thing(
     } == unseen
 
 
-def test_leftovers_reports_a_folder_that_changes_meanwhile(tmp_path: Path) -> None:
+def test_leftovers_reports_a_changing_folder(tmp_path: Path) -> None:
     hook = tmp_path / "hook"
     text = (HOOKS / "common" / "leftovers").read_text()
     hook.write_text(re.sub(r"^(kube\w+)=.*", rf"\1={tmp_path}", text, flags=re.M))
@@ -205,7 +205,7 @@ def test_leftovers_reports_a_folder_that_changes_meanwhile(tmp_path: Path) -> No
     assert word == "none", done
 
 
-def test_a_masterless_site_changes_the_top_lines_alone(tmp_path: Path) -> None:
+def test_masterless_site_changes_only_the_top_lines(tmp_path: Path) -> None:
     """The site has a role file and a script that applies it; exit 2 means that it changed
     something."""
     text = (HOOKS / "puppet" / "join").read_text()

@@ -64,12 +64,12 @@ def test_passes_on_hook_output_line_by_line(script: Script) -> None:
     assert lines == ["one a001", "two?[1m", "three"]
 
 
-def test_a_failure_carries_the_last_lines(script: Script) -> None:
+def test_hook_failure_contains_the_last_lines(script: Script) -> None:
     with pytest.raises(HookFailed, match=r"failed \(exit 3\): b / c / d"):
         call(script("for x in a b c d; do echo $x; done; exit 3"))
 
 
-def test_a_secret_is_blacked_out(script: Script) -> None:
+def test_secret_is_redacted_from_hook_output(script: Script) -> None:
     path = script('echo "the password is $PASSWORD, $PASSWORD!"; exit 1')
     with pytest.raises(HookFailed) as failed:
         call(path, "s3cr3t", PASSWORD="s3cr3t")
@@ -91,12 +91,12 @@ def test_does_not_wait_for_background_children(script: Script, tmp_path: Path) -
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_endless_lines_take_no_memory(script: Script) -> None:
+def test_endless_hook_lines_use_bounded_memory(script: Script) -> None:
     lines = call(script("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end"))
     assert lines[-1] == "end" and max(map(len, lines)) <= 4096
 
 
-def test_hook_begins_only_after_let_go(script: Script, tmp_path: Path) -> None:
+def test_hook_starts_only_after_its_process_is_recorded(script: Script, tmp_path: Path) -> None:
     """So the journal can record its process first. If its parent has gone, it never begins."""
     path = script(f"echo begun >'{tmp_path}/begun'")
     starter = subprocess.Popen(
@@ -115,7 +115,7 @@ def test_hook_begins_only_after_let_go(script: Script, tmp_path: Path) -> None:
     assert not (tmp_path / "begun").exists()
 
 
-def test_a_hook_of_an_earlier_call_is_waited_for_and_then_ended() -> None:
+def test_hook_of_an_earlier_call_is_awaited_and_ended() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     process = process_of(child.pid)
     assert process is not None
@@ -141,7 +141,7 @@ def test_hook_gets_only_its_own_environment() -> None:
     assert "PASSWORD" not in settings
 
 
-def test_which_hooks_are_run(tmp_path: Path) -> None:
+def test_hook_is_searched_as_an_executable_file(tmp_path: Path) -> None:
     settings = Settings(hooks_dir=tmp_path)
     assert find_hook(settings, "join") is None
     hook = tmp_path / "join"
@@ -189,7 +189,7 @@ def journal_of(node: str, direction: Direction = Direction.K8S) -> Journal:
     return a_journal(node, direction=direction, node_type=node[0], namespace="dev")
 
 
-def test_prepare_and_join_get_the_kubelets_file_and_no_other_hook_does(tmp_path: Path) -> None:
+def test_only_prepare_and_join_get_the_kubelet_file(tmp_path: Path) -> None:
     settings = kubelet_settings_of(tmp_path)
     for hook in ("prepare", "join"):
         facts = kubelet_facts(settings, journal_of("g001"), hook)
@@ -207,7 +207,7 @@ def test_prepare_and_join_get_the_kubelets_file_and_no_other_hook_does(tmp_path:
     assert kubelet_facts(settings, journal_of("a001"), "join") == {}
 
 
-def test_a_type_whose_kubelets_would_not_start_is_not_converted(tmp_path: Path) -> None:
+def test_type_with_fatal_kubelet_settings_is_not_converted(tmp_path: Path) -> None:
     settings = kubelet_settings_of(tmp_path)
     check_kubelets(settings, "g")
     check_kubelets(settings, "a")

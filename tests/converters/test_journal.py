@@ -15,7 +15,7 @@ from dnm.model.errors import ConverterError
 from tests.converters.played import a_journal as journal
 
 
-def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_journal_is_loaded_as_it_was_written(tmp_path: Path) -> None:
     store = JournalStore(tmp_path / "state")
     assert store.load("a001") is None
     book = Book(store, journal())
@@ -74,7 +74,7 @@ def test_unreadable_journal_stops_work_on_its_node(
         JournalStore(tmp_path).load("a001")
 
 
-def test_a_later_version_is_refused(tmp_path: Path) -> None:
+def test_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     store.save(journal(version=2))
     with pytest.raises(ConverterError, match="version 2"):
@@ -135,7 +135,9 @@ for number in range(3):
 
 @pytest.mark.parametrize("point", ["write", "fsync", "rename", "fsync_directory"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_journal_is_whole_after_a_kill_at_any_point(point: str, when: str, tmp_path: Path) -> None:
+def test_journal_is_complete_after_a_kill_at_any_point(
+    point: str, when: str, tmp_path: Path
+) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", WRITE, str(tmp_path)],
         env={

@@ -131,7 +131,7 @@ def kubeadm(tmp_path: Path) -> Machine:
     return Machine(tmp_path, "kubeadm")
 
 
-def test_the_drop_in_is_there_whole_before_the_kubelet_starts(dropin: Machine) -> None:
+def test_drop_in_is_complete_before_the_kubelet_starts(dropin: Machine) -> None:
     done = dropin.call(render(SETTINGS))
     assert done.returncode == 0, done.stderr
     assert dropin.files() == {"conf.d/90-dnm.conf": render(SETTINGS)}
@@ -150,13 +150,13 @@ def test_the_drop_in_is_there_whole_before_the_kubelet_starts(dropin: Machine) -
     assert last.startswith("systemctl restart") and "_state" not in last
 
 
-def test_a_type_that_names_nothing_leaves_no_drop_in_of_before(dropin: Machine) -> None:
+def test_type_without_settings_removes_the_previous_drop_in(dropin: Machine) -> None:
     assert dropin.call(render(SETTINGS)).returncode == 0
     assert dropin.call("").returncode == 0
     assert dropin.files() == {}
 
 
-def test_under_containers_nothing_is_changed(dropin: Machine) -> None:
+def test_node_with_running_containers_is_not_changed(dropin: Machine) -> None:
     assert dropin.call(render(SETTINGS)).returncode == 0
     (dropin.kubelet / "memory_manager_state").write_text("pinned")
     before = dropin.files()
@@ -176,9 +176,7 @@ def other_text() -> str:
 
 
 @pytest.mark.parametrize("hook", ["dropin", "kubeadm"])
-def test_a_hook_that_is_killed_anywhere_and_repeated_ends_as_if_it_had_not(
-    tmp_path: Path, hook: str
-) -> None:
+def test_killed_and_repeated_hook_gives_the_same_files(tmp_path: Path, hook: str) -> None:
     full = Machine(tmp_path / "whole", hook)
     assert full.call(render(SETTINGS)).returncode == 0
     count = len(full.said())
@@ -214,7 +212,7 @@ def test_kubeadm_joins_with_the_settings_as_a_patch(kubeadm: Machine) -> None:
     assert "_state" not in joined[at].split("[")[1]
 
 
-def test_kubeadm_joins_without_a_patch_where_the_type_names_nothing(kubeadm: Machine) -> None:
+def test_kubeadm_joins_without_a_patch_if_the_type_has_no_settings(kubeadm: Machine) -> None:
     assert kubeadm.call("").returncode == 0
     assert "patches" not in Path(f"{kubeadm.root}.config").read_text()
     assert patch_of(kubeadm) == ""

@@ -121,7 +121,7 @@ def test_lent_state_is_reported_before_a_foreign_mark() -> None:
     [(POD, "slurm/batch-x7f2k"), ("", ""), ("{}", ""), ("[]", ""), ('{"namespace":1}', ""),
      ('{"namespace":"","podName":"p"}', ""), ("[" * 9000, ""), ("\udce4", "")],
 )  # fmt: skip
-def test_the_pod_of_a_comment(comment: str, pod: str) -> None:
+def test_pod_is_parsed_from_a_node_comment(comment: str, pod: str) -> None:
     assert pod_of(comment) == pod
 
 
@@ -138,7 +138,7 @@ def test_parses_pods_of_a_job(admin_comment: str, pods: tuple[str, ...]) -> None
     assert pods_of_job(admin_comment) == pods
 
 
-def test_the_pods_are_read_from_scontrol() -> None:
+def test_pods_of_a_job_are_read_from_scontrol() -> None:
     line = (
         "JobId=7 JobName=x UserId=u(1) JobState=RUNNING Requeue=1 Restarts=0 BatchFlag=0 "
         'ExitCode=0:0 WorkDir=/tmp AdminComment={"pods":["dev/p1"]} Comment=AdminComment'
@@ -155,7 +155,7 @@ def test_the_pods_are_read_from_scontrol() -> None:
     [("slurm-operator: x", "slurm-operator"), ("slurm-bridge: x", "slurm-bridge"),
      ("slurm-operator", ""), ("dnm:prod op=1", ""), ("", "")],
 )  # fmt: skip
-def test_recognises_the_author_of_a_reason(reason: str, writer: str) -> None:
+def test_reason_prefix_identifies_its_author(reason: str, writer: str) -> None:
     assert writer_of(reason) == writer
 
 
@@ -168,7 +168,7 @@ def test_recognises_the_author_of_a_reason(reason: str, writer: str) -> None:
         ("example.org/other", "NoExecute", False),
     ],
 )
-def test_the_taints_that_evict(key: str, effect: str, evicts: bool) -> None:
+def test_taints_of_slinky_evict_pods(key: str, effect: str, evicts: bool) -> None:
     taints = (Taint(key="a", effect="NoSchedule"), Taint(key=key, effect=effect))
     result = Node(name="a001", allocatable={}, taints=taints).evicting_taint
     assert result == (taints[1] if evicts else None)

@@ -84,7 +84,7 @@ def test_moved_node_loses_labels_of_both_namespaces(
     assert_batch(made.world)
 
 
-def test_leftover_mark_of_another_instance_is_ignored(tmp_path: Path) -> None:
+def test_leftover_mark_of_another_instance_is_ignored_on_return(tmp_path: Path) -> None:
     """The Comment is the operator's, and the pod's end replaces the Reason of dnm's drain."""
     made = program(tmp_path)
     made.world.machines[NODE].extra = "dnm:west op1"
@@ -341,7 +341,7 @@ def with_set(at: OnNode, **changes: Any) -> OnNode:
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_reasons_not_to_lend_a_node(name: str) -> None:
+def test_reason_not_to_lend_a_node_with_slurmd_pod(name: str) -> None:
     change, why = MOVED[name]
     text = lend_refusal(NODE, change(place(World())), LABEL)
     assert (why in text) if why else text == ""
@@ -352,7 +352,7 @@ def test_reasons_not_to_lend_a_node(name: str) -> None:
     [(("Idle",), True), (("Idle", "Drain"), True), (("Idle", "Completing"), False),
      (("Allocated",), False), (("Mixed",), False), (("Down",), False), ((), False)],
 )  # fmt: skip
-def test_reads_the_operators_report_on_a_pod(states: tuple[str, ...], is_idle: bool) -> None:
+def test_operator_report_on_a_pod_is_parsed(states: tuple[str, ...], is_idle: bool) -> None:
     (pod,) = with_pod(place(World()), states=frozenset(states)).pods
     assert (busy_reason(pod) == "") is is_idle
 
@@ -402,7 +402,7 @@ def test_node_is_not_opened_if_the_claim_is_lost(
     assert made.world.machines[NODE].taints == (FENCE,)
 
 
-def test_a_node_without_a_fence_gets_its_labels_all_the_same(tmp_path: Path) -> None:
+def test_node_without_a_fence_still_gets_its_labels(tmp_path: Path) -> None:
     made = program(tmp_path)
     conversion = made.under_way()
     run_stages(conversion, PROGRAM.lending[2:4])
@@ -419,7 +419,7 @@ def test_immovable_node_is_not_claimed(tmp_path: Path) -> None:
     assert "reserve" not in made.world.log
 
 
-def test_a_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:
+def test_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:
     made = program(tmp_path, boot_timeout_seconds=timedelta(seconds=0.01))
     made.lend()
     made.world.is_stuck = True
@@ -430,7 +430,7 @@ def test_a_node_with_its_slurmd_is_not_cordoned_again(tmp_path: Path) -> None:
     assert "cordon" not in made.world.log
 
 
-def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
+def test_cordon_after_the_label_is_restored_stays(tmp_path: Path) -> None:
     """A kill comes between the change that lifts dnm's cordon and its line in the journal."""
     made = program(tmp_path)
     made.lend()
@@ -452,7 +452,7 @@ def test_a_cordon_after_the_label_is_on_stays(tmp_path: Path) -> None:
     assert made.world.machines[NODE].is_cordoned
 
 
-def test_list_shows_reasons(tmp_path: Path) -> None:
+def test_list_shows_reasons_of_slurmd_pods(tmp_path: Path) -> None:
     world = World(machines=3)
     world.machines["a001"].is_cordoned = True
     for _ in range(3):

@@ -51,7 +51,7 @@ def pods(*found: dict[str, Any]) -> bytes:
     return json.dumps({"kind": "PodList", "items": list(found)}).encode()
 
 
-def test_a_pod_of_slurmd() -> None:
+def test_slurmd_pod_is_parsed() -> None:
     (pod,) = read_pod_page(pods(a_pod()))
     assert (pod.key, pod.uid, pod.node, pod.hostname, pod.node_set) == (
         "slurm/b-x7f2k", "u1", "a000", "a000", "b",
@@ -136,7 +136,7 @@ def a_set(status: dict[str, Any], **metadata: Any) -> bytes:
         ({}, False),
     ],
 )
-def test_a_node_set(status: dict[str, Any], is_settled: bool) -> None:
+def test_node_set_status_is_parsed(status: dict[str, Any], is_settled: bool) -> None:
     (set_page,) = read_set_page(a_set(status))
     assert set_page.is_settled is is_settled
     assert (set_page.is_daemon_set, set_page.is_deleting, set_page.selector) == (
@@ -197,7 +197,7 @@ def test_unchanged_taint_keeps_its_time(kube: KubeSide, sandbox: Sandbox) -> Non
     assert after["spec"]["taints"][0]["timeAdded"] == "2026-11-20T12:00:00Z"
 
 
-def test_only_the_pods_of_slurmd_on_that_node(kube: KubeSide, sandbox: Sandbox) -> None:
+def test_only_slurmd_pods_of_the_node_are_listed(kube: KubeSide, sandbox: Sandbox) -> None:
     sandbox.add_namespace("slurm")
     for name, node, labels in (
         ("b-1", "a000", a_pod()["metadata"]["labels"]),
@@ -216,7 +216,7 @@ def test_only_the_pods_of_slurmd_on_that_node(kube: KubeSide, sandbox: Sandbox) 
     assert on_node == {"b-1": True, "other": False}, "pods of a NodeSet are never evicted"
 
 
-def test_the_node_sets_of_all_namespaces(kube: KubeSide, sandbox: Sandbox) -> None:
+def test_node_sets_of_all_namespaces_are_listed(kube: KubeSide, sandbox: Sandbox) -> None:
     with pytest.raises(KubeError):
         kube.node_sets.read_sets()
     body = json.loads(a_set({}))
@@ -279,13 +279,15 @@ def scaling(status: str, reason: str) -> dict[str, Any]:
         pytest.param(an_autoscaler(group="example.org"), None, False, id="of another group"),
     ],
 )  # fmt: skip
-def test_an_autoscaler_of_a_node_set(scaler: Any, shown: str | None, is_idle: bool) -> None:
+def test_autoscaler_of_a_node_set_is_recognized(
+    scaler: Any, shown: str | None, is_idle: bool
+) -> None:
     expected = [Autoscaler(namespace="slurm", node_set="b", shown=shown or "", is_idle=is_idle)]
     page = json.dumps({"items": [scaler]}).encode()
     assert read_scaler_page(page) == (expected if shown else [])
 
 
-def test_a_pod_s_cost_and_cordon() -> None:
+def test_deletion_cost_and_cordon_of_a_pod_are_parsed() -> None:
     prefix = "nodeset.slinky.slurm.net/pod"
     results = {}
     for cost in ("-2147483648", "x", ""):
@@ -312,7 +314,7 @@ def test_deletion_cost_is_written_and_removed(kube: KubeSide, sandbox: Sandbox) 
     assert kube.node_sets.read_chosen("example.org/slurm", "yes") == []
 
 
-def test_a_set_that_scales_is_read_with_its_autoscalers(kube: KubeSide, sandbox: Sandbox) -> None:
+def test_scaled_node_set_is_read_with_its_autoscalers(kube: KubeSide, sandbox: Sandbox) -> None:
     body = json.loads(a_set({}))
     body["metadata"] = {"resourceVersion": "7"}
     del body["items"][0]["spec"]["scalingMode"]

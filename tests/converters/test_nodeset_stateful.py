@@ -47,7 +47,7 @@ def assert_whole(world: StatefulWorld) -> None:
     assert not any(machine.pod["cost"] for machine in world.machines.values() if machine.pod)
 
 
-def test_the_last_replica_is_lent_and_comes_back(tmp_path: Path) -> None:
+def test_last_replica_is_lent_and_returned(tmp_path: Path) -> None:
     made = program(tmp_path, machines=1)
     assert made.lend().result == "ok"
     assert_lent(made.world)

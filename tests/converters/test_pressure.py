@@ -100,7 +100,7 @@ def waiting(*jobs: SlurmJob, **more: Any) -> tuple[WaitingJobs, ...]:
     return list_waiting_jobs(facts(*nodes, jobs=jobs, **more), "k8s", type_of)
 
 
-def test_rows_are_by_type_and_partition() -> None:
+def test_waiting_jobs_are_grouped_by_type_and_partition() -> None:
     waiting_kinds = waiting(
         pending(node_count=2, submitted=NOW - timedelta(hours=2)),
         pending(id="8", submitted=NOW - timedelta(hours=3)),
@@ -114,7 +114,7 @@ def test_rows_are_by_type_and_partition() -> None:
     )
 
 
-def test_a_job_of_two_partitions_counts_once_a_type() -> None:
+def test_job_of_two_partitions_counts_once_per_type() -> None:
     waiting_kinds = waiting(pending(partitions=("main", "big")))
     assert [(waiting.node_type, waiting.partition, waiting.jobs) for waiting in waiting_kinds] == [
         ("a", "main", 1), ("b", "big", 1)

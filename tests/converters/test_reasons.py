@@ -103,7 +103,7 @@ def test_mark_uses_a_free_field_and_clears_old_marks(
         pytest.param("bad disk", {}, "", False, id="of-a-node-of-slurm's"),
     ],
 )
-def test_the_list_shows_the_drain_of_another(
+def test_list_shows_a_drain_without_the_mark_of_dnm(
     reason: str, claims: dict[str, BatchClaim], instance: str, added: bool
 ) -> None:
     drained = node(state="IDLE+DRAIN+RESERVED", reason=reason, reason_by="root")

@@ -162,13 +162,13 @@ JOB = {
 }  # fmt: skip
 
 
-def test_a_task_of_an_array_is_named_as_that() -> None:
+def test_array_task_is_named_by_array_and_task() -> None:
     job = {**JOB, "array_job_id": 1, "array_task_id": {"set": True, "number": 4}}
     (slurm_job,) = rest.parse_jobs(json.dumps({"jobs": [job]}).encode())
     assert slurm_job.id == "1_4"
 
 
-def test_many_jobs_that_require_many_nodes_take_no_time() -> None:
+def test_many_jobs_that_require_many_nodes_are_read_fast() -> None:
     job = {**JOB, "job_state": ["PENDING"], "nodes": "", "required_nodes": "a[0001-5000]"}
     body = json.dumps({"jobs": [job] * 2_000}).encode()
     began = time.process_time()
@@ -242,7 +242,7 @@ def test_unsupported_api_version_is_refused(offered: tuple[int, ...], said: str)
 
 
 @pytest.mark.parametrize("release", ["25.05.3", "26.05.5", "next"])
-def test_a_version_that_hides_external_nodes_is_refused(release: str) -> None:
+def test_api_version_that_hides_external_nodes_is_refused(release: str) -> None:
     """v0.0.43 of 26.05 hid external1 of the lab."""
     (body,) = specification(ALL, 42, 43, release=release).split(b"\r\n\r\n")[1:]
     with pytest.raises(
@@ -336,13 +336,13 @@ def test_each_failure_has_its_message(said: Any, kind: type[SlurmError], sentenc
     assert type(caught.value) is kind and "\n" not in str(caught.value)
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_unreachable_slurmrestd_is_named() -> None:
     for url in ("http://127.0.0.1:9", "unix:/nonexistent/rest.sock"):
         with pytest.raises(SlurmError, match=f"{url} does not answer .*slurmrestd_url"):
             SlurmRestClient(url).read_nodes()
 
 
-def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_addresses_of_a_host_name_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name may have several unreachable servers. Once each cost the whole time, or the first
     did."""
     addresses = [f"127.0.0.{number}" for number in range(1, 7)]
@@ -361,7 +361,7 @@ def test_all_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch)
     assert all(seconds <= 600 / (6 - number) for number, (_, seconds) in enumerate(asked))
 
 
-def test_a_unix_socket_is_asked(tmp_path: Path) -> None:
+def test_unix_socket_is_supported(tmp_path: Path) -> None:
     path = tmp_path / "rest.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -401,7 +401,7 @@ def token_file(directory: Path, content: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["{}", "{}\n", "SLURM_JWT={}\n"])
-def test_the_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: Path) -> None:
+def test_token_is_sent_with_its_user_and_shown_nowhere(form: str, tmp_path: Path) -> None:
     secret = token("operator")
     file = token_file(tmp_path, form.format(secret))
     message = errors("511 x", error_number=1007, error="Protocol authentication error")
@@ -462,7 +462,7 @@ def bodies(server: ScriptedServer) -> list[tuple[str, str, Any]]:
 DONE = answer({"errors": []})
 
 
-def test_a_node_is_changed_in_one_request() -> None:
+def test_node_is_changed_in_a_single_slurmrestd_request() -> None:
     with ScriptedServer([specification(ALL, 45), DONE, DONE, DONE]) as server:
         client = SlurmRestClient(server.url)
         client.drain("a001", "dnm:x why", {"comment": "dnm:x 1"})
@@ -549,7 +549,7 @@ def test_second_claim_is_refused(
         errors("500 x", errno=-1, error="Unspecified error"),
     ],
 )
-def test_a_change_without_an_answer_has_an_unknown_outcome(said: bytes) -> None:
+def test_unanswered_change_has_an_unknown_outcome(said: bytes) -> None:
     server = ScriptedServer([specification(ALL, 45), said], closes=True)
     with server, pytest.raises(SlurmOutcomeUnknown):
         SlurmRestClient(server.url).drain("a001", "r", {})

@@ -186,12 +186,14 @@ CASES = {
 
 
 @pytest.mark.parametrize(("given_facts", "verdict", "reason"), CASES.values(), ids=CASES)
-def test_cases(given_facts: SlurmFacts, verdict: ListVerdict, reason: str) -> None:
+def test_verdict_follows_from_node_jobs_and_reservations(
+    given_facts: SlurmFacts, verdict: ListVerdict, reason: str
+) -> None:
     judged = judge_nodes(given_facts, RULES)[0]
     assert (judged.verdict, reason in judged.reason) == (verdict, True), judged.reason
 
 
-def test_no_preemption_without_preempt_user() -> None:
+def test_jobs_are_not_preempted_without_preempt_user() -> None:
     for rules in (Settings(), Settings(preempt_user="fill"), Settings(preempt_account="spare")):
         assert judge(busy(), jobs=[job()], rules=rules)["a001"].verdict is SKIP
         nameless = job(user="", account="")
@@ -204,14 +206,14 @@ def test_long_running_job_is_not_preempted() -> None:
     assert judged.verdict is SKIP and "too long" in judged.reason
 
 
-def test_without_a_minimum_the_idle_time_need_not_be_known() -> None:
+def test_idle_time_may_be_unknown_without_a_minimum() -> None:
     rules = Settings(min_idle_seconds=timedelta(0))
     judged = judge(node(last_busy=None, has_last_busy=False), rules=rules)["a001"]
     assert (judged.verdict, judged.idle) == (OK, None)
 
 
 @given(st.sets(st.sampled_from(sorted(FLAGS)), min_size=1))
-def test_any_flag_keeps_a_node_from_being_lent(flags: set[str]) -> None:
+def test_any_state_flag_keeps_a_node_from_being_lent(flags: set[str]) -> None:
     results = judge(
         node(state="+".join(("IDLE", *flags))), rules=Settings(min_idle_seconds=timedelta(0))
     )
@@ -248,7 +250,7 @@ def test_largest_pending_job_keeps_no_reserved_node() -> None:
     }
 
 
-def test_the_largest_pending_job_keeps_what_it_needs() -> None:
+def test_largest_pending_job_keeps_the_nodes_that_it_needs() -> None:
     rules = Settings(protect_largest_pending=True)
     nodes = [node(f"a{n:03}", last_busy=NOW - timedelta(hours=n)) for n in range(1, 5)]
     nodes.append(node("b001", partitions=("big",)))
@@ -291,7 +293,7 @@ def test_recognises_nodes_in_service(
     assert results["a001"].in_service is in_service
 
 
-def test_the_list_says_when_reservations_begin() -> None:
+def test_list_reports_the_begin_of_reservations() -> None:
     slurm_facts = facts(node(), reservations=[reservation(BOOKED_LATER, timedelta(hours=4))])
     reserved = reservations_of(slurm_facts, RULES.res_name)
     listed = parse_list(list_as_json(judge_nodes(slurm_facts, RULES), reserved=reserved).encode())
@@ -325,7 +327,7 @@ def test_recognises_own_reservations() -> None:
     assert slurm_facts.in_own_reservations("k8s") == {"a001", "a002"}
 
 
-def test_a_type_is_a_prefix_with_digits() -> None:
+def test_node_type_is_a_prefix_with_digits() -> None:
     is_of_type = Settings().is_of_type
     assert is_of_type("a001", "a")
     assert not any(is_of_type(name, "a") for name in ("anvil001", "a", "a01-ib", "b001", "aa1"))
@@ -334,11 +336,11 @@ def test_a_type_is_a_prefix_with_digits() -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(5, "5s"), (60, "1m"), (7500, "2h5m"), (183600, "2d3h"), (-1, "0s")]
 )
-def test_durations(seconds: int, shown: str) -> None:
+def test_durations_are_formatted(seconds: int, shown: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == shown
 
 
-def test_nodes_and_as_many_pending_jobs_grow_evenly() -> None:
+def test_list_time_grows_linearly_with_nodes_and_jobs() -> None:
     """The test counts calls of Python and C: five times the nodes take about five times the
     calls."""
     calls = {count: calls_of_a_list(count) for count in (200, 1000)}

@@ -27,7 +27,7 @@ def test_defaults_apply_without_configuration() -> None:
     assert settings.res_name == "k8s" and settings.min_idle_seconds == timedelta(seconds=600)
 
 
-def test_precedence(tmp_path: Path) -> None:
+def test_options_override_environment_and_ini(tmp_path: Path) -> None:
     environ = ini(
         tmp_path,
         "[settings]\ninstance_id = ini\n"
@@ -93,7 +93,7 @@ def test_shared_settings_are_read_from_dnms_sections(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(60, (15, 10, 30)), (7200, (60, 40, 120))])
-def test_stages_may_last_longer_if_a_conversion_may(
+def test_stage_timeouts_grow_with_convert_timeout(
     seconds: int, minutes: tuple[int, ...], tmp_path: Path
 ) -> None:
     environ = ini(tmp_path, f"[settings]\nconvert_timeout_seconds = {seconds}\n")
@@ -126,14 +126,14 @@ def test_stages_may_last_longer_if_a_conversion_may(
         ),
     ],
 )
-def test_problems_are_named(text: str, said: str, tmp_path: Path) -> None:
+def test_each_wrong_setting_is_reported(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as wrong:
         load_settings({}, ini(tmp_path, text))
     assert said in str(wrong.value)
     assert wrong.value.exit_code is ExitCode.NEEDS_PERSON
 
 
-def test_slurmrestd_is_asked_over_a_socket_or_with_a_token(tmp_path: Path) -> None:
+def test_slurmrestd_is_set_by_socket_or_by_url_and_token(tmp_path: Path) -> None:
     text = "[node_convert]\nslurmrestd_url = "
     settings = load_settings({}, ini(tmp_path, f"{text}unix:/run/s.sock"))
     assert settings.slurmrestd_url == "unix:/run/s.sock"

@@ -30,7 +30,7 @@ from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 pytestmark = needs_slurm
 
 
-def test_a_task_of_an_array_is_requeued_alone(site: SlurmSite) -> None:
+def test_array_task_is_requeued_alone(site: SlurmSite) -> None:
     """The last task has the array's own id, which stands for all of its tasks."""
     lab = site.lab
     array = lab.submit("-a", "1-3", "--exclusive", "-n1", "--uid=games")
@@ -49,7 +49,7 @@ def test_a_task_of_an_array_is_requeued_alone(site: SlurmSite) -> None:
     assert tasks()[names[0]] == "RUNNING"
 
 
-def test_account_text_forges_no_job(site: SlurmSite) -> None:
+def test_account_text_cannot_forge_a_job(site: SlurmSite) -> None:
     lab = site.lab
     names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld makes them small
     jobs = [lab.submit("-H", "-n1", "-A", name, "--uid=games") for name in names]
@@ -65,7 +65,7 @@ def test_account_text_forges_no_job(site: SlurmSite) -> None:
     }
 
 
-def test_each_verdict_on_a_real_state(site: SlurmSite) -> None:
+def test_each_real_node_state_has_its_verdict(site: SlurmSite) -> None:
     lab = site.lab
 
     def reserve(name: str, node: str, start: str, *more: str) -> None:
@@ -150,7 +150,7 @@ def put_foreign_things(lab: SlurmLab) -> None:
     )  # fmt: skip
 
 
-def test_a_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite) -> None:
+def test_node_is_lent_and_returned_with_jobs_before_and_after(site: SlurmSite) -> None:
     lab = site.lab
     put_foreign_things(lab)
     before = foreign(lab)
@@ -344,7 +344,7 @@ def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def test_two_hosts_take_the_shared_reservation_apart(site: SlurmSite, tmp_path: Path) -> None:
+def test_two_hosts_split_the_shared_reservation(site: SlurmSite, tmp_path: Path) -> None:
     """Each has a state directory of its own: only Slurm keeps them apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other")
     nodes = NODES[:4]
@@ -376,7 +376,7 @@ def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> 
     assert not lab.client.read_reservations()
 
 
-def test_predecessors_reservation_is_emptied_node_by_node(
+def test_shared_reservation_of_the_predecessor_is_emptied_by_node(
     site: SlurmSite,
 ) -> None:
     """Slurm before 23.02 can't remove one node from a list, so the list is split."""
@@ -407,7 +407,7 @@ def test_predecessors_reservation_is_emptied_node_by_node(
             assert "DRAIN" in lab.client.read_node(other).state.flags
 
 
-def test_pods_are_evicted_and_none_is_lost_without_force(site: SlurmSite) -> None:
+def test_pods_are_evicted_and_not_deleted_without_force(site: SlurmSite) -> None:
     sandbox = site.sandbox
     lent = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert lent.returncode == 0, lent.stderr
@@ -471,7 +471,7 @@ def test_pods_are_evicted_and_none_is_lost_without_force(site: SlurmSite) -> Non
     site.assert_in_service("a001")
 
 
-def test_a_node_that_another_client_writes_is_lent_and_returned(site: SlurmSite) -> None:
+def test_node_that_another_client_writes_is_lent_and_returned(site: SlurmSite) -> None:
     with second_writer(site.sandbox):
         lent = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
         assert lent.returncode == 0, lent.stderr

@@ -18,7 +18,7 @@ from tests.slurm_lab import NODES, SlurmSite, finished, is_running, needs_slurm
 pytestmark = needs_slurm
 
 
-def test_a_preempted_job_runs_again(site: SlurmSite) -> None:
+def test_preempted_job_runs_again(site: SlurmSite) -> None:
     """The node is claimed before the job gets TERM and is requeued. Only jobs that the site has
     named are preempted."""
     lab = site.lab

@@ -12,7 +12,7 @@ pytestmark = needs_slurm
 SICK = "Healthy:False"
 
 
-def test_faulty_node_stays_drained_until_resumed(site: SlurmSite) -> None:
+def test_faulty_node_stays_drained_in_a_real_slurm_until_resumed(site: SlurmSite) -> None:
     name = "a001"
     assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
     returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
@@ -30,7 +30,7 @@ def test_faulty_node_stays_drained_until_resumed(site: SlurmSite) -> None:
     site.assert_in_service(name)
 
 
-def test_a_health_check_takes_a_claimed_node_offline(site: SlurmSite) -> None:
+def test_claimed_node_drained_by_a_health_check_is_not_lent(site: SlurmSite) -> None:
     """The test uses the command of NHC's node-mark-offline; dnm's reservation does not prevent
     it."""
     name = "a001"

@@ -122,7 +122,9 @@ def test_permanent_conflict_fails_after_the_time_out(tmp_path: Path, kind: Kind)
 
 
 @of_each_kind
-def test_another_host_can_return_it_another_instance_can_not(tmp_path: Path, kind: Kind) -> None:
+def test_another_host_can_return_a_node_and_another_instance_cannot(
+    tmp_path: Path, kind: Kind
+) -> None:
     """Slurm and the Node show the owner, without a journal."""
     made = kind.program(tmp_path / "one")
     made.lend()

@@ -70,7 +70,7 @@ NODE = (
         ("Reason=a [root@2026-11-20T12:13:46] Comment=c", "a", "c", None),
     ],
 )
-def test_free_text_is_cut_out_by_position(
+def test_free_text_is_separated_by_position(
     tail: str, reason: str, comment: str, extra: str | None
 ) -> None:
     line = NODE.replace("OS=Linux State=DOWN AllocMem=99", "OS=Linux") + tail
@@ -98,12 +98,12 @@ def test_parses_user_and_time_of_a_reason(tail: str, by: str, at: datetime | Non
     assert (node.reason_by, node.reason_at) == (by, at)
 
 
-def test_the_os_can_not_imitate_what_is_allocated() -> None:
+def test_os_text_cannot_imitate_allocated_memory() -> None:
     (node,) = parse_nodes(NODE.replace("State=DOWN ", ""))
     assert node.memory_allocated == 7
 
 
-def test_times() -> None:
+def test_times_are_parsed() -> None:
     assert parse_time("1795176826") == AN_HOUR_AGO
     assert parse_time("2026-11-20T12:13:46") == AN_HOUR_AGO
     assert parse_time("N/A") is parse_time("Unknown") is None
@@ -112,7 +112,7 @@ def test_times() -> None:
             parse_time(wrong)
 
 
-def test_jobs_of_squeue() -> None:
+def test_jobs_of_squeue_are_parsed() -> None:
     text = (
         "7|7|RUNNING|nobody|fill|main|1|10|1795100000|(null)|a001||1795000000|None\n"
         "8|8_[1-5]|PENDING|root|(null)|main,urgent|4|0|N/A|class||a[002-003],b001|"
@@ -130,7 +130,7 @@ def test_jobs_of_squeue() -> None:
             parse_jobs(wrong)
 
 
-def test_a_task_of_an_array_is_named_as_that() -> None:
+def test_array_task_of_squeue_is_named_by_array_and_task() -> None:
     """The last task has the array's own id: `scontrol requeue` of that takes all tasks, on any node
     (22.05)."""
     line = "{0}|{1}|RUNNING|fill|spare|main|1|100|1795318591|(null)|a001||1795318590|None\n"
@@ -162,7 +162,7 @@ def test_slurmd_text_forges_no_other_node() -> None:
 
 
 @pytest.mark.parametrize("version", ["20.11", "22.05", "24.11", "26.05"])
-def test_job_records(version: str) -> None:
+def test_job_records_are_parsed(version: str) -> None:
     lines = (DATA / version / "states1" / "jobs.txt").read_text().strip().split("\n")
     records = [parse_job_record(line) for line in lines]
     assert {record.state for record in records} >= {"RUNNING", "PENDING"}
@@ -196,7 +196,9 @@ CHARGED = (
         ("SPEC_NODES", "(null)", "proj", ""),
     ],
 )
-def test_account_of_a_reservation(flags: str, users: str, accounts: str, charged_to: str) -> None:
+def test_account_of_a_reservation_is_parsed(
+    flags: str, users: str, accounts: str, charged_to: str
+) -> None:
     (reservation,) = parse_reservations(CHARGED.format(flags, users, accounts))
     assert reservation.charged_to == charged_to and reservation.is_charged == flags.startswith(
         "MAINT"
@@ -212,7 +214,7 @@ def test_empty_output_is_accepted() -> None:
 @given(st.text(max_size=400))
 @example("NodeName= State= CPUAlloc=")
 @example("ReservationName=x StartTime=1 EndTime=1 Nodes=a[1-99999999]")
-def test_arbitrary_text_gives_values_or_one_error(text: str) -> None:
+def test_arbitrary_slurm_text_gives_values_or_a_single_error(text: str) -> None:
     for line in (text, f"NodeName=a {text}", f"ReservationName=a {text}", text.replace(",", "|")):
         for parse in (parse_nodes, parse_jobs, parse_reservations, parse_job_record):
             try:
@@ -232,7 +234,7 @@ def test_arbitrary_text_gives_values_or_one_error(text: str) -> None:
         ("", ()),
     ],
 )
-def test_host_lists(text: str, names: tuple[str, ...]) -> None:
+def test_host_lists_are_expanded(text: str, names: tuple[str, ...]) -> None:
     assert expand_hostlist(text) == names
 
 
@@ -241,13 +243,13 @@ def test_host_lists(text: str, names: tuple[str, ...]) -> None:
     ["a[001", "a]1[", "a[3-1]", "a[x]", "a[]", "a,,b", "a[1-2", "a b", "a[1[2]]", "a[0-999999]",
      "a[0-9999]b[0-9999]", "a[1-2]]"],
 )  # fmt: skip
-def test_host_lists_that_are_not_understood_are_refused(text: str) -> None:
+def test_malformed_host_lists_are_refused(text: str) -> None:
     with pytest.raises(SlurmError):
         expand_hostlist(text)
 
 
 @pytest.mark.parametrize("text", ["a[" + ",".join(["1-99999"] * 20) + "]", "a" + "[1-99999]" * 20])
-def test_host_lists_are_refused_before_they_fill_the_memory(text: str) -> None:
+def test_huge_host_lists_are_refused_before_they_fill_the_memory(text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(SlurmError, match="more than 200000 nodes"):
@@ -266,16 +268,16 @@ def test_host_lists_are_refused_before_they_fill_the_memory(text: str) -> None:
         pytest.param([], "", id="none"),
     ],
 )
-def test_names_are_folded(names: list[str], text: str) -> None:
+def test_host_names_are_folded(names: list[str], text: str) -> None:
     assert fold_hostlist(names) == text
 
 
 @given(st.sets(st.from_regex(r"[a-z]{0,2}[0-9]{0,12}(-ib)?", fullmatch=True).filter(bool)))
-def test_folded_names_expand_to_the_same_names(names: set[str]) -> None:
+def test_folded_host_list_expands_to_the_same_names(names: set[str]) -> None:
     assert sorted(expand_hostlist(fold_hostlist(names))) == sorted(names)
 
 
-def test_the_format_for_squeue_has_no_free_text() -> None:
+def test_squeue_format_has_no_free_text() -> None:
     """Users write %j (name) and %k (comment); %r (reason) may be a plug-in's text."""
     assert not {"%j", "%k", "%r", "%o"} & set(JOB_FORMAT.split("|")[:-1])
 
@@ -284,7 +286,9 @@ def test_the_format_for_squeue_has_no_free_text() -> None:
     ("begins", "ends", "holds"),
     [(0, 3, True), (0, None, True), (1, 3, True), (2, 3, False), (0, 1, False), (None, 3, False)],
 )
-def test_when_a_reservation_holds(begins: int | None, ends: int | None, holds: bool) -> None:
+def test_reservation_applies_between_its_begin_and_end(
+    begins: int | None, ends: int | None, holds: bool
+) -> None:
     start, end, now = (
         None if hour is None else datetime(2026, 11, 20, hour, tzinfo=UTC)
         for hour in (begins, ends, 1)

@@ -30,7 +30,9 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def test_without_a_list_and_slurm_it_says_what_it_lacks(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_converter_without_list_and_slurm_reports_the_missing_option(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o755)
     real = str(sandbox.node_convert_path)
     converter = program(tmp_path / "node-convert", TWO_VERBS.replace("@REAL@", real))
@@ -40,7 +42,9 @@ def test_without_a_list_and_slurm_it_says_what_it_lacks(sandbox: Sandbox, tmp_pa
     assert "add --list to the converter" in " ".join(site.run().plan.errors)
 
 
-def test_the_shipped_node_convert_reads_slurm_for_it(site: SlurmSite, tmp_path: Path) -> None:
+def test_shipped_node_convert_lists_nodes_for_a_two_verb_converter(
+    site: SlurmSite, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o755)
     converter = program(tmp_path / "node-convert", TWO_VERBS)
     config = a_config(tmp_path, path=site.config, node_convert_path=converter)
