@@ -150,7 +150,9 @@ def prepared(verb: str, registry: Registry, node: str) -> Registry:
 
 
 @pytest.mark.parametrize("verb", one_in(2, VERBS))
-def test_a_verb_that_is_struck_was_said_or_was_not(base: Play, tmp_path: Path, verb: str) -> None:
+def test_command_struck_at_any_step_took_effect_or_did_not(
+    base: Play, tmp_path: Path, verb: str
+) -> None:
     (host,) = base.hosts
     config, directory, kept = host.config, host.path.parent, tmp_path / "kept"
     node = min(host.registry().nodes)
@@ -178,7 +180,7 @@ def test_a_verb_that_is_struck_was_said_or_was_not(base: Play, tmp_path: Path, v
         assert not registry.memory.unwritten, "the runs tell what the verb could not"
 
 
-def test_a_run_that_evicts_is_killed_at_each_touch(base: Play, tmp_path: Path) -> None:
+def test_evicting_run_killed_at_each_step_is_completed(base: Play, tmp_path: Path) -> None:
     """Behind each that changes something. Whatever was done: nobody is evicted but from that node,
     behind its fence (`edges.py` judges that), each pod has its successor, and the node goes."""
     (host,) = base.hosts
@@ -207,7 +209,7 @@ def test_a_run_that_evicts_is_killed_at_each_touch(base: Play, tmp_path: Path) -
         assert left is None or left.leaves is None, points[number]
 
 
-def test_the_return_of_an_order_that_was_interrupted_is_said_again(tmp_path: Path) -> None:
+def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
     """It is a change for each node, and one more for the order."""
     config = make_config(tmp_path, "prod", ("dev",))
     now = datetime.now(UTC)
@@ -249,7 +251,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return site
 
 
-def test_what_asks_the_cluster_first_is_struck(site: Site, sandbox: Sandbox) -> None:
+def test_adopt_and_evict_struck_at_any_step_are_repeatable(site: Site, sandbox: Sandbox) -> None:
     """`adopt`, then `return --evict` of what it took in."""
     config, directory = site.config, site.config.state_dir
     kept = directory.parent / "kept"

@@ -97,7 +97,9 @@ NARROW: dict[str, dict[str, Any]] = {  # the requests that fail
 
 
 @pytest.mark.parametrize(("fault", "minute", "which"), one_in(41, product(FAULTS, PLAYED, NARROW)))
-def test_an_api_that_fails_for_a_run(days: Days, fault: str, minute: int, which: str) -> None:
+def test_api_that_fails_for_a_run_loses_nothing(
+    days: Days, fault: str, minute: int, which: str
+) -> None:
     """The run ends with sentences, and the story goes on to its right end."""
     world = days.at(minute)
     before = story.calls(world, "--set")
@@ -132,7 +134,9 @@ ASKED = {  # what a run reads, and the kind that it must be
 @pytest.mark.parametrize(
     ("asked", "minute", "what"), one_in(19, product(ASKED, PLAYED, NO_ANSWERS))
 )
-def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int, what: str) -> None:
+def test_answer_that_is_no_list_starts_no_action(
+    days: Days, asked: str, minute: int, what: str
+) -> None:
     """No list means no call of the converter and no fence, and the story goes on to its right
     end."""
     world, body = days.at(minute), NO_ANSWERS[what]
@@ -151,7 +155,7 @@ def test_what_parses_and_is_no_answer(days: Days, asked: str, minute: int, what:
 LEASE_VERBS = ("get", "create", "patch")
 
 
-def test_a_namespace_that_cannot_be_read_does_not_stop_the_others(world: World) -> None:
+def test_unreadable_namespace_does_not_stop_the_other_namespaces(world: World) -> None:
     """`lab` gets its node; for `dev` nothing is started and nothing is taken away, and the
     first run says why. When it can be read again, all goes on."""
     site = story.build(world, monitored_namespaces="dev, lab", max_converted_nodes=4)
@@ -208,7 +212,7 @@ def play_up_to(world: World, direction: str) -> None:
 @pytest.mark.parametrize(
     ("direction", "when"), one_in(2, product(["k8s", "batch"], ["before", "after"]))
 )
-def test_a_converter_that_hangs_is_ended_with_its_children(
+def test_hanging_converter_is_ended_with_its_children(
     hanging: World, direction: str, when: str
 ) -> None:
     """It ignores TERM, and so does its child; it hangs before its work or after it. No process is
@@ -228,7 +232,7 @@ def test_a_converter_that_hangs_is_ended_with_its_children(
     *(pytest.param(f"converter.signal:{item}", marks=night)
       for item in ("before:fail:2", "after:kill:2", "before:fail", "after:fail:2")),
 ])  # fmt: skip
-def test_a_run_that_is_struck_while_it_ends_a_converter(hanging: World, fault: str) -> None:
+def test_run_struck_while_it_ends_a_converter_is_completed(hanging: World, fault: str) -> None:
     """The fault points of the two signals. One that can't be ended is left, and waited for."""
     world = hanging
     play_up_to(world, "batch")
@@ -245,7 +249,7 @@ def test_a_run_that_is_struck_while_it_ends_a_converter(hanging: World, fault: s
 
 
 @pytest.mark.parametrize("what", one_in(3, ["kill", "", "fail"]))
-def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None:
+def test_excessive_converter_output_does_not_fill_the_disk(world: World, what: str) -> None:
     """Its output is cut while it is heard, also where the cutting itself is struck."""
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
@@ -264,7 +268,7 @@ def test_a_converter_that_babbles_fills_no_disk(world: World, what: str) -> None
 # --- the disk ---------------------------------------------------------
 
 
-def test_a_file_that_may_not_grow_is_refused_by_the_system_itself(days: Days) -> None:
+def test_registry_write_refused_by_the_system_is_reported(days: Days) -> None:
     """No injected fault: the process may write no file larger than the registry would be."""
     world = days.at(1)
     ended = world.run(largest_file=600)

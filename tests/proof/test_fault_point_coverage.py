@@ -341,7 +341,7 @@ def test_every_effect_in_the_source_has_a_fault_point() -> None:
     note_figures("fault points in the source", effects=effects, points=len(points_of(readers)))
 
 
-def test_a_fault_point_that_is_taken_away_is_missed() -> None:
+def test_removed_fault_point_is_detected() -> None:
     """The reader of the source is not blind: without any one of them it finds an effect more."""
     readers = read_package()
     results = uncovered(readers, "", *points_of(readers))
@@ -349,7 +349,7 @@ def test_a_fault_point_that_is_taken_away_is_missed() -> None:
     assert unmissed == set(UNMISSED), unmissed ^ set(UNMISSED)
 
 
-def test_no_run_does_anything_outside_of_a_fault_point(world: World) -> None:
+def test_run_has_no_effect_outside_of_fault_points(world: World) -> None:
     """The interpreter reports every file opened for writing, process, signal, connection, lock: of
     the story, and a run that is killed. Each point is walked by it, or has its own test."""
     story.build(world, watch_from_pods=0, relist_minutes=60)

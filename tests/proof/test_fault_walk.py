@@ -255,7 +255,7 @@ def first_strikes_of(runs: list[Run]) -> list[Strike]:
 
 
 @pytest.mark.parametrize("choose", [first_strikes_of, pytest.param(strikes_of, marks=night)])
-def test_the_story_ends_right_whichever_call_is_struck(
+def test_story_ends_right_after_a_fault_at_each_call(
     world: World, choose: Callable[[list[Run]], list[Strike]]
 ) -> None:
     walk(world, choose, "fault walk")
@@ -282,7 +282,7 @@ def those_of(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
 
 
 @night
-def test_the_story_ends_right_where_only_changes_are_read(world: World) -> None:
+def test_story_ends_right_if_only_changes_are_read(world: World) -> None:
     """With the store on."""
     settings = {"watch_from_pods": 0, "relist_minutes": 60}
     strikes = walk(world, those_of(_OF_CHANGES), "fault walk of changes", **settings)
@@ -290,7 +290,7 @@ def test_the_story_ends_right_where_only_changes_are_read(world: World) -> None:
 
 
 @night
-def test_the_story_ends_right_with_its_registry_in_kubernetes(world: World) -> None:
+def test_story_ends_right_with_its_registry_in_kubernetes(world: World) -> None:
     name = "fault walk with the registry in Kubernetes"
     strikes = walk(world, those_of(_OF_STATE), name, state="kubernetes")
     assert {strike.point for strike in strikes} >= set(_OF_STATE)
@@ -302,7 +302,7 @@ def _met_first(runs: list[Run]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("most", by_night(20, 150))
-def test_runs_that_are_killed_again_and_again_end_right(world: World, most: int) -> None:
+def test_repeatedly_killed_runs_end_right(world: World, most: int) -> None:
     """Each run is killed one fault point later than the one before, until one survives; then from
     the first one again. Half a minute between them; after so many of them nobody kills any more.
     The longest back-off, after so many conversions that never began, is an hour."""

@@ -39,7 +39,7 @@ def lend(play: Play, host: int = 0, pods: int = 4) -> str:
     return next(iter(play.hosts[host].registry().nodes))
 
 
-def test_a_new_node_that_two_hosts_expect_is_the_first_one_s_to_count_it(two: Play) -> None:
+def test_new_node_that_two_hosts_expect_belongs_to_the_first_counter(two: Play) -> None:
     two.add_pods(4, DEV, 4)
     two.converter_will("too late, unnamed", "k8s")
     two.converter_will("silent", "k8s")
@@ -55,7 +55,7 @@ def test_a_new_node_that_two_hosts_expect_is_the_first_one_s_to_count_it(two: Pl
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-def test_a_node_that_was_returned_by_hand_and_lent_by_another_is_the_other_s(
+def test_manually_returned_node_belongs_to_the_host_that_lends_it_next(
     two: Play, is_recorded: bool
 ) -> None:
     two.add_pods(4, DEV, 4)
@@ -75,7 +75,7 @@ def test_a_node_that_was_returned_by_hand_and_lent_by_another_is_the_other_s(
     two.end_well()
 
 
-def test_a_request_takes_up_no_more_unnamed_nodes_than_it_misses(two: Play) -> None:
+def test_request_takes_no_more_unnamed_nodes_than_it_misses(two: Play) -> None:
     two.add_pods(4, DEV, 4)
     two.converter_will("late", "k8s")
     two.run(0)
@@ -89,7 +89,7 @@ def test_a_request_takes_up_no_more_unnamed_nodes_than_it_misses(two: Play) -> N
 
 
 @pytest.mark.parametrize("behaviour", ["misnamed", "chatty"])
-def test_words_of_the_converter_are_no_nodes(play: Play, behaviour: str) -> None:
+def test_words_in_converter_output_are_not_taken_for_nodes(play: Play, behaviour: str) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will(behaviour, "k8s")
     play.run()
@@ -99,7 +99,7 @@ def test_words_of_the_converter_are_no_nodes(play: Play, behaviour: str) -> None
     play.end_well()
 
 
-def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play) -> None:
+def test_node_renamed_by_the_converter_needs_an_administrator(play: Play) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will("renamed and said", "k8s")
     play.run()
@@ -112,7 +112,7 @@ def test_a_node_that_slurm_knows_by_another_name_is_given_to_a_person(play: Play
     assert entry.phase is Phase.FAILED and "dnm forget a001-x" in entry.error
 
 
-def test_a_node_that_is_uncordoned_after_a_return_that_failed_is_fenced_again(play: Play) -> None:
+def test_node_uncordoned_after_a_failed_return_is_fenced_again(play: Play) -> None:
     """Without that the plan to return it broke an invariant, and nothing was done any more."""
     name = lend(play)
     play.converter_will("hangs", "batch")
@@ -129,7 +129,7 @@ def test_a_node_that_is_uncordoned_after_a_return_that_failed_is_fenced_again(pl
     play.end_well()
 
 
-def test_a_machine_that_has_no_node_goes_back_though_pods_cannot_be_read(tmp_path: Path) -> None:
+def test_machine_without_a_node_is_returned_despite_unreadable_pods(tmp_path: Path) -> None:
     """No pod can be on it: a history of seed 771128 had the proof take that for a breach."""
     play = Play(tmp_path, 1, is_shared=True, state="kubernetes", rule="budget")
     play.add_pods(8, 1, 2)
@@ -143,7 +143,7 @@ def test_a_machine_that_has_no_node_goes_back_though_pods_cannot_be_read(tmp_pat
     play.end_well()
 
 
-def test_a_machine_that_people_have_given_back_in_both_counts_no_more(tmp_path: Path) -> None:
+def test_manually_returned_machine_counts_no_more(tmp_path: Path) -> None:
     """A history of seed 771130 had the proof count its claim beside the node in its place."""
     play = Play(tmp_path, 1, is_shared=False)
     play.add_pods(8, 1, 1)
@@ -164,7 +164,7 @@ def test_a_machine_that_people_have_given_back_in_both_counts_no_more(tmp_path: 
     play.end_well()
 
 
-def test_while_its_machine_boots_for_another_nobody_is_asked_about_it(tmp_path: Path) -> None:
+def test_node_booting_for_another_host_causes_no_error(tmp_path: Path) -> None:
     """A run each minute, whereas a conversion takes several: there is no Node, and Slurm names the
     other."""
     two = Play(tmp_path, 2, is_shared=True)
@@ -185,7 +185,7 @@ def test_while_its_machine_boots_for_another_nobody_is_asked_about_it(tmp_path: 
     assert "a001" in west and "a001" not in east
 
 
-def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(two: Play) -> None:
+def test_forged_mark_gives_a_node_to_no_instance(two: Play) -> None:
     """Slurm's word outweighs a mark that nothing else says."""
     two.add_pods(4, DEV, 4)
     two.run(1)
@@ -200,7 +200,7 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(two
     assert "a001" in west and "a001" not in east
 
 
-def test_a_claim_whose_node_came_by_another_name_is_given_to_a_person(play: Play) -> None:
+def test_claim_for_a_renamed_node_needs_an_administrator(play: Play) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will("renamed", "k8s")
     play.run()
@@ -213,14 +213,14 @@ def test_a_claim_whose_node_came_by_another_name_is_given_to_a_person(play: Play
 
 
 @pytest.mark.parametrize("strike", one_in(4, range(38, 54)))
-def test_a_converter_that_hangs_without_its_run_is_ended(play: Play, strike: int) -> None:
+def test_hanging_converter_of_a_killed_run_is_ended(play: Play, strike: int) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will("hangs", "k8s")
     play.run(0, {}, {strike: "kill"})
     play.end_well()
 
 
-def test_a_clock_that_was_wrong_for_a_while_holds_nothing_up(play: Play) -> None:
+def test_temporarily_wrong_clock_blocks_nothing(play: Play) -> None:
     play.add_pods(4, DEV, 4)
     play.jump_clock(0, 86_400 * 365)
     play.converter_will("stuck", "k8s")
@@ -229,7 +229,7 @@ def test_a_clock_that_was_wrong_for_a_while_holds_nothing_up(play: Play) -> None
     play.end_well()
 
 
-def test_two_types_of_which_one_is_used_up_do_not_go_back_and_forth(play: Play) -> None:
+def test_two_types_with_a_used_up_type_do_not_oscillate(play: Play) -> None:
     for number in range(1, 6):
         play.world.batch.drain(f"a{number:03}", "look at it")
     play.add_pods(8, DEV, 4)
@@ -241,7 +241,7 @@ def test_two_types_of_which_one_is_used_up_do_not_go_back_and_forth(play: Play) 
     assert len(taken) <= 4, taken
 
 
-def test_a_node_that_left_kubernetes_counts_for_no_queue_though_slurm_is_mute(play: Play) -> None:
+def test_node_that_left_kubernetes_counts_for_no_queue_if_slurm_is_unreadable(play: Play) -> None:
     name = lend(play)
     play.delete_node(0)
     play.run(0, {3: "unknown"})
@@ -251,7 +251,7 @@ def test_a_node_that_left_kubernetes_counts_for_no_queue_though_slurm_is_mute(pl
     assert play.world.text == play.world.manifest
 
 
-def test_a_fence_that_was_lifted_by_hand_is_not_put_up_again(play: Play) -> None:
+def test_manually_lifted_fence_is_not_restored(play: Play) -> None:
     name = lend(play)
     play.world.pods.clear()
     while not play.world.nodes[name].is_cordoned:
@@ -263,7 +263,7 @@ def test_a_fence_that_was_lifted_by_hand_is_not_put_up_again(play: Play) -> None
     play.end_well()
 
 
-def test_a_node_that_was_given_back_and_lent_by_another_is_left_to_it(two: Play) -> None:
+def test_node_returned_and_lent_by_another_host_is_left_to_that_host(two: Play) -> None:
     name = lend(two)
     two.world.pods.clear()
     while two.world.nodes.get(name):
@@ -277,9 +277,7 @@ def test_a_node_that_was_given_back_and_lent_by_another_is_left_to_it(two: Play)
 
 
 @pytest.mark.parametrize("call", one_in(4, range(14)))
-def test_of_two_hosts_with_one_name_one_acts_whenever_the_other_comes(
-    tmp_path: Path, call: int
-) -> None:
+def test_second_host_with_the_same_instance_does_not_act(tmp_path: Path, call: int) -> None:
     """The other has a whole run between two calls of the first, and from then on both have
     theirs each minute, though somebody replaces the document, and a clock is a day ahead."""
     play = Play(tmp_path, 2, is_shared=True, instances=("prod", "prod"))
@@ -299,7 +297,7 @@ def test_of_two_hosts_with_one_name_one_acts_whenever_the_other_comes(
             play.replace_document()
 
 
-def test_a_stale_registry_takes_no_node_from_slurm(play: Play) -> None:
+def test_outdated_registry_takes_no_node_from_slurm(play: Play) -> None:
     name = lend(play)
     old = play.hosts[0].path.read_bytes()
     play.return_by_hand(0)

@@ -117,7 +117,7 @@ def of_the_cluster(world: World) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("phase", one_in(2, [Phase.RELEASING, None]))
-def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
+def test_host_suspended_longer_than_its_lease_changes_nothing(
     world: World, phase: Phase | None
 ) -> None:
     """Stopped in each step of a run that acts, in two parts of the story; another host follows
@@ -164,7 +164,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
 
 
 @pytest.mark.parametrize("direction", one_in(2, ["batch", "k8s"]))
-def test_a_host_that_dies_with_its_converter_is_followed_by_the_other(
+def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
     world: World, direction: str
 ) -> None:
     """The other can't see the converter: it begins no second one until its time is over, and goes

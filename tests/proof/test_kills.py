@@ -33,7 +33,7 @@ def until_converter(world: World, direction: str) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_run_killed_while_the_converter_works_on(world: World, direction: str) -> None:
+def test_converter_of_a_killed_run_is_not_called_again(world: World, direction: str) -> None:
     """The converter outlives it and two more runs, which neither call it again nor count twice."""
     story.build(world, convert_timeout_seconds=600)
     until_converter(world, direction)
@@ -57,7 +57,7 @@ def test_a_run_killed_while_the_converter_works_on(world: World, direction: str)
 
 
 @pytest.mark.parametrize("direction", one_in(2, reversed(DIRECTIONS)))
-def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
+def test_sigterm_during_a_conversion_ends_the_run_within_its_grace(
     world: World, direction: str
 ) -> None:
     story.build(world, shutdown_grace_seconds=0)
@@ -78,7 +78,7 @@ def test_a_term_while_the_converter_works_ends_the_run_within_its_grace(
 
 
 @pytest.mark.parametrize("minutes", one_in(2, [20, 1]))
-def test_a_converter_that_nobody_knows_of_is_slow(world: World, minutes: int) -> None:
+def test_nodes_of_an_unrecorded_slow_converter_are_not_lost(world: World, minutes: int) -> None:
     """The run is killed between the start of the converter and the note of its process; the
     converter takes longer than a node may take to join. Its nodes are not lost."""
     story.build(world, convert_timeout_seconds=3600)
@@ -111,7 +111,7 @@ def run_pair(world: World) -> Ended:
 
 
 @pytest.mark.parametrize("pairs", by_night(8, 200))
-def test_of_two_runs_that_start_together_one_acts(world: World, pairs: int) -> None:
+def test_second_of_two_simultaneous_runs_does_nothing(world: World, pairs: int) -> None:
     """They play the story, over and over."""
     story.build(world)
     acted = stories = 0

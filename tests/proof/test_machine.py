@@ -21,7 +21,7 @@ SEED = 22
 
 @pytest.mark.parametrize("histories", by_night(6, 50))
 @pytest.mark.parametrize("machine", [OneHost, TwoHosts])
-def test_every_history_keeps_the_promises(
+def test_random_histories_violate_no_invariant(
     machine: type[Machine], histories: int, record_property: Callable[[str, object], None]
 ) -> None:
     number = int(os.environ.get("DNM_PROOF_SEED") or SEED)

@@ -70,7 +70,7 @@ class Story:
         world.pods[name] = msgspec.structs.replace(world.pods[name], node=NODE)
 
 
-def test_it_moves_in_three_runs_and_lab_s_pods_run_on_it(tmp_path: Path) -> None:
+def test_node_moves_in_three_runs_and_runs_pods_of_the_new_queue(tmp_path: Path) -> None:
     story = Story(tmp_path)
     away = _count_away(story)
     phases, owners = [], []
@@ -87,7 +87,7 @@ def _count_away(story: Story) -> int:
     return sum(machine.place != "batch" for machine in story.play.world.machines.values())
 
 
-def test_killed_at_any_write_it_is_gone_on_with(tmp_path: Path) -> None:
+def test_move_killed_at_any_write_is_continued(tmp_path: Path) -> None:
     """Each strike is a story of its own. Before a write nothing is there but what is after the one
     before it."""
     plays = tmp_path / "points"
@@ -145,7 +145,7 @@ BETWEEN: dict[str, tuple[Callable[[Story], object], tuple[str, str]]] = {
 
 @pytest.mark.parametrize("after", [1, 2])
 @pytest.mark.parametrize("what", BETWEEN)
-def test_whatever_comes_in_between_it_is_one_queue_s(tmp_path: Path, what: str, after: int) -> None:
+def test_disturbed_move_ends_in_either_queue(tmp_path: Path, what: str, after: int) -> None:
     happen, owners = BETWEEN[what]
     story = Story(tmp_path)
     for _ in range(after):

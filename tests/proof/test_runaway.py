@@ -187,7 +187,7 @@ ADVERSARIES = [
 
 
 @pytest.mark.parametrize(("adversary", "minutes", "why"), ADVERSARIES)
-def test_conversions_stop_long_before_the_cap(
+def test_conversions_stop_long_before_the_cap_despite_an_adversary(
     sandbox: Sandbox, tmp_path: Path, adversary: Adversary, minutes: int, why: str
 ) -> None:
     game = Game(sandbox, tmp_path, adversary)
@@ -198,7 +198,7 @@ def test_conversions_stop_long_before_the_cap(
     note_figures(f"runaway, {adversary.__name__}", away=most, converted=game.converted(), cap=CAP)
 
 
-def test_demand_that_changes_gets_its_chance_one_node_at_a_time(
+def test_changed_demand_gets_a_single_node_at_a_time_after_a_trip(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """A breaker that tripped over pods that nobody binds does not stand in the way of others that

@@ -10,7 +10,7 @@ SEED, RUNS = 4, 5
 
 
 @night
-def test_a_short_storm_breaks_nothing() -> None:
+def test_short_storm_violates_no_invariant() -> None:
     counts, broken, _ = play_storm(SEED, RUNS, at_once=1, episode_runs=RUNS)
     assert not broken, "\n\n".join(broken)
     assert counts["runs"] > RUNS
