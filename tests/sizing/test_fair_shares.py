@@ -95,7 +95,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("wanted", "left", "lent", "expected"), CASES)
-def test_namespaces_take_turns(
+def test_namespaces_share_scarce_nodes_in_turns(
     wanted: dict[str, int], left: int, lent: dict[str, int], expected: dict[str, int]
 ) -> None:
     sizing = sizing_of(wanted, budget(total=left), lent)
@@ -103,7 +103,7 @@ def test_namespaces_take_turns(
     assert sum(sizing.queues["root.one"].wanted.values()) == wanted["one"]
 
 
-def test_verdict_names_the_cap_that_is_shared() -> None:
+def test_decision_names_the_cap_that_is_shared() -> None:
     sizing = sizing_of({"one": 9, "two": 9, "three": 9}, budget(total=2))
     details = {queue: verdict.detail for queue, verdict in sizing.verdicts.items()}
     assert "1 can be had: max_converted_nodes is shared with other namesp" in details["root.one"]
@@ -116,12 +116,12 @@ def test_verdict_names_the_cap_that_is_shared() -> None:
     [budget(batch={"a": 4, "b": 0}), budget(per_type={"a": 4, "b": 0})],
     ids=["idle nodes", "cap of the type"],
 )
-def test_type_that_is_scarce_is_shared(left: ConversionBudget) -> None:
+def test_scarce_node_type_is_shared(left: ConversionBudget) -> None:
     sizing = sizing_of({"one": 2000, "two": 9}, left, types=("a", "b"))
     assert granted(sizing) == {"one": 2, "two": 2}
 
 
-def test_another_type_replaces_the_share_of_the_scarce_one() -> None:
+def test_second_node_type_replaces_the_share_of_a_scarce_type() -> None:
     sizing = sizing_of({"one": 9, "two": 2}, budget(batch={"a": 2, "b": 20}), types=("a", "b"))
     assert granted(sizing) == {"one": 9, "two": 2}
     assert {pool.namespace: count for queue in sizing.queues.values()
@@ -130,7 +130,7 @@ def test_another_type_replaces_the_share_of_the_scarce_one() -> None:
     }  # fmt: skip
 
 
-def test_priority_comes_before_the_share() -> None:
+def test_priority_precedes_the_fair_share() -> None:
     sizing = sizing_of({"one": 9, "two": 3}, budget(total=4), {"two": 5}, {"two": 1})
     assert granted(sizing) == {"one": 1, "two": 3}
 
@@ -144,7 +144,7 @@ counts = st.integers(0, 6)
     priorities=st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(0, 1))),
     cap=st.integers(0, 12),
 )
-def test_no_namespace_gets_a_node_before_one_that_has_fewer(
+def test_namespace_gets_no_node_before_a_namespace_with_fewer_nodes(
     wanted: dict[str, int], lent: dict[str, int], priorities: dict[str, int], cap: int
 ) -> None:
     """Lent nodes count. So no namespace gets a second node from a scarce cap before each namespace
@@ -168,7 +168,7 @@ POOLS = [NodePool(f"root.{name}", name, kind) for name in NAMES[:3] for kind in 
     caps=st.tuples(counts, counts, counts),
     held=st.dictionaries(st.tuples(st.sampled_from(NAMES[:3]), st.sampled_from("ab")), counts),
 )
-def test_shares_keep_every_cap_and_leave_no_node_that_a_pool_can_use(
+def test_shares_respect_every_cap_and_leave_no_usable_node(
     claims: dict[NodePool, int], caps: tuple[int, int, int], held: dict[tuple[str, str], int]
 ) -> None:
     full, first, second = caps

@@ -39,11 +39,11 @@ NO_SCHEDULE = Taint(key="k", value="v", effect="NoSchedule")
         pytest.param(Toleration(key="k", value="v", effect="NoExecute"), False, id="other effect"),
     ],
 )
-def test_tolerates(toleration: Toleration, expected: bool) -> None:
+def test_toleration_matches_a_taint(toleration: Toleration, expected: bool) -> None:
     assert tolerates((toleration,), NO_SCHEDULE) is expected
 
 
-def test_nobody_needs_to_tolerate_a_preference() -> None:
+def test_preferred_taint_needs_no_toleration() -> None:
     assert tolerates((), Taint(key="k", effect="PreferNoSchedule"))
     assert not tolerates((), Taint(key="k", effect="NoExecute"))
 
@@ -69,7 +69,9 @@ def test_nobody_needs_to_tolerate_a_preference() -> None:
         pytest.param("Near", ("a",), "a", False, id="an operator of tomorrow is not met"),
     ],
 )
-def test_meets(operator: str, values: tuple[str, ...], label: str | None, expected: bool) -> None:
+def test_requirement_matches_a_label(
+    operator: str, values: tuple[str, ...], label: str | None, expected: bool
+) -> None:
     labels = {} if label is None else {"key": label}
     assert meets(Requirement(key="key", operator=operator, values=values), labels) is expected
 
@@ -129,7 +131,9 @@ X = (("app", "x"),)
                      id="apart from others"),
     ],
 )  # fmt: skip
-def test_why_unfit(pod: PodShape, traits: NodeTraits, expected: str) -> None:
+def test_unfit_reason_names_the_unmet_constraint(
+    pod: PodShape, traits: NodeTraits, expected: str
+) -> None:
     assert (why_unfit(pod, (), traits) or "").startswith(expected)
     assert bool(why_unfit(pod, (), traits)) is bool(expected)
 
@@ -160,7 +164,9 @@ def test_all_volumes_must_be_reachable() -> None:
             False, False, id="apart from its like elsewhere"),
     ],
 )  # fmt: skip
-def test_pods_that_can_not_share_a_node(pod: PodShape, apart: bool, one_domain: bool) -> None:
+def test_pods_that_must_not_share_a_node_are_recognized(
+    pod: PodShape, apart: bool, one_domain: bool
+) -> None:
     assert keeps_apart(pod, "dev") is apart
     assert needs_one_domain(pod, "dev") is one_domain
 
@@ -238,7 +244,7 @@ def check(problem: Problem, packing: Packing) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_a_packing_keeps_every_rule(problem: Problem) -> None:
+def test_packing_respects_every_constraint(problem: Problem) -> None:
     """And what was left does not fit any new node that can be had."""
     packing = least_nodes(problem)
     check(problem, packing)
@@ -251,7 +257,7 @@ def test_a_packing_keeps_every_rule(problem: Problem) -> None:
             )
 
 
-def test_pods_that_fit_what_is_there_open_nothing() -> None:
+def test_pods_that_fit_existing_nodes_open_no_node() -> None:
     item = Item(request=(2,), count=5, node_classes=frozenset({0}), bin_types=(0,))
     problem = Problem(
         items=(item,), bins=(Bin(free=(10,), node_class=0),), bin_types=(BinType(free=(10,)),)
@@ -259,13 +265,13 @@ def test_pods_that_fit_what_is_there_open_nothing() -> None:
     assert least_nodes(problem) == Packing(opened=(), placed=(((0, 5),),), left=(0,))
 
 
-def test_nodes_that_are_wanted_anyway_are_filled_first() -> None:
+def test_already_requested_nodes_are_filled_first() -> None:
     item = Item(request=(2,), count=5, node_classes=frozenset(), bin_types=(0,))
     problem = Problem(items=(item,), bin_types=(BinType(free=(10,)),), opened=(0, 0))
     assert least_nodes(problem).opened == (0, 0)
 
 
-def test_pods_of_one_domain_get_one_new_node_whichever_is_looked_at_first() -> None:
+def test_pods_of_a_topology_domain_get_a_single_new_node() -> None:
     """Two are opened for others; by best fit the second one, which is fuller, comes first."""
     requests = {(6, 0): (0,), (8, 0): (0, 1), (2, 0): (0, 1), (0, 1): (0, 1)}  # so two orders
     items = tuple(

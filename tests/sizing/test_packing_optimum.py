@@ -94,7 +94,7 @@ def optimum(problem: Problem) -> int:
     return over_rooms(0, counts)
 
 
-def test_least_nodes_is_the_optimum_or_one_above() -> None:
+def test_packing_needs_at_most_a_node_more_than_the_optimum() -> None:
     source = random.Random(SEED)
     equal = 0
     for number in range(INSTANCES):

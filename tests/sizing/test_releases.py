@@ -178,7 +178,9 @@ def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gon
 
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
-def test_release(reasons: dict[str, Why], part: str, scene: dict[str, Any]) -> None:
+def test_idle_node_is_released_or_kept_with_a_reason(
+    reasons: dict[str, Why], part: str, scene: dict[str, Any]
+) -> None:
     chosen, conf, result, there = decide(scene)
     document = {name: verdict.reason for name, verdict in chosen.verdicts.items()}
     assert document == reasons, {n: v.sentence for n, v in chosen.verdicts.items()}
@@ -190,7 +192,7 @@ def test_release(reasons: dict[str, Why], part: str, scene: dict[str, Any]) -> N
     assert without(scene, conf, result, there, chosen.go) == without(scene, conf, result, there, ())
 
 
-def test_of_different_nodes_those_go_first_of_which_one_is_idle_for_longest() -> None:
+def test_type_with_the_longest_idle_node_is_released_first() -> None:
     scene = {
         "nodes": [lent(name) for name in ("a001", "a002", "g001")],
         "entries": {
@@ -208,7 +210,7 @@ def test_of_different_nodes_those_go_first_of_which_one_is_idle_for_longest() ->
 # --- pods that wait for something else --------------------------------------------------------
 
 
-def test_pods_that_ignore_an_idle_node_hold_it_only_for_its_idle_time() -> None:
+def test_pods_that_ignore_an_idle_node_keep_it_for_its_idle_time_only() -> None:
     """They had room and quota for ten minutes and did not start: they wait for something else."""
     stuck = pods(3, SMALL, ago=700)
     scene = {**with_nodes("a001"), **limited(800, 3200, 1), "pods": stuck}
@@ -235,7 +237,7 @@ def test_pods_that_ignore_an_idle_node_hold_it_only_for_its_idle_time() -> None:
         ),
     ],
 )
-def test_pods_that_may_still_start_hold_the_node(scene: dict[str, Any]) -> None:
+def test_pods_that_may_still_start_keep_the_node(scene: dict[str, Any]) -> None:
     names = ("a001", "a002") if "serves" in scene else ("a001",)
     entries = {"a001": entry("a001")}
     if "serves" in scene:
@@ -252,7 +254,7 @@ def test_pods_that_may_still_start_hold_the_node(scene: dict[str, Any]) -> None:
     assert chosen.verdicts["a001"].reason is NEEDED and chosen.stalled == {}
 
 
-def test_pods_for_which_the_node_proved_too_small_do_not_bring_another_one() -> None:
+def test_pods_too_large_for_a_returned_node_request_no_other_node() -> None:
     """The data sheet promised 128 cores, the node has 126: the pod of 127 stays pending, the node
     goes back, and the promise alone does not lend another."""
     stuck = pods(1, size(127, 16), ago=5000)
@@ -288,7 +290,7 @@ WANTS = f"{DEV} wants 1 node of type a"
             {"namespaces": {"dev": policy("dev", DEV, "a", min_nodes=1)}}, id="min-nodes-raised"),
     ],
 )  # fmt: skip
-def test_whose_fence_comes_off(
+def test_demand_lifts_the_fence_of_needed_nodes_only(
     some: list[Any], fenced: int, stay: dict[str, str], settings: dict[str, Any]
 ) -> None:
     conf, queues = config(**settings), tree(dev=size(80, 320))

@@ -48,7 +48,7 @@ def by_type(sizing: Sizing, queue: str = DEV) -> dict[str, int]:
 # --- the nodes that would help ----------------------------------------------------------------
 
 
-def test_what_a_type_does_not_have_it_does_not_bring() -> None:
+def test_missing_resource_of_a_type_is_not_expected_from_its_nodes() -> None:
     """A node without cards that one queue gets gives the next queue's pod none."""
     open_to_all = {"tolerations": (Toleration(operator="Exists"),)}
     some = pods(1, SMALL, ago=900, shape=open_to_all)
@@ -57,7 +57,7 @@ def test_what_a_type_does_not_have_it_does_not_bring() -> None:
     assert (by_type(sizing), by_type(sizing, GPU)) == ({"a": 1}, {"g": 1})
 
 
-def test_nodes_of_a_pod_s_own_namespace_come_first() -> None:
+def test_nodes_of_the_own_namespace_are_preferred() -> None:
     """Two namespaces share the queue and the type; each gets a node that is lent to itself."""
     both = {name: policy(name, DEV, "a") for name in ("aaa", "dev", "zzz")}
     types = {"a": msgspec.structs.replace(TYPES["a"], taints=(TAINT,))}
@@ -68,7 +68,7 @@ def test_nodes_of_a_pod_s_own_namespace_come_first() -> None:
         assert sizing.wanted() == {NodePool(DEV, namespace, "a"): 1}
 
 
-def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
+def test_pod_that_names_its_node_uses_only_that_node() -> None:
     """Both are alike but for the name, and the other one is full."""
     name = Requirement(key="metadata.name", operator="In", values=("k2",))
     own = {"node_affinity": (NodeSelectorTerm(fields=(name,)),)}
@@ -78,7 +78,7 @@ def test_a_pod_that_names_its_node_uses_that_one_alone() -> None:
     assert [item.count for item in sizing.queues[DEV].unschedulable] == [1]
 
 
-def test_of_what_a_node_tells_of_its_numa_nodes_its_type_says_what_counts() -> None:
+def test_node_type_settings_override_numa_reports_of_a_node() -> None:
     there = node("k1", zones=((("memory", 1), ("vcore", 6000)),))
     result = traits_of(there, NumaRoom(zones=((("vcore", 8000),),), by_pod=True)).numa
     assert result == NumaRoom(zones=((("vcore", 6000),),), by_pod=True)
@@ -88,13 +88,13 @@ def test_of_what_a_node_tells_of_its_numa_nodes_its_type_says_what_counts() -> N
 
 
 @pytest.mark.parametrize(("cap", "granted"), [(0, 0), (2, 2), (3, 3), (9, 3)])
-def test_min_nodes_ask_for_no_more_than_the_budget(cap: int, granted: int) -> None:
+def test_min_nodes_request_no_more_than_the_budget(cap: int, granted: int) -> None:
     policies = {"dev": policy("dev", DEV, "a", min_nodes=3)}
     sizing = sizing_of([], left=budget(total=cap), namespaces=policies)
     assert sum(sizing.wanted().values()) == 3 and sum(sizing.granted().values()) == granted
 
 
-def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> None:
+def test_every_bound_of_a_pool_follows_its_budget() -> None:
     mine, other = NodePool(DEV, "dev", "a"), NodePool(GPU, "gpu", "g")
     left = budget(total=3, per_type={"a": 2}, per_namespace={"dev": 2}, batch={"a": 5, "g": 1})
     less = budget(total=1, per_type={"a": 0}, per_namespace={"dev": 0}, batch={"a": 3, "g": 1})
@@ -109,7 +109,7 @@ def test_a_budget_is_taken_from_and_given_back_by_every_bound_of_a_pool() -> Non
 # --- going back -------------------------------------------------------------------------------
 
 
-def test_remembered_pods_leave_the_others_of_their_group_as_they_were() -> None:
+def test_recorded_stalled_pods_leave_other_pods_of_their_group_unchanged() -> None:
     stuck, more = pods(3, SMALL, ago=700), pods(2, SMALL, ago=100, name="more")
     name = demand(stuck, config(), tree()).groups[0].fingerprint
     memory = {name: StalledPods(count=3, until=stuck[0].created)}
@@ -120,7 +120,7 @@ def test_remembered_pods_leave_the_others_of_their_group_as_they_were() -> None:
 # --- demand -----------------------------------------------------------------------------------
 
 
-def test_a_gang_of_two_groups_asks_for_the_sum() -> None:
+def test_gang_of_two_groups_requests_the_sum() -> None:
     groups = (
         TaskGroup(name="driver", min_member=1, min_resource={"vcore": 2000, "pods": 1}),
         TaskGroup(name="worker", min_member=3, min_resource={"vcore": 4000, "memory": 5}),
@@ -138,20 +138,20 @@ def test_placeholders_stand_for_the_smallest_pods(larger: str) -> None:
     assert [pod.name for pod in gang_demand(app, NOW).taken_over] == ["small0"]
 
 
-def test_a_queue_named_without_root_is_the_one_below_root() -> None:
+def test_queue_named_without_root_is_below_root() -> None:
     flat = {**tree(), "root.flat": QueueLimits(path="root.flat", parent="root", is_leaf=True)}
     result = demand(pods(1, SMALL, queue="Flat"), config(), flat)
     assert [group.queue for group in result.groups] == ["root.flat"]
 
 
-def test_the_way_up_starts_at_a_known_queue_and_leaves_root_out() -> None:
+def test_queue_ancestors_exclude_root_and_unconfigured_queues() -> None:
     facts = {"root", "root.a", "root.a.b"}
     assert known_lineage("root.a.b", facts) == ["root.a.b", "root.a"]
     assert known_lineage("root.a.x", facts) == known_lineage("root", facts) == []
     assert known_lineage("root.a.b", facts - {"root.a"}) == ["root.a.b"]
 
 
-def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
+def test_pods_without_quota_leave_free_capacity_to_other_queues() -> None:
     """All of them fit the node, one of them the quota, and no node can be had for more."""
     both = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(16, SMALL) + pods(15, SMALL, namespace="lab", name="l", app="l", ago=90)
@@ -166,12 +166,12 @@ def test_room_that_pods_without_quota_would_fill_is_left_to_others() -> None:
 # --- who is meant -----------------------------------------------------------------------------
 
 
-def test_the_oldest_pod_decides_the_queue_in_whatever_order_pods_are_listed() -> None:
+def test_oldest_pod_decides_the_queue_of_an_application() -> None:
     young, old = pods(1, SMALL, queue=GPU, ago=10), pods(1, SMALL, queue=DEV, ago=99, name="old")
     assert {group.queue for group in demand(young + old, config(), tree()).groups} == {DEV}
 
 
-def test_of_two_gangs_of_a_queue_the_larger_is_the_largest() -> None:
+def test_larger_of_two_gangs_is_the_largest_gang() -> None:
     def gang(app: str, members: int) -> list[Any]:
         group = TaskGroup(name="w", min_member=members, min_resource={"vcore": 1000, "pods": 1})
         return bound(1, SMALL, "k1", app=app, task_groups=(group,))
@@ -180,7 +180,7 @@ def test_of_two_gangs_of_a_queue_the_larger_is_the_largest() -> None:
     assert result.queues[DEV].largest_gang == {"vcore": 5000, "pods": 5}
 
 
-def test_pods_that_a_gang_promises_have_no_volume_claims_yet() -> None:
+def test_promised_gang_members_have_no_volume_claims_yet() -> None:
     """Placeholders have none: the first pod's own claim, which is lost, holds up no other."""
     group = TaskGroup(name="w", min_member=3, min_resource={**SMALL, "pods": 1})
     first = pods(1, SMALL, task_group="w", task_groups=(group,), claims=("lost",))
@@ -191,7 +191,7 @@ def test_pods_that_a_gang_promises_have_no_volume_claims_yet() -> None:
     ]
 
 
-def test_what_a_queue_was_given_is_used_up_for_its_sibling() -> None:
+def test_quota_granted_to_a_queue_is_used_up_for_its_sibling() -> None:
     """Two groups of one queue fill the limit above; the third, of its sibling, lacks quota."""
     lab = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(1, SMALL, ago=900) + pods(1, size(2, 8), ago=800, name="q")

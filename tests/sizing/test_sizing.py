@@ -512,7 +512,9 @@ def solve(scene: dict[str, Any]) -> Sizing:
 
 
 @pytest.mark.parametrize(("reason", "part", "nodes", "scene"), TABLE)
-def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict[str, Any]) -> None:
+def test_sizing_follows_quota_and_free_capacity(
+    reason: Why, part: str, nodes: int | dict[str, int], scene: dict[str, Any]
+) -> None:
     sizing = solve(scene)
     answer = sizing.queues[scene.get("queue", DEV)]
     queue_verdict = sizing.verdicts[scene.get("queue", DEV)]
@@ -534,7 +536,7 @@ def test_sizing(reason: Why, part: str, nodes: int | dict[str, int], scene: dict
         assert {name: granted.get(name, 0) for name in scene["granted"]} == scene["granted"]
 
 
-def test_what_is_at_rest_is_found_without_packing_and_is_the_same() -> None:
+def test_sizing_without_packing_gives_the_same_result_if_nothing_waits() -> None:
     result = 0
     for param in TABLE:
         scene: Any = param.values[3]
@@ -588,7 +590,7 @@ def shares(
     }
 
 
-def test_scarce_nodes_go_to_the_longest_wait() -> None:
+def test_scarce_nodes_go_to_the_queue_with_the_longest_wait() -> None:
     """Defect 20: the order of the configuration decided."""
     free = Reason.LACKS_ROOM
     first = Reason.OTHERS_FIRST
@@ -599,25 +601,25 @@ def test_scarce_nodes_go_to_the_longest_wait() -> None:
     }
 
 
-def test_priority_comes_before_the_wait() -> None:
+def test_priority_precedes_the_longest_wait() -> None:
     ranked = {**THREE, "dev": policy("dev", DEV, "a", priority=1)}
     assert shares(ranked, OF_ALL, budget(total=1))["dev"] == (1, Reason.LACKS_ROOM)
 
 
-def test_one_queue_does_not_take_what_another_type_of_node_gives() -> None:
+def test_queue_does_not_take_the_node_type_of_another_queue() -> None:
     kinds = {**THREE, "gpu": policy("gpu", GPU, "g")}
     results = shares(kinds, OF_ALL, budget(batch={"a": 0, "g": 5}))
     assert results["gpu"] == (1, Reason.LACKS_ROOM)
     assert results["lab"] == results["dev"] == (0, Reason.NO_BATCH_NODE)
 
 
-def test_a_pod_that_nothing_helps_does_not_put_its_queue_first() -> None:
+def test_unhelpable_pod_does_not_put_its_queue_first() -> None:
     """An old pod that waits for a selector would else win every scarce node."""
     stuck = pods(1, SMALL, ago=9000, name="stuck", shape={"node_selector": (("zone", "b"),)})
     assert shares(THREE, [*stuck, *OF_ALL], budget(total=1))["lab"] == (1, Reason.LACKS_ROOM)
 
 
-def test_a_new_node_that_is_open_to_all_serves_the_other_queues_too() -> None:
+def test_new_node_open_to_all_serves_other_queues_too() -> None:
     some = pods(1, SMALL, shape=ANYWHERE) + pods(
         1, SMALL, namespace="lab", name="l", app="l", ago=900, shape=ANYWHERE
     )
@@ -628,20 +630,20 @@ def test_a_new_node_that_is_open_to_all_serves_the_other_queues_too() -> None:
     }
 
 
-def test_a_node_for_one_queue_raises_the_ancestor_for_its_siblings() -> None:
+def test_node_for_a_queue_raises_the_ancestor_for_its_sibling() -> None:
     """Both lack quota at their ancestor; one node brings enough for both."""
     some = [pod for pod in OF_ALL if pod.namespace != "gpu"]
     results = shares(THREE, some, budget(total=9), nodes=K1, anvil=size(2, 1000))
     assert sorted(count for count, _ in results.values()) == [0, 0, 1]
 
 
-def test_a_monitored_queue_that_is_not_in_the_document_gets_nothing() -> None:
+def test_monitored_queue_missing_in_the_document_gets_no_node() -> None:
     queues = tree()
     del queues[DEV]
     assert DEV not in sizing_of(pods(1, SMALL), limits=queues).queues
 
 
-def test_the_fingerprint_changes_with_the_pods_and_with_nothing_else() -> None:
+def test_demand_fingerprint_changes_only_with_the_pods() -> None:
     def fingerprint(some: list[Any], nodes: list[Any]) -> str:
         return sizing_of(some, node_supply(nodes)).queues[DEV].fingerprint
 
