@@ -51,12 +51,14 @@ def tainted(effect: str, key: str = "broken") -> Any:
                      id="a pod by which dnm makes a node ready"),
     ],
 )  # fmt: skip
-def test_a_reference_is_believed(pod: Pod, of: DaemonSet, node: Any, is_believed: bool) -> None:
+def test_daemon_set_owner_is_verified_by_uid_and_node_selector(
+    pod: Pod, of: DaemonSet, node: Any, is_believed: bool
+) -> None:
     (result,) = verify_pods((pod,), (of,), (node,), {"dev/dnm-images-a001"})
     assert result.is_daemonset is is_believed and result.counts_as_work is not is_believed
 
 
-def test_only_lent_nodes_without_other_work_are_verified() -> None:
+def test_only_lent_nodes_without_other_pods_are_verified() -> None:
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()})
     work = claiming(node="a002", is_daemonset=False)
     some = PodList(pods=(claiming(), claiming(node="a002"), work, claiming(node="k1")))

@@ -114,7 +114,9 @@ TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="500
             {"vcore": 1, "memory": 2, "ephemeral-storage": 1024}, id="fractions are rounded up"),
     ],
 )  # fmt: skip
-def test_effective_request(pod: PodRequest, expected: Resources) -> None:
+def test_effective_request_is_counted_like_in_yunikorn(
+    pod: PodRequest, expected: Resources
+) -> None:
     assert effective_request(pod) == {"pods": 1, **expected}
 
 
@@ -131,7 +133,9 @@ def test_effective_request(pod: PodRequest, expected: Resources) -> None:
             id="an init container before it is not beside it"),
     ],
 )  # fmt: skip
-def test_a_sidecar_before_and_since_1_9(pod: PodRequest, before: int, now: int) -> None:
+def test_sidecar_request_depends_on_the_yunikorn_release(
+    pod: PodRequest, before: int, now: int
+) -> None:
     assert effective_request(pod, is_before_1_9=True)["vcore"] == before
     assert effective_request(pod)["vcore"] == now
 
@@ -141,7 +145,7 @@ def test_a_sidecar_before_and_since_1_9(pod: PodRequest, before: int, now: int) 
     [(None, 1), ((1, 8), 2), ((1, 9), 1), ((1, 10), 1)],
     ids=["not-told", "1.8", "1.9", "1.10"],
 )
-def test_pods_count_as_the_scheduler_s_release_counts_them(
+def test_pods_are_counted_like_in_the_running_yunikorn_release(
     release: tuple[int, int] | None, cores: int
 ) -> None:
     before = {"vcore": 2000, "pods": 1}
@@ -166,13 +170,13 @@ APP = "yunikorn.apache.org/app-id"
         pytest.param({APP: "x-uniqueautogen"}, {}, "x-u1", id="one for the pod"),
     ],
 )
-def test_application_id(
+def test_application_id_is_read_like_in_yunikorn(
     labels: Mapping[str, str], annotations: Mapping[str, str], expected: str
 ) -> None:
     assert application_id(labels, annotations, "dev", "u1") == expected
 
 
-def test_a_generated_application_id_is_cut() -> None:
+def test_generated_application_id_is_truncated() -> None:
     assert len(application_id({}, {}, "n" * 63, "u1")) == 63
 
 
@@ -183,7 +187,7 @@ def gather(some: list[Pod], conf: Config | None = None, **limits: Resources) -> 
     return demand(some, conf or config(), tree(**limits))
 
 
-def test_used_goes_up_the_tree_and_pending_too() -> None:
+def test_used_and_pending_amounts_are_added_to_all_ancestors() -> None:
     result = gather(
         bound(2, SMALL, "k1") + bound(1, SMALL, "k1", namespace="gpu", app="g") + pods(3, SMALL)
     )
@@ -195,7 +199,7 @@ def test_used_goes_up_the_tree_and_pending_too() -> None:
     assert result.queues[GPU].pending_pods == 0
 
 
-def test_nodes_know_their_pods_daemonsets_and_work() -> None:
+def test_nodes_have_their_pods_daemonsets_and_work() -> None:
     result = gather(
         bound(2, SMALL, "k1", namespace="anywhere", is_yunikorn=False)
         + bound(1, size(1, 1), "k1", name="ds", is_daemonset=True)
@@ -207,12 +211,12 @@ def test_nodes_know_their_pods_daemonsets_and_work() -> None:
     assert "k3" not in result.nodes
 
 
-def test_pods_of_daemonsets_that_yunikorn_schedules_count_in_their_queue() -> None:
+def test_daemonset_pods_scheduled_by_yunikorn_count_in_their_queue() -> None:
     result = gather(bound(1, SMALL, "k1", is_daemonset=True))
     assert result.queues[DEV].used == {**SMALL, "pods": 1}
 
 
-def test_equal_pods_are_one_group_with_their_age() -> None:
+def test_equal_pods_are_a_group_with_their_age() -> None:
     old, young = pods(2, SMALL, ago=100), pods(9, SMALL, ago=10, name="y")
     (group,) = gather(young + old).groups
     assert (group.total, group.oldest, group.youngest) == (11, text(100), text(10))
@@ -228,14 +232,14 @@ BURSTS = {
 
 
 @pytest.mark.parametrize("case", BURSTS)
-def test_a_burst_that_is_seen_in_part_counts_as_a_whole(case: str) -> None:
+def test_burst_of_pods_counts_completely_once_it_is_old_enough(case: str) -> None:
     ages, counting = BURSTS[case]
     burst = [pod for ago in ages for pod in pods(1, SMALL, ago=ago, name=f"p{ago}-")]
     (group,) = gather(burst).groups
     assert (group.count, group.young) == (counting, 3 - counting)
 
 
-def test_the_age_of_pods_says_nothing_about_others() -> None:
+def test_age_of_pods_does_not_affect_other_groups() -> None:
     groups = gather(pods(1, SMALL, ago=90) + pods(1, size(1, 1), ago=5, name="q")).groups
     assert sorted(group.count for group in groups) == [0, 1]
 
@@ -248,13 +252,13 @@ def test_the_age_of_pods_says_nothing_about_others() -> None:
         pytest.param({"shape": {"node_selector": (("a", "b"),)}}, id="another shape"),
     ],
 )
-def test_what_differs_is_another_group(other: dict[str, Any]) -> None:
+def test_differing_pods_are_in_another_group(other: dict[str, Any]) -> None:
     result = gather(pods(1, SMALL) + pods(1, SMALL, name="o", **other))
     assert len(result.groups) == 2
     assert len({group.fingerprint for group in result.groups}) == 2
 
 
-def test_a_fingerprint_is_of_what_the_group_is_not_of_its_pods() -> None:
+def test_group_fingerprint_does_not_depend_on_its_pods() -> None:
     (group,) = gather(pods(1, SMALL, ago=100)).groups
     (other,) = gather(pods(7, SMALL, ago=900, name="other", app="b")).groups
     assert group.fingerprint == other.fingerprint
@@ -273,7 +277,7 @@ NOT_COUNTED = {
 
 
 @pytest.mark.parametrize("why", NOT_COUNTED, ids=lambda why: why.name)
-def test_what_is_not_counted_is_named(why: NotCounted) -> None:
+def test_uncounted_pods_are_named_with_their_reason(why: NotCounted) -> None:
     result = gather(pods(14, SMALL, **NOT_COUNTED[why]))
     assert result.groups == ()
     ((namespace, reason, count, names),) = [
@@ -284,7 +288,7 @@ def test_what_is_not_counted_is_named(why: NotCounted) -> None:
     assert (namespace, reason, count, names) == ("dev", why, 14, first_ten)
 
 
-def test_pods_of_other_schedulers_are_only_named_where_namespaces_are_monitored() -> None:
+def test_pods_of_other_schedulers_are_named_in_monitored_namespaces_only() -> None:
     assert gather(pods(4, SMALL, namespace="system", is_yunikorn=False)).uncounted == ()
 
 
@@ -294,7 +298,7 @@ LOST_CLAIM = Claim(namespace="dev", name="data", phase="Lost")
 @pytest.mark.parametrize(
     "claims", [Unreadable(what="claims", error="403"), (LOST_CLAIM,)], ids=["unreadable", "lost"]
 )
-def test_claims_that_no_node_can_have_leave_their_pods_out(
+def test_pods_with_unusable_claims_are_left_out(
     claims: tuple[Claim, ...] | Unreadable,
 ) -> None:
     facts = DemandFacts(now=NOW, claims=claims)
@@ -333,33 +337,33 @@ def queue_of(some: list[Pod], **facts: Any) -> set[str]:
         pytest.param("root.anvil.gpu.a.b", GPU, id="a dynamic queue, two levels down"),
     ],
 )
-def test_the_queue_a_pod_is_booked_on(asked: str, queue: str) -> None:
+def test_queue_of_a_pod_is_resolved(asked: str, queue: str) -> None:
     assert queue_of(pods(1, SMALL, queue=asked)) == {queue}
 
 
-def test_the_first_pod_decides_even_if_it_is_bound_already() -> None:
+def test_first_pod_decides_the_queue_of_its_application() -> None:
     first = bound(1, SMALL, "k1", ago=900, queue=GPU)
     assert queue_of(first + pods(2, SMALL, queue=DEV)) == {GPU}
 
 
-def test_applications_do_not_mix() -> None:
+def test_applications_have_independent_queues() -> None:
     some = pods(1, SMALL, app="a", queue=GPU, ago=900) + pods(1, SMALL, app="b", name="b")
     assert queue_of(some) == {GPU, DEV}
 
 
-def test_the_scheduler_knows_better_also_for_pods_it_has_not_listed_yet() -> None:
+def test_queue_of_yunikorn_overrides_the_label_of_new_pods() -> None:
     view = YunikornView(queue_of_pod={"p0": GPU}, allocated={}, pending={})
     assert queue_of(pods(3, SMALL, queue=DEV), yunikorn=view) == {GPU}
 
 
-def test_two_namespaces_on_one_queue_are_one_demand() -> None:
+def test_two_namespaces_of_a_queue_are_a_single_demand() -> None:
     """Defect 19: each was compared with the whole limit."""
     conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")})
     result = gather(pods(2, SMALL) + pods(3, SMALL, namespace="lab", name="l", app="l"), conf)
     assert result.queues[DEV].pending_pods == 5
 
 
-def test_the_fingerprint_of_a_queue_covers_what_is_below_it() -> None:
+def test_queue_fingerprint_covers_its_descendants() -> None:
     conf, queues = config(), tree(dev_team={})
     before = demand([], conf, queues)
     after = demand(pods(1, SMALL, queue="root.anvil.dev.team"), conf, queues)
@@ -390,7 +394,7 @@ APART = msgspec.structs.replace(BESIDE, topology_key="rack", anti=True)
             id="apart from some and beside others"),
     ],
 )  # fmt: skip
-def test_why_a_pod_is_on_no_node_to_come(
+def test_unfit_reason_names_the_numa_limit(
     shape: dict[str, Any], zones: Any, why: str | None
 ) -> None:
     traits = NodeTraits(labels={}, numa=NumaRoom(zones=zones, by_pod=True))
@@ -431,11 +435,11 @@ def members(count: int, **changes: Any) -> list[Pod]:
         pytest.param(members(1, is_rejected=True), (0, 0), id="rejected"),
     ],
 )  # fmt: skip
-def test_gang(some: list[Pod], expected: tuple[int, int]) -> None:
+def test_missing_gang_members_are_counted(some: list[Pod], expected: tuple[int, int]) -> None:
     assert gang(some) == expected
 
 
-def test_the_largest_gang_is_known_per_queue_and_above_it() -> None:
+def test_largest_gang_is_computed_per_queue_and_ancestor() -> None:
     result = gather(members(1))
     assert result.queues[DEV].largest_gang == {"vcore": 8000, "memory": 32 * GB, "pods": 4}
     assert result.queues["root.anvil"].largest_gang == result.queues[DEV].largest_gang

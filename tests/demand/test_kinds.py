@@ -34,7 +34,7 @@ def kinds_of(*pods: Pod) -> tuple[PodKind, ...]:
     return gather_demand(pods, CONFIG, queues, DemandFacts(now=NOW)).kinds[QUEUE]
 
 
-def test_equal_requests_are_one_kind_whatever_their_order() -> None:
+def test_equal_requests_are_a_single_kind_in_any_order() -> None:
     again = {"pods": 1, "vcore": 4000, "memory": 10**9}
     pod_kinds = kinds_of(
         a_pod("p1", LARGE), a_pod("p2", LARGE, created=NEW), a_pod("p3", SMALL),
@@ -48,7 +48,7 @@ def test_equal_requests_are_one_kind_whatever_their_order() -> None:
     )  # fmt: skip
 
 
-def test_pods_of_a_gang_are_a_kind_of_their_own_with_its_size() -> None:
+def test_gang_pods_are_a_separate_kind_with_their_size() -> None:
     """Two of three have a node; a pod that asks for the same is alone."""
     gang = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
     pod_kinds = kinds_of(
@@ -62,7 +62,7 @@ def test_pods_of_a_gang_are_a_kind_of_their_own_with_its_size() -> None:
     )  # fmt: skip
 
 
-def test_of_many_kinds_those_with_the_most_pods_are_kept() -> None:
+def test_kinds_with_the_most_pods_are_kept() -> None:
     some = {}
     for number in range(1, MOST_KINDS + 11):
         seen = some[(("vcore", number),), 0] = Seen()
@@ -73,16 +73,16 @@ def test_of_many_kinds_those_with_the_most_pods_are_kept() -> None:
     assert max(len(kind.came_at) for kind in list_kinds([some, some])) == MOST_CAME
 
 
-def test_one_whose_creation_nobody_can_read_is_counted() -> None:
+def test_pod_with_an_unreadable_creation_time_is_counted() -> None:
     (pod_kind,) = kinds_of(a_pod("p1", SMALL, created="yesterday"))
     assert (pod_kind.pending, pod_kind.sums) == (1, (0, 0))
 
 
-def test_nothing_is_no_kind() -> None:
+def test_empty_pod_list_has_no_kinds() -> None:
     assert kinds_of() == ()
 
 
-def test_the_room_of_permanent_nodes_is_what_other_pods_leave() -> None:
+def test_free_capacity_of_permanent_nodes_excludes_unusable_nodes() -> None:
     """Not that of nodes that are lent, cordoned, not ready, or kept for others; one that is kept
     for others and has a pod of a monitored queue is for it too."""
     size, kept = {"vcore": 8000}, (Taint(key="gpu", effect="NoSchedule"),)

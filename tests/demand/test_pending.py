@@ -31,7 +31,7 @@ def same_pods(count: int, ago: float, name: str) -> list[Pod]:
         pytest.param(STUCK[1:] + same_pods(1, 499, "new"), 3, False, id="one-was-replaced"),
     ],
 )
-def test_they_count_again_once_they_are_not_exactly_the_same(
+def test_stalled_pods_count_again_once_they_change(
     now: list[Any], counted: int, is_remembered: bool
 ) -> None:
     memory = {FINGERPRINT: StalledPods(count=3, until=text(500))}

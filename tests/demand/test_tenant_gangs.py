@@ -40,7 +40,7 @@ def first_pod(*groups: TaskGroup, **changes: Any) -> list[Pod]:
     return pods(1, SMALL, task_group="w", task_groups=groups, **changes)
 
 
-def test_a_hundred_thousand_members_are_one_number() -> None:
+def test_hundred_thousand_gang_members_are_a_single_number() -> None:
     result = demand(first_pod(group(MOST_MEMBERS)), config(), tree())
     assert sum(item.total for item in result.groups) == MOST_MEMBERS
     assert all(len(item.created) == 1 for item in result.groups), "members are multiplied"
@@ -48,14 +48,14 @@ def test_a_hundred_thousand_members_are_one_number() -> None:
     assert result.queues[DEV].pending_pods == MOST_MEMBERS
 
 
-def test_so_many_members_bring_no_more_nodes_than_are_counted() -> None:
+def test_huge_gang_requests_a_bounded_number_of_nodes() -> None:
     """Each of them needs a node of its own; without a budget too, as `dnm check` asks."""
     some = first_pod(group(MOST_MEMBERS, **ONE_A_NODE))
     assert sum(sizing_of(some).wanted().values()) == MOST_NEW_NODES
     assert sum(sizing_of(some, left=budget(total=2)).granted().values()) == 2
 
 
-def test_a_quota_that_lacks_millions_brings_no_more_nodes_than_are_counted() -> None:
+def test_huge_quota_shortage_requests_a_bounded_number_of_nodes() -> None:
     """There is room for all on one node, so only the limit asks for nodes."""
     some = first_pod(group(MOST_MEMBERS, **size(100, 1)))
     free = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
@@ -81,7 +81,7 @@ WITHIN = {
 
 
 @pytest.mark.parametrize("groups", BEYOND.values(), ids=BEYOND.keys())
-def test_a_gang_beyond_counting_is_named_and_asks_for_nothing(groups: Any) -> None:
+def test_gang_beyond_the_bound_is_named_and_requests_nothing(groups: Any) -> None:
     other = pods(2, SMALL, app="other")
     result = demand([*first_pod(*groups), *other], config(), tree())
     (left_out,) = result.uncounted
@@ -91,18 +91,18 @@ def test_a_gang_beyond_counting_is_named_and_asks_for_nothing(groups: Any) -> No
 
 
 @pytest.mark.parametrize("groups", WITHIN.values(), ids=WITHIN.keys())
-def test_a_gang_at_the_bound_is_counted(groups: Any) -> None:
+def test_gang_at_the_bound_is_counted(groups: Any) -> None:
     result = demand(first_pod(*groups), config(), tree())
     assert not result.uncounted and result.queues[DEV].largest_gang
 
 
-def test_what_a_gang_beyond_counting_has_in_use_is_counted() -> None:
+def test_used_amount_of_a_gang_beyond_the_bound_is_counted() -> None:
     running = bound(3, SMALL, "k1", task_groups=BEYOND["members"])
     result = demand(running, config(), tree())
     assert result.queues[DEV].used["vcore"] == 12_000 and result.nodes["k1"].work_pods == 3
 
 
-def test_the_gangs_of_a_namespace_are_bounded_together_and_the_oldest_count() -> None:
+def test_gangs_of_a_namespace_are_bounded_oldest_first() -> None:
     few = [
         pod
         for n in range(10)
@@ -120,7 +120,7 @@ def test_the_gangs_of_a_namespace_are_bounded_together_and_the_oldest_count() ->
     assert again.queues[DEV].pending_pods == MOST_MEMBERS
 
 
-def test_who_names_another_s_application_is_not_of_its_gang() -> None:
+def test_pod_that_names_a_foreign_application_is_not_in_its_gang() -> None:
     mine = first_pod(group(3), app="gang", name="mine")
     alone = demand(mine, config(), tree())
     theirs = first_pod(group(50_000), app="gang", name="a", namespace="other", ago=500)
@@ -154,7 +154,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_the_scheduler_refuses_is_no_gang(why: str) -> None:
+def test_task_groups_refused_by_yunikorn_are_ignored(why: str) -> None:
     """k8shim pkg/cache/utils.go: it logs an error and schedules the pods one by one."""
     assert task_groups(annotation()) and task_groups(REFUSED[why]) == ()
 
@@ -169,11 +169,11 @@ def test_what_the_scheduler_refuses_is_no_gang(why: str) -> None:
                      group(3, vcore=500, memory=1024), id="text or number, further keys"),
     ],
 )  # fmt: skip
-def test_task_groups(text: str, expected: TaskGroup) -> None:
+def test_task_groups_are_parsed(text: str, expected: TaskGroup) -> None:
     assert task_groups(text) == (expected,)
 
 
-def test_an_annotation_is_cut_where_it_is_beyond_counting() -> None:
+def test_task_group_annotation_is_truncated_beyond_the_bound() -> None:
     groups = [
         {"name": f"w{n}", "minMember": 1, "minResource": {f"r{m}": 1 for m in range(99)}}
         for n in range(999)
@@ -183,7 +183,7 @@ def test_an_annotation_is_cut_where_it_is_beyond_counting() -> None:
     assert {len(task_group.min_resource) for task_group in read} == {MOST_RESOURCES + 2}
 
 
-def test_a_quantity_is_no_longer_than_any_that_the_server_prints() -> None:
+def test_quantity_length_is_bounded() -> None:
     assert parse_kubernetes("memory", "0" * 255 + "7") == 7
     with pytest.raises(QuantityError, match="257 characters"):
         parse_kubernetes("memory", "0" * 256 + "7")
