@@ -143,10 +143,7 @@ def _read_taken(text: str | None) -> Taken | None:
 def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
     """Returns the nodes of a page."""
     annotated = msgspec.json.decode(page, type=ListPage[Described]).items
-    return [
-        _make(node, described)
-        for node, described in zip(read_node_page(page), annotated, strict=True)
-    ]
+    return [_make(node, state) for node, state in zip(read_node_page(page), annotated, strict=True)]
 
 
 @dataclass(frozen=True)

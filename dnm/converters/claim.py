@@ -56,10 +56,7 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
         try:
             return conversion.slurm.create_reservation(name, conversion.node, end, allowed)
         except SlurmRefused as error:
-            if not (
-                is_lost
-                and any(reservation.name == name for reservation in reservations_of(conversion))
-            ):
+            if not (is_lost and any(resv.name == name for resv in reservations_of(conversion))):
                 conversion.book.remember({RESERVING: ""})
                 raise NotClaimed(f"Slurm refuses to reserve it: {error.answer}") from error
         except SlurmOutcomeUnknown as error:
@@ -76,10 +73,8 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
 def _is_booked(conversion: NodeConversion, existing: tuple[Reservation, ...]) -> bool:
     node, instance, now = conversion.node, conversion.settings.instance, datetime.now(UTC)
     return any(
-        is_own_booking(reservation, node, instance)
-        and reservation.start is not None
-        and reservation.start <= now
-        for reservation in existing
+        is_own_booking(resv, node, instance) and resv.start is not None and resv.start <= now
+        for resv in existing
     )
 
 
@@ -87,11 +82,9 @@ def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
     """Returns a minute before the node's next reservation: dnm's must not overlap it."""
     now = datetime.now(UTC)
     starts = [
-        reservation.start
-        for reservation in existing
-        if reservation.start
-        and reservation.start > now
-        and not {"MAINT", "OVERLAP"} & set(reservation.flags)
+        resv.start
+        for resv in existing
+        if resv.start and resv.start > now and not {"MAINT", "OVERLAP"} & set(resv.flags)
     ]
     return min(starts) - timedelta(minutes=1) if starts else None
 
@@ -252,8 +245,7 @@ def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
     """Lifts dnm's drain; on a faulty node, replaces it by an unmarked one for an administrator.
-    Other drains stay, but on a faulty node those that begin with `passing`, which their owner
-    lifts."""
+    Other drains stay, but on a faulty node those that begin with `passing`; its owner lifts it."""
     sick = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags

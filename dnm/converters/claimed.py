@@ -168,8 +168,7 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
 
 
 def next_commands(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
-    """Returns the commands for a conversion that stopped. The next run of dnm uses one of them by
-    itself."""
+    """Returns the commands for a stopped conversion. The next run of dnm uses one of them."""
     back = f"'{program} --set batch --node-name {node}' returns it"
     if direction == "batch":
         return back

@@ -59,22 +59,14 @@ class ConvertCall:
         count, is_named = self.options.num_nodes or 1, bool(self.options.node_name)
         _, judged, _ = judge_all(self.settings, self.program.judge, self._log, is_named)
         judged = [node for node in judged if self._is_meant(node)]
-        candidates = [
-            candidate
-            for candidate in self._unfinished()
-            if candidate.node not in self.options.exclude
-        ]
+        candidates = [item for item in self._unfinished() if item.node not in self.options.exclude]
         unfinished = {candidate.node for candidate in candidates}
-        candidates += [
-            candidate for candidate in self._candidates(judged) if candidate.node not in unfinished
-        ]
+        candidates += [item for item in self._candidates(judged) if item.node not in unfinished]
         if not candidates:
             raise ConverterError(self._describe_none(judged))
         if self.options.dry_run:
             chosen, lending = candidates[:count], self.program.lending
-            return self._show_plan(
-                count, [(candidate.node, candidate.jobs, lending) for candidate in chosen]
-            )
+            return self._show_plan(count, [(item.node, item.jobs, lending) for item in chosen])
         pool = self._pool()
         node_type, namespace = self.options.node_type or "", self.options.namespace or ""
         results = pool.lend(candidates, count, node_type, namespace)
@@ -149,9 +141,7 @@ class ConvertCall:
             if self._is_meant(node) and self._is_lent(node.node, seen)
         ]
         returning = {
-            open_journal.node
-            for open_journal in self._open_journals()
-            if open_journal.direction is Direction.BATCH
+            item.node for item in self._open_journals() if item.direction is Direction.BATCH
         }
         kube = KubeSide(self.settings)
         pods = {

@@ -49,21 +49,16 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
     """Returns the nodes that are reserved for the occurrence, but from a later time."""
     booked = _booked(facts.reservations, options.book, instance)
-    return frozenset(
-        node for node, reservation in booked if is_late(reservation.start, options.begins)
-    )
+    return frozenset(node for node, resv in booked if is_late(resv.start, options.begins))
 
 
 def _booked(
     reservations: Iterable[Reservation], name: str, instance: str
 ) -> Iterator[tuple[str, Reservation]]:
     """Yields the nodes of an occurrence, each with its reservation."""
-    for reservation in reservations:
-        if (
-            len(reservation.nodes) == 1
-            and booking_on(reservation.name, reservation.nodes[0], instance) == name
-        ):
-            yield reservation.nodes[0], reservation
+    for resv in reservations:
+        if len(resv.nodes) == 1 and booking_on(resv.name, resv.nodes[0], instance) == name:
+            yield resv.nodes[0], resv
 
 
 def book_nodes(

@@ -141,16 +141,14 @@ class JournalStore:
         """Returns this instance's conversions that were interrupted or need an administrator. An
         unreadable journal is reported and stops only its own node."""
         journals = self.load_all(lambda node, why: on_unreadable(why)).values()
-        return tuple(
-            journal for journal in journals if journal.is_open and journal.instance == instance
-        )
+        return tuple(item for item in journals if item.is_open and item.instance == instance)
 
     def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
         """Returns the last conversion of each node, by node. `on_unreadable` gets a node with an
         unreadable journal, and a message with the next step. Raises OSError."""
         journals = {}
         for node in (
-            name[:-5] for name in sorted(os.listdir(self.directory)) if name[-5:] == ".json"
+            file[:-5] for file in sorted(os.listdir(self.directory)) if file[-5:] == ".json"
         ):
             try:
                 if journal := self.load(node):

@@ -142,16 +142,11 @@ def list_as_text(
 def describe_waiting(waiting: Sequence[WaitingJobs], now: datetime) -> list[str]:
     """Returns a line for each partition and node type that jobs wait for."""
     lines = []
-    for waiting_jobs in waiting:
-        since = (
-            f", the first for {format_duration(now - waiting_jobs.since)}"
-            if waiting_jobs.since
-            else ""
-        )
+    for jobs in waiting:
+        since = f", the first for {format_duration(now - jobs.since)}" if jobs.since else ""
         lines.append(
-            f"Partition {waiting_jobs.partition}: {count_of(waiting_jobs.jobs, 'job')} would start "
-            "on "
-            f"{count_of(waiting_jobs.nodes, 'more node')} of type '{waiting_jobs.node_type}'{since}"
+            f"Partition {jobs.partition}: {count_of(jobs.jobs, 'job')} would start on "
+            f"{count_of(jobs.nodes, 'more node')} of type '{jobs.node_type}'{since}"
         )
     return lines
 

@@ -35,15 +35,11 @@ def stateful_set(conversion: NodeConversion) -> str:
         return scaled
     key, value = label_of(conversion.settings)
     sets = [
-        node_set
-        for node_set in conversion.kube.node_sets.read_sets()
-        if node_set.selector.get(key) == value
+        item for item in conversion.kube.node_sets.read_sets() if item.selector.get(key) == value
     ]
     on = {pod.key_of_set for pod in _pods_on(conversion)}
-    of_pod = [node_set for node_set in sets if node_set.key in on] or sets
-    if len({node_set.key for node_set in of_pod}) > 1 and not all(
-        node_set.is_daemon_set for node_set in of_pod
-    ):
+    of_pod = [item for item in sets if item.key in on] or sets
+    if len({item.key for item in of_pod}) > 1 and not all(item.is_daemon_set for item in of_pod):
         raise ConverterError(
             f"the NodeSets {', '.join(item.key for item in of_pod)} all choose by {key}={value}: "
             f"dnm can't decide which of them has {conversion.node}; give each a label of "

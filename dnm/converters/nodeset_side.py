@@ -113,9 +113,7 @@ def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
 
 
 def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
-    conditions = {
-        condition.type for condition in pod.status.conditions or () if condition.status == "True"
-    }
+    conditions = {status.type for status in pod.status.conditions or () if status.status == "True"}
     return SlurmdPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -126,9 +124,7 @@ def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
         is_ready=pod.status.phase == "Running" and "Ready" in conditions,
         is_terminating=pod.metadata.deletion_timestamp is not None,
         states=frozenset(
-            condition.removeprefix(_STATE)
-            for condition in conditions
-            if condition.startswith(_STATE)
+            name.removeprefix(_STATE) for name in conditions if name.startswith(_STATE)
         ),
         cost=_cost((pod.metadata.annotations or {}).get(COST, "")),
         is_condemned=(pod.metadata.annotations or {}).get(_CONDEMNED, "") == "true",
@@ -175,21 +171,19 @@ def _make_set(item: _Set) -> NodeSet:
     )
 
 
-def _scaler(manager: _Manager) -> str:
+def _scaler(owner: _Manager) -> str:
     """Returns the manager that owns `.spec.replicas` and would set it again, by server-side apply
     or the scale subresource. kubectl and dnm write it once; autoscalers are listed separately."""
-    writes_once = manager.manager in (MANAGER, _AUTOSCALERS) or manager.manager.startswith(
-        "kubectl"
-    )
-    is_scaling = manager.subresource == "scale" and not writes_once
-    if not (manager.operation == "Apply" or is_scaling):
+    writes_once = owner.manager in (MANAGER, _AUTOSCALERS) or owner.manager.startswith("kubectl")
+    is_scaling = owner.subresource == "scale" and not writes_once
+    if not (owner.operation == "Apply" or is_scaling):
         return ""
     try:
-        fields = msgspec.json.decode(manager.fields_v1, type=dict[str, Any])
+        fields = msgspec.json.decode(owner.fields_v1, type=dict[str, Any])
     except msgspec.MsgspecError:
         return ""
     spec = fields.get("f:spec")
-    return manager.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
+    return owner.manager if isinstance(spec, dict) and "f:replicas" in spec else ""
 
 
 class _Target(msgspec.Struct, rename="camel"):

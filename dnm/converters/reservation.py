@@ -69,11 +69,7 @@ def _charge(conversion: NodeConversion, account: str) -> str:
 def _reserved_besides(conversion: NodeConversion) -> str:
     """Returns another reservation that holds the node, such as an event's; empty if none."""
     now = datetime.now(UTC)
-    besides = (
-        reservation
-        for reservation in reservations_of(conversion)
-        if reservation.name != conversion.reservation
-    )
+    besides = (resv for resv in reservations_of(conversion) if resv.name != conversion.reservation)
     return next((reservation.name for reservation in besides if reservation.holds_at(now)), "")
 
 
@@ -111,22 +107,15 @@ def reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
 
 
 def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    """Returns dnm's reservation of this node, and the predecessor's shared one if it has the
-    node."""
+    """Returns dnm's reservation of this node, and the predecessor's shared one with it."""
     node, prefix = conversion.node, conversion.settings.res_name
     of_node = reservations_of(conversion)
-    return tuple(
-        reservation for reservation in of_node if is_own_reservation(reservation, node, prefix)
-    )
+    return tuple(resv for resv in of_node if is_own_reservation(resv, node, prefix))
 
 
 def _named(conversion: NodeConversion, name: str) -> Reservation | None:
     return next(
-        (
-            reservation
-            for reservation in conversion.slurm.read_reservations()
-            if reservation.name == name
-        ),
+        (resv for resv in conversion.slurm.read_reservations() if resv.name == name),
         None,
     )
 

@@ -67,8 +67,7 @@ class Judged(Value, frozen=True):
 
 
 def held(node: Judged, refusal: str) -> Judged:
-    """Returns the verdict, changed to SKIP if `refusal` is not empty. A SKIP keeps its own
-    reason."""
+    """Returns the verdict; SKIP if `refusal` is not empty. A SKIP keeps its own reason."""
     if node.verdict is ListVerdict.SKIP or not refusal:
         return node
     return msgspec.structs.replace(node, verdict=ListVerdict.SKIP, reason=refusal)
@@ -129,8 +128,7 @@ def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
 
 
 def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
-    """Returns every node with its verdict. The nodes that may be lent come first, in the order of
-    choice."""
+    """Returns every node with its verdict; nodes that may be lent are first, best first."""
     index = _Index(facts, settings)
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
     judged = [_judge(node, index) for node in nodes]

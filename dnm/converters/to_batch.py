@@ -85,8 +85,7 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether the journal shows an earlier start of this return. Its drain may be lifted
-    already."""
+    """Returns whether this return started earlier, by the journal. Its drain may be lifted."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 

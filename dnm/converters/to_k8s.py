@@ -113,9 +113,8 @@ def set_namespace(
 
 
 def ready(conversion: NodeConversion) -> str:
-    """Waits until the Node is Ready with its labels and taints, then runs the site's hook. The join
-    hook gets labels and taints, so that the kubelet registers with them; this sets what the kubelet
-    did not."""
+    """Waits until the Node is Ready, sets labels and taints that the kubelet did not, then runs the
+    hook `ready`. The hook `join` gets labels and taints, so the kubelet registers with them."""
 
     def look() -> str:
         node = conversion.kube.read_node(conversion.node)

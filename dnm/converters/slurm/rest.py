@@ -149,8 +149,7 @@ class SlurmRestClient:
             with suppress(SlurmError):  # it ends after a minute
                 self.delete_reservation(lock)
         if not any(
-            reservation.name == name and reservation.nodes == (node,)
-            for reservation in self.read_reservations()
+            resv.name == name and resv.nodes == (node,) for resv in self.read_reservations()
         ):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
 

@@ -49,9 +49,7 @@ class AccessRules:
 
     def restrict(self, allowed: Iterable[tuple[str, str, str]]) -> None:
         """Only these (verb, resource, namespace); namespace "*" is all of them and cluster-wide."""
-        self.rules = tuple(
-            Rule((verb,), (resource,), namespace) for verb, resource, namespace in allowed
-        )
+        self.rules = tuple(Rule((verb,), (resource,), name) for verb, resource, name in allowed)
 
     def restrict_to_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         """ClusterRoles reach everywhere, Roles their own namespace; bindings are taken as given."""

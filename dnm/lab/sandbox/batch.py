@@ -242,11 +242,9 @@ class Batch:
     def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
         """Gives up those of a booking; one that another has made is a violation."""
         given_up = list(self.reservations.give_up(name, left_out))
-        for reservation in given_up:
-            if reservation.instance != instance:
-                self.violations.note(
-                    "reservation-taken", reservation.node, f"{reservation.name}, by {instance}"
-                )
+        for resv in given_up:
+            if resv.instance != instance:
+                self.violations.note("reservation-taken", resv.node, f"{resv.name}, by {instance}")
         return [item.node for item in given_up]
 
     # --- administrators ---------------------------------------------------------------------

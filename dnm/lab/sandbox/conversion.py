@@ -174,9 +174,8 @@ class Conversion:
     def is_at_work(self, machine: Machine) -> bool:
         """Whether a converter that lives has the machine."""
         return any(
-            machine.name in operation.machines
-            and (operation.process is None or is_alive(operation.process))
-            for operation in self._operations.values()
+            machine.name in call.machines and (call.process is None or is_alive(call.process))
+            for call in self._operations.values()
         )
 
     def duration(self, operation: int) -> float:

@@ -136,9 +136,7 @@ def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, 
     YuniKorn 1.6 to 1.8 have a sidecar twice in its own init step (YUNIKORN-3206): the switch.
     """
     spec = pod["spec"]
-    sums = total(
-        [{"pods": 1}, *(_of_container(pod, container) for container in spec["containers"])]
-    )
+    sums = total([{"pods": 1}, *(_of_container(pod, item) for item in spec["containers"])])
     running: dict[str, int] = {}  # sidecars that have been started
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():

@@ -37,34 +37,20 @@ class Reservations:
         self.by_name: dict[str, Reservation] = {}
 
     def purge(self, now: float) -> None:
-        self.by_name = {
-            name: reservation
-            for name, reservation in self.by_name.items()
-            if reservation.ends > now
-        }
+        self.by_name = {name: resv for name, resv in self.by_name.items() if resv.ends > now}
 
     def on(self, node: str) -> list[Reservation]:
         return [reservation for reservation in self.by_name.values() if reservation.node == node]
 
     def in_force(self, node: str, now: float) -> Reservation | None:
-        return next(
-            (reservation for reservation in self.on(node) if reservation.begins <= now), None
-        )
+        return next((resv for resv in self.on(node) if resv.begins <= now), None)
 
     def holds_back(self, node: str, instance: str, now: float) -> Reservation | None:
         """The one for which a converter of an instance leaves the machine alone: any but its own
         that has begun."""
-        soon = (
-            reservation
-            for reservation in self.on(node)
-            if reservation.begins <= now + LOOKAHEAD_SECONDS
-        )
+        soon = (resv for resv in self.on(node) if resv.begins <= now + LOOKAHEAD_SECONDS)
         return next(
-            (
-                reservation
-                for reservation in soon
-                if reservation.instance != instance or reservation.begins > now
-            ),
+            (resv for resv in soon if resv.instance != instance or resv.begins > now),
             None,
         )
 

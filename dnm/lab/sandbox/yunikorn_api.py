@@ -55,9 +55,7 @@ class YunikornApi:
     def _dynamic(self) -> set[str]:
         """Queues in use that are not configured, and those between them and configured ones."""
         paths = {
-            path
-            for application in self.scheduler.applications.values()
-            for path in ancestors(application.queue)
+            path for app in self.scheduler.applications.values() for path in ancestors(app.queue)
         }
         return paths - set(self.config.queues)
 

@@ -169,11 +169,9 @@ def read_document(text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
         document = next(documents, None)  # YuniKorn reads the first
         if document and not isinstance(document, dict):
             raise ConfigRefused("yaml: unmarshal errors: it is no mapping")
-        for partition in _list(document or {}, "partitions"):
-            if _text(partition, "name").lower() in ("", "default"):
-                return partition, {
-                    queue.path: queue for queue in _queues(_root_of(partition), None)
-                }
+        for part in _list(document or {}, "partitions"):
+            if _text(part, "name").lower() in ("", "default"):
+                return part, {queue.path: queue for queue in _queues(_root_of(part), None)}
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigRefused(f"yaml: {' '.join(str(error).split())}") from error
     except AmountError as error:
