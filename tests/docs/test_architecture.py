@@ -32,23 +32,23 @@ def map_rows() -> dict[str, int]:
     return results
 
 
-def test_the_map_shows_exactly_the_packages_there_are() -> None:
+def test_package_map_shows_exactly_the_existing_packages() -> None:
     assert map_rows().keys() == HOUSE.keys()
 
 
 @pytest.mark.parametrize("package", HOUSE)
-def test_an_import_only_ever_goes_down_on_the_map(package: str) -> None:
+def test_imports_follow_the_package_map(package: str) -> None:
     place = map_rows()
     for name in HOUSE[package].may:
         assert place[room_of(name)] > place[package], f"{package} imports {name}"
 
 
-def test_the_table_has_every_package() -> None:
+def test_package_table_has_every_package() -> None:
     lines = [quoted(row[0])[0] for row in table_of(PAGE, "Packages")]
     assert sorted(lines) == sorted(HOUSE)
 
 
-def test_adding_a_rule_is_told_as_it_is() -> None:
+def test_rule_example_of_the_page_is_complete() -> None:
     """The rule that is shown whole, with hooks, line, key and tests; and all hooks there are."""
     _, full = section(PAGE, "Adding a rule").split("\n- ", 1)
     output, hooks = full.split("The hooks, as ")
@@ -71,7 +71,7 @@ def test_adding_a_rule_is_told_as_it_is() -> None:
     assert quoted(hooks)[2:] == [*Rule.__struct_fields__]
 
 
-def test_words_that_were_given_up_are_in_no_document() -> None:
+def test_abandoned_terms_are_in_no_page() -> None:
     abandoned = r"\b(Desk|Survey|Fleet|Supply|Case|Helped)\b"
     for page, text in PAGES.items():
         assert not re.search(abandoned, text), page

@@ -116,13 +116,13 @@ def _made_up(key: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("schema", TABLE)
-def test_every_document_is_as_the_page_shows_it(schema: str, documents: dict[str, Any]) -> None:
+def test_json_documents_are_as_the_page_shows_them(schema: str, documents: dict[str, Any]) -> None:
     message = shortened(documents[schema])
     assert message == EXAMPLES[schema], json.dumps(message, indent=2, ensure_ascii=False)
 
 
 @pytest.mark.parametrize("schema", TABLE)
-def test_the_table_names_what_is_in_it(schema: str) -> None:
+def test_json_table_names_only_existing_fields(schema: str) -> None:
     shown = EXAMPLES[schema]
     keys = set(re.findall(r'"([\w]+)":', json.dumps(shown)))
     named = re.findall(r"`(\w+)`", TABLE[schema][2])

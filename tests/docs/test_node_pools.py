@@ -51,7 +51,7 @@ def said(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("title", "name"), MACHINES.items())
-def test_a_machine_is_right_and_its_numbers_are_what_dnm_computes(
+def test_documented_machine_is_valid_and_its_numbers_are_computed(
     tmp_path: Path, title: str, name: str
 ) -> None:
     node_type = machine(tmp_path, name)
@@ -94,7 +94,7 @@ def result_of(text: str, sign: str) -> int:
     return total * MI
 
 
-def test_check_says_what_is_shown(tmp_path: Path) -> None:
+def test_check_output_is_as_the_page_shows_it(tmp_path: Path) -> None:
     text = section(PAGE, "Check, list, render")
     (shown,) = re.findall(r"^```\n(✗.*?)^```", text, flags=re.S | re.M)
     path = written(tmp_path, ("1: 4300Mi", "1: 4400Mi"))
@@ -103,7 +103,7 @@ def test_check_says_what_is_shown(tmp_path: Path) -> None:
     assert said(written(tmp_path), "check").returncode == 0
 
 
-def test_render_prints_what_is_shown(tmp_path: Path) -> None:
+def test_render_output_is_as_the_page_shows_it(tmp_path: Path) -> None:
     text = section(PAGE, "Check, list, render")
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", text, flags=re.S | re.M)
     assert said(written(tmp_path), "render", "s").stdout == shown
@@ -115,7 +115,7 @@ def test_render_prints_what_is_shown(tmp_path: Path) -> None:
         assert is_warned == (form != "dropin")
 
 
-def test_the_surprises_are_so() -> None:
+def test_documented_kubelet_surprises_are_real() -> None:
     text = section(PAGE, "The sum that stops the boot")
     for spelling in ("1.5Gi", "100Ti", "102400Gi", "104857600Mi"):
         assert spelling in text and not holds_int64(spelling)

@@ -76,7 +76,7 @@ def asked_for(made: Plan, queue: str = DEV) -> int:
 
 
 @pytest.mark.parametrize("row", table_of(DECISIONS, "When a queue gets nodes"), ids=" | ".join)
-def test_a_queue_gets_as_many_nodes_as_the_row_says(row: list[str]) -> None:
+def test_queue_gets_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     limit, used, count, each, free, verdict, number, reason = row
     have, ask = cores_and_memory(used), cores_and_memory(each)
     some = bound(1, size(*have), "full") + pods(int(count), size(*ask))
@@ -93,7 +93,7 @@ def test_a_queue_gets_as_many_nodes_as_the_row_says(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", table_of(DECISIONS, "What a pod asks for"), ids=" | ".join)
-def test_a_pod_is_counted_as_the_row_says(row: list[str]) -> None:
+def test_pod_is_counted_as_the_row_shows(row: list[str]) -> None:
     def requests(cell: str, is_sidecar: bool = False) -> tuple[ContainerRequest, ...]:
         amounts = [] if cell == "–" else cell.split(", ")
         return tuple(
@@ -115,7 +115,7 @@ def test_a_pod_is_counted_as_the_row_says(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "max_conv"), ids=" | ".join)
-def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
+def test_cap_leaves_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     most, there, wanted, per_run, started = map(int, row)
     names = [f"a{number:03}" for number in range(there)]
     registry = Registry(
@@ -133,7 +133,7 @@ def test_a_cap_leaves_as_many_as_the_row_says(row: list[str]) -> None:
     assert f"wants {wanted} of type a" in answer.sentence
 
 
-def test_the_back_off_is_as_it_is_told() -> None:
+def test_back_off_times_are_as_documented() -> None:
     backoff = with_failure(CONFIG, None, 4, NOW, "it failed")
     rows = told_minutes("on dnm waits for")
     for failures, minutes in enumerate(rows, 2):
@@ -150,7 +150,7 @@ def told_minutes(behind: str) -> list[int]:
     return [int(number) for number in numbers.split(", ")]
 
 
-def test_changed_demand_has_its_chance_when_it_is_told() -> None:
+def test_chance_times_of_changed_demand_are_as_documented() -> None:
     rows = told_minutes("node, after")
     for trips, minutes in enumerate(rows, 1):
         breaker = Breaker(unused=3, trips=trips, tripped_at=NOW)
@@ -159,7 +159,7 @@ def test_changed_demand_has_its_chance_when_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "nodes that"), ids=" | ".join)
-def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
+def test_floor_leaves_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     there, listed, coming, floor, left = row
     names = [f"a{n:03}" for n in range(int(listed))]
     batch = {name: a_batch_node(name, n < int(there)) for n, name in enumerate(names)}
@@ -172,7 +172,7 @@ def test_a_floor_leaves_as_many_as_the_row_says(row: list[str]) -> None:
 # --- one node, minute by minute ----------------------------------------------------------------
 
 
-def test_a_node_is_lent_and_given_back_as_the_rows_say(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_node_is_lent_and_returned_as_the_rows_show(sandbox: Sandbox, tmp_path: Path) -> None:
     set_up_workshop(sandbox, 3)
     sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=240)
     site = Site(sandbox, tmp_path / "site", reversion_idle_seconds=300)
@@ -204,7 +204,7 @@ def vcore(made: QueueEdit, queue: str = A) -> int:
     return parse_tree(made.text).queues[queue].max["vcore"] // 1000
 
 
-def test_a_limit_is_the_baseline_plus_what_serves() -> None:
+def test_documented_limit_is_baseline_plus_serving_nodes() -> None:
     text, ledger = TREE, ""
     table = table_of(QUEUES, "A limit in numbers")
     assert len(table) == 5
@@ -217,7 +217,7 @@ def test_a_limit_is_the_baseline_plus_what_serves() -> None:
 
 
 @pytest.mark.parametrize("row", table_of(QUEUES, "When another client changes it"), ids=" | ".join)
-def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> None:
+def test_foreign_change_of_a_limit_is_read_as_the_row_shows(row: list[str]) -> None:
     current, reading, baseline, limit = row
     nodes = {A: {"a001": LENT}}
     before = lend(TREE, nodes, adjust_guaranteed=False)
@@ -237,7 +237,7 @@ def test_a_change_by_somebody_else_is_read_as_the_row_says(row: list[str]) -> No
 
 
 @pytest.mark.parametrize("row", table_of(QUEUES, "Where a shrink stops"), ids=" | ".join)
-def test_a_shrink_stops_where_the_row_says(row: list[str]) -> None:
+def test_shrink_stops_where_the_row_shows(row: list[str]) -> None:
     used, before, after, why = row
     lending = lend(TREE, {A: {"a001": LENT}})
     assert vcore(lending) == int(before)
@@ -247,7 +247,7 @@ def test_a_shrink_stops_where_the_row_says(row: list[str]) -> None:
     assert why == "the baseline" or why in made.held[A]
 
 
-def test_characters_of_a_baseline_come_back() -> None:
+def test_documented_baseline_spellings_are_restored() -> None:
     """As the page says of `80`, `80000m` and `"80"`."""
     lines = [code for code in quoted(section(QUEUES, "A limit in numbers")) if "80" in code]
     assert len(lines) == 3
@@ -264,6 +264,6 @@ PAUSES = table_of(DECISIONS, "When a node goes back", "pauses")
 
 
 @pytest.mark.parametrize(("pauses", "goes_after"), PAUSES)
-def test_the_idle_time_follows_from_the_pauses(pauses: str, goes_after: str) -> None:
+def test_documented_idle_times_follow_from_the_pauses(pauses: str, goes_after: str) -> None:
     _, kept = paid([int(name) * 60 for name in pauses.split(", ")])
     assert kept == timedelta(minutes=int(goes_after))

@@ -99,7 +99,9 @@ CASES = [(steps, broken) for broken in (frozenset[str](), BROKEN) for steps in (
 @pytest.mark.parametrize(
     "number", one_in(2, range(4)), ids=["plain", "list", "broken", "broken-list"]
 )
-def test_the_table_of_images(sandbox: Sandbox, tmp_path: Path, number: int) -> None:
+def test_image_table_of_the_page_is_reproduced(
+    sandbox: Sandbox, tmp_path: Path, number: int
+) -> None:
     steps, broken = CASES[number]
     sandbox.kubelet = Pulling(sandbox.store, sandbox.timing)
     sandbox.timing.join, sandbox.timing.ready = 120, 30

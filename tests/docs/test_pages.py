@@ -88,7 +88,7 @@ def test_every_option_of_node_convert_exists(command: str) -> None:
         assert option in help_of("node-convert"), option
 
 
-def test_every_target_of_the_makefile_that_is_named_exists() -> None:
+def test_every_named_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = [line for line in (*LINES, *INLINE) if line.startswith("make ")]
     assert len(named) > 5
@@ -96,7 +96,7 @@ def test_every_target_of_the_makefile_that_is_named_exists() -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.M), target
 
 
-def test_what_is_tried_by_hand_finds_the_commands_that_make_has_installed() -> None:
+def test_manual_trial_uses_the_commands_that_make_installs() -> None:
     manual = next(block for block in BLOCKS if "dnm sandbox up --workshop" in block)
     assert manual.startswith("export PATH=$PWD/.venv/bin:$PATH\n")
     assert "VENV := .venv\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("page", "target"), LINKS)
-def test_every_link_leads_somewhere(page: str, target: str) -> None:
+def test_every_link_has_a_target(page: str, target: str) -> None:
     if re.match(r"https://", target):
         return
     name, _, anchor = target.partition("#")
@@ -146,7 +146,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_file_that_is_named_exists(page: str) -> None:
+def test_every_named_file_exists(page: str) -> None:
     named = re.findall(r"(?<![\w/.$-])((?:dnm|tests|etc|cron|docs)/[\w./-]*\w)", PAGES[page])
     for name in named:
         assert (ROOT / name).exists(), name
@@ -164,7 +164,7 @@ CODE = [
 
 
 @pytest.mark.parametrize(("page", "step", "file", "names"), CODE)
-def test_every_function_stands_in_the_file_that_is_named(
+def test_every_function_is_in_the_named_file(
     page: str, step: str, file: str, names: list[str]
 ) -> None:
     assert names, step
@@ -172,14 +172,14 @@ def test_every_function_stands_in_the_file_that_is_named(
         assert name in names_in(file), f"{name} is not defined in {file}: {page}, {step!r}"
 
 
-def test_signposts_and_walks_are_there() -> None:
+def test_pages_contain_code_references() -> None:
     pages = [page for page, *_ in CODE]
     assert pages.count("README.md") >= 8
     assert pages.count("docs/architecture.md") >= 35
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
-def test_every_key_and_name_of_the_code_exists(page: str) -> None:
+def test_every_named_key_and_identifier_exists(page: str) -> None:
     """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
     facts = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
@@ -188,7 +188,7 @@ def test_every_key_and_name_of_the_code_exists(page: str) -> None:
             assert key in (KEYS if equals else facts), code
 
 
-def test_the_page_of_the_keys_is_what_the_declarations_say() -> None:
+def test_configuration_page_equals_the_declarations() -> None:
     """After a change: `python -m packages.reference > docs/configuration.md`."""
     assert PAGES["docs/configuration.md"] == "\n".join(reference.page()) + "\n"
     results = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
@@ -200,7 +200,7 @@ def test_the_page_of_the_keys_is_what_the_declarations_say() -> None:
 PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # of what holds lending back
 
 
-def test_force_is_promised_to_pass_what_the_page_of_the_verbs_says() -> None:
+def test_help_of_force_equals_the_page_of_commands() -> None:
     """Jobs that wait hold nothing back: nothing can be forced past them, or come before them."""
     (row,) = (row for row in rows(PAGES["docs/by-hand.md"]) if row[-1] == "yes")
     help_text = " ".join(help_of("dnm", "lend").split()).partition("--force")[2][:120]
@@ -216,7 +216,7 @@ def json_keys() -> set[str]:
     return set(re.findall(r'"(\w+)":', "".join(shown)))
 
 
-def test_variables_of_the_predecessor_are_settings_here() -> None:
+def test_variables_of_the_predecessor_are_settings() -> None:
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", PAGES["docs/node-convert.md"]))
     assert len(named) > 8
     elsewhere = {"RES_NAME", "PREEMPT_ENABLED", *PREDECESSOR_VARIABLES}
@@ -232,19 +232,19 @@ def test_every_reason_is_explained() -> None:
     assert explained == [reason.text for reason in OF_THE_SPINE]
 
 
-def test_every_reason_why_a_pod_is_not_counted_is_explained() -> None:
+def test_every_reason_not_to_count_a_pod_is_explained() -> None:
     explained = [row[0] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))]
     assert explained == [why.value for why in NotCounted]
 
 
-def test_how_large_a_gang_may_be_is_told() -> None:
+def test_bounds_of_a_gang_are_documented() -> None:
     (output,) = [row[1] for row in rows(section("docs/decisions.md", "Pods that ask for nothing"))
                if row[0] == NotCounted.GANG.value]  # fmt: skip
     bounds = (MOST_MEMBERS, MOST_TASK_GROUPS, MOST_RESOURCES)
     assert [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", output)] == [*bounds]
 
 
-def test_the_stages_of_node_convert_are_told_in_order() -> None:
+def test_stages_of_node_convert_are_listed_in_order() -> None:
     text = PAGES["docs/node-convert.md"]
     lines = dict(re.findall(r"^    (batch|Kubernetes) → \w+ +(.*)$", text, flags=re.M))
     assert {direction: line.split(" → ") for direction, line in lines.items()} == {
@@ -253,7 +253,7 @@ def test_the_stages_of_node_convert_are_told_in_order() -> None:
     }
 
 
-def test_every_invariant_that_the_machine_asks_for_is_a_promise() -> None:
+def test_every_invariant_of_the_proof_is_a_promise() -> None:
     promised = re.findall(r"^\| \*\*(.*?)\.\*\*", PAGES["docs/promises.md"], flags=re.M)
     assert len(promised) == 10
     for rule in RULES:
@@ -261,7 +261,7 @@ def test_every_invariant_that_the_machine_asks_for_is_a_promise() -> None:
         assert rule.__name__.removesuffix("s") in lines, rule.__name__
 
 
-def test_a_promise_names_the_test_that_holds_it_and_the_one_that_judges_it() -> None:
+def test_each_promise_names_its_tests() -> None:
     promised = rows(section("docs/promises.md", "How each promise is tested"))
     assert len(promised) > 30
     for _, proof, judge in promised:
@@ -276,7 +276,7 @@ def test_a_promise_names_the_test_that_holds_it_and_the_one_that_judges_it() -> 
             assert output != proof or not is_nightly, f"{output} is not played by day"
 
 
-def test_every_dependency_is_given_its_reason() -> None:
+def test_every_dependency_has_its_reason() -> None:
     explained = [row[0].split()[0] for row in rows(section("README.md", "Dependencies"))]
     wanted = [re.split(r"[<>=~!\[; ]", text)[0] for text in PROJECT["dependencies"]]
     assert sorted(explained) == sorted(wanted)
@@ -286,18 +286,18 @@ def test_every_dependency_is_given_its_reason() -> None:
         assert re.search(rf"^\s*(import|from) {module}\b", source, flags=re.M), name
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 200
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_documented() -> None:
     (reported,) = re.findall(r"\*\*Exit codes\.\*\* (.*?)\n\n", README, flags=re.S)
     assert [int(word) for word in re.findall(r"\b\d+\b", reported)] == [
         int(code) for code in ExitCode
     ]
 
 
-def test_the_changelog_has_this_version() -> None:
+def test_changelog_has_this_version() -> None:
     heads = re.findall(r"^## (.*)$", PAGES["CHANGELOG.md"], flags=re.M)
     assert heads[0] == "[Unreleased]"
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", head) for head in heads[1:])
@@ -306,7 +306,7 @@ def test_the_changelog_has_this_version() -> None:
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
-def test_five_things_must_not_break_and_each_has_its_tests() -> None:
+def test_each_of_five_critical_properties_names_its_tests() -> None:
     text = section("CONTRIBUTING.md", "Five things that a change must not break")
     things = re.split(r"^\d\. ", text, flags=re.M)[1:]
     assert len(things) == 5
@@ -326,7 +326,7 @@ def configured(directory: Path, ini: str, queue_map: str) -> Path:
     return path
 
 
-def test_the_smallest_configuration_works(tmp_path: Path) -> None:
+def test_smallest_configuration_works(tmp_path: Path) -> None:
     text = section("README.md", "Configure")
     (ini,) = re.findall(r"^```ini\n(.*?)^```", text, flags=re.S | re.M)
     (queue_map,) = re.findall(r"^```json\n(.*?)^```", text, flags=re.S | re.M)
@@ -335,7 +335,7 @@ def test_the_smallest_configuration_works(tmp_path: Path) -> None:
     assert config.queues == ("root.services.dev",)
 
 
-def test_a_wrong_configuration_is_answered_as_shown(tmp_path: Path) -> None:
+def test_wrong_configuration_is_answered_as_shown(tmp_path: Path) -> None:
     (shown,) = re.findall(r"^```\n(dnm: .*?)^```", section("README.md", "Configure"), re.S | re.M)
     ini = (
         "[settings]\nmax_converted_node = 5\nmonitored_namespaces = test\n"
@@ -348,7 +348,7 @@ def test_a_wrong_configuration_is_answered_as_shown(tmp_path: Path) -> None:
     assert re.fullmatch(re.escape(shown).replace("…", ".*?"), message), message
 
 
-def test_every_way_to_make_things_go_wrong_is_taken(sandbox: Sandbox) -> None:
+def test_every_documented_fault_is_injected(sandbox: Sandbox) -> None:
     sandbox.add_machines(3)
     sandbox.join_by_hand("a003", "dev")
     text = section("CONTRIBUTING.md", "The sandbox")
@@ -364,7 +364,7 @@ def test_every_way_to_make_things_go_wrong_is_taken(sandbox: Sandbox) -> None:
     assert kept == [(1, 0), (0, 0), (0, 1), (0, 0), (0, 0), (0, 0)]
 
 
-def test_going_back_to_the_predecessor_gives_its_registry(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_rollback_to_the_predecessor_gives_its_registry(sandbox: Sandbox, tmp_path: Path) -> None:
     set_up_workshop(sandbox, 3)
     sandbox.add_pods(12, "dev", queue=QUEUE, cpu="4", memory="16G")
     site = Site(sandbox, tmp_path / "site")

@@ -76,13 +76,13 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return Site(sandbox, tmp_path / "site", move_in_place="true")
 
 
-def test_a_pod_passes_from_bytes_to_a_count(site: Site) -> None:
+def test_pod_is_read_and_counted_as_the_walk_shows(site: Site) -> None:
     calls = calls_of(site.run)
     assert not not_passed(POD, calls)
     assert in_order(POD, calls) == walk(POD)
 
 
-def test_a_limit_passes_from_the_config_map_to_the_write(site: Site) -> None:
+def test_limit_is_read_and_written_as_the_walk_shows(site: Site) -> None:
     site.run()
     site.sandbox.tick(60)
     calls = calls_of(site.run)
@@ -90,7 +90,7 @@ def test_a_limit_passes_from_the_config_map_to_the_write(site: Site) -> None:
     assert in_order(LIMIT, calls) == walk(LIMIT)
 
 
-def test_a_node_passes_through_its_phases(site: Site) -> None:
+def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
     """A conversion that fails, one that comes, an idle node that is wanted again, its return."""
     site.sandbox.behave(direction="k8s", act=False, exit_code=1)
 
@@ -110,7 +110,7 @@ def test_a_node_passes_through_its_phases(site: Site) -> None:
     assert not site.registry.nodes and not site.sandbox.violations
 
 
-def test_a_plan_passes_its_stages_in_their_order(site: Site) -> None:
+def test_plan_stages_run_in_the_documented_order(site: Site) -> None:
     """With a node on its way, and pods that want more."""
     site.run()
     site.sandbox.tick(60)
