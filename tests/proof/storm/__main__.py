@@ -20,12 +20,12 @@ _REPOSITORY = Path(__file__).parents[3]
 _LONGEST = 1800.0  # seconds of one episode
 
 
-def play_episode(seed: int, number: int, runs: int, logs: Path) -> dict[str, Any]:
+def play_episode(seed: int, number: int, runs: int, logs: Path, hosts: int = 1) -> dict[str, Any]:
     """What came of it; its log stays where it broke."""
     log = logs / f"{seed}-{number}.log"
     command = [
         sys.executable, "-m", "tests.proof.storm.episode", "--seed", str(seed),
-        "--number", str(number), "--runs", str(runs), "--log", str(log),
+        "--number", str(number), "--runs", str(runs), "--log", str(log), "--hosts", str(hosts),
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=_REPOSITORY, capture_output=True, text=True, timeout=_LONGEST, check=False
@@ -41,7 +41,7 @@ def play_episode(seed: int, number: int, runs: int, logs: Path) -> dict[str, Any
 
 
 def play_storm(
-    seed: int, runs: int, at_once: int, episode_runs: int = EPISODE_RUNS
+    seed: int, runs: int, at_once: int, episode_runs: int = EPISODE_RUNS, hosts: int = 1
 ) -> tuple[Counter[str], list[str], float]:
     """Counts, what broke, and the longest run in seconds."""
     logs = Path(tempfile.mkdtemp(prefix="dnm-storm-logs-"))
@@ -51,7 +51,8 @@ def play_storm(
     sizes = [min(episode_runs, runs - first) for first in range(0, runs, episode_runs)]
     with ThreadPoolExecutor(at_once) as pool:
         asked = [
-            pool.submit(play_episode, seed, number, size, logs) for number, size in enumerate(sizes)
+            pool.submit(play_episode, seed, number, size, logs, hosts)
+            for number, size in enumerate(sizes)
         ]
         for done, future in enumerate(asked, start=1):
             result = future.result()
@@ -79,10 +80,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--runs", type=int, default=1000, help="with blows; calm ones come beside")
     parser.add_argument("--at-once", type=int, default=min(4, os.cpu_count() or 1))
+    parser.add_argument("--hosts", type=int, default=1, help="with one registry, in Kubernetes")
     options = parser.parse_args()
-    print(f"storm of {options.runs} runs, --seed {options.seed}", flush=True)
+    storm = f"storm of {options.runs} runs, --hosts {options.hosts} --seed {options.seed}"
+    print(storm, flush=True)
     begun = time.monotonic()
-    counts, broken, longest = play_storm(options.seed, options.runs, options.at_once)
+    counts, broken, longest = play_storm(
+        options.seed, options.runs, options.at_once, hosts=options.hosts
+    )
     for kind in ("exit", "action", "strike", "blow"):
         words = [f"{name.partition(' ')[2]} {count}" for name, count in sorted(counts.items())
                  if name.startswith(kind)]  # fmt: skip

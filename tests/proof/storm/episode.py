@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Episode:
     def play(self, runs: int) -> None:
         for run in range(runs):
             rng = random.Random(f"{self.seed}/{self.number}/{run}")
+            self.world.host = random.Random(f"{run}/{self.seed}").choice(self.world.hosts)
             self.world.say(f"--- {run}")
             self._prepare(rng)
             for blow in choose(rng):
@@ -82,20 +84,32 @@ class Episode:
 
     def _put_files_right(self) -> None:
         world = self.world
-        world.write(world.config, world.right_config)
+        for _ in self._on_each_host():
+            world.write(world.config, world.right_config)
         if world.repair is not None:
             world.repair()
             world.repair = None
 
+    def _on_each_host(self) -> Iterator[int]:
+        """Yields each host, at last the one that starts commands now."""
+        host = self.world.host
+        for each in (*(one for one in self.world.hosts if one != host), host):
+            self.world.host = each
+            yield each
+
     def _run(self, rng: random.Random) -> None:
         strike = Strike.draw(rng)
-        together = rng.random() < 0.08
+        several = len(self.world.hosts) > 1
+        together = rng.random() < (0.5 if several else 0.08)
         if rng.random() >= STRUCK_SHARE:
             self._judge(self.world.run())
             return
         self.counts[f"strike {strike.what}"] += 1
         self.world.say(f"  {strike}")
-        other = self.world.start("run") if together else None
+        other = None
+        if together:
+            host, self.world.host = self.world.host, self.world.hosts[self.world.host - 1]
+            other, self.world.host = self.world.start("run"), host
         self._judge(self.world.run(strike=strike))
         if other is not None:
             out, err = other.communicate(timeout=300)
@@ -142,9 +156,9 @@ class Episode:
         world.uncordon_what_people_cordoned()
         for pod in world.tenant_pods():
             sandbox.delete("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
-        world.run("resume")
-        if world.registry.exists():
-            for name in json.loads(world.registry.read_text()).get("held", ()):
+        for _ in self._on_each_host():  # the Lease of another host may still be good
+            world.run("resume")
+            for name in world.read_registry().get("held", ()):
                 world.run("unhold", name)
 
     def _heal_kubelet(self, name: str) -> None:
@@ -169,8 +183,9 @@ class Episode:
         processes.kill(
             descendant for descendant in processes.descendants() if descendant.role == "hook"
         )
-        for name in ("a", "b", DEV, LAB):
-            self._judge(world.run("reset", name), is_calm=True)
+        for _ in self._on_each_host():
+            for name in ("a", "b", DEV, LAB):
+                self._judge(world.run("reset", name), is_calm=True)
         names = world.sandbox.add_pods(
             2, "dev", queue=DEV, cpu="100", memory="200G", name="workshop"
         )
@@ -192,9 +207,13 @@ class Episode:
             descendant for descendant in processes.descendants() if descendant.role == "hook"
         )
         world.wait_for_converters()
+        if len(world.hosts) > 1:  # the end of the last conversions is written to the API server
+            for _ in self._on_each_host():
+                self._judge(world.run(), is_calm=True)
         world.sandbox.requests.clear()
         for _ in range(2):
-            self._judge(world.run(), is_calm=True)
+            for _ in self._on_each_host():
+                self._judge(world.run(), is_calm=True)
         if writes := world.sandbox.requests.writes():
             raise Broken(f"a run at rest writes: {writes}")
         if left := processes.descendants():
@@ -219,6 +238,7 @@ class Episode:
         for number in range(1, CALM_RUNS + 1):
             if is_so():
                 return
+            self.world.host = number % len(self.world.hosts)
             self._judge(self.world.run(), is_calm=True)
             self._take_over()
             if number % ADVICE_AFTER == 0:
@@ -233,12 +253,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
     processes.adopt_orphans()
     directory = Path(tempfile.mkdtemp(prefix="dnm-storm-"))
     directory.chmod(0o755)
-    world = World(directory)
+    world = World(directory, options.hosts)
     episode = Episode(world, options.seed, options.number)
     begun, broken = time.monotonic(), ""
     try:

@@ -74,7 +74,7 @@ def judge_always(world: World) -> Iterator[str]:
     if (config_map["metadata"].get("annotations") or {}).get(NOTE) != "ops":
         yield f"the annotation {NOTE} of somebody else is gone"
     yield from _limits_within_bounds(world)
-    for path in (world.directory / "state").rglob("*.err"):
+    for path in world.directory.rglob("state*/**/*.err"):
         with suppress(FileNotFoundError):  # a run has just forgotten it
             if b"Traceback" in (message := path.read_bytes()):
                 yield f"a converter's keeper left a traceback: {message[-500:]!r}"
@@ -165,7 +165,9 @@ def judge_end(world: World) -> Iterator[str]:
     }
     if held:
         yield f"the ledger has {sorted(held)} still"
-    registry = json.loads(world.registry.read_text())
+    registry = world.read_registry()
+    if not registry:
+        yield "there is no registry"
     for key in ("nodes", "requests"):
         if registry.get(key):
             yield f"the registry has {key} still: {registry[key]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import random
@@ -28,6 +30,7 @@ BOUND = 45.0  # seconds that a run may take, whatever is done to it: see `SETTIN
 CAP, CAP_B, CAP_LAB = 5, 2, 3
 DEV, LAB = "root.site.dev", "root.site.lab"
 QUEUE_OF = {"dev": DEV, "lab": LAB}
+SHARED = "dnm"  # the namespace of the registry of several hosts
 SIZES = {"a": (128, 256), "b": (64, 512)}  # cores, GB
 BASELINE = {DEV: {"max": (80, 320), "guaranteed": (8, 32)}, LAB: {"max": (40, 160)}}
 PERMANENT = ("k001", "k002")
@@ -92,10 +95,12 @@ class Ended(NamedTuple):
 
 
 class World:
-    """`log` has a line for each blow and for each run, so that a failure can be read."""
+    """The world of one or several hosts. `log` has a line for each blow and for each run, so that a
+    failure can be read. `hosts`: each has a state directory, and several share a registry in
+    Kubernetes. `host`: the host that starts commands now."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, hosts: int = 1) -> None:
+        self.directory, self.hosts, self.host = directory, range(hosts), 0
         self.log: list[str] = []
         self.undo: list[Callable[[], Any]] = []  # what an administrator takes back in the end
         self.queues = QUEUES
@@ -136,7 +141,7 @@ class World:
         )  # fmt: skip
         for name in PERMANENT:
             sandbox.add_node(name, cpu="8", memory="32G")
-        for namespace in QUEUE_OF:
+        for namespace in (*QUEUE_OF, SHARED):
             sandbox.add_namespace(namespace)
         for kind, count in (("a", 6), ("b", 3)):
             cores, memory = SIZES[kind]
@@ -146,15 +151,18 @@ class World:
 
     def _write_site(self) -> None:
         place = self.directory
-        (place / "state").mkdir(mode=0o755)
-        self.config = place / "dnm.ini"
         values = {
             **SETTINGS, "kubeconfig_path": self.sandbox.kubeconfig,
             "node_convert_path": self._write_converter(),
             "yunikorn_url": self.sandbox.url,
         }  # fmt: skip
-        self.right_config = f"{ini_text(values)}{SECTIONS}"
-        self.write(self.config, self.right_config)
+        if len(self.hosts) > 1:
+            values["state"] = f"kubernetes {SHARED}"
+        self._values = values
+        for host in reversed(self.hosts):
+            self.host = host
+            self.state.mkdir(mode=0o755)
+            self.write(self.config, self.right_config)
         self.write(place / "queues.json", json.dumps(QUEUE_OF))
 
     def _write_converter(self) -> Path:
@@ -169,8 +177,32 @@ class World:
         path.chmod(mode)
 
     @property
+    def state(self) -> Path:
+        return self.directory / f"state{self.host or ''}"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / f"dnm{self.host or ''}.ini"
+
+    @property
+    def right_config(self) -> str:
+        return f"{ini_text({**self._values, 'state_dir': self.state.name})}{SECTIONS}"
+
+    @property
     def registry(self) -> Path:
-        return self.directory / "state" / "converted_nodes.json"
+        return self.state / "converted_nodes.json"
+
+    def read_registry(self) -> Any:
+        """Returns the registry of the host, or of all of them; empty if there is none."""
+        if len(self.hosts) == 1:
+            return json.loads(self.registry.read_text()) if self.registry.exists() else {}
+        found = self.sandbox.get("secrets", "dnm-storm", SHARED)
+        if found is None:
+            return {}
+        packed = {key: base64.b64decode(text) for key, text in found["data"].items()}
+        if "registry.json.gz" in packed:
+            return json.loads(gzip.decompress(packed["registry.json.gz"]))
+        return json.loads(packed["registry.json"])
 
     def close(self) -> None:
         processes.reboot()
@@ -291,7 +323,8 @@ class World:
                       out.decode(errors="replace"), err.decode(errors="replace"),
                       strike is not None and strike.has_struck)  # fmt: skip
         self.say(
-            f"{' '.join(ended.words)}: {ended.code} in {seconds:.2f} s, {self.arrivals} requests"
+            f"{self.host} {' '.join(ended.words)}: {ended.code} in {seconds:.2f} s, "
+            f"{self.arrivals} requests"
             + "".join(f"\n      {line[:300]}" for line in (out + err).decode(
                 errors="replace").splitlines()[:12])
         )  # fmt: skip
