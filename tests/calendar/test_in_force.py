@@ -37,7 +37,7 @@ READ: dict[str, tuple[CalendarReading | Unreadable, dict[str, int], tuple[str, .
 
 
 @pytest.mark.parametrize(("read", "nodes", "troubles"), READ.values(), ids=READ)
-def test_what_can_not_be_read_is_as_it_was(
+def test_unreadable_event_keeps_its_previous_state(
     read: CalendarReading | Unreadable, nodes: dict[str, int], troubles: tuple[str, ...]
 ) -> None:
     kept = keep_calendar(BEFORE, read)
@@ -45,7 +45,7 @@ def test_what_can_not_be_read_is_as_it_was(
     assert keep_calendar(kept, read) == kept  # and it is rest
 
 
-def test_the_configuration_is_a_calendar_too(tmp_path: Path) -> None:
+def test_configuration_is_a_calendar_too(tmp_path: Path) -> None:
     config = a_config(tmp_path, calendar_events=(event("a"), event("b")))
     registry = with_calendars(config, Registry(), {})
     assert [item.name for item in list_events(config, registry)] == ["a", "b"]
@@ -60,7 +60,7 @@ def test_the_configuration_is_a_calendar_too(tmp_path: Path) -> None:
     assert with_calendars(removed, kept, {}) == Registry()
 
 
-def test_a_calendar_that_is_not_named_any_more_is_gone(tmp_path: Path) -> None:
+def test_calendar_removed_from_the_configuration_loses_its_events(tmp_path: Path) -> None:
     config = a_config(tmp_path)
     registry = with_calendars(config, Registry(), {"w.ini": BEFORE})
     assert len(list_events(config, registry)) == 2
@@ -75,7 +75,7 @@ TOO_MUCH: dict[str, tuple[CalendarEvent, dict[str, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize(("a", "unread"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_what_the_configuration_says_of_events_has_a_bound_in_the_record(
+def test_recorded_events_of_the_configuration_are_bounded(
     tmp_path: Path, a: CalendarEvent, unread: dict[str, tuple[str, ...]]
 ) -> None:
     """What was kept last stays, and one sentence says why."""

@@ -72,7 +72,7 @@ TABLE: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize(("begins", "until", "zone", "more", "expected"), TABLE.values(), ids=TABLE)
-def test_wall_times_are_moments(
+def test_local_times_become_utc_windows(
     begins: str, until: str, zone: str, more: dict[str, str], expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -84,7 +84,7 @@ def test_wall_times_are_moments(
         assert shown(result) == expected
 
 
-def test_each_moment_is_in_as_many_windows_as_it_should_be() -> None:
+def test_each_moment_is_in_the_right_number_of_windows() -> None:
     """Asked afresh at any moment, forwards and backwards: nothing is remembered."""
     touching = [event("2026-06-01 09:00", "10:00"), event("2026-06-01 10:00", "11:00")]
     overlapping = [event("2026-06-01 09:30", "10:30")]
@@ -95,20 +95,20 @@ def test_each_moment_is_in_as_many_windows_as_it_should_be() -> None:
         assert len(result) == expected, text
 
 
-def test_a_series_without_an_end_is_looked_at_as_far_as_is_asked() -> None:
+def test_endless_series_is_expanded_only_as_far_as_requested() -> None:
     endless = event("2020-01-06 09:00", "10:00", weekly="Mon")
     assert len(list_windows([endless], utc("2036-01-01"), utc("2036-02-01"))) == 4
     assert len(list_windows([endless], utc("2036-01-01"), utc("9000-01-01"))) == 57
 
 
-def test_the_first_windows_are_those_that_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earliest_windows_are_kept_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     daily = event("2020-01-06 09:00", "10:00", weekly="Mon, Tue, Wed, Thu, Fri, Sat, Sun")
     monkeypatch.setattr(windows, "MOST_WINDOWS", 100)
     result = list_windows([daily] * 3, utc("2026-01-01"), utc("2026-12-31"))
     assert len(result) == 100 and result[-1].begins < utc("2026-02-04")
 
 
-def test_a_window_of_days_ago_is_still_in_force() -> None:
+def test_window_longer_than_a_week_is_still_active() -> None:
     week = event("2026-06-01 09:00", "2026-06-08 09:00", weekly="Mon")
     result = list_windows([week], utc("2026-06-15 08:59"), utc("2026-06-15 09:01"))
     assert shown(result) == ["06-08 09:00 06-15 09:00", "06-15 09:00 06-22 09:00"]
@@ -141,21 +141,21 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("entries", "expected"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said(entries: dict[str, str], expected: str) -> None:
+def test_malformed_event_key_is_reported(entries: dict[str, str], expected: str) -> None:
     problems: list[str] = []
     usual = {"namespace": "dev", "nodes": "1", "from": "2026-06-01 09:00", "until": "17:00"}
     assert read_event("w", "event:w", {**usual, **entries}, "UTC", problems) is None
     assert len(problems) == 1 and problems[0].startswith("[event:w] ") and expected in problems[0]
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_event_keys_are_reported() -> None:
     problems: list[str] = []
     assert read_event("W_1", "event:W_1", {}, "UTC", problems) is None
     words = ("no name for an event", "the namespace", "from = ", "until = ")
     assert all(word in text for word, text in zip(words, problems, strict=True))
 
 
-def test_an_event_is_read_with_all_its_keys() -> None:
+def test_event_is_read_with_all_its_keys() -> None:
     problems: list[str] = []
     read = read_event(
         "w", "event:w",

@@ -32,7 +32,7 @@ def load(tmp_path: Path, text: str) -> tuple[CalendarEvent, ...]:
     return load_all(tmp_path, text).calendar_events
 
 
-def test_an_event_has_the_zone_of_the_site(tmp_path: Path) -> None:
+def test_event_has_the_time_zone_of_the_site(tmp_path: Path) -> None:
     events = load(tmp_path, f"events_zone = Europe/Berlin\n{EVENT}nodes = 2\n")
     assert [(event.name, event.nodes, event.zone) for event in events] == [
         ("w", 2, "Europe/Berlin")
@@ -100,7 +100,7 @@ WRONG: dict[str, tuple[str, list[str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("text", "names", "expected"), WRONG.values(), ids=WRONG)
-def test_a_bad_event_is_told_and_stops_nothing(
+def test_malformed_event_is_reported_and_stops_nothing(
     tmp_path: Path, text: str, names: list[str], expected: dict[str, str]
 ) -> None:
     config = load_all(tmp_path, text + "[namespace:dev]\nmax_nodes = 3\n")
@@ -111,12 +111,12 @@ def test_a_bad_event_is_told_and_stops_nothing(
     assert config.namespaces["dev"].max_nodes == 3
 
 
-def test_what_is_no_event_of_its_own_stops_the_reading(tmp_path: Path) -> None:
+def test_malformed_events_zone_stops_the_reading(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="events_zone = Mars: is no time zone"):
         load(tmp_path, "events_zone = Mars\n")
 
 
-def test_no_more_events_are_read_than_anybody_has(tmp_path: Path) -> None:
+def test_number_of_events_is_bounded(tmp_path: Path) -> None:
     many = "".join(EVENT.replace(":w", f":w{n}") + "nodes = 1\n" for n in range(MOST_EVENTS + 1))
     config = load_all(tmp_path, many)
     assert len(config.calendar_events) == MOST_EVENTS
@@ -151,18 +151,18 @@ def calls_for(text: str) -> int:
 
 
 @pytest.mark.parametrize(("file", "most"), [(keys_of_one, 900), (sections, 900), (sections, 9000)])
-def test_none_costs_more_the_more_there_are(file: Callable[[int], str], most: int) -> None:
+def test_reading_time_grows_linearly_with_events(file: Callable[[int], str], most: int) -> None:
     """They are read in every run."""
     assert calls_for(file(most)) < 3.3 * calls_for(file(most // 3))
 
 
-def test_many_keys_are_read_and_too_many_sections_are_counted() -> None:
+def test_many_keys_are_read_and_surplus_sections_are_counted() -> None:
     (entry, _), (many, _) = map(parse_events_alone, (keys_of_one(900), sections(10_000)))
     assert len(entry["event:a"][0]) == 900 and len(many) == 10_000
     assert not many["event:e9999"][0]  # it is counted, not parsed
 
 
-def test_every_key_of_an_event_makes_a_difference() -> None:
+def test_each_event_key_has_an_effect() -> None:
     base = {
         "namespace": "dev", "from": "2026-12-01 09:00", "until": "17:00", "pods": "2",
         "weekly": "Tue",

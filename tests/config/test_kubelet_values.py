@@ -39,7 +39,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("key", "text", "value"), TAKEN)
-def test_a_value_is_taken_as_it_is_written(key: str, text: str, value: object) -> None:
+def test_kubelet_setting_is_read_as_it_is_written(key: str, text: str, value: object) -> None:
     assert parsed(key, text) == value
 
 
@@ -82,7 +82,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("key", "text", "sentence"), REFUSED)
-def test_what_can_not_be_meant_is_answered_with_what_would_be_right(
+def test_malformed_kubelet_setting_is_answered_with_a_valid_form(
     key: str, text: str, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=r"write|once|twice|backwards|empty") as refusal:
@@ -91,7 +91,7 @@ def test_what_can_not_be_meant_is_answered_with_what_would_be_right(
     assert len(str(refusal.value)) < 400
 
 
-def test_a_list_as_long_as_a_line_may_be_takes_no_time() -> None:
+def test_longest_kubelet_list_is_read_fast() -> None:
     entries = ", ".join(f"{number}: {number + 1}" for number in range(1000))
     assert len(parsed("reserved_memory", entries)) == 1000  # type: ignore[arg-type]
     assert len(parsed("numa_memory", entries)) == 1000  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def copy_data(name: str, directory: Path) -> Path:
     return directory / "dynamic_node_config.ini"
 
 
-def test_production_file_of_the_predecessor(tmp_path: Path) -> None:
+def test_production_file_of_the_predecessor_is_read(tmp_path: Path) -> None:
     path = copy_data("site", tmp_path)
     queues = '{"dev": "services.dev", "notebook": "Root.Services.NB"}'
     queue_map = write(tmp_path / "q.json", queues)
@@ -90,7 +90,7 @@ STATE_FOLDERS = {
 
 
 @pytest.mark.parametrize("name", STATE_FOLDERS)
-def test_what_was_lent_before_is_found_where_it_lies(tmp_path: Path, name: str) -> None:
+def test_registry_of_the_predecessor_is_used_in_its_directory(tmp_path: Path, name: str) -> None:
     """A site that takes the new file over its old one has its registry in /etc."""
     of, there, expected = STATE_FOLDERS[name]
     for folder in there:
@@ -129,7 +129,7 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
     )
 
 
-def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
+def test_defaults_equal_the_defaults_of_the_model(tmp_path: Path) -> None:
     config = load(tmp_path)
     plain = Config(path=config.path, namespaces=config.namespaces, node_types=config.node_types)
     for field in set(Config.__struct_fields__) - {"node_convert_path"}:
@@ -205,7 +205,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(("text", "field", "expected"), GOOD.values(), ids=GOOD)
-def test_value(tmp_path: Path, text: str, field: str, expected: object) -> None:
+def test_setting_is_read(tmp_path: Path, text: str, field: str, expected: object) -> None:
     assert getattr(load(tmp_path, text), field) == expected
 
 
@@ -215,7 +215,7 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path) -> None:
     assert load_config(path, HOME).max_converted_nodes == 3
 
 
-def test_namespaces_and_node_types_with_sections_of_their_own(tmp_path: Path) -> None:
+def test_namespaces_and_node_types_may_have_their_own_sections(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         """
@@ -373,13 +373,13 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD.values(), ids=BAD)
-def test_problem(tmp_path: Path, text: str, expected: str) -> None:
+def test_malformed_configuration_is_reported(tmp_path: Path, text: str, expected: str) -> None:
     message = refusal(site(tmp_path, text))
     assert expected in message
     assert all(char.isprintable() for char in message.replace("\n", ""))
 
 
-def test_all_problems_are_in_one_answer(tmp_path: Path) -> None:
+def test_all_configuration_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = (
         "headrom = 1\nmax_converted_nodes = x\nmax_converted_nodes = 3\nnonsense\n"
         "[namespace:dve]\n[node_type:a]\ncpu = many\n[node_type:a]\ncpu = 3\n"
@@ -392,7 +392,7 @@ def test_all_problems_are_in_one_answer(tmp_path: Path) -> None:
         assert part in message, part
 
 
-def test_a_thousand_problems_do_not_fill_the_screen(tmp_path: Path) -> None:
+def test_thousand_problems_are_shortened(tmp_path: Path) -> None:
     message = refusal(site(tmp_path, "".join(f"bad{n} = 1\n" for n in range(1000))))
     assert len(message.splitlines()) == 52
     assert message.endswith("and 950 more")
@@ -418,7 +418,9 @@ def test_a_thousand_problems_do_not_fill_the_screen(tmp_path: Path) -> None:
         pytest.param('{"dev": "a\\u0007"}', '"dev": "a?": ', id="control-character"),
     ],
 )
-def test_queue_map_problem(tmp_path: Path, queue_map: str | bytes, expected: str) -> None:
+def test_malformed_queue_map_is_reported(
+    tmp_path: Path, queue_map: str | bytes, expected: str
+) -> None:
     assert expected in refusal(site(tmp_path, "", queue_map))
 
 
@@ -432,7 +434,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("text", "said"), FORMS.values(), ids=FORMS)
-def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, said: str) -> None:
+def test_file_that_is_no_configuration_is_reported(tmp_path: Path, text: str, said: str) -> None:
     assert "is missing: write it (an example" in refusal(tmp_path / "dnm.ini")
     assert said in refusal(write(tmp_path / "dnm.ini", text))
 
@@ -459,7 +461,9 @@ def test_directory_pipe_loop_binary_and_giant_are_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("name", "mode"), [("dnm.ini", 0o602), ("map.json", 0o620)])
-def test_files_that_others_can_write_are_refused(tmp_path: Path, name: str, mode: int) -> None:
+def test_world_writable_configuration_files_are_refused(
+    tmp_path: Path, name: str, mode: int
+) -> None:
     path = site(tmp_path)
     (tmp_path / name).chmod(mode)
     message = refusal(path)
@@ -468,14 +472,14 @@ def test_files_that_others_can_write_are_refused(tmp_path: Path, name: str, mode
     assert load_config(path, HOME).path == path
 
 
-def test_what_mends_a_file_is_quoted(tmp_path: Path) -> None:
+def test_remedy_quotes_the_file_name(tmp_path: Path) -> None:
     target = write(tmp_path / "a b", "")
     target.chmod(0o646)
     with pytest.raises(ConfigError, match=r"by everybody.*go-w '.*a b'"):
         check_trust(target)
 
 
-def test_option_then_environment_then_default(tmp_path: Path) -> None:
+def test_config_path_is_option_before_environment_before_default(tmp_path: Path) -> None:
     assert find_config_path(None, {}) == DEFAULT_PATH
     assert find_config_path(None, {"DNM_CONFIG": " "}) == DEFAULT_PATH
     assert find_config_path(None, {"DNM_CONFIG": "$SITE/x", **HOME}) == Path("/opt/site/x")
@@ -485,13 +489,13 @@ def test_option_then_environment_then_default(tmp_path: Path) -> None:
         find_config_path(None, {"DNM_CONFIG": "$NONE/x"})
 
 
-def test_huge_pages_of_a_machine_are_those_that_its_nodes_bring(tmp_path: Path) -> None:
+def test_huge_pages_of_a_node_type_are_kubelet_settings_too(tmp_path: Path) -> None:
     lines = "[node_type:a]\nhugepages-1Gi = 4Gi\nnuma_memory = 0: 64Gi\n"
     kubelet = load(tmp_path, lines).node_types["a"].kubelet
     assert kubelet is not None and kubelet.hugepages_1gi == 4 * 1024**3
 
 
-def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converter_in_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setattr("dnm.config.load.SITE_CONVERTER", tmp_path / "site" / "node-convert")
     assert find_converter({"PATH": "/nowhere"}) == tmp_path / "node-convert"
@@ -507,7 +511,7 @@ def test_converter_of_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_converter({"PATH": ""}) == tmp_path / "node-convert"
 
 
-def test_a_calendar_that_cannot_be_looked_at_stops_no_verb(tmp_path: Path) -> None:
+def test_unreachable_events_dir_stops_no_command(tmp_path: Path) -> None:
     """As where whoever asks may not enter the folder that it is in: what reads it says so."""
     config = load(tmp_path, f"calendar = {'x' * 300}/events.d\n")
     assert config.events_dir == tmp_path / ("x" * 300) / "events.d"
@@ -542,7 +546,7 @@ INI = st.one_of(
         ).map(json.dumps),
     ),
 )
-def test_any_bytes_give_a_configuration_or_a_sentence(
+def test_arbitrary_bytes_give_a_configuration_or_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, ini: bytes | str, queue_map: bytes | str
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "fuzz"
@@ -562,7 +566,7 @@ def test_any_bytes_give_a_configuration_or_a_sentence(
 # --- lists of steps ------------------------------------------------------------------------------
 
 
-def test_a_list_of_what_a_node_opens_by() -> None:
+def test_readiness_checks_are_parsed() -> None:
     steps = opening_steps("daemonsets within 5m\ncondition a.example/Up=True, images within 90s")
     assert [(step.kind, step.text, step.within.total_seconds()) for step in steps] == [
         ("daemonsets", "daemonsets", 300),
@@ -592,7 +596,7 @@ def test_a_list_of_what_a_node_opens_by() -> None:
         (", ".join(f"image x{number}" for number in range(21)), "write 20 at most"),
     ],
 )
-def test_a_step_that_is_none_is_refused_with_what_would_be_one(text: str, said: str) -> None:
+def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         opening_steps(text)
 
@@ -606,14 +610,14 @@ def test_a_step_that_is_none_is_refused_with_what_would_be_one(text: str, said: 
         ("images", "has no step 'images'"),
     ],
 )
-def test_a_sign_that_is_none_is_refused_and_a_healthy_node_is_no_example(
+def test_malformed_fault_condition_is_answered_with_a_valid_form(
     tmp_path: Path, text: str, said: str
 ) -> None:
     message = refusal(site(tmp_path, f"sick_when = {text}"))
     assert said in message and "TYPE=True" not in message
 
 
-def test_a_list_of_pairs_has_swallowed_no_key(tmp_path: Path) -> None:
+def test_advice_about_swallowed_keys_is_absent_in_a_list_of_pairs(tmp_path: Path) -> None:
     """Its names may be those of keys."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, "[node_type:a]\nkube_reserved =\n  cpu=1\n  memory=x")
