@@ -37,7 +37,9 @@ def resources(sandbox: Sandbox) -> dict[str, dict[str, str]]:
     }
 
 
-def test_demand_is_what_runs_and_what_waits_in_the_queue(sandbox: Sandbox, workshop: Site) -> None:
+def test_demand_is_the_running_and_waiting_pods_of_the_queue(
+    sandbox: Sandbox, workshop: Site
+) -> None:
     """Of the namespace's pods that are assigned to the queue, by annotation or by label."""
     sandbox.add_node("k1")
     names = sandbox.add_pods(3, "dev", queue=QUEUE, **SIZES)
@@ -60,7 +62,9 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_converts_a_node(sandbox: Sandbox, workshop: Site, condition: str) -> None:
+def test_each_demand_condition_converts_a_node(
+    sandbox: Sandbox, workshop: Site, condition: str
+) -> None:
     case = CONDITIONS[condition]
     if case.get("nodes", 1):
         sandbox.add_node("k1", cpu="256", memory="1T")
@@ -73,7 +77,7 @@ def test_a_condition_converts_a_node(sandbox: Sandbox, workshop: Site, condition
     assert len(workshop.lent()) == 1
 
 
-def test_demand_that_fits_converts_nothing(sandbox: Sandbox, workshop: Site) -> None:
+def test_demand_that_fits_converts_no_node(sandbox: Sandbox, workshop: Site) -> None:
     sandbox.add_node("k1")
     sandbox.add_pods(10, "dev", queue=QUEUE, **SIZES)
     workshop.run_until_rest()
@@ -101,7 +105,7 @@ def test_limits_follow_the_nodes(sandbox: Sandbox, workshop: Site) -> None:
     assert sandbox.violations == []
 
 
-def test_an_idle_node_is_returned_and_leaves_the_record(sandbox: Sandbox, workshop: Site) -> None:
+def test_idle_node_is_returned_and_leaves_the_registry(sandbox: Sandbox, workshop: Site) -> None:
     pods = sandbox.add_pods(25, "dev", queue=QUEUE, **SIZES)
     workshop.run_until_rest()
     sandbox.finish_pods(pods[1:], "dev")

@@ -25,7 +25,7 @@ numa_memory = 0: 128Gi
 
 
 @pytest.mark.parametrize("label", [LABEL, LONG_LABEL])
-def test_the_label_of_slurm_bridge_has_two_names(tmp_path: Path, label: str) -> None:
+def test_both_names_of_the_slurm_bridge_label_are_supported(tmp_path: Path, label: str) -> None:
     made = program(tmp_path)
     del made.one.labels[LABEL]
     made.one.labels[label] = "true"
@@ -44,7 +44,7 @@ def test_every_partition_of_the_annotation_must_exist(tmp_path: Path) -> None:
     assert_lent(made.world)
 
 
-def test_the_procedure_of_the_centre_is_the_converters() -> None:
+def test_conversion_stages_follow_the_procedure_of_the_centre() -> None:
     """Idle nodes, drained, prepared, joined. Back: drained, deleted, power-cycled, idle. The power
     cycle comes first, so that the kubelet can't register again."""
     lending = [stage.name for stage in to_k8s.STAGES]
@@ -54,7 +54,7 @@ def test_the_procedure_of_the_centre_is_the_converters() -> None:
     assert [name for name in back if name in order] == order
 
 
-def test_a_workshop_of_a_hundred_participants_is_served(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_workshop_of_a_hundred_participants_is_served(sandbox: Sandbox, tmp_path: Path) -> None:
     """75 with 4 cores and 16 GB, 25 with 4 cores and 32 GB."""
     set_up_workshop(sandbox, 12)
     site = Site(sandbox, tmp_path / "site", max_conversions_per_run=12)
@@ -72,7 +72,9 @@ def kubelet_site(directory: Path, sandbox: Sandbox, reserved: str, more: str = "
     return Site(sandbox, directory / "site", sections=KUBELET.format(reserved=reserved) + more)
 
 
-def test_the_sum_is_checked_before_a_node_boots(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_kubelet_memory_sum_is_checked_before_a_node_boots(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     """sum(reservedMemory) == kubeReserved + systemReserved + evictionHard, exactly: 2148 Mi."""
     set_up_workshop(sandbox, 1)
     right = kubelet_site(tmp_path / "right", sandbox, "2148Mi")
@@ -86,7 +88,9 @@ def test_the_sum_is_checked_before_a_node_boots(sandbox: Sandbox, tmp_path: Path
     assert wrong.lent() == [] and not wrong.registry.requests
 
 
-def test_static_without_single_numa_node_is_a_warning(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_static_memory_manager_without_single_numa_node_is_a_warning(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     site = kubelet_site(tmp_path, sandbox, "2148Mi")
     words = "Static without topology_manager_policy = single-numa-node"
     assert words in " ".join(site.command("node-types", "check").stdout.split())
@@ -96,9 +100,7 @@ def test_static_without_single_numa_node_is_a_warning(sandbox: Sandbox, tmp_path
     assert words not in " ".join(aligned.command("node-types", "check").stdout.split())
 
 
-def test_a_preview_has_each_setting_that_is_set_and_no_other(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_preview_has_exactly_the_configured_settings(sandbox: Sandbox, tmp_path: Path) -> None:
     shown = kubelet_site(tmp_path, sandbox, "2148Mi").command("node-types", "render", "a").stdout
     for part in ('memoryManagerPolicy: "Static"', "1.5Gi", "512Mi", "100Mi", "2148Mi"):
         assert part in shown, shown

@@ -51,7 +51,7 @@ def limit(sandbox: Sandbox) -> str:
     return str(dev["resources"]["max"]["vcore"])
 
 
-def test_each_key_at_another_value_on_the_predecessors_own_paths(
+def test_every_key_of_the_predecessor_takes_effect_on_its_own_paths(
     sandbox: Sandbox, host: Run, tmp_path: Path
 ) -> None:
     """Effects: dnm finds ini and map in /etc/dynamic-node, and the site's converter. It finds pods
@@ -108,7 +108,7 @@ def run_once(sandbox: Sandbox, host: Run, look: Callable[[Sandbox], str]) -> str
     return look(sandbox)
 
 
-def test_the_flat_record_is_taken_over(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_flat_registry_of_the_predecessor_is_converted(sandbox: Sandbox, tmp_path: Path) -> None:
     """converted_nodes.json: node -> namespace, last_pod_end, owner."""
     set_up_workshop(sandbox, 3)
     site = Site(sandbox, tmp_path / "site")
@@ -122,7 +122,7 @@ def test_the_flat_record_is_taken_over(sandbox: Sandbox, tmp_path: Path) -> None
     assert json.loads(site.config.converted_nodes_path.read_text())["nodes"].keys() == {name}
 
 
-def test_the_queue_map_and_the_configuration_can_be_named(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_queue_map_and_configuration_may_have_other_paths(sandbox: Sandbox, tmp_path: Path) -> None:
     """`--config` names another ini, namespace_queue_paths another map."""
     set_up_workshop(sandbox, 1)
     site = Site(sandbox, tmp_path / "site")
@@ -134,9 +134,7 @@ def test_the_queue_map_and_the_configuration_can_be_named(sandbox: Sandbox, tmp_
     assert done.returncode == 0, done.stderr
 
 
-def test_the_converter_is_called_as_the_predecessor_calls_it(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_converter_is_called_like_by_the_predecessor(sandbox: Sandbox, tmp_path: Path) -> None:
     """`--set k8s ... --namespace NS`, `--set batch --node-name NODE`."""
     set_up_workshop(sandbox, 3)
     calls, program = tmp_path / "calls", tmp_path / "node-convert"
@@ -158,7 +156,7 @@ def test_the_converter_is_called_as_the_predecessor_calls_it(
 # --- the shape that was asked for ---------------------------------------------------------------
 
 
-def test_packages_and_directories() -> None:
+def test_packages_and_directories_of_the_contract_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = " ".join(project["dependencies"]).lower()
     for name in ("typer", "kubernetes", "pyyaml", "filelock", "rich"):
@@ -168,7 +166,7 @@ def test_packages_and_directories() -> None:
         assert (ROOT / name).exists()
 
 
-def test_a_run_is_one_idempotent_pass(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_run_is_a_single_idempotent_pass(sandbox: Sandbox, tmp_path: Path) -> None:
     """It lends at most N nodes, writes the registry with its timestamps, and ends; without a change
     in demand the next one changes nothing. A second one at the same time ends with 75."""
     set_up_workshop(sandbox, 6)
@@ -189,7 +187,7 @@ def test_a_run_is_one_idempotent_pass(sandbox: Sandbox, tmp_path: Path) -> None:
         assert site.command("run").returncode == 75
 
 
-def test_status_is_a_table_for_people(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_status_is_a_readable_table(sandbox: Sandbox, tmp_path: Path) -> None:
     set_up_workshop(sandbox, 1)
     site = Site(sandbox, tmp_path / "site")
     sandbox.add_pods(25, "dev", queue=QUEUE, cpu="4", memory="4G")
@@ -198,7 +196,7 @@ def test_status_is_a_table_for_people(sandbox: Sandbox, tmp_path: Path) -> None:
     assert "Lent nodes" in shown and "a001" in shown and QUEUE in shown
 
 
-def test_cron_and_a_timer_start_it_every_minute() -> None:
+def test_cron_and_timer_start_a_run_every_minute() -> None:
     files = [path.read_text() for path in (ROOT / "cron").iterdir() if path.is_file()]
     assert any("* * * * *" in text for text in files)
     assert any("OnCalendar=" in text or "OnUnitActiveSec=" in text for text in files)

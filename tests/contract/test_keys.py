@@ -83,16 +83,14 @@ def minimal(directory: Path) -> Config:
     return load_config(path, {})
 
 
-def test_the_defaults_are_those_that_the_predecessor_documents(tmp_path: Path) -> None:
+def test_defaults_equal_the_documented_defaults_of_the_predecessor(tmp_path: Path) -> None:
     config = minimal(tmp_path)
     assert {field: getattr(config, field) for field in DEFAULTS} == DEFAULTS
     assert config.node_types["a"].size == {"vcore": 128_000, "memory": 256 * 10**9}
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG.items())
-def test_a_value_that_cannot_be_followed_ends_a_run_with_2(
-    workshop: Site, key: str, value: str
-) -> None:
+def test_invalid_value_ends_a_run_with_exit_code_2(workshop: Site, key: str, value: str) -> None:
     """The message names the key and the value."""
     workshop.change(**{key: value})
     done = workshop.command("run")
@@ -100,7 +98,9 @@ def test_a_value_that_cannot_be_followed_ends_a_run_with_2(
     assert f"[settings] {key} = {value.split()[0]}" in done.stderr
 
 
-def test_kubeconfig_path(sandbox: Sandbox, workshop: Site, tmp_path: Path) -> None:
+def test_kubeconfig_path_defaults_to_client_loading(
+    sandbox: Sandbox, workshop: Site, tmp_path: Path
+) -> None:
     """Without the key, the client's default loading: KUBECONFIG, then ~/.kube/config."""
     wait_in(sandbox, 1)
     assert workshop.plan().exit_code == 0
@@ -115,7 +115,9 @@ def test_kubeconfig_path(sandbox: Sandbox, workshop: Site, tmp_path: Path) -> No
     assert workshop.command("plan", **named).returncode == 0
 
 
-def test_monitored_namespaces(sandbox: Sandbox, workshop: Site) -> None:
+def test_monitored_namespaces_limits_the_served_namespaces(
+    sandbox: Sandbox, workshop: Site
+) -> None:
     """A comma-separated list: each of them is served, and no other."""
     Site.write(
         workshop.directory / "queues.json",
@@ -132,7 +134,7 @@ def test_monitored_namespaces(sandbox: Sandbox, workshop: Site) -> None:
     assert {node.namespace for node in lent} == {"dev", "notebook"}
 
 
-def test_reversion_idle_seconds(sandbox: Sandbox, workshop: Site) -> None:
+def test_reversion_idle_seconds_delays_a_return(sandbox: Sandbox, workshop: Site) -> None:
     """A lent node without active pods for longer than this is returned, and not before."""
     workshop.change(reversion_idle_seconds="600")
     pods = wait_in(sandbox, 25)
@@ -151,7 +153,7 @@ def test_reversion_idle_seconds(sandbox: Sandbox, workshop: Site) -> None:
     assert workshop.lent() == []
 
 
-def test_check_interval_seconds(sandbox: Sandbox, workshop: Site) -> None:
+def test_check_interval_seconds_defines_a_late_run(sandbox: Sandbox, workshop: Site) -> None:
     """The interval of evaluation: a run that is three of them late is reported."""
     workshop.change(check_interval_seconds="86400")
     workshop.command("run")
@@ -161,7 +163,9 @@ def test_check_interval_seconds(sandbox: Sandbox, workshop: Site) -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_max_converted_nodes(sandbox: Sandbox, workshop: Site, most: int) -> None:
+def test_max_converted_nodes_limits_all_namespaces_together(
+    sandbox: Sandbox, workshop: Site, most: int
+) -> None:
     """At any time, for all namespaces together."""
     workshop.change(max_converted_nodes=str(most))
     wait_in(sandbox, 100)
@@ -170,7 +174,9 @@ def test_max_converted_nodes(sandbox: Sandbox, workshop: Site, most: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["yunikorn-configs", "site-queues"])
-def test_yunikorn_cm_name(sandbox: Sandbox, workshop: Site, name: str) -> None:
+def test_yunikorn_cm_name_selects_the_edited_config_map(
+    sandbox: Sandbox, workshop: Site, name: str
+) -> None:
     """The ConfigMap of that name is edited, and no other."""
     sandbox.set_queues(WORKSHOP_QUEUES, name="site-queues")
     workshop.change(yunikorn_cm_name="" if name == "yunikorn-configs" else name)
@@ -191,7 +197,9 @@ def test_yunikorn_cm_name(sandbox: Sandbox, workshop: Site, name: str) -> None:
     assert asked == {name}
 
 
-def test_yunikorn_cm_namespace(sandbox: Sandbox, workshop: Site) -> None:
+def test_yunikorn_cm_namespace_selects_the_edited_config_map(
+    sandbox: Sandbox, workshop: Site
+) -> None:
     sandbox.add_namespace("sched")
     sandbox.create({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -208,7 +216,9 @@ def test_yunikorn_cm_namespace(sandbox: Sandbox, workshop: Site) -> None:
 
 @pytest.mark.parametrize("place", ["annotations", "labels"])
 @pytest.mark.parametrize("key", ["yunikorn.apache.org/queue", SITE_KEY])
-def test_yunikorn_queue_annotation(sandbox: Sandbox, workshop: Site, key: str, place: str) -> None:
+def test_yunikorn_queue_annotation_assigns_a_pod_to_a_queue(
+    sandbox: Sandbox, workshop: Site, key: str, place: str
+) -> None:
     """The key assigns a pod to a queue, as annotation and as label."""
     if key == SITE_KEY:
         workshop.change(yunikorn_queue_annotation=SITE_KEY)
@@ -218,7 +228,7 @@ def test_yunikorn_queue_annotation(sandbox: Sandbox, workshop: Site, key: str, p
 
 
 @pytest.mark.parametrize("place", ["annotations", "labels"])
-def test_the_sites_own_key_comes_before_that_of_yunikorn(
+def test_configured_queue_annotation_precedes_that_of_yunikorn(
     sandbox: Sandbox, workshop: Site, place: str
 ) -> None:
     workshop.change(yunikorn_queue_annotation=SITE_KEY)
@@ -232,7 +242,9 @@ def test_the_sites_own_key_comes_before_that_of_yunikorn(
     assert pending(workshop)["vcore"] == 20_000
 
 
-def test_node_capacity(sandbox: Sandbox, workshop: Site) -> None:
+def test_node_capacity_sets_the_amount_that_a_lent_node_adds(
+    sandbox: Sandbox, workshop: Site
+) -> None:
     """node_cpu_capacity, node_memory_capacity: what a lent node adds, and removes again."""
     sandbox.add_machine_type("c", cpu="64", memory="128G")
     sandbox.add_machines(3, "c")
@@ -248,7 +260,7 @@ def test_node_capacity(sandbox: Sandbox, workshop: Site) -> None:
 
 
 @pytest.mark.parametrize(("cooldown", "waits"), [("", 30), ("300", 300), ("0", 0)])
-def test_global_cooldown_seconds(
+def test_global_cooldown_seconds_separates_two_conversions(
     sandbox: Sandbox, workshop: Site, cooldown: str, waits: int
 ) -> None:
     """Between two conversions, by a timestamp in the state file. The default is 30."""
@@ -264,7 +276,7 @@ def test_global_cooldown_seconds(
     assert conversions(workshop) == 2
 
 
-def test_default_requests(sandbox: Sandbox, workshop: Site) -> None:
+def test_default_requests_apply_to_pods_without_requests(sandbox: Sandbox, workshop: Site) -> None:
     """default_cpu_request_m, default_mem_request: of a pending pod that declares nothing."""
     sandbox.add_namespace("dev")
     for number in range(3):

@@ -94,13 +94,15 @@ def run_until(sandbox: Sandbox, host: Host, expected: dict[str, str]) -> None:
     raise AssertionError(f"the record has {nodes(host)}")
 
 
-def test_the_ini_has_exactly_the_predecessors_keys() -> None:
+def test_predecessor_ini_has_exactly_its_keys() -> None:
     parser = configparser.ConfigParser()
     parser.read_string(INI)
     assert parser["settings"].keys() == WRONG.keys() and len(WRONG) == 13
 
 
-def test_the_whole_story(sandbox: Sandbox, host: Host) -> None:
+def test_takeover_of_a_predecessor_host_works_from_lend_to_return(
+    sandbox: Sandbox, host: Host
+) -> None:
     # The old limits contain a001. dnm cannot know that, so it asks, and changes nothing.
     pods = sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="4Gi")
     sandbox.tick(60)

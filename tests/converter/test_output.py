@@ -30,7 +30,7 @@ def test_control_characters_never_reach_the_log(tmp_path: Path) -> None:
     assert lines and all(line.isprintable() for line in lines)
 
 
-def test_an_endless_line_takes_bounded_memory(tmp_path: Path) -> None:
+def test_endless_output_line_takes_bounded_memory(tmp_path: Path) -> None:
     _, lines = run_one(script(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo a001"))
     assert max(map(len, lines)) <= 16 * 1024 and lines[-1] == "a001"
 
