@@ -6,7 +6,7 @@ from dnm.simulate.values import DAY
 from tests.economy.caps import list_caps, measure_cap
 
 
-def test_a_cap_in_hundredths_bounds_what_is_lent() -> None:
+def test_percentage_cap_bounds_the_lent_nodes() -> None:
     none, some, most = (measure_cap(0.7, percent, DAY / 2, (1,)) for percent in (0, 5, 75))
     assert none.lent == 0 < some.lent < most.lent
     assert none.pods > some.pods > most.pods

@@ -46,7 +46,7 @@ def rows() -> dict[tuple[str, str], Row]:
 
 
 @pytest.mark.parametrize("workload", LENT_FOR_PODS)
-def test_every_pod_runs(rows: dict[tuple[str, str], Row], workload: str) -> None:
+def test_every_pod_runs_within_a_day(rows: dict[tuple[str, str], Row], workload: str) -> None:
     still_converting = 8  # pods of the last minutes
     assert rows[workload, "dnm"].unserved <= still_converting
 
@@ -60,7 +60,7 @@ def test_pods_wait_no_longer_than_with_the_predecessor(
 
 
 @pytest.mark.parametrize("workload", LENT_FOR_PODS)
-def test_little_more_is_lent_than_by_a_clairvoyant(
+def test_lent_amount_is_close_to_the_clairvoyant_optimum(
     rows: dict[tuple[str, str], Row], workload: str
 ) -> None:
     row = rows[workload, "dnm"]
@@ -68,14 +68,14 @@ def test_little_more_is_lent_than_by_a_clairvoyant(
     assert row.lent <= TIMES_THE_CLAIRVOYANT.get(workload, 1.35) * row.oracle
 
 
-def test_fewer_conversions_than_the_predecessor(rows: dict[tuple[str, str], Row]) -> None:
+def test_dnm_needs_fewer_conversions_than_the_predecessor(rows: dict[tuple[str, str], Row]) -> None:
     def conversions(policy: str) -> int:
         return sum(row.conversions for row in rows.values() if row.policy == policy)
 
     assert conversions("dnm") <= 0.75 * conversions("predecessor")
 
 
-def test_a_queue_that_is_full_while_nobody_waits_keeps_no_node(
+def test_full_queue_without_waiting_pods_keeps_no_node(
     rows: dict[tuple[str, str], Row],
 ) -> None:
     row = rows["full, nobody waits", "dnm"]
@@ -102,9 +102,7 @@ ASKED = "root.asked"
 
 
 @pytest.mark.parametrize(("pods", "before"), one_in(2, [(16, 340), (50, 349)]))
-def test_a_tenant_who_asks_again_when_all_nodes_are_gone_gets_no_more_conversions(
-    pods: int, before: int
-) -> None:
+def test_adversarial_tenant_causes_no_further_conversions(pods: int, before: int) -> None:
     """A day. `before`: conversions with a fixed idle time. The rule learns from each pause alone,
     and so gives this tenant about as many: 352 for 340, 328 for 349."""
     limits, permanent = {ASKED: limit(1, 4)}, (free(1, 4),)
@@ -114,7 +112,7 @@ def test_a_tenant_who_asks_again_when_all_nodes_are_gone_gets_no_more_conversion
     assert 0 < play(some, policy)[1].conversions <= before * 1.05
 
 
-def test_pauses_a_little_longer_than_the_idle_time_are_learned(
+def test_pauses_slightly_longer_than_the_idle_time_are_learned(
     rows: dict[tuple[str, str], Row],
 ) -> None:
     """Of 33 pauses in the day."""

@@ -16,7 +16,7 @@ from tests.night import night
 @pytest.mark.parametrize(
     "make", [oscillation, pytest.param(heavy_tails, marks=night)], ids=lambda make: make.__name__
 )
-def test_a_record_is_replayed_as_it_was_played(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_replayed_history_is_close_to_the_played_run(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     case = play(busiest(make(1, DAY), 2.0), tmp_path)
     assert case.played.lent > 1 and case.played.waited > 100, "else this shows nothing"
     assert case.is_close, case

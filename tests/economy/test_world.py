@@ -69,7 +69,7 @@ BACKFILL = {
 
 
 @pytest.mark.parametrize("case", BACKFILL)
-def test_backfill_keeps_the_promise_to_the_first_in_line(case: str) -> None:
+def test_backfill_does_not_delay_the_first_waiting_job(case: str) -> None:
     jobs, expected = BACKFILL[case]
     clock = Clock()
     side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), 0.0), clock.at)
@@ -80,7 +80,7 @@ def test_backfill_keeps_the_promise_to_the_first_in_line(case: str) -> None:
     assert [waits[id(entry)] for entry in jobs] == expected
 
 
-def test_a_node_is_lent_only_once_it_has_been_idle_for_ten_minutes() -> None:
+def test_node_is_lent_only_after_ten_idle_minutes() -> None:
     side = BatchSide({"a1": 0.0, "a2": 500.0}, Clock().at)
     assert side.lendable(599.0) == []
     assert side.lendable(600.0) == ["a1"]
@@ -99,7 +99,7 @@ def test_a_node_is_lent_only_once_it_has_been_idle_for_ten_minutes() -> None:
         ([job(0, 2, 100)], [job(0, 9, 50)], {"a3", "a4"}),
     ],
 )
-def test_what_is_planned_for_the_first_job_in_line_is_not_lent(
+def test_node_planned_for_the_first_waiting_job_is_not_lent(
     running: list[Job], waiting: list[Job], lendable: set[str]
 ) -> None:
     side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), -600.0), Clock().at)
@@ -108,7 +108,7 @@ def test_what_is_planned_for_the_first_job_in_line_is_not_lent(
     assert set(side.lendable(0.0)) == lendable
 
 
-def test_pods_are_packed_by_cores_and_memory_alike() -> None:
+def test_pods_are_packed_by_cores_and_memory() -> None:
     """Of two nodes the one with the lesser share left, and not with the fewer cores."""
     permanent = ({"vcore": 64_000, "memory": 256 * 10**9, "pods": 110},
                  {"vcore": 48_000, "memory": 128 * 10**9, "pods": 110})  # fmt: skip
@@ -120,7 +120,7 @@ def test_pods_are_packed_by_cores_and_memory_alike() -> None:
     ]  # fmt: skip
 
 
-def test_a_gang_begins_together() -> None:
+def test_gang_starts_together() -> None:
     members = [replace(ask(0.0, HOUR, 16, 16, QUEUE), gang=1) for _ in range(3)]
     world = played(members)
     ends = {end for _, end, _ in world.trace}
@@ -129,7 +129,7 @@ def test_a_gang_begins_together() -> None:
     assert world.ledger.waits[0] > 300, "it begins when the last has a node, which must boot"
 
 
-def test_a_gang_that_does_not_get_all_begins_with_what_it_has() -> None:
+def test_incomplete_gang_starts_with_the_members_that_fit() -> None:
     members = [replace(ask(0.0, HOUR, 16, 16, QUEUE), gang=1) for _ in range(3)]
     world = World(small(members))
     world.play(NobodyLends())
@@ -137,7 +137,7 @@ def test_a_gang_that_does_not_get_all_begins_with_what_it_has() -> None:
     assert sorted(world.ledger.waits) == [900.0, 900.0 + HOUR, 900.0 + 2 * HOUR]
 
 
-def test_a_conversion_that_fails_costs_and_brings_nothing() -> None:
+def test_failed_conversion_costs_time_and_brings_no_node() -> None:
     world = played([ask(0.0, HOUR, 32, 32, QUEUE)], fails=1.0)
     assert world.ledger.conversions > 10
     assert world.ledger.failures >= world.ledger.conversions - 1  # one is under way at the end
@@ -146,7 +146,7 @@ def test_a_conversion_that_fails_costs_and_brings_nothing() -> None:
 
 
 @pytest.mark.parametrize(("rests", "fewest", "most"), [(False, 10, 99), (True, 2, 6)])
-def test_a_node_that_failed_rests_for_longer_each_time(rests: bool, fewest: int, most: int) -> None:
+def test_failed_node_pauses_longer_each_time(rests: bool, fewest: int, most: int) -> None:
     """The only node there is, in six hours: after 20, 40, 80 and 160 minutes."""
     entry = {"a": replace(CPU_NODE, count=1)}
     asks = [ask(0.0, HOUR, 32, 32, QUEUE)]
@@ -154,13 +154,13 @@ def test_a_node_that_failed_rests_for_longer_each_time(rests: bool, fewest: int,
     assert fewest <= world.ledger.failures <= most
 
 
-def test_lent_hours_are_work_idleness_and_boots() -> None:
+def test_lent_hours_are_work_idle_and_boot_hours() -> None:
     world = played([ask(60.0, HOUR, 32, 32, QUEUE)])
     assert world.ledger.conversions == 1
     assert world.ledger.lent == pytest.approx(HOUR + world.ledger.idle + world.ledger.booting)
 
 
-def test_a_pod_that_is_moved_begins_anew_and_has_waited_for_that_long() -> None:
+def test_moved_pod_restarts_and_its_wait_includes_the_move() -> None:
     """Two pods, one of which ends; the other would fit on the permanent node then."""
     asks = [ask(0.0, HOUR, 16, 16, QUEUE), ask(1.0, 3 * HOUR, 16, 16, QUEUE)]
     world = World(small(asks))
@@ -169,7 +169,7 @@ def test_a_pod_that_is_moved_begins_anew_and_has_waited_for_that_long() -> None:
     assert max(world.ledger.waits) == pytest.approx(HOUR, abs=60)
 
 
-def test_the_bound_takes_a_pod_that_is_bound_at_the_last_moment() -> None:
+def test_oracle_includes_a_pod_bound_at_the_last_moment() -> None:
     """It was there for no time, and replaying it would end it before it began."""
     lasts = 2 * HOUR
     world = World(small([ask(0.0, HOUR, 32, 32, QUEUE), ask(lasts, HOUR, 16, 16, QUEUE)]))
@@ -179,7 +179,7 @@ def test_the_bound_takes_a_pod_that_is_bound_at_the_last_moment() -> None:
     assert volume(world) <= oracle(world) <= world.ledger.lent
 
 
-def test_the_bound_places_pods_by_their_end() -> None:
+def test_oracle_places_pods_by_their_end() -> None:
     """Two long and two short pods, two on a node: filling the fullest keeps two nodes for four
     hours, those that end together need the second for one."""
     lengths = (4 * HOUR, 1 * HOUR, 4 * HOUR, 1 * HOUR)

@@ -18,7 +18,7 @@ from tests.processes import wait_until
 PACKAGE = Path(dnm.__file__).parent
 
 
-def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
+def test_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     assert read_regular(path, 100) == b"x" * 100
@@ -27,7 +27,7 @@ def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
-def test_what_is_no_file_is_refused_and_holds_nobody_up(tmp_path: Path, kind: str) -> None:
+def test_path_that_is_no_file_is_refused_without_blocking(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "thing" if kind != "device" else Path("/dev/zero")
     if kind == "pipe":
         os.mkfifo(path)
@@ -42,11 +42,11 @@ def run(script: str, seconds: float = 20, largest: int = 100_000) -> tuple[bytes
     return done.stdout, done.stderr, done.returncode
 
 
-def test_a_program_is_heard_on_both_streams_and_has_no_input() -> None:
+def test_program_output_is_read_from_both_streams_without_input() -> None:
     assert run("cat; echo out; echo err >&2; exit 3") == (b"out\n", b"err\n", 3)
 
 
-def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children() -> None:
+def test_program_beyond_its_bounds_is_ended_with_its_children() -> None:
     with pytest.raises(OSError, match="printed more than 100000 bytes") as raised:
         run("yes & yes >&2")
     assert raised.value.errno == errno.EFBIG
@@ -56,7 +56,7 @@ def test_one_that_prints_too_much_or_takes_too_long_is_ended_with_its_children()
 
 
 @pytest.mark.parametrize("child", ["sleep 3600", "exec yes", "exec >&- 2>&-; sleep 3600"])
-def test_a_child_that_a_program_leaves_holds_nobody_up_and_is_ended(child: str) -> None:
+def test_leftover_child_of_a_program_is_ended_without_blocking(child: str) -> None:
     """It has the program's output open, and a reader would wait for its end."""
     out, _, code = run(f"echo $$; sh -c '{child}' & exit 3", seconds=3600, largest=10**8)
     assert code == 3
@@ -118,13 +118,13 @@ def _has_bound(call: ast.Call) -> bool:
     return words.isdigit() or words.isupper() or words == "largest"
 
 
-def test_nothing_is_read_without_a_bound() -> None:
+def test_all_reads_in_the_source_have_a_bound() -> None:
     rows = [pair for pair in unbounded(PACKAGE) if not pair[0].startswith(NOT_OF_A_SITE)]
     assert not [pair for pair in rows if pair[0] not in BOUNDED]
     assert BOUNDED.keys() - {module for module, _, _ in rows} <= {"converter.start"}, "not needed"
 
 
-def test_the_search_finds_what_has_no_bound(tmp_path: Path) -> None:
+def test_search_detects_unbounded_reads(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "open(x).read()\npath.read_text()\nfile.read(_LARGEST + 1)\nsubprocess.run(y)\n"
         "child.communicate()\nfile.read(size)\nfile.readline()\nfile.readline(LARGEST)\n"

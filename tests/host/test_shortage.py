@@ -18,7 +18,7 @@ from dnm.model.errors import ExitCode
 from tests.site import a_workshop_site
 
 
-def test_a_shortage_is_found_in_an_error_or_in_its_cause() -> None:
+def test_shortage_is_recognized_in_an_error_or_its_cause() -> None:
     assert "too many open files" in describe_shortage(OSError(errno.EMFILE, "x"))
     assert "fs.file-max" in describe_shortage(OSError(errno.ENFILE, "x"))
     assert "too little memory" in describe_shortage(MemoryError())
@@ -32,7 +32,7 @@ def test_a_shortage_is_found_in_an_error_or_in_its_cause() -> None:
 
 @pytest.mark.parametrize("limit", ["-n 5", "-n 6", "-n 7", "-n 8", "-v 75000"])
 @pytest.mark.parametrize("command", ["run", "check"])
-def test_a_command_with_too_low_a_limit_ends_with_a_sentence_and_loses_nothing(
+def test_command_under_a_low_limit_ends_with_a_sentence_and_loses_nothing(
     sandbox: Sandbox, tmp_path: Path, limit: str, command: str
 ) -> None:
     site = a_workshop_site(sandbox, tmp_path)
@@ -54,7 +54,7 @@ def test_a_command_with_too_low_a_limit_ends_with_a_sentence_and_loses_nothing(
     assert not sandbox.violations
 
 
-def test_a_small_file_takes_the_memory_of_its_size(tmp_path: Path) -> None:
+def test_small_file_uses_the_memory_of_its_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 1000)
     tracemalloc.start()
@@ -66,9 +66,7 @@ def test_a_small_file_takes_the_memory_of_its_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "is_read"), [(200_000, True), (200_001, False)])
-def test_a_file_that_grows_is_read_up_to_the_limit(
-    tmp_path: Path, size: int, is_read: bool
-) -> None:
+def test_growing_file_is_read_up_to_the_limit(tmp_path: Path, size: int, is_read: bool) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x")
 

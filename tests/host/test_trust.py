@@ -107,7 +107,7 @@ def a_story(site: Site) -> str:
     return text
 
 
-def test_no_secret_is_logged_kept_or_on_a_command_line(told: Told) -> None:
+def test_no_secret_is_logged_stored_or_on_a_command_line(told: Told) -> None:
     site, text, calls = told
     assert "action=convert" in text and "action=return" in text  # it did happen
     assert "racadm -p ***" in text and "as ***" in text  # it was said, and heard without them

@@ -36,7 +36,9 @@ def top(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("spoil", "why"), WAYS)
-def test_the_whole_way_is_looked_at(top: Path, spoil: Callable[[Path], None], why: str) -> None:
+def test_each_directory_of_a_path_is_checked(
+    top: Path, spoil: Callable[[Path], None], why: str
+) -> None:
     spoil(top)
     file = top / "a" / "b" / "file"
     if not why:
@@ -47,7 +49,7 @@ def test_the_whole_way_is_looked_at(top: Path, spoil: Callable[[Path], None], wh
     assert "run 'ch" in str(refusal.value)
 
 
-def test_a_link_leads_through_the_folders_of_its_target(top: Path) -> None:
+def test_target_directories_of_a_link_are_checked(top: Path) -> None:
     (top / "clean").mkdir()
     link = top / "clean" / "link"
     link.symlink_to("../a/b/file")
@@ -57,7 +59,7 @@ def test_a_link_leads_through_the_folders_of_its_target(top: Path) -> None:
         check_trust(link)
 
 
-def test_a_link_of_somebody_else_is_not_followed(top: Path) -> None:
+def test_link_of_another_owner_is_not_followed(top: Path) -> None:
     shared = top / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -68,14 +70,14 @@ def test_a_link_of_somebody_else_is_not_followed(top: Path) -> None:
         check_trust(link)
 
 
-def test_links_in_a_circle_are_an_error_of_the_system(top: Path) -> None:
+def test_circular_links_are_a_system_error(top: Path) -> None:
     (top / "one").symlink_to("two")
     (top / "two").symlink_to("one")
     with pytest.raises(OSError):
         check_trust(top / "one" / "x")
 
 
-def test_no_swap_between_look_and_use_comes_through(top: Path) -> None:
+def test_swapped_directory_between_check_and_use_is_detected(top: Path) -> None:
     """Another exchanges folders as fast as he can: whatever the moment, a folder of his on the way
     is seen, since what he may exchange lies in a folder that he may write."""
     open_to_all = top / "open"
@@ -105,7 +107,7 @@ def test_no_swap_between_look_and_use_comes_through(top: Path) -> None:
         thread.join()
 
 
-def test_the_way_that_this_machine_has_is_trusted() -> None:
+def test_system_paths_of_this_machine_are_trusted() -> None:
     """Else nothing could be installed where systems put it."""
     for place in ("/etc", "/usr/sbin", "/var/lib"):
         if stat.S_ISDIR(os.stat(place).st_mode):
