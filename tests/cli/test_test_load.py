@@ -176,13 +176,12 @@ def test_pods_rejected_by_the_server_are_explained(
 
 
 def test_second_test_load_command_changes_the_load(cluster: Sandbox, config: Config) -> None:
-    assert run(config, cluster, replicas=2, only_lent_nodes=True) == 0
+    assert run(config, cluster, replicas=2) == 0
     assert run(config, cluster, replicas=4, cpu="2") == 0
     (load,) = cluster.objects("deployments")
     assert load["spec"]["replicas"] == 4
     pod = load["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["requests"]["cpu"] == "2"
-    assert not pod.get("nodeSelector")
 
 
 def test_delete_removes_the_loads_of_this_instance_only(

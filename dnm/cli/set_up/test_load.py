@@ -61,7 +61,6 @@ class Load(Value, frozen=True):
     cpu: str = "1000m"  # Kubernetes quantities, of each pod
     memory: str = "2Gi"
     image: str = "busybox"
-    only_lent_nodes: bool = False  # a node selector; without it the scheduler is free
 
 
 def test_load(
@@ -78,9 +77,6 @@ def test_load(
     cpu: Annotated[str, typer.Option(help="Request of each pod.")] = "1000m",
     memory: Annotated[str, typer.Option(help="Request of each pod.")] = "2Gi",
     image: Annotated[str, typer.Option(help="Image; it must have `sleep`.")] = "busybox",
-    only_lent_nodes: Annotated[
-        bool, typer.Option("--only-lent-nodes", help="Use only nodes lent to the namespace.")
-    ] = False,
     wait: Annotated[str, typer.Option(help="Follow the progress for at most this time.")] = "5m",
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete this instance's loads there, or --name.")
@@ -98,7 +94,7 @@ def test_load(
         return delete_loads(config, namespace, name)
     load = Load(
         namespace=namespace, queue=queue, name=name or DEFAULT_NAME, replicas=replicas, cpu=cpu,
-        memory=memory, image=image, only_lent_nodes=only_lent_nodes,
+        memory=memory, image=image,
     )  # fmt: skip
     if dry_run or output != "text":
         return print_load(config, load, "yaml" if output == "text" else output)
@@ -297,7 +293,7 @@ def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
-    spec: dict[str, Any] = {
+    return {
         "schedulerName": "yunikorn",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -305,9 +301,6 @@ def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
         "tolerations": [_toleration(taint) for taint in _taints(config, load)],
         "containers": [container],
     }
-    if load.only_lent_nodes:
-        spec["nodeSelector"] = {load.namespace: "true"}  # the converter's label of a lent node
-    return spec
 
 
 def _node_types(config: Config, namespace: str) -> list[NodeType]:
