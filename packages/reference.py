@@ -37,7 +37,7 @@ _MODELS: dict[str, Any] = {
 _OTHER = {
     ("[settings]", "monitored_namespaces"): "must be set",
     ("[settings]", "namespace_queue_paths"): str(keys.DEFAULT_QUEUE_MAP),
-    ("[settings]", "reversion_idle_seconds"): "180, then learned",
+    ("[settings]", "reversion_idle_seconds"): "learned",
     ("[settings]", "node_cpu_capacity"): keys.DEFAULT_NODE_CPU,
     ("[settings]", "node_memory_capacity"): keys.DEFAULT_NODE_MEMORY,
     ("[settings]", "default_cpu_request_m"): "1000",

@@ -39,11 +39,11 @@ class StalledPods(Value):
 
 
 class LentAgain(Value):
-    """Measurements after the returns of a queue's nodes. `kept`: the seconds for which idle nodes
-    are kept, one entry for each node. `gone`: since when returned nodes had been idle, as long as
-    a new request for them would be soon."""
+    """Measurements of a queue's idle nodes. `pauses`: the seconds until the queue needed them
+    again. `gone`: since when returned nodes had been idle, as long as the queue may need them
+    again soon."""
 
-    kept: tuple[int, ...] = ()
+    pauses: tuple[int, ...] = ()
     gone: tuple[Moment, ...] = ()
 
 

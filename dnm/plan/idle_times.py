@@ -1,115 +1,134 @@
 """How long an idle node is kept, and how long lending and returning take. Pure.
 
-An idle node goes after `reversion_idle_seconds`. If its queue asks for a node again soon after, the
-return was a mistake: from then on two idle nodes of the queue are kept for longer than that pause
-lasted, each until a node has been kept for so long in vain. A key that is set is followed exactly.
-
-docs/economy.md proves how much more than with hindsight this can cost.
+The idle time is a share of what a return and a conversion take here: the short one, or the long one
+if that would have cost less over the last pauses of the queue; until one is known, the first one.
+A key that is set is followed exactly. docs/economy.md proves how much this can cost at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from math import ceil, fsum
 
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import LentNode, Phase
+from dnm.model.lent import Phase
 from dnm.model.observed import LendTimes, LentAgain
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict
 
-IDLE_TIME = timedelta(minutes=3)  # where no key sets it
 USUAL = 600.0  # seconds that going, and coming, takes a node of a type of which none has been seen
-SOON = 1.5  # times what a return and a conversion take: a pause that is longer teaches nothing
-LONGER = 1.25  # times the pause that has been seen
-KEPT_FOR_EACH = 2  # idle nodes, for each return that was a mistake
-MOST_KEPT = 100  # of one queue
+LEAST = 180.0  # seconds: no idle node goes sooner
+SHORT, FIRST, LONG = 0.6, 1.5, 2.25  # times what a return and a conversion take
+SOON = 3  # times the same: a node that is needed again so late was not missed
+REGRET = 2  # a return whose node was needed again counts so often: pods waited as well
+MOST = 20  # pauses of one queue, the latest
 _NONE = LentAgain()
 
 
 def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
-    """Returns how long each lent node is kept once it is idle, by name. Those of a queue that have
-    been idle for longest are kept for longest."""
-    kept = {queue: sorted(memory.kept) for queue, memory in registry.lent_again.items()}
-    times: dict[str, timedelta] = {}
-    for name, entry in sorted(registry.nodes.items(), key=_idle_first):
+    """Returns how long each lent node is kept once it is idle, by name."""
+    queues = {entry.queue for entry in registry.nodes.values()}
+    back = {queue: return_seconds(config, registry, queue) for queue in queues}
+    times = {}
+    for name, entry in registry.nodes.items():
         policy = config.namespaces.get(entry.namespace)
-        times[name] = IDLE_TIME
+        pauses = registry.lent_again.get(entry.queue, _NONE).pauses
+        times[name] = timedelta(seconds=round(best_time(pauses, back[entry.queue])))
         if policy is not None and policy.reversion_idle is not None:
             times[name] = policy.reversion_idle
-        elif entry.idle_since is not None and kept.get(entry.queue):
-            times[name] = max(IDLE_TIME, timedelta(seconds=kept[entry.queue].pop()))
     return times
 
 
-def _idle_first(item: tuple[str, LentNode]) -> tuple[bool, str, str]:
-    name, entry = item
-    return entry.idle_since is None, str(entry.idle_since), name
+def next_judged(config: Config, registry: Registry) -> list[datetime]:
+    """Returns when each of the open pauses becomes one after which no node was missed."""
+    return [
+        since + _soon(return_seconds(config, registry, queue))
+        for queue, one in registry.lent_again.items()
+        for since in one.gone
+    ]
 
 
-def longest_pause(registry: Registry, node_type: str) -> timedelta:
-    """Returns how long after a node fell idle its queue may ask for one of the type again so that
-    its return was a mistake."""
-    times = registry.lend_times.get(node_type, LendTimes())
-    return timedelta(seconds=round(SOON * (_mean(times.lends) + _mean(times.returns))))
+def best_time(pauses: Sequence[int], back: float) -> float:
+    """Returns for how many seconds an idle node is kept. `back`: of a return and a conversion."""
+    short, first, long = (max(share * back, LEAST) for share in (SHORT, FIRST, LONG))
+    if not pauses:
+        return first
+    gained = sum(
+        short + REGRET * back - pause if pause <= long else short - long
+        for pause in pauses
+        if pause > short
+    )
+    return long if gained > 0 else short
+
+
+def return_seconds(config: Config, registry: Registry, queue: str) -> float:
+    """Returns how many seconds a return and a conversion take of the node types of a queue."""
+    policies = (policy for policy in config.namespaces.values() if policy.queue == queue)
+    types = {name for policy in policies for name in policy.node_types}
+    times = [registry.lend_times.get(name, LendTimes()) for name in sorted(types)]
+    lends, returns = [one.lends for one in times], [one.returns for one in times]
+    return _mean([*chain(*lends)]) + _mean([*chain(*returns)])
 
 
 def _mean(seconds: Sequence[int]) -> float:
     return fsum(seconds) / len(seconds) if seconds else USUAL
 
 
-def note_returns(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
-    """Returns `after` with what is learned from nodes that were let go since `before`, and from
-    nodes that were asked for again."""
-    noted = dict(after.lent_again)
+def note_returns(
+    config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
+) -> Registry:
+    """Returns `after` with the pauses that have ended since `before`. `needed`: how many more nodes
+    each queue needs, whether or not they can be lent."""
+    gone = {queue: list(one.gone) for queue, one in after.lent_again.items()}
+    ended = {queue: list(one.pauses) for queue, one in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
         was = before.nodes.get(name)
-        if was is None or was.phase is entry.phase or entry.leaves is not None:
+        if was is None or was.idle_since is None or entry.leaves is not None:
             continue
-        known = noted.get(entry.queue, _NONE)
-        if entry.phase is Phase.RELEASING and was.idle_since is not None:
-            noted[entry.queue] = _let_go(known, was.idle_since, now)
-        elif entry.phase is Phase.SERVING and was.phase is Phase.RELEASING:
-            noted[entry.queue] = msgspec.structs.replace(known, gone=known.gone[:-1])
-    asked = {request.id for request in before.requests}
-    for request in after.requests:
-        known = noted.get(request.queue, _NONE)
-        if request.id not in asked and not request.order and known.gone:
-            soon = now - longest_pause(after, request.node_type)
-            noted[request.queue] = _asked_again(known, request.count, soon, now)
-    noted = {
-        queue: memory
-        for queue, memory in noted.items()
-        if queue in config.queues and memory != _NONE
-    }
+        of_queue = gone.setdefault(entry.queue, [])
+        pauses = ended.setdefault(entry.queue, [])
+        if entry.phase is Phase.RELEASING:
+            of_queue += [was.idle_since] if was.phase is Phase.SERVING else []
+        elif was.phase is Phase.SERVING:
+            pauses += [_seconds(was.idle_since, now)] if entry.idle_since is None else []
+        elif was.idle_since in of_queue:  # its fence is lifted
+            of_queue.remove(was.idle_since)
+            pauses.append(_seconds(was.idle_since, now))
+    noted: dict[str, LentAgain] = {}
+    for queue in sorted(gone.keys() & set(config.queues)):
+        back = return_seconds(config, after, queue)
+        one = _judge(gone[queue], ended[queue], needed.get(queue, 0), back, now)
+        noted |= {queue: one} if one != _NONE else {}
     return msgspec.structs.replace(after, lent_again=noted)
 
 
-def _let_go(known: LentAgain, idle_since: datetime, now: datetime) -> LentAgain:
-    """A node went that had been idle since then; if it was kept for longer, it was in vain."""
-    vain = max(
-        (number for number in known.kept if timedelta(seconds=number) <= now - idle_since),
-        default=0,
-    )
-    kept = list(known.kept)
-    if vain > IDLE_TIME.total_seconds():
-        kept.remove(vain)
-    return LentAgain(kept=tuple(kept), gone=(*known.gone, idle_since)[-MOST_KEPT:])
-
-
-def _asked_again(known: LentAgain, count: int, soon: datetime, now: datetime) -> LentAgain:
-    """A queue asks for nodes: as many of those that went would have been of use, the last first."""
-    recent = [since for since in known.gone if since >= soon]
-    mistakes = recent[max(len(recent) - count, 0) :]
-    longer = [int(LONGER * (now - since).total_seconds()) for since in mistakes]
+def _judge(
+    gone: list[datetime], ended: list[int], needed: int, back: float, now: datetime
+) -> LentAgain:
+    """Ends the pauses of nodes that are needed again, the last first, and of those that are not."""
+    recent = [since for since in gone if now - since < _soon(back)]
+    missed = recent[max(len(recent) - needed, 0) :]
+    pauses = [*ended, *(_seconds(since, now) for since in gone if since not in recent)]
+    # A node that was needed soon after the long time says nothing against that.
+    pauses += [one for since in missed if (one := _seconds(since, now)) <= LONG * back]
+    long_enough = [one for one in pauses if one > max(SHORT * back, LEAST)]
     return LentAgain(
-        kept=(*known.kept, *(longer * KEPT_FOR_EACH))[-MOST_KEPT:],
-        gone=tuple(recent[: len(recent) - len(mistakes)]),
+        pauses=tuple(long_enough[-MOST:]),
+        gone=tuple(recent[: len(recent) - len(missed)][-MOST:]),
     )
+
+
+def _soon(back: float) -> timedelta:
+    return timedelta(seconds=round(SOON * back))
+
+
+def _seconds(since: datetime, now: datetime) -> int:
+    return int((now - since).total_seconds())
 
 
 KEPT_TIMES = 40

@@ -18,6 +18,7 @@ unreadable fact plans no step that rests on it; without a change in demand the n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
@@ -216,9 +217,12 @@ def _with_learned(decided: Decided) -> Registry:
     """The record with what this run has taught of gaps and of lending."""
     inputs, after, verdicts = decided.inputs, decided.conversions.registry, decided.fates.verdicts
     before = inputs.registry
-    if not (before.nodes or after.nodes or after.requests):
+    if not (before.nodes or after.nodes or after.requests or after.lent_again):
         return after
-    noted = note_returns(inputs.config, before, after, inputs.now)
+    needed: Counter[str] = Counter()
+    for pool, count in decided.conversions.sizing.wanted().items():
+        needed[pool.queue] += count
+    noted = note_returns(inputs.config, before, after, needed, inputs.now)
     return note_lends(inputs.config, before, noted, verdicts, inputs.now)
 
 

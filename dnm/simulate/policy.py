@@ -35,7 +35,7 @@ from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.queue_path import lineage
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry, RunRecord
-from dnm.plan.idle_times import idle_times
+from dnm.plan.idle_times import idle_times, next_judged
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import SPARE_FOR, need_lent_since, rules_of
 from dnm.plan.rules.foreseen import next_change
@@ -154,6 +154,7 @@ class DnmPolicy:
         if not is_settled:
             return 0.0
         moments = [moment for name in self._registry.nodes for moment in self._moments(name)]
+        moments += next_judged(self._config, self._registry)
         moments += [
             request.since + self._config.convert_timeout for request in self._registry.requests
         ]

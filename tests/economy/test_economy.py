@@ -102,14 +102,13 @@ ASKED = "root.asked"
 
 
 @pytest.mark.parametrize(("pods", "before"), one_in(2, [(16, 340), (50, 349)]))
-def test_adversarial_tenant_causes_no_further_conversions(pods: int, before: int) -> None:
-    """A day. `before`: conversions with a fixed idle time. The rule learns from each pause alone,
-    and so gives this tenant about as many: 352 for 340, 328 for 349."""
+def test_adversarial_tenant_causes_fewer_conversions(pods: int, before: int) -> None:
+    """A day. `before`: conversions with a fixed idle time. Now there are 216 of each."""
     limits, permanent = {ASKED: limit(1, 4)}, (free(1, 4),)
     some = workload("asks", [], limits, permanent, {"n": (ASKED, "a")}, 1, DAY, jobs=())
     policy = AsksAgain(some)
     policy.pods_of_a_node = pods
-    assert 0 < play(some, policy)[1].conversions <= before * 1.05
+    assert 0 < play(some, policy)[1].conversions <= before * 2 / 3
 
 
 def test_pauses_slightly_longer_than_the_idle_time_are_learned(

@@ -10,7 +10,7 @@ import msgspec
 from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.plan.idle_times import USUAL, idle_times, note_returns
-from tests.builders import NOW, a_config, a_lent_node, a_request
+from tests.builders import NOW, QUEUE, a_config, a_lent_node
 
 BACK = 2 * USUAL  # seconds of a return and a conversion, where none has been seen
 CONFIG = a_config()
@@ -20,20 +20,21 @@ def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
     """Plays pauses in seconds. Returns what they have cost by the rule, in seconds of a node, and
     how long the next idle node is kept."""
     registry, now, total = Registry(), NOW, 0.0
-    for number, pause in enumerate(pauses):
-        serving = a_lent_node(Phase.SERVING, idle_since=now)
-        before = msgspec.structs.replace(registry, nodes={"a001": serving}, requests=())
+    for pause in pauses:
+        serving = {"a001": a_lent_node(Phase.SERVING, idle_since=now)}
+        before = msgspec.structs.replace(registry, nodes=serving)
         wait = idle_times(CONFIG, before)["a001"]
         since, now = now, now + timedelta(seconds=pause)
         if pause <= wait.total_seconds():
             total += pause
+            busy = msgspec.structs.replace(before, nodes={"a001": a_lent_node()})
+            registry = note_returns(CONFIG, before, busy, {}, now)
             continue
         total += wait.total_seconds() + BACK
-        fenced = a_lent_node(Phase.RELEASING, idle_since=since)
-        removed = msgspec.structs.replace(before, nodes={"a001": fenced})
-        after = note_returns(CONFIG, before, removed, since + wait)
+        fenced = {"a001": a_lent_node(Phase.RELEASING, idle_since=since)}
+        gone = msgspec.structs.replace(before, nodes=fenced)
+        after = note_returns(CONFIG, before, gone, {}, since + wait)
         after = msgspec.structs.replace(after, nodes={})
-        asked = msgspec.structs.replace(after, requests=(a_request(id=f"r{number}"),))
-        registry = note_returns(CONFIG, after, asked, now)
+        registry = note_returns(CONFIG, after, after, {QUEUE: 1}, now)
     idle = {"a001": a_lent_node(Phase.SERVING, idle_since=now)}
     return total, idle_times(CONFIG, msgspec.structs.replace(registry, nodes=idle))["a001"]
