@@ -26,7 +26,7 @@ def problems(settings: Settings, memory: int = 0) -> dict[str, bool]:
     return {problem.sentence: problem.is_error for problem in check_node_type(node_type)}
 
 
-def test_right_settings_are_right() -> None:
+def test_valid_kubelet_settings_have_no_problem() -> None:
     assert problems(RIGHT) == {}
     assert check_node_type(NodeType(name="a", size={})) == ()
 
@@ -116,14 +116,14 @@ WARNINGS = {
 
 
 @pytest.mark.parametrize("why", [*ERRORS, *WARNINGS])
-def test_what_no_kubelet_starts_with_is_an_error_and_what_is_likely_not_meant_a_warning(
+def test_fatal_setting_is_an_error_and_suspicious_setting_a_warning(
     why: str,
 ) -> None:
     settings, sentence = {**ERRORS, **WARNINGS}[why]
     assert problems(settings).get(sentence) is (why in ERRORS), problems(settings)
 
 
-def test_a_declared_size_above_what_pods_get_is_doubted() -> None:
+def test_declared_size_above_the_allocatable_size_is_a_warning() -> None:
     results = problems(RIGHT, memory=256 * 2**30)
     assert results == {
         "memory: 256Gi is declared, and pods will get about 253544Mi: a pod between the two brings "
@@ -132,7 +132,7 @@ def test_a_declared_size_above_what_pods_get_is_doubted() -> None:
     assert problems(RIGHT, memory=253544 * 2**20) == {}
 
 
-def test_all_problems_come_at_once_errors_first() -> None:
+def test_all_problems_are_listed_errors_first() -> None:
     settings = {
         **RIGHT, "reserved_memory": "0: 1Gi, 0: 1024Mi, 7: 1.5Gi", "cpu_manager_policy": "static",
         "topology_manager_policy": "none",

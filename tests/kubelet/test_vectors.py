@@ -24,7 +24,7 @@ OURS = [vector for vector in VECTORS if "settings" in vector]
 
 
 @pytest.mark.parametrize("vector", OURS, ids=lambda vector: vector["name"])
-def test_dnm_says_what_the_kubelet_said(vector: dict[str, Any]) -> None:
+def test_verdicts_on_settings_equal_the_verdicts_of_the_kubelet(vector: dict[str, Any]) -> None:
     message = Said(vector["settings"])
     refused = bool(vector["stage"])
     if message.refuses != refused:
@@ -36,6 +36,6 @@ def test_dnm_says_what_the_kubelet_said(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("asked", ANSWERS, ids=lambda item: item["id"])
-def test_dnm_says_of_a_pod_what_the_managers_say(asked: Question) -> None:
+def test_verdicts_on_pods_equal_the_verdicts_of_the_kubelet_managers(asked: Question) -> None:
     why = why_dnm_refuses(asked)
     assert (not why) == (asked["answer"] == "admitted"), why

@@ -84,7 +84,7 @@ STALE: dict[str, Callable[[Clients, str], Any]] = {
 
 
 @pytest.mark.parametrize("write", STALE.values(), ids=STALE.keys())
-def test_a_stale_write_is_refused_and_a_current_one_is_not(
+def test_outdated_write_is_refused_and_a_current_write_is_not(
     sandbox: Sandbox, kube: Clients, site_map: Any, write: Callable[[Clients, str], Any]
 ) -> None:
     read = site_map["metadata"]["resourceVersion"]
@@ -99,12 +99,14 @@ def test_a_stale_write_is_refused_and_a_current_one_is_not(
     assert changed is None or changed["data"]["k"] == "2"
 
 
-def test_a_write_without_a_change_keeps_the_version(kube: Clients, site_map: Any) -> None:
+def test_write_without_a_change_keeps_the_version(kube: Clients, site_map: Any) -> None:
     again = kube.core.patch_namespaced_config_map(**CONFIG, body={"data": {"k": "1"}})
     assert again.metadata.resource_version == site_map["metadata"]["resourceVersion"]
 
 
-def test_a_dry_run_changes_nothing(sandbox: Sandbox, kube: Clients, site_map: Any) -> None:
+def test_dry_run_changes_nothing_in_the_sandbox(
+    sandbox: Sandbox, kube: Clients, site_map: Any
+) -> None:
     tried = kube.core.patch_namespaced_config_map(
         **CONFIG, body={"data": {"k": "2"}}, dry_run="All"
     )
@@ -112,7 +114,7 @@ def test_a_dry_run_changes_nothing(sandbox: Sandbox, kube: Clients, site_map: An
     assert sandbox.get("configmaps", "site", "yunikorn") == site_map
 
 
-def test_a_status_is_only_written_through_its_subresource(sandbox: Sandbox, kube: Clients) -> None:
+def test_status_is_written_only_through_its_subresource(sandbox: Sandbox, kube: Clients) -> None:
     sandbox.add_node("k1")
     body = {"spec": {"unschedulable": True}, "status": {"capacity": {"cpu": "1"}}}
     kube.core.patch_node("k1", body)
@@ -153,7 +155,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "code", "words"), REFUSALS)
-def test_refused(
+def test_invalid_api_request_is_refused_with_a_status(
     sandbox: Sandbox, site_map: Any, method: str, path: str, body: Any, code: int, words: str
 ) -> None:
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -162,7 +164,7 @@ def test_refused(
     assert words in status["message"]
 
 
-def test_an_immutable_config_map_stays(sandbox: Sandbox, kube: Clients, site_map: Any) -> None:
+def test_immutable_config_map_is_unchanged(sandbox: Sandbox, kube: Clients, site_map: Any) -> None:
     kube.core.patch_namespaced_config_map(**CONFIG, body={"immutable": True})
     code, message = code_of(
         lambda: kube.core.patch_namespaced_config_map(**CONFIG, body={"data": {"k": "2"}})
@@ -175,7 +177,7 @@ def test_an_immutable_config_map_stays(sandbox: Sandbox, kube: Clients, site_map
 # --- lists and watches -----------------------------------------------------------------------
 
 
-def test_pages_show_one_moment(sandbox: Sandbox, kube: Clients) -> None:
+def test_list_pages_show_the_same_version(sandbox: Sandbox, kube: Clients) -> None:
     names = sandbox.add_pods(25, "dev")
     first = kube.core.list_pod_for_all_namespaces(limit=10)
     sandbox.delete("pods", names[20], "dev")
@@ -190,13 +192,13 @@ def test_pages_show_one_moment(sandbox: Sandbox, kube: Clients) -> None:
     assert len(sandbox.requests.lists("pods")) == 1
 
 
-def test_a_page_token_that_is_not_kept_is_gone(sandbox: Sandbox) -> None:
+def test_unknown_page_token_is_expired(sandbox: Sandbox) -> None:
     code, _, status = raw(sandbox, "GET", "/api/v1/pods?limit=1&continue=snapshot9.1")
     assert (code, status["reason"]) == (410, "Expired") and "too old" in status["message"]
     assert raw(sandbox, "GET", "/api/v1/pods?limit=1&continue=odd")[0] == 400
 
 
-def test_a_long_list_comes_in_chunks_and_packed_where_that_is_asked_for(sandbox: Sandbox) -> None:
+def test_long_list_is_chunked_and_compressed_on_request(sandbox: Sandbox) -> None:
     def read(**headers: str) -> tuple[dict[str, str], bytes]:
         connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
         connection.request("GET", "/api/v1/pods", headers=headers)
@@ -216,7 +218,7 @@ def test_a_long_list_comes_in_chunks_and_packed_where_that_is_asked_for(sandbox:
     assert packed[0]["Content-Encoding"] == "gzip" and gzip.decompress(packed[1]) == plain
 
 
-def test_a_watch_tells_every_change(live_sandbox: Sandbox) -> None:
+def test_watch_reports_every_change(live_sandbox: Sandbox) -> None:
     kube = Clients(live_sandbox)
     live_sandbox.add_pods(1, "dev")
     seen = []
@@ -237,7 +239,7 @@ def test_a_watch_tells_every_change(live_sandbox: Sandbox) -> None:
 # --- deleting --------------------------------------------------------------------------------
 
 
-def test_a_bound_pod_ends_gracefully_and_others_at_once(sandbox: Sandbox, kube: Clients) -> None:
+def test_bound_pod_ends_gracefully_and_other_pods_at_once(sandbox: Sandbox, kube: Clients) -> None:
     sandbox.add_node("k1")
     sandbox.timing.pod_stop = 5
     sandbox.add_pods(2, "dev", cpu="128")
@@ -277,7 +279,7 @@ def evict(kube: Clients, name: str, **conditions: str) -> int:
     return code_of(lambda: kube.core.create_namespaced_pod_eviction(name, "dev", body))[0]
 
 
-def test_only_the_pod_that_was_meant_is_evicted(sandbox: Sandbox, kube: Clients) -> None:
+def test_eviction_requires_the_uid_of_the_pod(sandbox: Sandbox, kube: Clients) -> None:
     sandbox.add_node("k1")
     sandbox.add_pods(1, "dev")
     sandbox.tick()
@@ -306,7 +308,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("plural", "body", "code"), ODD)
-def test_odd_objects_do_not_stop_the_cluster(
+def test_malformed_objects_do_not_stop_the_sandbox(
     sandbox: Sandbox, plural: str, body: Any, code: int
 ) -> None:
     assert raw(sandbox, "POST", f"/api/v1/{plural}", body)[0] == code

@@ -33,7 +33,7 @@ def pods(place: Path, namespace: str) -> int:
     return len(ask(url_of(place), "GET", f"/api/v1/namespaces/{namespace}/pods")["items"])
 
 
-def test_up_says_what_to_do_and_down_ends_it(
+def test_sandbox_up_prints_the_next_steps_and_down_ends_it(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert up(place, nodes=4, workshop=True) == 0
@@ -52,7 +52,7 @@ def test_up_says_what_to_do_and_down_ends_it(
     assert "no sandbox runs" in capsys.readouterr().err
 
 
-def test_a_server_that_died_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_sandbox_server_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up(place)
     server = find_server(place)
     assert server is not None
@@ -62,7 +62,7 @@ def test_a_server_that_died_is_noticed(place: Path, capsys: pytest.CaptureFixtur
     assert "had ended by itself" in capsys.readouterr().out
 
 
-def test_a_stale_file_does_not_stop_up(place: Path) -> None:
+def test_outdated_server_file_does_not_stop_sandbox_up(place: Path) -> None:
     up(place)
     content = (place / "server.json").read_bytes()
     down(place)
@@ -70,14 +70,16 @@ def test_a_stale_file_does_not_stop_up(place: Path) -> None:
     assert up(place) == 0
 
 
-def test_a_taken_port_is_a_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_is_reported_in_a_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert up(place, port=port) == 1
     assert f"port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
 
 
-def test_a_directory_of_somebody_else_is_left_alone(
+def test_foreign_directory_is_left_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.tex").touch()

@@ -37,7 +37,7 @@ def places(sandbox: Sandbox) -> dict[str, str]:
 # --- the contract ----------------------------------------------------------------------------
 
 
-def test_a_node_is_lent_and_returned(sandbox: Sandbox) -> None:
+def test_sandbox_converter_lends_and_returns_a_node(sandbox: Sandbox) -> None:
     sandbox.add_machine_type(
         labels={"pool": "{namespace}"}, more={"example.com/x": "2"},
         taints=[{"key": "for", "value": "{namespace}", "effect": "NoSchedule"}],
@@ -65,7 +65,7 @@ def test_a_node_is_lent_and_returned(sandbox: Sandbox) -> None:
     assert call.environment["DNM_INSTANCE"] == "prod" and call.arguments[0] == "--set"
 
 
-def test_the_longest_idle_nodes_go_first(sandbox: Sandbox) -> None:
+def test_longest_idle_nodes_are_lent_first(sandbox: Sandbox) -> None:
     sandbox.add_machines(3)
     sandbox.batch.machines["a003"].idle_since -= 100
     assert run(sandbox, *LEND, "1")[1] == "a003\n"
@@ -97,7 +97,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("options", [(), ("--output", "json")], ids=["text", "json"])
-def test_the_list_tells_state_and_verdict(sandbox: Sandbox, options: tuple[str, ...]) -> None:
+def test_sandbox_list_reports_state_and_verdict(sandbox: Sandbox, options: tuple[str, ...]) -> None:
     prepare_states(sandbox)
     code, out, _ = run(sandbox, "--list", *options)
     listed = parse_list(out.encode())
@@ -111,7 +111,7 @@ def test_the_list_tells_state_and_verdict(sandbox: Sandbox, options: tuple[str, 
         assert listed.nodes["a001"].partitions == ("batch",) and listed.waiting == ()
 
 
-def test_the_list_tells_what_jobs_wait_for(sandbox: Sandbox) -> None:
+def test_sandbox_list_reports_waiting_jobs(sandbox: Sandbox) -> None:
     """More nodes than there are, and one that waits behind it."""
     prepare_states(sandbox)
     for nodes in (50, 2):
@@ -135,14 +135,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), REFUSED)
-def test_refused(sandbox: Sandbox, arguments: tuple[str, ...], code: int, words: str) -> None:
+def test_invalid_converter_call_is_refused(
+    sandbox: Sandbox, arguments: tuple[str, ...], code: int, words: str
+) -> None:
     prepare_states(sandbox)
     answered, out, err = run(sandbox, *arguments)
     assert (answered, out) == (code, "")
     assert words in err
 
 
-def test_the_list_can_fail_too(sandbox: Sandbox) -> None:
+def test_sandbox_list_can_fail_on_request(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     sandbox.behave(direction="list", exit_code=1, stdout="", stderr="slurmctld is away\n")
     assert run(sandbox, "--list") == (1, "", "slurmctld is away\n")
@@ -152,7 +154,7 @@ def test_the_list_can_fail_too(sandbox: Sandbox) -> None:
 # --- time ------------------------------------------------------------------------------------
 
 
-def test_a_node_joins_in_stages(sandbox: Sandbox) -> None:
+def test_node_joins_in_stages(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     timing = sandbox.timing
     timing.convert, timing.join, timing.ready = 100, 10, 20
@@ -198,7 +200,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("behaviour", "code", "out", "at_once", "later", "gone"), FAILURES)
-def test_lending_goes_wrong(
+def test_failing_lend_has_the_configured_effects(
     sandbox: Sandbox, behaviour: dict[str, Any], code: int, out: str, at_once: int, later: int,
     gone: int,
 ) -> None:  # fmt: skip
@@ -222,7 +224,7 @@ def test_lending_goes_wrong(
         pytest.param({"exit_code": 1}, False, "batch", id="says it failed, but it is back"),
     ],
 )
-def test_returning_goes_wrong_and_is_tried_again(
+def test_failing_return_is_repeatable(
     sandbox: Sandbox, behaviour: dict[str, Any], node_left: bool, place: str
 ) -> None:
     sandbox.add_machines(1)
@@ -237,7 +239,7 @@ def test_returning_goes_wrong_and_is_tried_again(
     assert sandbox.violations == []
 
 
-def test_a_hanging_converter_is_deaf_and_has_a_child(sandbox: Sandbox) -> None:
+def test_hanging_converter_ignores_sigterm_and_has_a_child(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     sandbox.behave(hang="before")
     process = subprocess.Popen(
@@ -262,7 +264,9 @@ def test_a_hanging_converter_is_deaf_and_has_a_child(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("detached", [False, True])
-def test_a_killed_converter_leaves_things_half_done(live_sandbox: Sandbox, detached: bool) -> None:
+def test_killed_converter_leaves_a_conversion_half_done(
+    live_sandbox: Sandbox, detached: bool
+) -> None:
     live_sandbox.add_machines(1)
     live_sandbox.timing.convert = 0.3
     live_sandbox.behave(detached=detached)
@@ -278,7 +282,7 @@ def test_a_killed_converter_leaves_things_half_done(live_sandbox: Sandbox, detac
     assert bool(nodes(live_sandbox)) is detached
 
 
-def test_one_that_died_while_it_asked_is_at_work_on_nothing(sandbox: Sandbox) -> None:
+def test_converter_that_died_during_its_request_is_not_running(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     with subprocess.Popen(["true"]) as process:
         pass
@@ -287,7 +291,7 @@ def test_one_that_died_while_it_asked_is_at_work_on_nothing(sandbox: Sandbox) ->
     assert machine.place == "leaving" and not sandbox.conversion.is_at_work(machine)
 
 
-def test_a_sandbox_that_is_gone_is_a_sentence(sandbox: Sandbox) -> None:
+def test_stopped_sandbox_is_reported_in_a_sentence(sandbox: Sandbox) -> None:
     sandbox.stop()
     code, out, err = run(sandbox, "--list")
     assert (code, out) == (1, "") and "can't be asked" in err and "Traceback" not in err
@@ -300,7 +304,7 @@ def kinds(sandbox: Sandbox) -> list[tuple[str, str]]:
     return [(violation.kind, violation.node) for violation in sandbox.violations]
 
 
-def test_a_returned_node_is_left_alone_and_the_call_is_noted(sandbox: Sandbox) -> None:
+def test_needless_return_is_recorded_and_changes_nothing(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     sandbox.batch.start_job(["a001"])
     assert run(sandbox, "--set", "batch", "--node-name", "a001")[0] == 0
@@ -308,7 +312,7 @@ def test_a_returned_node_is_left_alone_and_the_call_is_noted(sandbox: Sandbox) -
     assert kinds(sandbox) == [("needless-return", "a001")]
 
 
-def test_a_job_on_a_node_that_is_converted_is_noted(sandbox: Sandbox) -> None:
+def test_job_on_a_converted_node_is_recorded_as_a_violation(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     begun = sandbox.conversion.begin((*LEND, "1"), {})
     sandbox.batch.start_job(["a001"])
@@ -318,7 +322,9 @@ def test_a_job_on_a_node_that_is_converted_is_noted(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("way", ["converter", "api"])
-def test_pods_that_are_deleted_with_their_node_are_noted(sandbox: Sandbox, way: str) -> None:
+def test_pods_deleted_with_their_node_are_recorded_as_a_violation(
+    sandbox: Sandbox, way: str
+) -> None:
     sandbox.add_machines(1)
     sandbox.node_convert(*LEND, "1")
     sandbox.tick()
@@ -339,7 +345,7 @@ def test_pods_that_are_deleted_with_their_node_are_noted(sandbox: Sandbox, way: 
     assert f"1 pods ran on it, {running}" in sandbox.violations[0].detail
 
 
-def test_a_node_that_both_sides_use_is_noted_once(sandbox: Sandbox) -> None:
+def test_node_used_by_both_clusters_is_recorded_once(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     sandbox.node_convert(*LEND, "1")
     sandbox.tick()
@@ -349,7 +355,7 @@ def test_a_node_that_both_sides_use_is_noted_once(sandbox: Sandbox) -> None:
     assert kinds(sandbox) == [("two-owners", "a001")]
 
 
-def test_what_administrators_do_by_hand_is_no_violation(sandbox: Sandbox) -> None:
+def test_manual_actions_of_administrators_are_no_violation(sandbox: Sandbox) -> None:
     sandbox.add_machines(2)
     sandbox.node_convert(*LEND, "2")
     sandbox.tick()
@@ -366,7 +372,7 @@ def test_what_administrators_do_by_hand_is_no_violation(sandbox: Sandbox) -> Non
 # --- nodes that are kept out ---------------------------------------------------------------------
 
 
-def test_what_is_excluded_is_not_taken(sandbox: Sandbox) -> None:
+def test_excluded_node_is_not_taken_by_the_sandbox_converter(sandbox: Sandbox) -> None:
     sandbox.add_machine_type()
     sandbox.add_machines(3)
     assert run(sandbox, *LEND, "2", "--exclude", "a[001-002]")[:2] == (1, "a003\n")

@@ -56,7 +56,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "status", "left"), FAULTS)
-def test_a_fault_strikes_once_and_is_over(
+def test_injected_fault_strikes_once(
     site: Sandbox, fault: dict[str, Any], status: int, left: str
 ) -> None:
     site.fault(**fault, times=1)
@@ -68,7 +68,7 @@ def test_a_fault_strikes_once_and_is_over(
     assert send(site)[0] == 200
 
 
-def test_an_empty_list_has_everything_but_its_items(site: Sandbox) -> None:
+def test_empty_list_fault_removes_only_the_items(site: Sandbox) -> None:
     full = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
     site.fault("empty", times=2)
     answered = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
@@ -76,14 +76,14 @@ def test_an_empty_list_has_everything_but_its_items(site: Sandbox) -> None:
     assert json.loads(send(site, "GET", PATH)[2])["kind"] == "ConfigMap"  # which is no list
 
 
-def test_a_429_says_when_to_come_back(site: Sandbox) -> None:
+def test_status_429_contains_its_retry_time(site: Sandbox) -> None:
     site.fault("status", code=429, retry_after=7)
     status, retry_after, body = send(site)
     assert (status, retry_after) == (429, "7")
     assert json.loads(body)["details"] == {"retryAfterSeconds": 7}
 
 
-def test_flow_control_wants_more_patience_each_time(site: Sandbox) -> None:
+def test_flow_control_fault_increases_its_retry_time(site: Sandbox) -> None:
     site.fault("busy", times=6)
     answers = [send(site) for _ in range(7)]
     assert [retry for _, retry, _ in answers] == ["1", "2", "4", "8", "16", "16", None]
@@ -91,7 +91,7 @@ def test_flow_control_wants_more_patience_each_time(site: Sandbox) -> None:
     assert answers[6][0] == 200
 
 
-def test_a_fault_is_for_some_requests_only(site: Sandbox) -> None:
+def test_injected_fault_matches_selected_requests_only(site: Sandbox) -> None:
     site.fault("status", path="/configmaps/", methods=("PATCH",), skip=1, times=2)
     codes = [send(site)[0], send(site, "GET")[0], send(site)[0], send(site)[0], send(site)[0]]
     assert codes == [200, 200, 500, 500, 200]

@@ -54,7 +54,7 @@ def namespace_of(kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "name"), one_in(2, KINDS))
-def test_everything_can_be_listed_described_and_deleted(
+def test_kubectl_lists_describes_and_deletes_every_kind(
     site: Sandbox, kind: str, name: str
 ) -> None:
     pod = manifests.pod_manifest("web", "dev", {"cpu": "1"})
@@ -72,7 +72,7 @@ def test_everything_can_be_listed_described_and_deleted(
     assert site.get(kind, name, where[1] if where else "") is None
 
 
-def test_apply_creates_changes_and_a_rollout_is_waited_for(site: Sandbox, tmp_path: Path) -> None:
+def test_kubectl_apply_creates_and_changes_a_deployment(site: Sandbox, tmp_path: Path) -> None:
     pod = manifests.pod_manifest("web", "dev", {"cpu": "1"})
     for replicas in (2, 3):
         manifest = manifests.deployment_manifest("web", "dev", replicas, pod)
@@ -82,7 +82,7 @@ def test_apply_creates_changes_and_a_rollout_is_waited_for(site: Sandbox, tmp_pa
     assert deployment is not None and deployment["spec"]["replicas"] == 3
 
 
-def test_a_number_is_kept_as_the_string_that_the_server_writes(site: Sandbox) -> None:
+def test_numbers_are_stored_as_canonical_strings(site: Sandbox) -> None:
     pod = manifests.pod_manifest("n", "dev", {"cpu": 4, "memory": 1.5e9})  # type: ignore[dict-item]
     deployment = manifests.deployment_manifest("web", "dev", 1, {**pod, "kind": "Pod"})
     for manifest in (pod, deployment):
@@ -92,7 +92,7 @@ def test_a_number_is_kept_as_the_string_that_the_server_writes(site: Sandbox) ->
     assert asked == {"cpu": "4", "memory": "1500M"}
 
 
-def test_a_node_is_drained_and_changed_by_hand(site: Sandbox) -> None:
+def test_kubectl_drains_and_changes_a_node(site: Sandbox) -> None:
     kubectl(site, "drain", "k1", "--force", "--ignore-daemonsets", "--timeout=300s")
     node = site.get("nodes", "k1")
     assert node is not None and node["spec"]["unschedulable"]

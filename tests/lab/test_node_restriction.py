@@ -67,7 +67,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status"), WRITES)
-def test_what_a_kubelet_may_do(
+def test_kubelet_may_write_only_its_own_status(
     nodes: Sandbox, method: str, path: str, body: Any, status: int
 ) -> None:
     answered, text = send(nodes, method, path, body)
@@ -75,7 +75,7 @@ def test_what_a_kubelet_may_do(
     assert status != 403 or "forbidden" in text
 
 
-def test_its_lie_is_stored_as_it_is(nodes: Sandbox) -> None:
+def test_kubelet_status_is_stored_unchecked(nodes: Sandbox) -> None:
     send(nodes, "PATCH", f"{OWN}/status", HUGE)
     node = nodes.get("nodes", "a001") or {}
     assert node["status"]["allocatable"]["cpu"] == "9P"

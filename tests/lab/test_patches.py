@@ -58,7 +58,7 @@ PATCHES = [
 
 
 @pytest.mark.parametrize(("kind", "target", "patch", "expected"), PATCHES)
-def test_patch(kind: str, target: Any, patch: Any, expected: Any) -> None:
+def test_patch_is_applied(kind: str, target: Any, patch: Any, expected: Any) -> None:
     before = copy_of(target)
     assert apply_patch(kind, target, patch) == expected
     assert target == before
@@ -78,7 +78,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "patch", "code"), REFUSED)
-def test_patch_is_refused(kind: str, patch: Any, code: int) -> None:
+def test_invalid_patch_is_refused(kind: str, patch: Any, code: int) -> None:
     with pytest.raises(ApiError) as refused:
         apply_patch(kind, {"a": 1, "l": []}, patch)
     assert refused.value.code == code
@@ -93,7 +93,7 @@ _objects = st.dictionaries(st.text("abc", max_size=1), _values, max_size=3)
 
 
 @given(_objects, _objects)
-def test_a_merge_patch_applied_twice_is_applied_once(target: Any, patch: Any) -> None:
+def test_repeated_merge_patch_changes_nothing(target: Any, patch: Any) -> None:
     once = apply_patch(MERGE, target, patch)
     assert apply_patch(MERGE, once, patch) == once
 
@@ -106,7 +106,7 @@ LABELS = [
 
 
 @pytest.mark.parametrize(("selector", "selected"), LABELS)
-def test_label_selector(selector: str, selected: bool) -> None:
+def test_label_selector_selects_objects(selector: str, selected: bool) -> None:
     assert label_test(selector)(node(metadata={"labels": {"a": "1", "x.y/z": "w"}})) is selected
 
 
@@ -118,13 +118,13 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("selector", "selected"), FIELDS)
-def test_field_selector(selector: str, selected: bool) -> None:
+def test_field_selector_selects_pods(selector: str, selected: bool) -> None:
     pod = node(spec={}, status={"phase": "Pending"})
     assert field_test("pods", selector)(pod) is selected
 
 
 @pytest.mark.parametrize("selector", ["status.message=x", "metadata.labels.a=b", "spec.nodeName"])
-def test_a_field_that_can_not_be_selected_by_is_refused(selector: str) -> None:
+def test_unsupported_field_selector_is_refused(selector: str) -> None:
     with pytest.raises(ApiError) as refused:
         field_test("pods", selector)
     assert refused.value.code == 400

@@ -42,7 +42,7 @@ def verdicts(sandbox: Sandbox, instance: str = "prod") -> dict[str, tuple[str, s
     }
 
 
-def test_a_node_on_which_a_job_may_run_then_is_not_booked(sandbox: Sandbox) -> None:
+def test_node_with_a_possible_later_job_is_not_booked(sandbox: Sandbox) -> None:
     sandbox.add_machines(3)
     sandbox.batch.start_job(["a001"], run_seconds=2 * HOUR)
     sandbox.batch.start_job(["a002"], run_seconds=HOUR / 2)
@@ -55,7 +55,7 @@ def test_a_node_on_which_a_job_may_run_then_is_not_booked(sandbox: Sandbox) -> N
     assert not sandbox.batch.jobs[jobs[1]].on  # it would run into the booking
 
 
-def test_it_is_lent_from_under_its_booking_and_the_rest_is_given_up(sandbox: Sandbox) -> None:
+def test_booked_node_is_lent_and_the_remaining_booking_is_released(sandbox: Sandbox) -> None:
     sandbox.add_machines(4)
     name = name_of(sandbox, HOUR)
     assert book(sandbox, 2) == (0, ["a001", "a002"], "")
@@ -73,7 +73,7 @@ def test_it_is_lent_from_under_its_booking_and_the_rest_is_given_up(sandbox: San
     assert not sandbox.batch.reservations.by_name and not sandbox.violations
 
 
-def test_what_is_anothers_is_left(sandbox: Sandbox) -> None:
+def test_foreign_booking_is_not_changed(sandbox: Sandbox) -> None:
     sandbox.add_machines(2)
     now = sandbox.clock.now()
     name = name_of(sandbox, HOUR, "other")
@@ -87,7 +87,7 @@ def test_what_is_anothers_is_left(sandbox: Sandbox) -> None:
     assert [violation.kind for violation in sandbox.violations] == ["reservation-taken"]
 
 
-def test_reservations_are_kept_with_the_machines(sandbox: Sandbox) -> None:
+def test_reservations_are_saved_with_the_machines(sandbox: Sandbox) -> None:
     sandbox.add_machines(1)
     assert book(sandbox, 1, ahead=-60.0) == (1, [], "")
     assert book(sandbox, 2) == (1, ["a001"], "")

@@ -58,7 +58,7 @@ QUOTAS = [
 
 
 @pytest.mark.parametrize(("queue", "running"), QUOTAS)
-def test_a_queue_gives_what_all_limits_above_it_allow(
+def test_sandbox_queue_respects_the_limits_of_all_ancestors(
     site: Sandbox, queue: str, running: int
 ) -> None:
     site.add_pods(30, "dev", queue=queue, cpu="1", memory="1M")
@@ -66,7 +66,7 @@ def test_a_queue_gives_what_all_limits_above_it_allow(
     assert bound(site).get("k1", 0) == running
 
 
-def test_raising_a_limit_lets_waiting_pods_go_on(site: Sandbox) -> None:
+def test_raised_limit_starts_waiting_pods(site: Sandbox) -> None:
     site.add_pods(15, "dev", queue="root.top.a")
     site.tick()
     site.set_queues(QUEUES.replace("vcore: 10", "vcore: 12"))
@@ -77,13 +77,13 @@ def test_raising_a_limit_lets_waiting_pods_go_on(site: Sandbox) -> None:
     assert bound(site) == {"k1": 12, "": 3}
 
 
-def test_a_pod_that_lacks_quota_is_not_called_unschedulable(site: Sandbox) -> None:
+def test_pod_without_quota_is_not_marked_unschedulable(site: Sandbox) -> None:
     site.add_pods(1, "dev", queue="root.top.a", cpu="11")
     site.tick()
     assert "conditions" not in site.objects("pods", "dev")[0]["status"]
 
 
-def test_the_higher_priority_comes_first(site: Sandbox) -> None:
+def test_higher_priority_is_scheduled_first(site: Sandbox) -> None:
     site.add_pods(10, "dev", queue="root.top.a", name="low")
     site.add_pods(2, "dev", queue="root.top.a", name="high", spec={"priority": 5})
     site.tick()
@@ -91,7 +91,7 @@ def test_the_higher_priority_comes_first(site: Sandbox) -> None:
     assert waiting == ["low-8", "low-9"]
 
 
-def test_the_first_pod_of_an_application_decides_the_queue(site: Sandbox) -> None:
+def test_sandbox_uses_the_queue_of_the_first_pod_of_an_application(site: Sandbox) -> None:
     site.add_pods(1, "dev", queue="root.top.a", name="first")
     site.tick()
     site.add_pods(15, "dev", queue="root.top.b", name="later")
@@ -99,7 +99,7 @@ def test_the_first_pod_of_an_application_decides_the_queue(site: Sandbox) -> Non
     assert bound(site) == {"k1": 10, "": 6}
 
 
-def test_an_application_is_forgotten_after_its_last_pod(site: Sandbox) -> None:
+def test_application_is_removed_after_its_last_pod(site: Sandbox) -> None:
     first = site.add_pods(1, "dev", queue="root.top.a")
     site.tick()
     site.finish_pods(first, "dev")
@@ -109,14 +109,14 @@ def test_an_application_is_forgotten_after_its_last_pod(site: Sandbox) -> None:
     assert list(site.scheduler.applications) == []
 
 
-def test_pods_without_a_place_are_rejected(site: Sandbox) -> None:
+def test_pods_without_a_queue_are_rejected(site: Sandbox) -> None:
     site.add_pods(1, "dev", queue="root.top.unknown")
     site.tick()
     status = site.objects("pods", "dev")[0]["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "ApplicationRejected")
 
 
-def test_a_gang_that_can_never_fit_is_rejected(site: Sandbox) -> None:
+def test_gang_that_can_never_fit_is_rejected(site: Sandbox) -> None:
     def gang(members: int) -> dict[str, str]:
         groups = [{"name": "w", "minMember": members, "minResource": {"cpu": "2"}}]
         return {"yunikorn.apache.org/task-groups": json.dumps(groups)}
@@ -131,7 +131,7 @@ def test_a_gang_that_can_never_fit_is_rejected(site: Sandbox) -> None:
     assert "task group request map[pods:6 vcore:12000] larger than max" in failed["message"]
 
 
-def test_a_sidecar_counts_twice_before_1_9(site: Sandbox) -> None:
+def test_sidecar_counts_twice_before_yunikorn_1_9(site: Sandbox) -> None:
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "6"}}}
     site.add_pods(1, "dev", queue="root.top.a", cpu="1", spec={"initContainers": [sidecar]})
     site.yunikorn.version = "1.8.0"
@@ -170,7 +170,7 @@ WHERE = [
 
 @pytest.mark.parametrize(("spec", "where"), WHERE)
 @pytest.mark.parametrize("queue", ["root.top.b", ""], ids=["yunikorn", "default-scheduler"])
-def test_where_pods_land(
+def test_pods_are_placed_by_their_constraints(
     sandbox: Sandbox, queue: str, spec: dict[str, Any], where: dict[str, int]
 ) -> None:
     sandbox.set_queues(QUEUES)
@@ -193,7 +193,7 @@ def _add_claim(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("sort", ["fair", "binpacking"])
-def test_nodes_are_filled_as_the_node_sort_policy_says(sandbox: Sandbox, sort: str) -> None:
+def test_nodes_are_filled_by_the_node_sort_policy(sandbox: Sandbox, sort: str) -> None:
     sandbox.set_queues(QUEUES.replace("    queues:", (
         f"    nodesortpolicy: {{type: {sort}}}\n    queues:"), 1))  # fmt: skip
     sandbox.add_node("k1")
@@ -203,7 +203,7 @@ def test_nodes_are_filled_as_the_node_sort_policy_says(sandbox: Sandbox, sort: s
     assert bound(sandbox) == ({"k1": 2, "k2": 2} if sort == "fair" else {"k1": 4})
 
 
-def test_a_cordoned_and_a_not_ready_node_get_no_pods(sandbox: Sandbox) -> None:
+def test_cordoned_and_notready_nodes_get_no_pods(sandbox: Sandbox) -> None:
     for name in ("cordoned", "broken"):
         sandbox.add_node(name)
     sandbox.cordon("cordoned")
@@ -222,7 +222,7 @@ def test_a_cordoned_and_a_not_ready_node_get_no_pods(sandbox: Sandbox) -> None:
 # --- lives of pods ---------------------------------------------------------------------------
 
 
-def test_a_pod_starts_runs_and_ends_in_its_time(site: Sandbox) -> None:
+def test_pod_starts_runs_and_ends_on_time(site: Sandbox) -> None:
     site.timing.pod_start = 10
     site.add_pods(1, "dev", run_seconds=60)
 
@@ -240,7 +240,7 @@ def test_a_pod_starts_runs_and_ends_in_its_time(site: Sandbox) -> None:
     ]  # fmt: skip
 
 
-def test_pods_outlive_their_node_and_count_nowhere(site: Sandbox) -> None:
+def test_pods_outlive_their_node_and_are_not_counted(site: Sandbox) -> None:
     site.timing.orphans = 40
     site.add_pods(2, "dev", queue="root.top.a")
     site.tick()
@@ -252,7 +252,7 @@ def test_pods_outlive_their_node_and_count_nowhere(site: Sandbox) -> None:
     assert site.objects("pods") == []
 
 
-def test_the_taint_of_a_cordon_comes_a_moment_later(site: Sandbox) -> None:
+def test_cordon_taint_appears_with_a_delay(site: Sandbox) -> None:
     site.timing.taint = 2
     site.cordon("k1")
     site.add_pods(1, "dev")
@@ -263,7 +263,7 @@ def test_the_taint_of_a_cordon_comes_a_moment_later(site: Sandbox) -> None:
     assert seen == [False, False, True] and bound(site) == {"": 1}
 
 
-def test_pods_of_a_dead_node_are_deleted_and_stay(site: Sandbox) -> None:
+def test_pods_of_a_dead_node_are_marked_for_deletion_and_stay(site: Sandbox) -> None:
     site.add_pods(1, "dev")
     site.tick()
     site.set_ready("k1", False)
@@ -275,7 +275,7 @@ def test_pods_of_a_dead_node_are_deleted_and_stay(site: Sandbox) -> None:
     assert site.objects("pods")[0]["metadata"]["deletionTimestamp"]
 
 
-def test_a_deployment_makes_pods_and_takes_them_away(site: Sandbox) -> None:
+def test_deployment_creates_and_deletes_its_pods(site: Sandbox) -> None:
     pod = manifests.pod_manifest("web", "dev", {"cpu": "1"}, queue="root.top.a")
     site.add_namespace("dev")
     site.create(manifests.deployment_manifest("web", "dev", 12, pod))
@@ -321,7 +321,7 @@ def refuse_invalid(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("text", [INVALID, "a: [", "- a", QUEUES.replace("vcore: 10", "vcore: x")])
-def test_the_webhook_denies_what_is_refused(sandbox: Sandbox, text: str) -> None:
+def test_validation_webhook_rejects_an_invalid_document(sandbox: Sandbox, text: str) -> None:
     refuse_invalid(sandbox)
     code, message = put_document(sandbox, text)
     assert code == 400
@@ -330,7 +330,7 @@ def test_the_webhook_denies_what_is_refused(sandbox: Sandbox, text: str) -> None
     assert put_document(sandbox, QUEUES.replace("vcore: 10", "vcore: 20"))[0] == 200
 
 
-def test_without_the_webhook_an_invalid_document_gets_in_and_is_not_used(sandbox: Sandbox) -> None:
+def test_invalid_document_without_the_webhook_is_stored_but_not_used(sandbox: Sandbox) -> None:
     refuse_invalid(sandbox)
     sandbox.set_queues(QUEUES)
     sandbox.yunikorn.has_webhook = False
@@ -342,7 +342,7 @@ def test_without_the_webhook_an_invalid_document_gets_in_and_is_not_used(sandbox
 
 
 @pytest.mark.parametrize("how", ["slow", "not at all"])
-def test_a_document_may_be_taken_up_late_or_never(sandbox: Sandbox, how: str) -> None:
+def test_document_may_be_loaded_late_or_never(sandbox: Sandbox, how: str) -> None:
     sandbox.set_queues(QUEUES)
     sandbox.tick()
     before = sandbox.yunikorn.checksum
@@ -365,7 +365,7 @@ def rest(sandbox: Sandbox, path: str, **headers: str) -> Any:
     return json.loads(answer.body)
 
 
-def test_yunikorn_tells_queues_applications_and_its_checksum(site: Sandbox) -> None:
+def test_sandbox_yunikorn_reports_queues_applications_and_checksum(site: Sandbox) -> None:
     site.add_pods(12, "dev", queue="root.top.a", cpu="1", memory="1G")
     site.tick()
     root = rest(site, "partition/default/queues")

@@ -37,7 +37,7 @@ TAKEN = [  # by YuniKorn and, in its stricter dialect, by dnm
 
 
 @pytest.mark.parametrize("vector", VECTORS["quantity"], ids=lambda vector: repr(vector["text"]))
-def test_the_sandbox_reads_amounts_as_yunikorn_did(vector: dict[str, Any]) -> None:
+def test_sandbox_parses_amounts_like_yunikorn(vector: dict[str, Any]) -> None:
     for name, field in (("memory", "other"), ("vcore", "vcore_milli")):
         assert amount_by_sandbox(name, vector["text"], False) == vector[field]
 
@@ -53,13 +53,13 @@ CANONICAL = {  # what kubernetes v1.34's resource.Quantity prints of it
 
 
 @pytest.mark.parametrize(("written", "kept"), CANONICAL.items())
-def test_the_sandbox_keeps_amounts_as_the_api_server_writes_them(written: str, kept: str) -> None:
+def test_sandbox_stores_amounts_like_the_api_server(written: str, kept: str) -> None:
     assert canonical_amount(written) == kept
 
 
 @TRIES
 @given(amount_texts)
-def test_an_amount_as_it_is_kept_is_the_same_amount(text: str) -> None:
+def test_canonical_amount_equals_the_written_amount(text: str) -> None:
     try:
         amount = kubernetes_amount(text)
     except AmountError:
@@ -73,18 +73,18 @@ def test_an_amount_as_it_is_kept_is_the_same_amount(text: str) -> None:
 
 @TRIES
 @given(st.sampled_from(["vcore", "memory", "pods"]), amount_texts, st.booleans())
-def test_both_read_the_same_amounts(name: str, text: str, of_kubernetes: bool) -> None:
+def test_sandbox_and_dnm_parse_the_same_amounts(name: str, text: str, of_kubernetes: bool) -> None:
     seen = amount_by_dnm(name, text, of_kubernetes)
     assert seen == amount_by_sandbox(name, text, of_kubernetes)
 
 
 @TRIES
 @given(pods())
-def test_both_read_the_same_of_a_pod(pod: dict[str, Any]) -> None:
+def test_sandbox_and_dnm_read_the_same_pod(pod: dict[str, Any]) -> None:
     assert pod_by_dnm(pod) == pod_by_sandbox(pod)
 
 
-def test_both_see_the_same_limits_in_what_yunikorn_takes() -> None:
+def test_sandbox_and_dnm_read_the_same_limits() -> None:
     for text in TAKEN:
         assert document_by_dnm(text) == document_by_sandbox(text), text
     assert len(TAKEN) > 130

@@ -47,7 +47,7 @@ def servers(directory: Path) -> list[str]:
     return lines
 
 
-def test_the_demo_ends_with_balanced_books(tmp_path: Path) -> None:
+def test_demo_ends_with_every_node_returned(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         message, _ = process.communicate(timeout=300)
     assert process.returncode == 0, message
@@ -63,9 +63,7 @@ def assert_nothing_is_left(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", one_in(3, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
-def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
-    tmp_path: Path, sent: signal.Signals
-) -> None:
+def test_stopped_demo_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     with start(tmp_path) as process:
         stdout = until_its_workshop(process)
         os.killpg(process.pid, sent)
@@ -75,7 +73,7 @@ def test_the_demo_leaves_nothing_behind_when_it_is_stopped(
     assert_nothing_is_left(tmp_path)
 
 
-def test_the_demo_leaves_nothing_behind_when_ctrl_c_is_pressed_again_and_again(
+def test_demo_interrupted_repeatedly_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     with start(tmp_path) as process:
@@ -89,7 +87,7 @@ def test_the_demo_leaves_nothing_behind_when_ctrl_c_is_pressed_again_and_again(
     assert_nothing_is_left(tmp_path)
 
 
-def test_the_demo_leaves_nothing_behind_when_its_terminal_is_closed(tmp_path: Path) -> None:
+def test_demo_with_a_closed_terminal_leaves_nothing_behind(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
