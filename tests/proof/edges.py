@@ -1,8 +1,8 @@
-"""The edges of a run, played by the model: the cluster's API and the site's converter.
+"""The edges of a run in the model: the cluster's API and the site's converter.
 
-They keep the same protocols as the real ones and answer with the same values and errors. What goes
-wrong in one run is its `Weather`. Whatever dnm does to the world passes here, and is judged here
-against what stands on dnm's disk at that very moment.
+They follow the protocols of the real ones and return the same values and errors. `Weather` holds
+the faults of one run. Every effect of dnm passes here, where the model compares it with dnm's files
+on disk at that moment.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ RETURNING = ("good", "fails", "half", "lies: done", "late", "hangs")
 
 
 class Killed(BaseException):
-    """The process is no more. Nothing in dnm may catch it, as nothing can catch SIGKILL."""
+    """A process that ended. Nothing in dnm may catch it, as nothing can catch SIGKILL."""
 
 
 class Weather:
-    """What goes wrong in one run: at which call of an edge (`faults`), at which passing of a touch
-    (`strikes`: kill, restart, full, io). `failed` are the calls that got no answer."""
+    """The faults of one run, by the number of the API or converter call (`faults`) or of the fault
+    point (`strikes`: kill, restart, full, io). `failed` holds the calls without an answer."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Weather:
         self.effects: list[str] = []
 
     def strike(self, point: str, when: str) -> None:
-        """For `fault_points.struck_by`."""
+        """Injects a fault; `fault_points.struck_by` calls it."""
         text = self.strikes.get(self.passes)
         self.passes += 1
         if text == "kill":
@@ -101,22 +101,22 @@ class Weather:
 
 
 class RunsDnm(Protocol):
-    """What the edges need of the host that they serve."""
+    """The interface of a host that the edges need."""
 
     config: Config
-    outputs: dict[str, Operation]  # what converters have written on it
+    outputs: dict[str, Operation]  # the output that converters wrote on it
 
     def registry(self) -> Registry: ...
     def now(self) -> datetime: ...
 
 
 def _document(config_map: ConfigMap) -> tuple[Mapping[str, str], str]:
-    """What dnm writes of queues: the document, and its ledger."""
+    """Returns the two texts that dnm writes for queues: the document and its ledger."""
     return config_map.data, config_map.annotations.get(LEDGER_ANNOTATION, "")
 
 
 def as_read(node: Node) -> Node:
-    """With the conditions that are kept of a Node with a mark."""
+    """Returns the Node as dnm reads it: it keeps the conditions only of a Node with a mark."""
     if node.mark is None:
         return node
     return msgspec.structs.replace(node, conditions={"Ready": str(node.is_ready)})
@@ -128,14 +128,14 @@ class ModelKube:
     def __init__(self, world: World, host: RunsDnm, weather: Weather) -> None:
         self.world, self.host, self.weather = world, host, weather
         self.instance = host.config.instance_id
-        self.used: Mapping[str, Mapping[str, int]] = {}  # as this run has seen it
+        self.used: Mapping[str, Mapping[str, int]] = {}  # as this run has read it
 
     def keep(self) -> Reading:
         return Reading()
 
     @contextmanager
     def _call(self, point: str, fact: str = "", is_write: bool = False) -> Iterator[None]:
-        """`fact`: what is not known if it fails."""
+        """Makes one call; `fact` names what is unknown if it fails."""
         fault = self.weather.next_fault()
         if fault == "late":
             self.world.advance(20)
@@ -152,7 +152,7 @@ class ModelKube:
             raise KubeError(f"{point}: {error}") from error
         if fault == "answer lost":
             self.weather.failed.add(fact)
-            raise KubeError(f"{point}: it is not known whether it was done")
+            raise KubeError(f"{point}: the result is unknown")
 
     # --- reads --------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class ModelKube:
         return ()
 
     def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
-        return ()  # no pod of this world claims to be one's
+        return ()  # no pod of this world claims to belong to a DaemonSet
 
     def read_node(self, name: str) -> Node | None:
         with self._call("kube.read_node"):
@@ -201,7 +201,7 @@ class ModelKube:
         ]  # fmt: skip
 
     def evict(self, pod: PodOnNode) -> str:
-        """Its controller makes it again, and it ends within half a minute."""
+        """Evicts the pod: it ends within half a minute, and its controller creates another one."""
         with self._call("kube.evict", is_write=True):
             there = self.world.pods.get(pod.name)
             if there is None:
@@ -214,14 +214,14 @@ class ModelKube:
             return ""
 
     def _judge_eviction(self, pod: Pod) -> None:
-        """Only where a person has said so, and behind a fence of this instance."""
+        """Checks that an administrator requested it, and that this instance has a fence."""
         entry = self.host.registry().nodes.get(pod.node)
         if entry is None or entry.emptying is None or entry.emptying.since > self.host.now():
-            self.world.broken.append(f"{pod.name} was evicted and nobody had asked for it")
+            self.world.broken.append(f"{pod.name} was evicted without a request")
         if self.world.fences.get(pod.node) != self.instance:
             self.world.broken.append(f"{pod.name} was evicted from {pod.node}, which has no fence")
         if self.weather.failed & {"nodes", "pods", "all pods"}:
-            self.world.broken.append(f"{pod.name} was evicted although not all could be read")
+            self.world.broken.append(f"{pod.name} was evicted although some pods could not be read")
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None:
         with self._call("kube.read_config_map"):
@@ -241,7 +241,7 @@ class ModelKube:
             self._judge_write(before, config_map)
             world.used_at_write = self.used or world.used()
             world.put_config_map(config_map.data, config_map.annotations)
-            # Who only takes the turn has not written the document yet, and may end before he does.
+            # A run that only claims the ledger has not written the document yet, and may end first.
             if _document(config_map) != _document(before):
                 world.admin_wrote = False
             world.schedule()
@@ -253,9 +253,9 @@ class ModelKube:
         broken = self.world.broken
         old, new = (m.data.get("queues.yaml", "") for m in (before, after))
         if NUMBERS.sub("#", old) != NUMBERS.sub("#", new):
-            broken.append("more than numbers of the queue document was changed")
+            broken.append("the queue document changed in more than its numbers")
         if self.weather.failed & {"nodes", "pods"} and old != new:
-            broken.append("limits were changed although nodes or pods could not be read")
+            broken.append("limits changed although nodes or pods could not be read")
         with suppress(DnmError):
             sections = [
                 {
@@ -268,7 +268,7 @@ class ModelKube:
                 for m in (before, after)
             ]
             if sections[0] != sections[1]:
-                broken.append(f"{self.instance} changed another's part of the ledger")
+                broken.append(f"{self.instance} changed another instance's part of the ledger")
 
     def lease_object(self, namespace: str, name: str) -> ModelState:
         return ModelState(self, "", f"{namespace}/{name}")
@@ -294,7 +294,7 @@ class ModelKube:
         with self._call("kube.patch_node", is_write=True):
             node = world.nodes.get(name)
             if node is None:
-                raise KubeError(f"node {name} is not there (404)")
+                raise KubeError(f"node {name} does not exist (404)")
             if resource_version is not None and node.resource_version != resource_version:
                 raise KubeConflict("another client wrote in between")
             self._judge_patch(node, cordon)
@@ -323,42 +323,42 @@ class ModelKube:
             broken.append(f"{self.instance} wrote over {node.mark.instance}'s mark on {node.name}")
         is_lifted = cordon is False and node.is_cordoned
         if is_lifted and self.world.fences.get(node.name) != self.instance:
-            broken.append(f"{self.instance} lifted a cordon of {node.name} that is not its own")
+            broken.append(f"{self.instance} removed another's cordon of {node.name}")
         if cordon and node.is_cordoned:
-            broken.append(f"{self.instance} made another's cordon of {node.name} its own")
+            broken.append(f"{self.instance} took over another's cordon of {node.name}")
         if cordon:
             entry = self.host.registry().nodes.get(node.name)
             returned = entry and (entry.leaves or entry.phase in GOES)
             if not returned:
-                broken.append(f"{node.name} was fenced before the registry knew")
+                broken.append(f"{node.name} was fenced before the registry recorded it")
 
     def _judge_dress(
         self, node: Node, labels: Mapping[str, str | None], taints: Sequence[Taint]
     ) -> None:
-        """Only a node that moves, whole, and towards another namespace only fenced, empty, and
-        counted by no queue."""
+        """Checks that only a moving node changes its labels and taints, and that both change. For
+        the new namespace, the node must be fenced, empty and counted by no queue."""
         broken, entry = self.world.broken, self.host.registry().nodes.get(node.name)
         if entry is None or entry.phase is not Phase.MOVING or entry.move is None:
-            broken.append(f"{node.name} was dressed before the registry knew")
+            broken.append(f"{node.name} was relabelled before the registry recorded it")
             return
         owner, other = entry.heads_for, {entry.namespace, entry.move.to} - {entry.heads_for}
         if labels != {owner: "true", **dict.fromkeys(other)} or len(taints) != 1:
-            broken.append(f"{node.name} was dressed by halves: {labels} {taints}")
+            broken.append(f"{node.name} has only some of the labels and taints: {labels} {taints}")
         if owner == entry.namespace:
             return
         if self.world.fences.get(node.name) != self.instance:
-            broken.append(f"{node.name} was dressed without a fence")
+            broken.append(f"{node.name} was relabelled without a fence")
         if any(pod.node == node.name for pod in self.world.pods.values()):
-            broken.append(f"{node.name} was dressed with pods on it")
+            broken.append(f"{node.name} was relabelled with pods on it")
         config_map = self.world.config_map
         ledger = config_map.annotations.get(LEDGER_ANNOTATION, "") if config_map else ""
         if f'"{node.name}"' in ledger and not self.world.admin_wrote:
-            broken.append(f"{node.name} was dressed while a queue counts it")
+            broken.append(f"{node.name} was relabelled while a queue counts it")
 
 
 class ModelState:
-    """Secret and Lease of an instance, as the API server keeps them. The document lies in the file
-    where a registry would be, so that all who harm, restore and judge one find it there."""
+    """The Secret and the Lease of an instance, as the API server keeps them. The document is in the
+    file of a registry, so that faults, restores and checks find it at the same path."""
 
     def __init__(self, kube: ModelKube, secret_name: str, lease_name: str) -> None:
         self.secret_name, self.lease_name = secret_name, lease_name
@@ -408,7 +408,7 @@ class ModelState:
 
 
 def patched(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark | None:
-    """The mark that these annotations make of one."""
+    """Returns the mark with these annotations."""
     fields: dict[str, Any] = msgspec.structs.asdict(mark) if mark else {}
     for key, value in annotations.items():
         field = key.removeprefix(PREFIX).replace("-", "_")
@@ -438,7 +438,7 @@ class Operation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every line that could be a node's name."""
+        """Returns every line that could be the name of a node."""
         return tuple(dict.fromkeys(line for line in self.lines if " " not in line))
 
     @property
@@ -458,7 +458,7 @@ class Operation:
         self.lines += lines
 
     def kill(self) -> None:
-        """TERM and KILL: what it was doing stays half done, or is rolled back by its handler."""
+        """Sends TERM and KILL: the conversion stays half done, or its handler rolls it back."""
         if self.has_ended:
             return
         self.timed_out = True
@@ -470,7 +470,7 @@ class Operation:
                 self.world.lose(machine)
 
     def vanish(self) -> None:
-        """The host is restarted: it is gone without a word, what it was doing stays half done."""
+        """Ends with its host, which restarts: no output, and the conversion stays half done."""
         if self.has_ended:
             return
         del self.world.processes[self.pid]
@@ -480,8 +480,8 @@ class Operation:
 
 
 class ModelConverter:
-    """The site's converter as one run on a host uses it; `behaviour(direction)` says how it acts in
-    its next call."""
+    """The site's converter as one run on a host uses it; `behaviour(direction)` returns how its
+    next call behaves."""
 
     def __init__(
         self, world: World, host: RunsDnm, weather: Weather, behaviour: Callable[[str], str]
@@ -522,7 +522,7 @@ class ModelConverter:
         return row
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
-        """Jobs of a node each, which any type would start; and what somebody makes Slurm say."""
+        """Returns jobs of one node each, which any type could start, and those of a fault."""
         jobs = len(self.world.batch.waiting) + self.world.said_to_wait
         types = sorted({machine.type for machine in self.world.machines.values()})
         return tuple(
@@ -552,7 +552,7 @@ class ModelConverter:
         return ConverterProcess(pid=operation.pid, start_ticks=1)
 
     def _keeps_floor(self, options: Mapping[str, str]) -> None:
-        """What is left to Slurm, if all that is asked for comes: this host alone lends."""
+        """Checks the floor of Slurm's nodes, if all requested nodes join: this host alone lends."""
         floor = self.host.config.batch_floor
         if floor is None or "--num-nodes" not in options:
             return
@@ -621,7 +621,7 @@ class ModelConverter:
             operation.claims.append(machine.claim)
 
     def _resume(self, request: str, name: str, namespace: str) -> Operation:
-        """Goes on with a conversion that was interrupted, if it is still there."""
+        """Resumes a conversion that was interrupted, if its claim still exists."""
         machine = self.world.machines[name]
         self._judge_lending(machine.type, namespace, 1)
         self.weather.effects.append(f"resume {name} {namespace}")
@@ -634,7 +634,7 @@ class ModelConverter:
             and claim.direction == "k8s"
         )
         if claim is not None and not claim.operation.has_ended:
-            self.world.broken.append(f"{name} was gone on with while a converter had it")
+            self.world.broken.append(f"{name} was resumed while a converter worked on it")
         machines = [machine] if is_there and not behaviour.startswith("renamed") else []
         operation = Operation(self.world, behaviour, machines)
         self._claim(operation, request, "k8s", namespace)
@@ -673,13 +673,13 @@ class ModelConverter:
         return operation
 
     def _judge_left_out(self, node_type: str, left_out: Sequence[str]) -> None:
-        """Of what a person keeps out, the converter must have been told."""
+        """Checks that dnm passed every node that an administrator keeps out to the converter."""
         registry, now = self.host.registry(), self.host.now()
         kept = [name for name, hold in registry.holds.items() if hold.is_in_force(now)]
         kept += [name for name, keeping in registry.excluded.items() if keeping.is_in_force(now)]
         for name in kept:
             if self.world.machines[name].type == node_type and name not in left_out:
-                self.world.broken.append(f"the converter was not told to leave out {name}")
+                self.world.broken.append(f"dnm did not exclude {name} for the converter")
 
     def _judge_lending(self, node_type: str, namespace: str, asked: int) -> None:
         broken, registry = self.world.broken, self.host.registry()
@@ -693,7 +693,7 @@ class ModelConverter:
             if (r.node_type, r.namespace, r.count) == (node_type, namespace, asked)
         ]
         if not requests:
-            broken.append("a conversion was started before the registry knew")
+            broken.append("a conversion was started before the registry recorded it")
         if self.weather.failed & {"nodes", "pods", "batch"}:
             broken.append("a conversion was started although a fact could not be read")
         if registry.pause is not None:
@@ -722,10 +722,10 @@ class ModelConverter:
     def _judge_return(self, name: str, machine: Machine | None) -> None:
         broken, entry = self.world.broken, self.host.registry().nodes.get(name)
         if entry is None or entry.phase is not Phase.RETURNING:
-            broken.append(f"{name} was returned before the registry knew")
+            broken.append(f"{name} was returned before the registry recorded it")
         if machine is None:
             if name in self.world.nodes:
-                broken.append(f"{name} is no machine of Slurm's and was returned to it")
+                broken.append(f"{name} was returned to Slurm, which does not have it")
             return
         if self.world.batch.is_in_service(machine):
             broken.append(f"{name} was returned while Slurm has it in service")
@@ -735,11 +735,11 @@ class ModelConverter:
         if name in self.world.nodes and self.world.fences.get(name) != self.instance:
             broken.append(f"{name} was returned without {self.instance}'s fence")
         if name in self.world.nodes and self.weather.failed & {"pods", "all pods"}:
-            broken.append(f"{name} was returned although not all pods could be read")
+            broken.append(f"{name} was returned although some pods could not be read")
 
 
 def claim_of(machine: Machine) -> BatchClaim | None:
-    """What the list tells of it; what the converter has named otherwise is none of the list's."""
+    """Returns the claim in the converter's list; the list omits nodes that were renamed."""
     claim = machine.claim
     is_renamed = machine.node_name not in ("", machine.name)
     if claim is None or machine.place == "batch":
@@ -759,7 +759,7 @@ def claim_of(machine: Machine) -> BatchClaim | None:
 def _end_lending(
     operation: Operation, namespace: str, asked: int, pretended: Sequence[str]
 ) -> None:
-    """What has become of it. A converter that was killed in between has done no more."""
+    """Ends a call in the way of its behaviour. A killed converter did nothing more."""
     world, behaviour = operation.world, operation.behaviour
     if operation.has_ended:
         return
@@ -777,7 +777,7 @@ def _end_lending(
             world.lose(machine)
     match behaviour:
         case "nothing" | "lies: failed" | "dies" | "too late, unnamed":
-            operation.end(1, "it did not work")
+            operation.end(1, "the conversion failed")
         case "rolls back":
             operation.end(1, *names)
         case "lies: done":

@@ -1,5 +1,5 @@
-"""An etcd, and an API server with a cache and a ring of its own before it, as watches show them. It
-restarts, lags, forgets and breaks off. Of dnm there is nothing in it but what `Watches` speaks.
+"""An etcd, and an API server with a cache and an event buffer of its own, for watches. The server
+restarts, lags, drops events and breaks connections. Of dnm's code, only `Watches` is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from dnm.kube.watching import NotProved, WatchLog, Why, Witness
 
 Object = dict[str, Any]
-Document = Callable[[str, Object], Object]  # of a kind and what etcd has: as the API prints it
+Document = Callable[[str, Object], Object]  # (kind, object in etcd) -> object that the API returns
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Event:
 
 @dataclass
 class Etcd:
-    """All objects, and every event of this history."""
+    """All objects, and every event of their history."""
 
     revision: int = 10
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Etcd:
 
 @dataclass
 class ApiServer:
-    """`after`: the revision after which it has all events; `lag`: so far its cache is behind."""
+    """A server that has all events since revision `after`; `lag`: how far its cache is behind."""
 
     after: int = 0
     lag: int = 0

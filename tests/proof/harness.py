@@ -1,8 +1,8 @@
-"""Worlds to prove things in: a sandbox, sites on it, and `dnm` as real processes.
+"""Worlds for proofs: a sandbox, sites on it, and `dnm` as real processes.
 
-A `Warm` forks `dnm` processes. A `World` is a sandbox whose clock stands still, with
-one site or more; its processes run on its clock. It can be put back to a `Checkpoint`, so that a
-hundred different ends can be tried from one beginning.
+A `Warm` forks `dnm` processes. A `World` is a sandbox with a stopped clock and one or more sites,
+whose processes use its clock. A `Checkpoint` restores it, so that a proof can try a hundred ends
+from one beginning.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from dnm.lab.sandbox.store import Event
 from tests.processes import PATIENCE, Child, Ended, Warm
 from tests.site import Site
 
-_START = 1_800_000_000.0  # the instant at which a world begins if nothing else is said
+_START = 1_800_000_000.0  # the default instant at which a world begins
 _PROCESS = re.compile(rb'"(pid|start_ticks)": ?\d+')
-_WORD = re.compile(rb'"([0-9a-f]{16})\\*"')  # of a registry, in its file and in its Lease
+_WORD = re.compile(rb'"([0-9a-f]{16})\\*"')  # of a registry, in its file and its Lease
 _FENCE = "dynamic-node-manager/fence"
 _WRITES = ("PUT", "PATCH", "POST", "DELETE")
 
 
 def wait_for_any(children: Sequence[Child], seconds: float = PATIENCE) -> Child:
-    """The first of them that ends."""
+    """Waits for the first of them that ends, and returns it."""
     poll = select.poll()
     by_descriptor = {child.descriptor: child for child in children}
     for descriptor in by_descriptor:
         poll.register(descriptor, select.POLLIN)
     ended = poll.poll(seconds * 1000)
-    assert ended, f"none of {len(children)} ended within {seconds} s"
+    assert ended, f"none of {len(children)} processes ended within {seconds} s"
     return by_descriptor[ended[0][0]]
 
 
 class Gate:
-    """Holds requests back at the sandbox's door until it is opened."""
+    """A gate that holds back requests to the sandbox until the test opens it."""
 
     def __init__(self, path: str) -> None:
         self.path = re.compile(path)
@@ -59,7 +59,7 @@ class Gate:
 
     def await_arrivals(self, count: int = 1) -> None:
         for number in range(count):
-            assert self.arrivals.acquire(timeout=PATIENCE), f"{number} of {count} came"
+            assert self.arrivals.acquire(timeout=PATIENCE), f"{number} of {count} requests arrived"
 
     def pass_through(self, request: Request) -> None:
         if self.path.search(request.path):
@@ -68,21 +68,21 @@ class Gate:
 
 
 class Checkpoint(NamedTuple):
-    """A world at rest between two runs."""
+    """A snapshot of a world between two runs, when nothing is under way."""
 
     now: float
     store: bytes
     batch: bytes
-    arrivals: bytes  # machines on their way into Kubernetes
+    arrivals: bytes  # machines that are joining Kubernetes
     random: Any
-    events: tuple[int, list[Event]]  # what watches can be told, and after which version
+    events: tuple[int, list[Event]]  # events for watches, and the version before the first of them
     files: dict[str, bytes]
-    modes: dict[str, int]  # of the same files
+    modes: dict[str, int]  # file modes of the same files
 
 
 class World:
-    """One sandbox and its sites; `make_site` adds one. The cluster moves on after every write, as a
-    real one does, and time only by `tick`."""
+    """One sandbox and its sites; `make_site` adds one. The cluster advances after every write, as a
+    real one does. Only `tick` advances time."""
 
     def __init__(self, directory: Path, warm: Warm, now: float = _START) -> None:
         self.directory, self.warm, self._began = directory, warm, now
@@ -117,7 +117,7 @@ class World:
         self.sandbox.stop()
 
     def make_site(self, name: str = "prod", *, sections: str = "", **settings: Any) -> Site:
-        """A host with its own configuration, state and instance id."""
+        """Returns a host with its own configuration, state and instance id."""
         values = {"instance_id": name, "yunikorn_url": self.sandbox.url, **settings}
         site = Site(self.sandbox, self.directory / name, sections=sections, **values)
         self.sites[name] = site
@@ -126,7 +126,7 @@ class World:
     # --- processes ------------------------------------------------------------------------------
 
     def job(self, site: Site, *arguments: str, **details: Any) -> dict[str, Any]:
-        """`dnm ARGUMENTS` on a site's configuration and the sandbox's time."""
+        """Returns the job for `dnm ARGUMENTS`, with a site's configuration and clock."""
         return {
             "arguments": arguments or ("run",),
             "now": site.now().isoformat(),
@@ -139,18 +139,18 @@ class World:
         return self.warm.start(self.job(site or self.site, *arguments, **details))[0]
 
     def run(self, *arguments: str, site: Site | None = None, **details: Any) -> Ended:
-        """From start to end; never a traceback."""
+        """Runs a command to its end; it must not print a traceback."""
         ended = self.start(*arguments, site=site, **details).wait()
         assert "Traceback" not in ended.err, ended.err
         return ended
 
     def settle(self) -> None:
-        """Converters that outlived their run come to their end."""
-        assert self.warm.ask("settle"), f"still at work: {self.warm.ask('descendants')}"
+        """Waits for the end of converters that outlived their run."""
+        assert self.warm.ask("settle"), f"these still run: {self.warm.ask('descendants')}"
 
     @contextmanager
     def gate(self, path: str) -> Any:
-        """Requests to `path` wait until the block ends or the gate is opened."""
+        """Holds back requests to `path` until the block ends or the test opens the gate."""
         gate = Gate(path)
         self.gates.append(gate)
         try:
@@ -169,7 +169,7 @@ class World:
         return next(iter(self.sites.values()))
 
     def state_files(self) -> dict[str, bytes]:
-        """Every file of every state directory, by its path below the world's directory."""
+        """Returns every file of every state directory, by its path below the world's directory."""
         return {
             str(path.relative_to(self.directory)): path.read_bytes()
             for site in self.sites.values()
@@ -178,7 +178,7 @@ class World:
         }
 
     def checkpoint(self) -> Checkpoint:
-        """Nothing may be under way."""
+        """Returns a snapshot; nothing may be under way."""
         sandbox = self.sandbox
         with sandbox.lock:
             assert not sandbox.conversion._operations
@@ -194,7 +194,7 @@ class World:
             )
 
     def restore(self, point: Checkpoint) -> None:
-        """The world as it was then, with the same addresses and paths."""
+        """Restores the world of a snapshot, with the same addresses and paths."""
         self.sandbox.stop()
         self.sandbox = sandbox = self._make_sandbox(self.sandbox.server.port)
         with sandbox.lock:
@@ -219,9 +219,9 @@ class World:
         sandbox.tick()
 
     def digest(self) -> bytes:
-        """Equal for worlds that go on alike. Left out is what no run reads: numbers of processes,
-        temporary paths, what the last run said of itself, the history, what spare copies hold, the
-        versions of objects. Of the words of Leases it counts which are the same."""
+        """Returns a digest that is equal for worlds with the same future. It omits what no run
+        reads: process ids, temporary paths, the last run's messages, history, spare copies, object
+        versions. Write ids of Leases count only by which are equal."""
         point = self.checkpoint()
         parts = [str(point.now).encode(), _without_state(point.store), point.batch, point.arrivals]
         for name, content in sorted(point.files.items()):
@@ -231,7 +231,7 @@ class World:
 
 
 def _without_state(store: bytes) -> bytes:
-    """What a cluster holds, with a registry in it as it is read: not who wrote it, and when."""
+    """Returns the objects of a cluster, and a registry without its writer and time."""
     document = json.loads(store)
     objects = document["objects"]
     document["version"] = 0
@@ -250,7 +250,7 @@ def _without_state(store: bytes) -> bytes:
 
 
 def _read_of_lease(lease: dict[str, Any]) -> list[object]:
-    """The registry that acts, what is kept of it, and whether a run left the Lease held."""
+    """Returns the active registry, its record, and whether a run left the Lease held."""
     result = lease["metadata"].get("annotations") or {}
     kept = [result.get(f"dynamic-node-manager/{word}") for word in ("registry", "kept")]
     return [*kept, bool(lease["spec"].get("holderIdentity"))]
@@ -268,7 +268,7 @@ def _with_plain_words(content: bytes) -> bytes:
 def _read_by_runs(name: str, content: bytes) -> bytes:
     if name.endswith((".new", ".previous", ".jsonl")):
         return b""
-    if name.endswith(".cluster"):  # how it is read, and not what is seen: kube/test_reflector.py
+    if name.endswith(".cluster"):  # how it is read, not its content: kube/test_reflector.py
         return b"kept"
     if not name.endswith("converted_nodes.json"):
         return _PROCESS.sub(b"", content)
@@ -280,5 +280,5 @@ def _read_by_runs(name: str, content: bytes) -> bytes:
 
 
 def note_figures(name: str, **figures: int) -> None:
-    """Printed with `pytest -s`."""
+    """Prints figures, which `pytest -s` shows."""
     print(f"\n{name}: {', '.join(f'{word}={number}' for word, number in figures.items())}")

@@ -1,6 +1,6 @@
-"""The eight invariants, and that of history, each a function that says what is wrong,
-with the promise as its text. 4 (unknown means no), 7 (write, then do) and 8 (exit) are judged at
-the edges (`edges.py`), and in `judge_run`."""
+"""The eight invariants and that of history: functions that yield violations. Their docstrings are
+the promises. `edges.py` and `judge_run` judge 4 (unknown means no), 7 (write, then act) and 8
+(exit)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check(play: Play) -> None:
-    """Raises where something is wrong now."""
+    """Raises AssertionError if an invariant is violated now."""
     problems = [f"[{rule.__name__}] {text}" for rule in RULES for text in rule(play)]
     assert not problems, "\n".join(problems)
 
@@ -50,16 +50,16 @@ def ledger_of(play: Play) -> Ledger | None:
 
 
 def cap(play: Play) -> Iterator[str]:
-    """1. Lent nodes (registry, nodes that carry our mark, conversions under way) never exceed
-    `max_converted_nodes`, nor any cap per type or namespace. `edges.py` checks that no conversion
-    is started that would."""
+    """1. Lent nodes (registry, nodes with dnm's mark, running conversions) never exceed
+    `max_converted_nodes`, nor a cap of a type or namespace. `edges.py` checks that dnm starts no
+    conversion beyond a cap."""
     for host, registry in readable(play):
-        if not host.has_old_registry:  # what it names is not what is lent: it may be too much
+        if not host.has_old_registry:  # an old registry may name more than is lent
             yield from over_cap(host.config, registry, play.world)
 
 
 def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
-    """Each cap that is exceeded, by registry, marks and conversions under way together."""
+    """Yields each cap that registry, marks and running conversions exceed together."""
     instance = config.instance_id
     lent = {name: (e.node_type, e.namespace) for name, e in registry.nodes.items()}
     for name, node in world.nodes.items():
@@ -70,13 +70,13 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
         lent.setdefault(name, (world.machines[name].type, claim.namespace))
     kinds = list(lent.values())
     for request in registry.requests:
-        # A node that is marked already, though an older registry came back, is the same node.
-        # So is one whose conversion is gone on with: its claim is of the call before.
+        # A marked node counts once, even if an older registry was restored. So does a node whose
+        # conversion dnm resumed: its claim is from the call before.
         facts = {name for name in (*request.names, request.node) if name in lent}
         facts |= {name for name, claim in claims.items() if claim.request == request.id}
         kinds += [(request.node_type, request.namespace)] * (request.count - len(facts))
     if len(kinds) > config.max_converted_nodes:
-        yield f"{instance} has {len(kinds)} nodes lent or asked for"
+        yield f"{instance} has {len(kinds)} nodes lent or requested"
     for node_type in config.node_types.values():
         count = sum(kind[0] == node_type.name for kind in kinds)
         if node_type.max_nodes is not None and count > node_type.max_nodes:
@@ -88,8 +88,8 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
 
 
 def _claims(world: World, instance: str) -> dict[str, Held]:
-    """What the converter tells as claimed for an instance, but what people have given back in both:
-    resumed in Slurm, and its Node deleted."""
+    """Returns the converter's claims of an instance, without nodes that administrators returned in
+    both clusters: resumed in Slurm, and the Node deleted."""
     if not world.tells_claims:
         return {}
     return {
@@ -102,8 +102,8 @@ def _claims(world: World, instance: str) -> dict[str, Held]:
 
 
 def capacity(play: Play) -> Iterator[str]:
-    """2. Each queue's limit = its baseline + the recorded size of exactly the nodes that serve it
-    now."""
+    """2. Each queue's limit is its baseline plus the recorded size of exactly the nodes that serve
+    it now."""
     ledger = ledger_of(play)
     if ledger is None:
         return
@@ -136,7 +136,7 @@ def capacity(play: Play) -> Iterator[str]:
         if now == wanted or place in ledger.frozen:
             continue
         if now > wanted:
-            # Held by what its pods have, or by a queue below it that is held.
+            # The queue's pods, or a queue below it, keep the limit up.
             used = play.world.used_at_write.get(place.queue, {}).get(place.resource, 0)
             below = [
                 parse_yunikorn(p.resource, document.places[p].text)
@@ -144,14 +144,14 @@ def capacity(play: Play) -> Iterator[str]:
                 if p.queue.startswith(place.queue + ".") and p.resource == place.resource
             ]
             if now > max([used, *below]):
-                yield f"{place} is {now}, {wanted} would be right, {used} are used"
+                yield f"{place} is {now}, {wanted} is expected, {used} are used"
         elif place.kind == "max":
             yield f"{place} is {now}, less than {wanted}"
 
 
 def one_owner(play: Play) -> Iterator[str]:
-    """3. A node is never offered to Slurm and to Kubernetes at the same time. A node that Slurm has
-    work on is never drained away, power-cycled or deleted. No two instances have one node."""
+    """3. A node is never offered to Slurm and to Kubernetes at once. dnm never drains, power-cycles
+    or deletes a node with Slurm jobs. No node belongs to two instances."""
     yield from play.world.broken
     owners: dict[str, str] = {}
     for host, registry in readable(play):
@@ -163,15 +163,15 @@ def one_owner(play: Play) -> Iterator[str]:
 
 
 def ours_only(play: Play) -> Iterator[str]:
-    """5. dnm undoes only drains, cordons, taints, reservations and queue amounts that carry its own
-    mark and instance id. `edges.py` judges that at the edges."""
+    """5. dnm undoes only drains, cordons, taints, reservations and queue amounts with its own mark
+    and instance id. `edges.py` judges that as well."""
     for name, owner in play.world.fences.items():
         if owner == "admin" and not play.world.nodes[name].is_cordoned:
             yield f"an administrator's cordon of {name} is gone"
 
 
 def history(play: Play) -> Iterator[str]:
-    """What stands in a registry was told, line by line, whatever was struck."""
+    """Yields changes of a registry that history does not explain, whatever fault was injected."""
     for host, _ in readable(play):
         if not host.has_old_registry:
             try:
@@ -184,7 +184,7 @@ RULES = (history, cap, capacity, one_owner, ours_only)
 
 
 def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
-    """What must be true of one run, and of the state right behind it."""
+    """Checks one run, and the state right after it."""
     problems = []
     failed, effects = weather.failed, ran.effects
     if "nodes" in failed and effects:
@@ -207,8 +207,8 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
         for request in registry.requests:
             if request.since + 2 * longest < now:
                 problems.append(f"8: request {request.id} is open since {request.since}")
-    # Where a person is asked (no ledger, and no run noted the limits), and where a run is told to
-    # stop, only the lease is written.
+    # Without a ledger and recorded limits, dnm waits for an administrator; when stopped, a run only
+    # writes the Lease.
     is_whole = not (ran.result.plan.errors or ran.result.outcome.errors)
     if ran.is_clean and is_whole and "write" in effects:
         ledger = ledger_of(play)
@@ -222,16 +222,16 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
 
 
 def rests(ran: Ran) -> None:
-    """6. Without a change in demand, the next run does nothing, and so does the run after it."""
-    assert not ran.effects, f"{ran.host} does at rest: {ran.effects}"
+    """6. Without a change in demand, the next run and the run after it do nothing."""
+    assert not ran.effects, f"{ran.host} acts in steady state: {ran.effects}"
 
 
 def writes_nothing(play: Play, records: list[bytes]) -> None:
-    """6. Not even its own record; that a week's hours are used up, by what serves, is news."""
+    """6. Checks that a run writes no record, except for a queue that used up its weekly hours."""
     for host, before in zip(play.hosts, records, strict=True):
         after = host.record()
         is_news = _queues_without_hours(before) != _queues_without_hours(after)
-        assert is_news or after == before, f"{host.instance} writes at rest: {after!r}"
+        assert is_news or after == before, f"{host.instance} writes in steady state: {after!r}"
 
 
 def _queues_without_hours(record: bytes) -> set[str]:
@@ -240,7 +240,7 @@ def _queues_without_hours(record: bytes) -> set[str]:
 
 
 def all_is_back(play: Play) -> None:
-    """With the demand gone: nothing is lent, no node is forgotten, the document is as its
+    """Checks the end, without demand: no node is lent or lost, and the queue document is as the
     administrator left it."""
     world = play.world
     for host, registry in readable(play):
@@ -249,10 +249,10 @@ def all_is_back(play: Play) -> None:
     for machine in world.machines.values():
         is_lost = machine.place != "batch" and machine.name not in excused
         is_excused = any(host.has_old_registry for host in play.hosts)
-        assert is_excused or not is_lost, f"{machine} is forgotten"
+        assert is_excused or not is_lost, f"{machine} is lost"
     text, wanted = world.text, world.manifest
     if text != wanted:
         now, later = parse_tree(text), parse_tree(wanted)
         assert {p: parse_yunikorn(p.resource, q.text) for p, q in now.places.items()} == {
             p: parse_yunikorn(p.resource, q.text) for p, q in later.places.items()
-        }, f"{text}\n--- instead of\n{wanted}"
+        }, f"{text}\n--- expected\n{wanted}"

@@ -1,5 +1,5 @@
-"""The machine: hypothesis chooses what happens next, the invariants hold after every step, and
-every history ends well. `test_machine.py` plays it in CI, `soak.py` for as long as one likes."""
+"""The state machine: hypothesis chooses each step, the invariants hold after every step, and every
+history ends well. `test_machine.py` plays it in CI, `soak.py` for any duration."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.play.world.is_tainted)
     @rule(namespace=few, count=st.integers(1, 6))
     def work_goes_to_another_queue(self, namespace: int, count: int) -> None:
-        """So that nodes of one are idle while the other wants some."""
+        """Moves demand to another queue: nodes of one idle while the other needs some."""
         self.play.add_pods(count, namespace, 6)
         self.a_round()
         self.a_round()
@@ -243,7 +243,7 @@ class TwoHosts(Machine):
 
 
 def play_machine(machine: type[Machine], number: int, histories: int, steps: int = 50) -> None:
-    """Plays that many histories, from a seed; a failure is shrunk to the shortest history."""
+    """Plays that many histories from a seed; hypothesis shrinks a failing history."""
     seed(number)(machine)
     run_state_machine_as_test(
         machine,

@@ -1,5 +1,5 @@
-"""What persons say of nodes, in the middle of a history: their verbs, as the commands call them.
-What one refuses changes nothing."""
+"""The requests of administrators for nodes, in the middle of a history, made by the functions of
+their commands. A refused request changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _a_while(now: datetime) -> Keeping:
 
 
 def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Registry | Refusal:
-    """One node more, of the type of the one that is named, whatever brakes say."""
+    """Lends one more node, of the type of the named node, even if brakes forbid it."""
     policy = min(config.namespaces.values(), key=lambda namespace: namespace.name)
     node_type = config.type_of(node)
     if node_type is None or len(registry.orders) > 2:
@@ -60,13 +60,13 @@ SAID = sorted(_SAID)
 
 
 def say(what: str, config: Config, registry: Registry, node: str, now: datetime) -> Registry:
-    """Returns the registry with what was said of a node, lent or not."""
+    """Returns the registry with an administrator's request for a node, lent or not."""
     message = _SAID[what](config, registry, node, now)
     return registry if isinstance(message, Refusal) else message
 
 
 def silent(registry: Registry) -> Registry:
-    """Returns the registry as if nobody had said anything of a node."""
+    """Returns the registry without any request for a node."""
     return msgspec.structs.replace(
         registry, held=(), holds={}, excluded={}, orders=(),
         nodes={

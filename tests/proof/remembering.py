@@ -1,7 +1,7 @@
-"""The model's API server as runs see it that keep what they have read and ask what has changed.
+"""The model's API server for runs that keep what they read and then read only changes.
 
-What has changed is found by comparing the world with how it was at the last look. Whatever a run
-believes to be all must be how the world was at some moment since its barrier.
+The server finds changes by comparing the world with its previous snapshot. The state that a run
+takes as complete must equal the world at some moment after the run's barrier.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Moment = Mapping[str, Node | Pod]
 
 
 class Told:
-    """The world as an API server tells it. `moments`: how each kind was at every look, and between
-    two changes that a look found: a run may have read up to there."""
+    """The world as an API server reports it. `moments`: each kind at every snapshot, and between
+    two changes that a snapshot found: a run may have read up to there."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -40,7 +40,7 @@ class Told:
         self.moments: dict[str, list[Moment]] = {"Node": [], "Pod": []}
 
     def look(self) -> int:
-        """Notes what has changed; returns the version of this moment."""
+        """Records the changes since the last snapshot; returns the version of this moment."""
         world, etcd = self.world, self.cluster.etcd
         for name, pod in world.pods.items():
             if self._last("Pod", name) is not pod:
@@ -77,7 +77,7 @@ class Told:
             self.moments[kind].append(results)
 
     def suffer(self, how: str) -> None:
-        """What happens to the API server, until it is well again."""
+        """Injects a fault into the API server, until it is healthy again."""
         cluster, server = self.cluster, self.cluster.server
         match how:
             case "restart":
@@ -96,12 +96,12 @@ class Told:
 
 
 class RememberingKube(ModelKube):
-    """The cluster as a run sees it whose host keeps what it has read."""
+    """The cluster as seen by a run whose host keeps what it has read."""
 
     def __init__(self, told: Told, host: RunsDnm, weather: Weather) -> None:
         super().__init__(told.world, host, weather)
         self.told = told
-        self.barriers = {"Node": 0, "Pod": 0}  # how many moments were before this run's
+        self.barriers = {"Node": 0, "Pod": 0}  # how many moments there were before this run's
         self._reflector = Reflector(host.config, host.now(), self._open)
         session = SimpleNamespace(read=self._read_cluster)
         self._requests: Any = SimpleNamespace(
@@ -134,13 +134,13 @@ class RememberingKube(ModelKube):
     def keep(self) -> Reading:
         reading = self._reflector.keep(self._requests)
         if reading.trouble:
-            self.world.broken.append(f"an honest server is distrusted: {reading.trouble}")
+            self.world.broken.append(f"a correct server is distrusted: {reading.trouble}")
         self.world.ways[reading.way, reading.reason] += 1
         return reading
 
     def _judge(self, kind: str, seen: Moment) -> None:
         if seen not in self.told.moments[kind][self.barriers[kind] :]:
-            self.world.broken.append(f"a {kind} is not as it was proved to be: {seen}")
+            self.world.broken.append(f"a {kind} differs from all moments since the barrier: {seen}")
 
     def _read_cluster(self, path: str) -> object:
         with self._call("kube.read_cluster"):
@@ -151,7 +151,7 @@ class RememberingKube(ModelKube):
         yield _Watches(self, "Node"), _Watches(self, "Pod")
 
     def passes(self, point: str) -> Any:
-        """A call of the watches, in this run's weather."""
+        """Makes one call of the watches, under the faults of this run."""
         return self._call(point)
 
 
@@ -181,7 +181,7 @@ def _version(node: Node) -> int:
 
 
 def _document(kind: str, data: Object) -> Object:
-    """As an API server prints it."""
+    """Returns an object as an API server prints it."""
     value = data["value"]
     metadata = {
         "name": value.name, "uid": value.uid, "resourceVersion": str(data["version"]),
@@ -208,7 +208,7 @@ def _pod_document(pod: Pod, metadata: Object) -> Object:
     del requests["pods"]
     labels = {"applicationId": pod.app_id, "queue": pod.queue}
     if pod.is_terminating:
-        metadata = {**metadata, "deletionTimestamp": pod.created}  # the model knows no moment of it
+        metadata = {**metadata, "deletionTimestamp": pod.created}  # the model has no other time
     return {
         "metadata": {**metadata, "namespace": pod.namespace, "labels": labels},
         "spec": {

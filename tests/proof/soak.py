@@ -1,7 +1,7 @@
 """The long proof: `python -m tests.proof.soak [--runs 10000] [--seed N]`, in virtual time.
 
-Plays histories as `test_machine.py` does until so many runs of dnm have been made. Prints its seed
-first; with the same seed the same histories are played again.
+Plays histories as `test_machine.py` does until dnm has run so often. Prints its seed first; the
+same seed plays the same histories again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The story that the proofs play: two nodes are lent to a queue and go back.
+"""The story of the proofs: two nodes are lent to a queue and returned.
 
-A cluster that is full, a queue with too little quota, three pods that need two nodes (one of them
-names a volume). They run, they end, the nodes idle and return. Beside it stands what belongs to
-others and must stay: an administrator's cordon and drain, other keys of the ConfigMap. The story is
-a function of the world alone (`play_events`), so it goes on from any state that a fault leaves.
+The cluster is full, a queue has too little quota, three pods need two nodes (one of them has a
+volume). The pods run and end, the nodes idle and return. An administrator's cordon and drain, and
+other keys of the ConfigMap, must stay. The story depends on the world alone (`play_events`), so it
+continues from any state that a fault leaves.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 CAP = 2
 MINUTE = 60.0
-USE_SECONDS = 90.0  # the pods run for so long
-LONGEST = 40  # minutes until everything is over, whatever happened
+USE_SECONDS = 90.0  # how long the pods run
+LONGEST = 40  # minutes until everything is over, with any fault
 _OTHERS_NOTE = "site.example/owner"
 
 SETTINGS: dict[str, Any] = {
@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def build(world: World, **settings: Any) -> Site:
-    """The beginning: pods wait, nothing is lent."""
+    """Builds the beginning: pods wait, nothing is lent."""
     sandbox = world.sandbox
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.edit(
@@ -55,7 +55,7 @@ def build(world: World, **settings: Any) -> Site:
 
 
 def add_demand(world: World) -> None:
-    """Two pods that fill a node each, and one beside them with a volume."""
+    """Adds two pods that fill a node each, and one with a volume beside them."""
     sandbox = world.sandbox
     big = {"queue": QUEUE, "cpu": "100", "memory": "200G"}
     sandbox.add_pods(2, "dev", name="big", **big)
@@ -79,7 +79,7 @@ def _add_volume(world: World) -> None:
 
 
 def play_events(world: World) -> None:
-    """What people do before the run of this minute: pods end when all have run long enough."""
+    """Ends the pods before this minute's run, if all have run long enough."""
     now = world.sandbox.clock.now()
     pods = unfinished(world)
     started = [pod["status"].get("startTime") for pod in pods]
@@ -91,13 +91,13 @@ def play_events(world: World) -> None:
 
 
 def unfinished(world: World) -> list[Any]:
-    """The pods of the story that have not ended."""
+    """Returns the pods of the story that have not ended."""
     pods = world.sandbox.objects("pods", "dev")
     return [pod for pod in pods if pod["status"].get("phase") in (None, "Pending", "Running")]
 
 
 def is_over(world: World) -> bool:
-    """Everything was done and nothing is lent."""
+    """Returns whether all pods have run and nothing is lent."""
     if unfinished(world):
         return False
     return all(
@@ -106,10 +106,10 @@ def is_over(world: World) -> bool:
 
 
 def play_on(world: World, good: set[bytes] | None = None, longest: int = LONGEST) -> int:
-    """Minute by minute until it is over and at rest; says how many runs that took.
+    """Plays each minute until the story is over and nothing changes; returns how many runs it took.
 
-    `good` are worlds from which the right end was reached before: one of them is not played again,
-    and those on the way to a right end are added.
+    `good` are worlds that led to the right end before: the story is not played again from one of
+    them. Worlds that led to a right end are added.
     """
     on_the_way: list[bytes] = []
     runs = world.runs
@@ -130,7 +130,7 @@ def play_on(world: World, good: set[bytes] | None = None, longest: int = LONGEST
 
 
 def play_minute(world: World, **details: Any) -> Ended:
-    """What people do, one run, what must be true after it, and the time until the next."""
+    """Plays the events of a minute, one run and its checks, and advances to the next minute."""
     play_events(world)
     ended = world.run(**details)
     world.settle()
@@ -146,16 +146,16 @@ def play_minute(world: World, **details: Any) -> Ended:
 
 
 def check_always(world: World) -> None:
-    """Invariants 1 (caps), 3 (one owner), 5 (ours only): after every run, whatever happened to it.
+    """Checks invariants 1 (caps), 3 (one owner), 5 (ours only) after every run, with any fault.
 
-    The sandbox itself writes down a node offered twice, a job or pods killed, and a converter
-    called for a node that Slurm has in service.
+    The sandbox itself records a node offered twice, killed jobs or pods, and a converter call for a
+    node that Slurm has in service.
     """
     sandbox = world.sandbox
     assert not sandbox.violations, sandbox.violations
     away = [m.name for m in sandbox.batch.machines.values() if m.place != "batch"]
     caps = sum(site.config.max_converted_nodes for site in world.sites.values())
-    assert len(away) <= caps, f"{away} are away, {caps} may be"
+    assert len(away) <= caps, f"{away} are lent, the caps allow {caps}"
     assert sandbox.batch.machines["a006"].drains == {"root": "bad fan"}
     assert (sandbox.get("nodes", "k002") or {})["spec"].get("unschedulable")
     config_map = sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {}
@@ -163,7 +163,7 @@ def check_always(world: World) -> None:
 
 
 def check_limits(world: World) -> None:
-    """Invariant 2, after a run in which nothing failed: baseline plus exactly what serves."""
+    """Checks invariant 2 after a run without failures: baseline plus exactly the serving nodes."""
     site = world.site
     nodes = site.registry.nodes.values()
     serving = [e for e in nodes if e.phase is Phase.SERVING and e.queue == QUEUE]
@@ -178,8 +178,8 @@ def check_limits(world: World) -> None:
 
 
 def check_end(world: World) -> None:
-    """All eight, at rest: the document as it was, every machine back where it came from, nothing of
-    ours left anywhere, and runs that change nothing."""
+    """Checks all eight in steady state: the document is unchanged, every machine is returned,
+    nothing of dnm is left, and runs change nothing."""
     sandbox = world.sandbox
     check_always(world)
     assert sandbox.queues_text() == WORKSHOP_QUEUES
@@ -193,17 +193,16 @@ def check_end(world: World) -> None:
 
 
 def _kept(world: World) -> object:
-    """What files and records hold. The record before this one is left out: it moves up when a
-    record is written."""
+    """Returns the content of files and records, without the previous record, which each write
+    replaces."""
     record = ("converted_nodes.json", ".previous")
     files = {name: text for name, text in world.state_files().items() if not name.endswith(record)}
     return files, [site.registry for site in world.sites.values()]
 
 
 def check_rest(world: World) -> None:
-    """Invariant 6: another run writes nothing to the cluster, and the one after it changes nothing
-    that is kept either (the first may still write down what it sees now), wherever the registry
-    is."""
+    """Checks invariant 6: the next run writes nothing to the cluster. The run after it changes no
+    stored state either (the first may still record what it reads), in a file or in Kubernetes."""
     for is_last in (False, True):
         world.sandbox.requests.clear()
         kept = _kept(world)
@@ -228,7 +227,7 @@ def cordoned(world: World) -> set[str]:
 
 
 def calls(world: World, *words: str) -> int:
-    """Converter calls so far whose arguments hold all of the words."""
+    """Counts converter calls so far whose arguments contain all of the words."""
     return sum(set(words) <= set(call.arguments) for call in world.sandbox.conversion.calls)
 
 

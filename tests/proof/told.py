@@ -1,8 +1,8 @@
-"""The history tells the registry: every phase that stands there was come to by lines that join.
+"""The check that history explains the registry: every phase follows from joined lines.
 
-Read past dnm: lines of JSON on disk, and those that the registry still keeps. Together they are
-numbered without a gap; on disk none stands twice; from line to line each node goes on where it was,
-and ends where the registry has it; so does what jobs wait for.
+It reads without dnm's code: lines of JSON on disk, and lines that the registry still keeps. Their
+numbers have no gap, and none is twice on disk. Each line continues where the node's previous line
+ended; the last one equals the registry. Waiting jobs follow the same rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def lines_on_disk(directory: Path) -> list[dict[str, Any]]:
-    """All of them; a torn last line is none."""
+    """Returns all complete lines; a torn last line is left out."""
     texts = []
     for path in [*sorted(directory.glob("history-*.jsonl")), directory / "history.jsonl"]:
         if path.exists():
@@ -22,10 +22,10 @@ def lines_on_disk(directory: Path) -> list[dict[str, Any]]:
 
 
 def check_told(registry_path: Path) -> list[dict[str, Any]]:
-    """Returns all lines, in order, once they are found to explain the registry."""
+    """Returns all lines in order, after checking that they explain the registry."""
     written = lines_on_disk(registry_path.parent)
     numbers = [line["number"] for line in written]
-    assert numbers == sorted(set(numbers)), f"twice, or out of order: {numbers}"
+    assert numbers == sorted(set(numbers)), f"duplicate, or out of order: {numbers}"
     registry = json.loads(registry_path.read_bytes()) if registry_path.exists() else {}
     memory = registry.get("memory", {"untold": [], "last_number": 0})
     lines = {line["number"]: line for line in [*written, *memory["untold"]]}
@@ -35,7 +35,7 @@ def check_told(registry_path: Path) -> list[dict[str, Any]]:
     _check_jobs(rows, memory.get("jobs", {}))
     open_now = {q for q, item in registry.get("breakers", {}).items() if item["tripped_at"]}
     assert _find_unended(rows, "breaker", "opened") == open_now
-    # The first failure is counted, and holds nothing back.
+    # The first failure is counted, but does not start a back-off.
     waiting = {name for name, item in registry.get("backoffs", {}).items() if item["failures"] > 1}
     assert _find_unended(rows, "backoff", "begun") == waiting
     return rows

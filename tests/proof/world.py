@@ -1,9 +1,8 @@
 """A model of the world around dnm: machines, a cluster, a scheduler, administrators. In memory.
 
-It is small on purpose and shares no code with what it tests but the values. Its Slurm is the
-sandbox's, with its jobs, and so is what a queue may still use. Time passes only in
-`advance`. What must never happen and did is written into `broken`, at the moment it happens;
-`invariants.py` looks at the rest.
+It is small on purpose and shares only values with the code under test. Slurm, its jobs and the
+quota left in a queue are the sandbox's. Time passes only in `advance`. Forbidden events are
+recorded in `broken` when they happen; `invariants.py` checks the rest.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ BROKEN_DOCUMENTS = ("partitions: [", "a: b", MANIFEST.replace("vcore: 8 ", "vcor
 
 
 class Kept:
-    """What the API server keeps of an instance beside the document of its registry."""
+    """The API server's data of an instance, beside the document of its registry."""
 
     def __init__(self) -> None:
         self.lease = Lease()
@@ -75,8 +74,8 @@ class Kept:
 
 
 class Held(msgspec.Struct, kw_only=True):
-    """What the converter has written down of a machine. `operation`: the call that has it;
-    `is_open`: its work has not come to its end."""
+    """The converter's claim of a machine. `operation`: the call that has it; `is_open`: its work
+    has not ended."""
 
     instance: str
     direction: str
@@ -94,7 +93,7 @@ class Machine(batch.Machine, kw_only=True):
 
 
 class Slurm(Batch):
-    """The sandbox's, in which an administrator may resume a machine that is lent."""
+    """The sandbox's Slurm, in which an administrator may resume a lent machine."""
 
     def is_in_service(self, machine: Machine) -> bool:
         is_shared = machine.is_shared_by_hand and not machine.drains and not machine.is_down
@@ -106,7 +105,7 @@ class Slurm(Batch):
 
 
 class Instant(Clock):
-    """The model's time: nobody waits for it, and it may be copied."""
+    """The model's time: no process waits for it, and it may be copied."""
 
     def __init__(self) -> None:
         self.at = BEGIN
@@ -119,7 +118,7 @@ class Instant(Clock):
 
 
 class Due(msgspec.Struct, kw_only=True):
-    """Something that happens at an instant."""
+    """An event that is due at an instant."""
 
     at: datetime
     order: int
@@ -127,7 +126,7 @@ class Due(msgspec.Struct, kw_only=True):
 
 
 class World:
-    """The facts, and how they move. Nothing in here knows what dnm decides or why."""
+    """The facts and their changes. Nothing here depends on dnm's decisions or reasons."""
 
     def __init__(self) -> None:
         self.clock = Instant()
@@ -138,17 +137,17 @@ class World:
         self.machines: dict[str, Machine] = self.batch.machines
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
-        self.said_to_wait = 0  # jobs that somebody makes Slurm tell of
-        self.processes: dict[int, Operation] = {}  # converters that live, by process id
-        self.tells_claims = True  # False: the site's own converter, which does not
-        self.is_tainted = False  # a lent node takes pods of its namespace alone
-        self.patience: float | None = None  # seconds that runs wait for them; half an interval
-        self.budget = 1  # so many pods may be evicted until one has ended
+        self.said_to_wait = 0  # jobs that a fault adds to Slurm's answer
+        self.processes: dict[int, Operation] = {}  # running converters, by process id
+        self.tells_claims = True  # False: the site's own converter, which lists no claims
+        self.is_tainted = False  # a lent node accepts only pods of its namespace
+        self.patience: float | None = None  # seconds that runs wait; None: half an interval
+        self.budget = 1  # how many pods may be evicted until one has ended
         self.broken: list[str] = []
-        self.ways: Counter[tuple[str, str]] = Counter()  # how runs that remember have read, and why
+        self.ways: Counter[tuple[str, str]] = Counter()  # how runs with a store have read, and why
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
-        self.opened_by_hand: set[str] = set()  # nodes on which pods may be whosever
-        self.astray_is_excused: set[str] = set()  # machines that nobody could have known of
+        self.opened_by_hand: set[str] = set()  # nodes on which any pod may run
+        self.astray_is_excused: set[str] = set()  # machines that dnm could not know of
         self.admin_wrote = True  # since dnm last wrote the queue document
         self.removed_at: dict[str, int] = {}
         self.used_at_write: Mapping[str, Mapping[str, int]] = {}
@@ -171,7 +170,7 @@ class World:
         return self.clock.at
 
     def number(self) -> int:
-        """A new one: for versions, process ids, names."""
+        """Returns a new number, for versions, process ids and names."""
         self._number += 1
         return self._number
 
@@ -180,7 +179,7 @@ class World:
         self._due.append(due)
 
     def advance(self, seconds: float) -> None:
-        """Everything that is due until then happens, in order; pods and jobs are started."""
+        """Plays everything that is due until then, in order, and starts pods and jobs."""
         until = self.now + timedelta(seconds=seconds)
         self.settle()
         while self._due:
@@ -206,7 +205,7 @@ class World:
 
     def put_node(self, name: str, size: Mapping[str, int], labels: Mapping[str, str]) -> None:
         labels = {"kubernetes.io/hostname": name, **labels}
-        uid = f"uid-{name}-{self.number()}"  # as in Kubernetes, another one each time
+        uid = f"uid-{name}-{self.number()}"  # as in Kubernetes, different each time
         self.nodes[name] = Node(name=name, uid=uid, allocatable=size, labels=labels)
         self.change_node(name)
 
@@ -217,7 +216,7 @@ class World:
         )
 
     def remove_node(self, name: str, why: str) -> None:
-        """Pods on it are lost; that is broken if dnm's converter does it and they are at work."""
+        """Removes a Node and its pods; dnm's converter must not do so while they run."""
         if self.nodes.pop(name, None) is None:
             return
         self.removed_at[name] = self.number()
@@ -241,7 +240,7 @@ class World:
             )  # fmt: skip
 
     def evict(self, name: str) -> None:
-        """It ends half a minute later, and its controller makes another one in its place."""
+        """Ends the pod after half a minute, and its controller creates another one in its place."""
         pod = self.pods[name]
         if pod.is_terminating:
             return
@@ -260,7 +259,7 @@ class World:
         self.later(30, ends)
 
     def used(self, pods: Iterable[Pod] | None = None) -> dict[str, dict[str, int]]:
-        """Queue -> what its bound pods, and those of queues below it, have."""
+        """Returns for each queue what its bound pods, and those of queues below it, use."""
         used: dict[str, dict[str, int]] = {}
         for pod in self.pods.values() if pods is None else pods:
             if pod.node:
@@ -268,7 +267,7 @@ class World:
         return used
 
     def room(self) -> dict[str, dict[str, int]]:
-        """Of the nodes that take pods."""
+        """Returns the free capacity of the nodes that accept pods."""
         free = {
             name: dict(node.allocatable)
             for name, node in self.nodes.items()
@@ -281,7 +280,7 @@ class World:
         return free
 
     def schedule(self) -> None:
-        """As YuniKorn: first come, first served, within every limit up the tree."""
+        """Binds pods as YuniKorn does: in order of arrival, within every limit up the tree."""
         pending = [pod for pod in self.pods.values() if not pod.node]
         if not pending:
             return
@@ -307,7 +306,7 @@ class World:
         return self.config_map.data.get("queues.yaml", "") if self.config_map else ""
 
     def limits_in_force(self) -> Mapping[str, QueueLimits]:
-        """A document that YuniKorn refuses leaves the last good one in force."""
+        """Returns the active limits: those of the last document that YuniKorn accepted."""
         text = self.text
         if text not in self._limits:
             self._limits[text] = read_limits(text)
@@ -315,7 +314,7 @@ class World:
         return self._limits_in_force
 
     def apply_manifest(self, text: str, *, keeps_ledger: bool = True) -> None:
-        """`kubectl apply` keeps annotations that it does not know, `kubectl replace` does not."""
+        """Applies the manifest; `kubectl replace` drops annotations that it does not know."""
         kept = self.config_map.annotations if self.config_map and keeps_ledger else {}
         self.put_config_map({"queues.yaml": text}, kept)
         self.admin_wrote = True
@@ -329,16 +328,16 @@ class World:
     # --- Slurm --------------------------------------------------------------------------------
 
     def submit_job(self) -> None:
-        """Three may wait at most."""
+        """Adds a waiting job; at most three may wait."""
         if len(self.batch.waiting) < 3:
             self.batch.submit(run_seconds=LONGEST_JOB.total_seconds())
 
     def take(self, machine: Machine) -> None:
-        """A converter drains and reserves it."""
+        """Drains and reserves the machine, as a converter does."""
         self.batch.claim(machine, f"k8s-{machine.name}", "it is converted")
 
     def lose(self, machine: Machine) -> None:
-        """Its converter has left it half done; where that does not tell, nobody could know."""
+        """Marks a machine as half converted; without a claim, dnm cannot know of it."""
         if not self.tells_claims:
             self.astray_is_excused.add(machine.name)
 
@@ -347,12 +346,12 @@ class World:
         machine.claim, machine.is_shared_by_hand = None, False
 
     def share(self, machine: Machine) -> None:
-        """An administrator resumes it while it is lent."""
+        """Resumes a lent machine in Slurm, as an administrator."""
         self.batch.resume(machine.name, OWN_DRAIN)
         machine.reserved, machine.is_shared_by_hand = "", True
 
     def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:
-        """Its kubelet registers, unless somebody took the machine back in between."""
+        """Registers the Node, unless the machine was returned meanwhile."""
         if machine.place != "leaving":
             return
         machine.place, machine.node_name = "kubernetes", node_name or machine.name
@@ -373,8 +372,8 @@ class World:
             self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
 
     def _look_for_strangers(self, pod: Pod) -> None:
-        """A pod runs on no open node that is another namespace's by now; where a person opened it
-        while that was found out, it is his."""
+        """Checks that no pod runs on an open node of another namespace. It may if an administrator
+        opened the node before dnm found out."""
         node = self.nodes.get(pod.node)
         is_open = node is not None and not node.is_cordoned and node.name not in self.opened_by_hand
         if node is not None and is_open and owner_of(node) not in ("", pod.namespace):
@@ -386,13 +385,13 @@ def _tolerated(namespace: str) -> Toleration:
 
 
 def owner_of(node: Node) -> str:
-    """The namespace whose pods alone it takes; empty: it takes all."""
+    """Returns the only namespace whose pods the node accepts; empty: it accepts all."""
     owners = {taint.value for taint in node.taints if taint.key == TAINT.key}
     return owners.pop() if len(owners) == 1 else "".join(sorted(owners))
 
 
 def read_limits(text: str) -> Mapping[str, QueueLimits] | None:
-    """None: YuniKorn refuses it, or there is nothing in it."""
+    """Returns the limits, or None if YuniKorn refuses the document or it is empty."""
     return None if not text or check_text(text) else parse_tree(text).queues
 
 
