@@ -523,7 +523,7 @@ class ModelConverter:
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:
         """Returns jobs of one node each, which any type could start, and those of a fault."""
-        jobs = len(self.world.batch.waiting) + self.world.said_to_wait
+        jobs = len(self.world.batch.waiting) + self.world.injected_jobs
         types = sorted({machine.type for machine in self.world.machines.values()})
         return tuple(
             WaitingJobs(partition="batch", node_type=node_type, jobs=jobs, nodes=jobs)

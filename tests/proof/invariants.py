@@ -97,7 +97,7 @@ def _claims(world: World, instance: str) -> dict[str, Held]:
         for machine in world.machines.values()
         if machine.claim and machine.claim.instance == instance and machine.place != "batch"
         if machine.node_name in ("", machine.name)
-        if not machine.is_shared_by_hand or machine.name in world.nodes
+        if not machine.is_shared_manually or machine.name in world.nodes
     }
 
 

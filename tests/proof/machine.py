@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from tests.proof.edges import CALL_FAULTS, LENDING, RETURNING
-from tests.proof.persons import SAID
+from tests.proof.persons import REQUESTS
 from tests.proof.play import FOR_SLURM, MEANWHILE, REGISTRY_HARM, STORE_HARM, Play
 from tests.proof.remembering import HOW
 from tests.reaper import in_memory
@@ -144,8 +144,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         what=st.sampled_from(
-            ("cordon", "uncordon", "drain", "delete_node", "fail_node", "return_by_hand",
-             "resume_by_hand", "drain_in_slurm")
+            ("cordon", "uncordon", "drain", "delete_node", "fail_node", "return_manually",
+             "resume_manually", "drain_in_slurm")
         ),
         node=few,
     )  # fmt: skip
@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def nodes_are_mended(self) -> None:
-        self.play.mend_nodes()
+        self.play.repair_nodes()
 
     @rule()
     def a_job_is_submitted(self) -> None:
@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(count=st.sampled_from((0, 0, 1, 9)))
     def jobs_are_said_to_wait(self, count: int) -> None:
-        self.play.world.said_to_wait = count
+        self.play.world.injected_jobs = count
 
     @rule()
     def jobs_finish(self) -> None:
@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(HOW))
     def the_api_server_suffers(self, how: str) -> None:
-        self.play.told.suffer(how)
+        self.play.reported.suffer(how)
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -211,9 +211,9 @@ class Machine(RuleBasedStateMachine):
     def a_person_pauses(self, host: int) -> None:
         self.play.pause(host)
 
-    @rule(host=few, what=st.sampled_from(SAID), node=st.integers(0, 11))
+    @rule(host=few, what=st.sampled_from(REQUESTS), node=st.integers(0, 11))
     def a_person_says(self, host: int, what: str, node: int) -> None:
-        self.play.say(host, what, node)
+        self.play.request(host, what, node)
 
     @precondition(lambda self: self.play.world.is_tainted)
     @rule(namespace=few, count=st.integers(1, 6))

@@ -17,7 +17,7 @@ from dnm.verbs.refusal import Refusal
 
 _WHILE = timedelta(minutes=30)
 _GRACE = timedelta(minutes=2)
-Said = Callable[[Config, Registry, str, datetime], Registry | Refusal]
+Request = Callable[[Config, Registry, str, datetime], Registry | Refusal]
 
 
 def _a_while(now: datetime) -> Keeping:
@@ -46,7 +46,7 @@ def _give_back(
     return lending.give_back(config, registry, node, now, emptying)
 
 
-_SAID: Mapping[str, Said] = {
+_REQUESTS: Mapping[str, Request] = {
     "hold": lambda c, r, node, now: keeping.hold(c, r, node, _a_while(now)),
     "exclude": lambda c, r, node, now: keeping.exclude(c, r, node, _a_while(now)),
     "lend": _lend,
@@ -56,16 +56,18 @@ _SAID: Mapping[str, Said] = {
         c, r, node, now, Emptying(since=now + _GRACE)
     ),
 }
-SAID = sorted(_SAID)
+REQUESTS = sorted(_REQUESTS)
 
 
-def say(what: str, config: Config, registry: Registry, node: str, now: datetime) -> Registry:
+def make_request(
+    kind: str, config: Config, registry: Registry, node: str, now: datetime
+) -> Registry:
     """Returns the registry with an administrator's request for a node, lent or not."""
-    message = _SAID[what](config, registry, node, now)
+    message = _REQUESTS[kind](config, registry, node, now)
     return registry if isinstance(message, Refusal) else message
 
 
-def silent(registry: Registry) -> Registry:
+def without_requests(registry: Registry) -> Registry:
     """Returns the registry without any request for a node."""
     return msgspec.structs.replace(
         registry, held=(), holds={}, excluded={}, orders=(),

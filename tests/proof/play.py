@@ -1,8 +1,8 @@
-"""Histories: what happens to a world with one or two hosts that run dnm on it, step by step.
+"""Histories: the steps of a world with one or two hosts that run dnm on it.
 
 Every event is a method with small numbers as arguments, so that hypothesis and the soak play the
-same game. `Play.check` raises where one of the invariants does not hold; `Play.end_well`
-stops the faults, lets a person do what dnm's messages ask for, and sees it settle.
+same game. `Play.check` raises if an invariant is violated. `Play.end_well` stops the faults, lets
+an administrator follow dnm's messages, and waits until nothing changes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from dnm.run.state import previous_path
 from dnm.run.verbs import change_in, change_registry
 from tests.proof import invariants
 from tests.proof.edges import Killed, ModelConverter, ModelKube, Operation, Weather
-from tests.proof.persons import say, silent
-from tests.proof.remembering import RememberingKube, Told
+from tests.proof.persons import make_request, without_requests
+from tests.proof.remembering import RememberingKube, ReportedWorld
 from tests.proof.world import (
     BROKEN_DOCUMENTS,
     QUEUES,
@@ -51,7 +51,7 @@ from tests.proof.world import (
     read_limits,
 )
 
-ROUND = 60.0  # seconds between two runs, as cron has it
+ROUND = 60.0  # seconds between two runs, as in cron
 MEANWHILE = (
     "meanwhile other host", "meanwhile pods", "meanwhile finished", "meanwhile cordon",
     "meanwhile uncordon", "meanwhile node gone", "meanwhile reapply", "meanwhile edit",
@@ -99,7 +99,7 @@ def make_config(
     )
 
 
-# What may be set on Slurm's behalf, and how a host is configured then.
+# The options for Slurm's benefit, and the host's configuration with each.
 FOR_SLURM: dict[str, dict[str, object]] = {
     "nothing": {},
     "floors": {"batch_floor": Floor(nodes=2)},
@@ -110,7 +110,7 @@ FOR_SLURM: dict[str, dict[str, object]] = {
 
 
 def for_slurm(config: Config, rule: str) -> Config:
-    """The configuration with one of these rules."""
+    """Returns the configuration with one of these rules."""
     changes = dict(FOR_SLURM[rule])
     hours = changes.pop("node_hours_per_week", None)
     namespaces = {
@@ -128,7 +128,7 @@ def for_slurm(config: Config, rule: str) -> Config:
 
 
 class Host:
-    """One machine that runs dnm: its configuration, its state directory, its clock."""
+    """A machine that runs dnm: its configuration, its state directory, its clock."""
 
     def __init__(self, directory: Path, config: Config, world: World) -> None:
         directory.mkdir(mode=0o755)
@@ -137,10 +137,10 @@ class Host:
         self.is_running = False
         self.is_paused = False
         self.has_old_registry = False
-        self.looked_at = 0  # when it last carried a run through, as World.number counts
-        self.old: list[bytes] = []  # what its registry once was
-        self.old_stores: list[bytes] = []  # what it once kept of the cluster
-        self.outputs: dict[str, Operation] = {}  # what converters have written
+        self.looked_at = 0  # `World.number` of its last complete run
+        self.old: list[bytes] = []  # earlier contents of its registry
+        self.old_stores: list[bytes] = []  # earlier contents of its store of the cluster
+        self.outputs: dict[str, Operation] = {}  # the output that converters wrote
 
     @property
     def instance(self) -> str:
@@ -151,20 +151,20 @@ class Host:
         return self.config.converted_nodes_path
 
     def now(self) -> datetime:
-        """By its own clock."""
+        """Returns the time of its own clock."""
         return self._world.now + self.skew
 
     def restart(self) -> None:
-        """The host goes down and comes up: its converters are gone with all that ran there."""
+        """Restarts the host: its converters end with everything that ran there."""
         for operation in self.outputs.values():
             operation.vanish()
 
     def record(self) -> bytes:
-        """Its registry, byte by byte; nothing where there is none."""
+        """Returns the bytes of its registry; empty without one."""
         return self.path.read_bytes() if self.path.exists() else b""
 
     def registry(self) -> Registry:
-        """As it stands on disk, read past dnm; raises RegistryError."""
+        """Returns the registry on disk, read without dnm's code; raises RegistryError."""
         try:
             registry = msgspec.json.decode(self.path.read_bytes(), type=Registry)
         except FileNotFoundError:
@@ -179,7 +179,7 @@ class Host:
 
 
 class Ran(msgspec.Struct, kw_only=True):
-    """One run: how it ended. `is_clean`: nothing went wrong in it and nobody interfered."""
+    """The end of one run. `is_clean`: nothing failed in it, and nothing interfered."""
 
     host: str
     result: Pass | None
@@ -190,7 +190,7 @@ class Ran(msgspec.Struct, kw_only=True):
 
 
 class Play:
-    """A world, its hosts, and what has happened to them."""
+    """A world, its hosts, and their past."""
 
     def __init__(
         self,
@@ -206,10 +206,10 @@ class Play:
     ) -> None:
         self.world = World()
         self.world.is_tainted = rule == "moves"
-        remembers = remembers and rule != "moves"  # its server tells no tolerations
+        remembers = remembers and rule != "moves"  # its API server reports no tolerations
         self.world.tells_claims = tells_claims
         theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
-        self.told = Told(self.world)
+        self.reported = ReportedWorld(self.world)
         self.hosts = [
             Host(place, make_config(place, instances[index], theirs[index], remembers), self.world)
             for index, place in enumerate((directory / "east", directory / "west")[:hosts])
@@ -232,7 +232,7 @@ class Play:
         strikes: Mapping[int, str] = {},
         is_stopped_at: int | None = None,
     ) -> Ran:
-        """One `dnm run` of a host, in this weather."""
+        """Plays one `dnm run` of a host, with these faults."""
         host = self.hosts[number % len(self.hosts)]
         meanwhile = self._meanwhile(host)
         weather = Weather(faults, strikes, meanwhile, is_stopped_at)
@@ -251,7 +251,7 @@ class Play:
 
         kube = ModelKube(world, host, weather)
         if not host.config.watch_from_pods:
-            kube = RememberingKube(self.told, host, weather)
+            kube = RememberingKube(self.reported, host, weather)
         converter = ModelConverter(world, host, weather, self._behaviour)
         self._keep_old(host)
         host.is_running = True
@@ -279,7 +279,7 @@ class Play:
             host.old_stores = [*host.old_stores[-5:], host.config.store_path.read_bytes()]
 
     def _meanwhile(self, host: Host) -> Callable[[str], None]:
-        """What others do between two calls of a run."""
+        """Returns the events that happen between two calls of a run."""
 
         def happen(what: str) -> None:
             if what == "other host":
@@ -316,7 +316,7 @@ class Play:
             self.world.add_pods(count, sorted(QUEUES)[namespace % len(QUEUES)], vcore)
 
     def finish_pods(self, count: int) -> None:
-        """Bound ones first: they have had their time; else they are deleted while they wait."""
+        """Ends bound pods first, which have run long enough; then deletes waiting pods."""
         pods = sorted(self.world.pods.values(), key=lambda pod: (not pod.node, pod.created))
         for pod in pods[:count]:
             del self.world.pods[pod.name]
@@ -332,22 +332,22 @@ class Play:
         name = self._lent_node(number)
         node = self.world.nodes.get(name)
         if node is not None and not node.is_cordoned:
-            # Where dnm's fence was lifted by hand and no run has looked since, its annotation is
-            # still there, and says that the cordon is dnm's.
+            # If an administrator removed dnm's fence and no run has noticed, its annotation is
+            # still there and marks the cordon as dnm's.
             is_fence = node.mark is not None and node.mark.fenced
             self.world.fences[name] = node.mark.instance if node.mark and is_fence else "admin"
             self.world.change_node(name, is_cordoned=True)
 
     def uncordon(self, number: int) -> None:
-        """`kubectl uncordon`, whoever cordoned it; dnm's annotation stays."""
+        """Plays `kubectl uncordon`, for any cordon; dnm's annotation stays."""
         name = self._lent_node(number)
         if name and self.world.nodes[name].is_cordoned:
             self.world.fences.pop(name, None)
-            self.world.opened_by_hand.add(name)
+            self.world.opened_manually.add(name)
             self.world.change_node(name, is_cordoned=False)
 
     def drain(self, number: int) -> None:
-        """`kubectl drain`: cordoned, pods evicted; their controllers make new ones."""
+        """Plays `kubectl drain`: cordon, evict pods; their controllers create new ones."""
         name = self._lent_node(number)
         self.cordon(number)
         for pod in [pod for pod in self.world.pods.values() if pod.node == name]:
@@ -366,21 +366,21 @@ class Play:
         if name:
             self.world.change_node(name, is_ready=False)
 
-    def mend_nodes(self) -> None:
+    def repair_nodes(self) -> None:
         for name in self.world.nodes:
             if not self.world.nodes[name].is_ready:
                 self.world.change_node(name, is_ready=True)
 
-    def return_by_hand(self, number: int) -> None:
-        """An administrator gives a lent machine back himself."""
+    def return_manually(self, number: int) -> None:
+        """Returns a lent machine manually, as an administrator."""
         name = self._lent_node(number)
         machine = self.world.machine_of(name) if name else None
         if machine is not None:
             self.world.remove_node(name, "")
             self.world.give_back(machine)
 
-    def resume_by_hand(self, number: int) -> None:
-        """`scontrol resume` of a machine that is lent: now both have it, by his hand."""
+    def resume_manually(self, number: int) -> None:
+        """Plays `scontrol resume` of a lent machine: an administrator gives it to both clusters."""
         name = self._lent_node(number)
         machine = self.world.machine_of(name) if name else None
         if machine is not None and machine.place == "kubernetes":
@@ -408,7 +408,7 @@ class Play:
         self.world.apply_manifest(self.world.manifest)
 
     def replace_document(self) -> None:
-        """`kubectl replace`: dnm's annotation goes with it."""
+        """Plays `kubectl replace`, which drops dnm's annotation."""
         self.world.apply_manifest(self.world.manifest, keeps_ledger=False)
 
     def delete_document(self) -> None:
@@ -419,8 +419,8 @@ class Play:
             self.world.apply_manifest(BROKEN_DOCUMENTS[number % len(BROKEN_DOCUMENTS)])
 
     def edit(self, number: int, cores: int) -> None:
-        """A new total for one limit, in the document that stands there; the manifest follows, as a
-        careful administrator keeps it: without what is lent."""
+        """Sets a new total for one limit in the current document. The manifest follows without lent
+        nodes, as a careful administrator keeps it."""
         world = self.world
         if world.config_map is None or world.admin_wrote or read_limits(world.text) is None:
             return
@@ -461,7 +461,7 @@ class Play:
                 host.has_old_registry = True
                 host.path.write_bytes(host.old[0])
             case "gone":
-                # Without a previous one this is a first run to dnm: its numbers begin anew.
+                # Without a previous registry, dnm takes this for a first run: its numbers restart.
                 host.has_old_registry |= not previous_path(host.path).exists()
                 host.path.unlink()
             case "gone with its previous":
@@ -469,7 +469,7 @@ class Play:
                 self._lose_registry(host)
 
     def harm_store(self, number: int, how: str) -> None:
-        """To what a host keeps of the cluster, where it keeps anything."""
+        """Damages the host's store of the cluster, if it has one."""
         host = self.hosts[number % len(self.hosts)]
         path = host.config.store_path
         if not host.old_stores:
@@ -488,13 +488,13 @@ class Play:
             path.chmod(0o600)
 
     def _lose_registry(self, host: Host) -> None:
-        """It and the one before it; in Kubernetes with the Lease, as the message says."""
+        """Deletes the registry and its previous copy; in Kubernetes also the Lease."""
         host.path.unlink(missing_ok=True)
         previous_path(host.path).unlink(missing_ok=True)
         self.world.states.pop(host.instance, None)
 
     def _change(self, host: Host, change: Callable[[Registry], Registry]) -> None:
-        """What a verb of a person does on that host."""
+        """Changes the registry as an administrator's command does on that host."""
         if host.config.state == "file":
             change_registry(host.config, change)
             return
@@ -510,13 +510,13 @@ class Play:
             host.is_paused = True
             self._change(host, lambda r: msgspec.structs.replace(r, pause=pause))
 
-    def say(self, number: int, what: str, node: int) -> None:
-        """A person says something of a node, lent or not."""
+    def request(self, number: int, kind: str, node: int) -> None:
+        """Plays a request of an administrator for a node, lent or not."""
         host = self.hosts[number % len(self.hosts)]
         names = sorted(self.world.machines)
         name = names[node % len(names)]
         with suppress(RegistryError):
-            self._change(host, lambda r: say(what, host.config, r, name, host.now()))
+            self._change(host, lambda r: make_request(kind, host.config, r, name, host.now()))
 
     def resume(self, number: int) -> None:
         host = self.hosts[number % len(self.hosts)]
@@ -527,21 +527,21 @@ class Play:
     # --- judgement -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """All invariants, now."""
+        """Checks all invariants now."""
         self.steps += 1
         invariants.check(self)
 
     def have_all_looked(self, node: str) -> bool:
-        """Whether every host has had a whole run since the Node last changed."""
+        """Returns whether every host had a complete run since the Node last changed."""
         result = self.world.nodes.get(node)
         changed = int(result.resource_version) if result else self.world.removed_at.get(node, 0)
         return all(host.looked_at > changed for host in self.hosts)
 
     def end_well(self) -> None:
-        """The faults stop, a person does what dnm asks for: it comes to rest with the demand as it
-        is, and gives everything back when the demand is gone."""
+        """Stops the faults and lets an administrator follow dnm's messages. Checks that runs settle
+        with the demand as it is, and return everything without it."""
         self.stop_faults()
-        self.come_to_rest()
+        self.run_until_steady()
         for _ in range(3):
             records = [host.record() for host in self.hosts]
             for ran in self.run_all():
@@ -549,21 +549,21 @@ class Play:
             invariants.writes_nothing(self, records)
             self.world.advance(ROUND)
         self.world.pods.clear()
-        self.come_to_rest()
+        self.run_until_steady()
         invariants.all_is_back(self)
 
     def stop_faults(self) -> None:
-        """What Slurm is said to wait for stays: jobs that wait for ever are no fault."""
+        """Stops the faults, except jobs that wait in Slurm for ever: they are no fault."""
         world = self.world
         self.behaviours = {"k8s": [], "batch": []}
-        self.told.suffer("well")
+        self.reported.suffer("well")
         world.batch.jobs.clear()
-        self.mend_nodes()
+        self.repair_nodes()
         for machine in world.machines.values():
             world.batch.resume(machine.name)
-            if machine.is_shared_by_hand and machine.name not in world.nodes:
-                world.give_back(machine)  # its Node was deleted since: it is all Slurm's
-            machine.is_shared_by_hand = False
+            if machine.is_shared_manually and machine.name not in world.nodes:
+                world.give_back(machine)  # its Node was deleted meanwhile: only Slurm has it
+            machine.is_shared_manually = False
         for name, owner in list(world.fences.items()):
             if owner == "admin":
                 world.fences.pop(name)
@@ -576,14 +576,14 @@ class Play:
             host.config = msgspec.structs.replace(host.config, options={})
             self._restore_registry(host)
             self._change(host, _rested)
-        world.advance(700)  # what was on its way has come
+        world.advance(700)  # everything under way has ended
 
     def _restore_registry(self, host: Host) -> None:
-        """What the message of the RegistryError says."""
+        """Follows the message of the RegistryError."""
         try:
             host.registry()
             if not host.path.exists():
-                self._lose_registry(host)  # a Lease may still say that there was one
+                self._lose_registry(host)  # a Lease may still name a registry
             return
         except RegistryError:
             host.has_old_registry = True  # the previous one is a step behind
@@ -597,8 +597,8 @@ class Play:
     def run_all(self) -> list[Ran]:
         return [self.run(number) for number in range(len(self.hosts))]
 
-    def come_to_rest(self, most: int = 80) -> None:
-        """Runs as cron does, with a person who reads the errors, until nothing happens any more."""
+    def run_until_steady(self, most: int = 80) -> None:
+        """Runs as cron does, and follows messages of errors, until nothing changes any more."""
         quiet = 0
         for _ in range(most):
             rans = self.run_all()
@@ -611,12 +611,12 @@ class Play:
                 return
             self.world.advance(ROUND)
         open_now = [_is_open(ran) for ran in rans]
-        raise AssertionError(f"no rest after {most} rounds: {open_now} {rans}")
+        raise AssertionError(f"not steady after {most} rounds: {open_now} {rans}")
 
     def _help(self, host: Host, ran: Ran) -> None:
-        """A person does what the run's errors ask for."""
+        """Does what the run's errors ask of an administrator."""
         if ran.result is None:
-            raise AssertionError(f"with all faults gone, {host.instance} says: {ran.error}")
+            raise AssertionError(f"without faults, {host.instance} reports: {ran.error}")
         if any("dnm queues rebase" in error for error in ran.result.plan.errors):
             self._rebase(host)
         if any("`dnm resume`" in error for error in ran.result.plan.errors):
@@ -625,9 +625,9 @@ class Play:
         self._change(host, lambda registry: self._deal_with_claimed(host, registry))
 
     def _deal_with_claimed(self, host: Host, registry: Registry) -> Registry:
-        """A person looks at each node that may have been left behind: this instance's he gives back
-        by hand, another's dnm is to forget (`dnm forget`). A converter that hangs and that a lost
-        registry knew alone is his to end."""
+        """Resolves each node that may have been left behind, as an administrator: returns this
+        instance's manually, forgets another's (`dnm forget`). The administrator also ends a hanging
+        converter that only a lost registry recorded."""
         claimed = dict(registry.claimed)
         for name, claim in registry.claimed.items():
             machine = self.world.machine_of(name)
@@ -644,8 +644,8 @@ class Play:
         return msgspec.structs.replace(registry, claimed=claimed)
 
     def _deal_with_failed(self, registry: Registry) -> Registry:
-        """A person looks at each node that needs one. What Slurm knows by another name is returned
-        by hand and forgotten (`dnm forget`), else dnm is told to try again (`dnm reset`)."""
+        """Resolves each failed node, as an administrator. A node with another name in Slurm is
+        returned manually and forgotten (`dnm forget`); else dnm retries it (`dnm reset`)."""
         nodes = dict(registry.nodes)
         for name, entry in registry.nodes.items():
             machine = self.world.machine_of(name)
@@ -660,7 +660,7 @@ class Play:
         return msgspec.structs.replace(registry, nodes=nodes)
 
     def _rebase(self, host: Host) -> None:
-        """`kubectl apply` of the manifest and `dnm queues rebase --as baseline`."""
+        """Plays `kubectl apply` of the manifest and `dnm queues rebase --as baseline`."""
         self.reapply()
         kube = ModelKube(self.world, host, Weather())
         registry = host.registry()
@@ -674,12 +674,12 @@ class Play:
 
 
 def _rested(registry: Registry) -> Registry:
-    """`dnm resume`, and `dnm reset` of every queue and node type."""
-    return silent(msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={}))
+    """Returns the registry after `dnm resume`, and `dnm reset` of every queue and node type."""
+    return without_requests(msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={}))
 
 
 def _is_open(ran: Ran) -> list[str]:
-    """What is still under way after a run."""
+    """Returns what is still under way after a run."""
     if ran.result is None:
         return ["stopped"]
     registry = ran.result.outcome.registry if ran.result.outcome else ran.result.plan.registry

@@ -30,7 +30,7 @@ HOW = ("restart", "forget", "lag", "cut", "no bookmarks", "well")
 Moment = Mapping[str, Node | Pod]
 
 
-class Told:
+class ReportedWorld:
     """The world as an API server reports it. `moments`: each kind at every snapshot, and between
     two changes that a snapshot found: a run may have read up to there."""
 
@@ -98,9 +98,9 @@ class Told:
 class RememberingKube(ModelKube):
     """The cluster as seen by a run whose host keeps what it has read."""
 
-    def __init__(self, told: Told, host: RunsDnm, weather: Weather) -> None:
-        super().__init__(told.world, host, weather)
-        self.told = told
+    def __init__(self, reported: ReportedWorld, host: RunsDnm, weather: Weather) -> None:
+        super().__init__(reported.world, host, weather)
+        self.reported = reported
         self.barriers = {"Node": 0, "Pod": 0}  # how many moments there were before this run's
         self._reflector = Reflector(host.config, host.now(), self._open)
         session = SimpleNamespace(read=self._read_cluster)
@@ -115,7 +115,7 @@ class RememberingKube(ModelKube):
             return nodes
         result = super().read_nodes()
         if isinstance(result, tuple):
-            self._reflector.learn_nodes(result, str(self.told.look()))
+            self._reflector.learn_nodes(result, str(self.reported.look()))
         return result
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
@@ -126,8 +126,8 @@ class RememberingKube(ModelKube):
             return pods
         pod_list = super().read_pods(namespaces)
         if isinstance(pod_list, PodList) and pod_list.cluster_wide:
-            version, reducer = self.told.look(), PodReducer()
-            reducer.add(self.told.cluster.page("Pod"))
+            version, reducer = self.reported.look(), PodReducer()
+            reducer.add(self.reported.cluster.page("Pod"))
             self._reflector.learn_pods(reducer, str(version))
         return pod_list
 
@@ -139,7 +139,7 @@ class RememberingKube(ModelKube):
         return reading
 
     def _judge(self, kind: str, seen: Moment) -> None:
-        if seen not in self.told.moments[kind][self.barriers[kind] :]:
+        if seen not in self.reported.moments[kind][self.barriers[kind] :]:
             self.world.broken.append(f"a {kind} differs from all moments since the barrier: {seen}")
 
     def _read_cluster(self, path: str) -> object:
@@ -157,13 +157,13 @@ class RememberingKube(ModelKube):
 
 class _Watches(Watches):
     def __init__(self, kube: RememberingKube, kind: str) -> None:
-        super().__init__(kube.told.cluster, kind)
+        super().__init__(kube.reported.cluster, kind)
         self.kube = kube
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
         with self.kube.passes("kube.barrier"):
-            self.kube.told.look()
-            self.kube.barriers[self.kind] = len(self.kube.told.moments[self.kind]) - 1
+            self.kube.reported.look()
+            self.kube.barriers[self.kind] = len(self.kube.reported.moments[self.kind]) - 1
             return super().read_barrier(witness)
 
     def begin(self, since: int) -> None:
@@ -172,7 +172,7 @@ class _Watches(Watches):
 
     def follow(self, log: WatchLog) -> None:
         with self.kube.passes("kube.follow"):
-            self.kube.told.look()
+            self.kube.reported.look()
             super().follow(log)
 
 

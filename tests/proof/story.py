@@ -22,7 +22,7 @@ CAP = 2
 MINUTE = 60.0
 USE_SECONDS = 90.0  # how long the pods run
 LONGEST = 40  # minutes until everything is over, with any fault
-_OTHERS_NOTE = "site.example/owner"
+_FOREIGN_NOTE = "site.example/owner"
 
 SETTINGS: dict[str, Any] = {
     "max_converted_nodes": CAP,
@@ -38,7 +38,7 @@ def build(world: World, **settings: Any) -> Site:
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.edit(
         "configmaps", "yunikorn-configs",
-        lambda item: item["metadata"].setdefault("annotations", {}).update({_OTHERS_NOTE: "ops"}),
+        lambda item: item["metadata"].setdefault("annotations", {}).update({_FOREIGN_NOTE: "ops"}),
         "yunikorn",
     )  # fmt: skip
     sandbox.add_node("k001", cpu="4", memory="16G")
@@ -159,7 +159,7 @@ def check_always(world: World) -> None:
     assert sandbox.batch.machines["a006"].drains == {"root": "bad fan"}
     assert (sandbox.get("nodes", "k002") or {})["spec"].get("unschedulable")
     config_map = sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {}
-    assert config_map["metadata"]["annotations"].get(_OTHERS_NOTE) == "ops"
+    assert config_map["metadata"]["annotations"].get(_FOREIGN_NOTE) == "ops"
 
 
 def check_limits(world: World) -> None:

@@ -1,9 +1,9 @@
-"""Each verb of a person struck at each touch: killed there, or the disk fails there.
+"""Each command of an administrator, killed at each fault point, or failing there by a full disk.
 
-Afterwards what was said stands in the registry or it does not, whole; the history tells of it once,
-or not at all; nothing else was lost; and the next runs go on from there. A kill is an exception
-that nothing may catch, as the machine of these folders has it. Where two strikes leave the same,
-the runs behind it are played once.
+Afterwards the registry contains the complete request or nothing of it. The history has it once, or
+not at all; nothing else is lost; and the next runs continue from there. A kill is an exception that
+no code may catch, as in this folder's model. If two faults leave the same state, the runs after it
+are played once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _READS = re.compile(r".*\.(read|list|acquire|load)").match
 Verb = Callable[[Config, str], object]
 LATER = datetime.now(UTC) + timedelta(days=300)
 UNTIL = LATER.isoformat()
-# Each is said of a node that is lent; what it ends was said before.
+# Each command acts on a lent node; a request that it ends was made before.
 VERBS: Mapping[str, Verb] = {
     "lend": lambda c, n: lend(c, "dev", 1, until=UNTIL),
     "extend": lambda c, n: extend(c, [n], until=UNTIL),
@@ -60,7 +60,7 @@ STRIKES: Mapping[str, type[BaseException]] = {"kill": Killed, "fail": OSError}
 
 
 class Strike:
-    """At the pass of that number, counted from 0; None: it only counts."""
+    """A fault at the fault point of that number, counted from 0; None: it only counts."""
 
     def __init__(self, number: int | None = None, what: str = "kill") -> None:
         self.number, self.what, self.passes = number, what, 0
@@ -71,8 +71,8 @@ class Strike:
             raise STRIKES[self.what](5, "struck")
 
 
-def said_of(registry: Registry) -> object:
-    """What persons have said, without times and names that each try has anew."""
+def requests_of(registry: Registry) -> object:
+    """Returns administrators' requests, without times and names that attempts differ in."""
     nodes = {
         name: (node.leaves, node.stays_until is not None, node.emptying is not None, node.phase)
         for name, node in registry.nodes.items()
@@ -82,7 +82,7 @@ def said_of(registry: Registry) -> object:
 
 
 def lines_of(config: Config, verb: str) -> int:
-    """How many lines the history and the registry have of it; one may stand in both."""
+    """Counts the lines of the command in history and registry; one line may be in both."""
     history = History(config.converted_nodes_path, config.history_keep)
     written = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
     lines = [*written, *registry_of(config).memory.unwritten]
@@ -94,52 +94,52 @@ def registry_of(config: Config) -> Registry:
 
 
 def strike_each(
-    verb: str, say: Callable[[], object], config: Config, restore: Callable[[], None]
+    verb: str, request: Callable[[], object], config: Config, restore: Callable[[], None]
 ) -> Iterator[Registry]:
-    """Strikes at each touch in turn, judges what it has left, and yields it where it is new."""
+    """Injects a fault at each point in turn, checks the state it leaves, and yields new states."""
     restore()
-    before, told_before = said_of(registry_of(config)), lines_of(config, verb)
+    before, lines_before = requests_of(registry_of(config)), lines_of(config, verb)
     counted = Strike()
     with struck_by(counted):
-        say()
-    after, met = said_of(registry_of(config)), set()
-    assert after != before and lines_of(config, verb) == told_before + 1
+        request()
+    after, met = requests_of(registry_of(config)), set()
+    assert after != before and lines_of(config, verb) == lines_before + 1
     for number in range(counted.passes):
         for text in STRIKES:
             restore()
             try:
                 with struck_by(Strike(number, text)):
-                    say()
+                    request()
             except (Killed, DnmError):
-                pass  # killed; or refused with a sentence
+                pass  # killed, or refused with an error
             left = registry_of(config)
-            is_reported = said_of(left) == after
-            assert is_reported or said_of(left) == before, (number, text)
-            assert lines_of(config, verb) == told_before + is_reported, (number, text)
+            is_reported = requests_of(left) == after
+            assert is_reported or requests_of(left) == before, (number, text)
+            assert lines_of(config, verb) == lines_before + is_reported, (number, text)
             mark = (is_reported, bool(left.memory.unwritten))
             if mark not in met:
                 met.add(mark)
                 yield left
-    assert {is_said for is_said, _ in met} == {True, False}
+    assert {was_made for was_made, _ in met} == {True, False}
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Play:
-    """A node is lent and has work; others are held, excluded, and all is paused."""
+    """Returns a world: one lent node has work, others are held or excluded, all is paused."""
     play = Play(tmp_path, 1, is_shared=False)
     (host,) = play.hosts
     play.add_pods(3, 0, 4)
     while not any(node.phase is Phase.SERVING for node in host.registry().nodes.values()):
         play.run()
         play.wait(ROUND)
-    play.come_to_rest()
+    play.run_until_steady()
     play.wait(3600)
     assert play.world.pods and not play.world._due and not play.world.processes
     return play
 
 
 def prepared(verb: str, registry: Registry, node: str) -> Registry:
-    """With what the verb is to end."""
+    """Returns the registry with the request that the command ends."""
     now = datetime.now(UTC)
     changes: dict[str, dict[str, object]] = {
         "unhold": {"held": (node,), "holds": {node: Keeping(since=now)}},
@@ -177,16 +177,16 @@ def test_command_struck_at_any_step_took_effect_or_did_not(
         is_fenced = registry.nodes[node].leaves == Leaving.BY_HAND
         assert play.world.nodes[node].is_cordoned is is_fenced
         assert (len(registry.nodes) > len(left.nodes)) is bool(registry.orders)
-        assert not registry.memory.unwritten, "the runs tell what the verb could not"
+        assert not registry.memory.unwritten, "the runs write the lines that the command could not"
 
 
 def test_evicting_run_killed_at_each_step_is_completed(base: Play, tmp_path: Path) -> None:
-    """Behind each that changes something. Whatever was done: nobody is evicted but from that node,
-    behind its fence (`edges.py` judges that), each pod has its successor, and the node goes."""
+    """Checks after each change: pods are evicted only from that node, behind its fence (`edges.py`
+    judges that). Each pod has its successor, and the node is returned."""
     (host,) = base.hosts
     directory, kept = host.path.parent, tmp_path / "kept"
     node = min(host.registry().nodes)
-    base.say(0, "return --evict", sorted(base.world.machines).index(node))
+    base.request(0, "return --evict", sorted(base.world.machines).index(node))
     base.wait(180)
     shutil.copytree(directory, kept)
     on_node = sum(pod.node == node for pod in base.world.pods.values())
@@ -210,7 +210,7 @@ def test_evicting_run_killed_at_each_step_is_completed(base: Play, tmp_path: Pat
 
 
 def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
-    """It is a change for each node, and one more for the order."""
+    """An order has one change for each node, and one for itself."""
     config = make_config(tmp_path, "prod", ("dev",))
     now = datetime.now(UTC)
     nodes = {
@@ -227,7 +227,7 @@ def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
                 return_(config, ["lend-1"])
             was_struck = False
         except Killed:
-            config.lock_path.unlink(missing_ok=True)  # a process that is gone holds no lock
+            config.lock_path.unlink(missing_ok=True)  # a process that ended holds no lock
             if registry_of(config).orders:
                 return_(config, ["lend-1"])
         left = registry_of(config)
@@ -239,7 +239,7 @@ def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """An administrator has converted a001, and nobody has taken it in."""
+    """Returns a site on which an administrator converted a001, and dnm has not adopted it."""
     set_up_workshop(sandbox, 2)
     sandbox.add_namespace("dev")
     site = Site(sandbox, tmp_path / "site")
@@ -252,7 +252,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def test_adopt_and_evict_struck_at_any_step_are_repeatable(site: Site, sandbox: Sandbox) -> None:
-    """`adopt`, then `return --evict` of what it took in."""
+    """Plays `adopt`, then `return --evict` of the adopted node."""
     config, directory = site.config, site.config.state_dir
     kept = directory.parent / "kept"
 
@@ -260,12 +260,12 @@ def test_adopt_and_evict_struck_at_any_step_are_repeatable(site: Site, sandbox: 
         shutil.rmtree(directory)
         shutil.copytree(kept, directory)
 
-    def play(verb: str, say: Callable[[], object]) -> None:
+    def play(verb: str, request: Callable[[], object]) -> None:
         shutil.copytree(directory, kept, dirs_exist_ok=True)
-        for left in strike_each(verb, say, config, restore):
+        for left in strike_each(verb, request, config, restore):
             assert site.run().exit_code == 0
             assert site.registry.nodes.keys() == left.nodes.keys() and not sandbox.violations
-        site.run()  # the last that was left: it was said
+        site.run()  # the last state contains the request
 
     play("adopt", lambda: adopt(config, "a001", "dev"))
     sandbox.add_pods(1, "dev", name="work")

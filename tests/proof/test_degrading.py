@@ -1,6 +1,6 @@
-"""Bad days: an API that is down or lies, a namespace that can't be read, a converter that hangs, a
-full disk. Nothing is lost, nothing is taken from anybody, and
-when the day is over the story goes on to its right end.
+"""Failures of a whole run: the API is down or returns nonsense, a namespace is unreadable, a
+converter hangs, a disk is full. dnm loses nothing and takes nothing from any tenant. Once the
+failure ends, the story continues to its right end.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.proof import story
 from tests.proof.harness import Checkpoint, World, note_figures
 from tests.site import QUEUE, Site
 
-pytestmark = pytest.mark.xdist_group("bad days")  # which worlds are good is found out once
+pytestmark = pytest.mark.xdist_group("bad days")  # good worlds are found once, in one process
 HURRY = {"dnm.kube.session._FIRST_PAUSE": 0.001, "dnm.kube.session._LONGEST_PAUSE": 0.01}
 LAB = "root.anvil.services.notebook"
 PLAYED = (0, 1, 4, 5)  # minutes in which the story acts: convert, join, release, return
 
 
-def one_sentence(ended: Ended) -> str:
-    """What a failed run says: one line, to stderr, no traceback."""
+def error_line(ended: Ended) -> str:
+    """Returns the error of a failed run: one line on stderr, no traceback."""
     lines = (ended.out + ended.err).splitlines()
     assert len(lines) == 1 and "Traceback" not in ended.err, ended
     return lines[0]
@@ -58,7 +58,7 @@ class Days:
         return self.world
 
     def run_into(self, **fault: Any) -> Ended:
-        """A run that meets this fault and waits for no answer; it is over with the run."""
+        """Plays a run with this fault, without a wait for answers; the fault ends with the run."""
         self.world.sandbox.fault(**fault)
         ended = self.world.run(constants=HURRY, environment=self.environment)
         self.world.sandbox.faults.clear()
@@ -100,20 +100,20 @@ NARROW: dict[str, dict[str, Any]] = {  # the requests that fail
 def test_api_that_fails_for_a_run_loses_nothing(
     days: Days, fault: str, minute: int, which: str
 ) -> None:
-    """The run ends with sentences, and the story goes on to its right end."""
+    """Checks that the run ends with messages, and that the story continues to its right end."""
     world = days.at(minute)
     before = story.calls(world, "--set")
     ended = days.run_into(**FAULTS[fault], path="^/api", **NARROW[which])
     assert ended.code in (0, 1), ended
-    if which == "all" and fault != "409":  # which is the answer to a write
-        one_sentence(ended)
+    if which == "all" and fault != "409":  # only the answer to a write
+        error_line(ended)
         assert story.calls(world, "--set") == before
     story.check_always(world)
     world.tick(story.MINUTE)
     story.play_on(world, days.good)
 
 
-# What parses and is no answer: of a proxy, a captive portal, a server that was asked for another.
+# JSON that parses but is not the answer: from a proxy, a captive portal, a wrong server.
 NO_ANSWERS: dict[str, str] = {
     "nothing": "{}",
     "a Status with 200": '{"kind":"Status","apiVersion":"v1","status":"Success","code":200}',
@@ -127,7 +127,7 @@ ASKED = {  # what a run reads, and the kind that it must be
     "^/api/v1/nodes$": "NodeList",
     "^/api/v1/nodes/": "Node",
     "/configmaps/": "ConfigMap",
-    "^/ws/v1/(partition|validate-conf)": "x",  # the checksum is waited for: test_writer.py
+    "^/ws/v1/(partition|validate-conf)": "x",  # dnm waits for the checksum: test_writer.py
 }
 
 
@@ -137,8 +137,8 @@ ASKED = {  # what a run reads, and the kind that it must be
 def test_answer_that_is_no_list_starts_no_action(
     days: Days, asked: str, minute: int, what: str
 ) -> None:
-    """No list means no call of the converter and no fence, and the story goes on to its right
-    end."""
+    """Checks that dnm calls no converter and fences no node without a list. The story continues to
+    its right end."""
     world, body = days.at(minute), NO_ANSWERS[what]
     before, cordoned = story.calls(world, "--set"), story.cordoned(world)
     message = body % ASKED[asked] if "%s" in body else body
@@ -156,8 +156,8 @@ LEASE_VERBS = ("get", "create", "patch")
 
 
 def test_unreadable_namespace_does_not_stop_the_other_namespaces(world: World) -> None:
-    """`lab` gets its node; for `dev` nothing is started and nothing is taken away, and the
-    first run says why. When it can be read again, all goes on."""
+    """Checks that `lab` gets its node. For `dev` dnm lends and returns nothing, and the first run
+    reports why. Once the namespace is readable again, dnm continues."""
     site = story.build(world, monitored_namespaces="dev, lab", max_converted_nodes=4)
     Site.write(site.directory / "queues.json", json.dumps({"dev": QUEUE, "lab": LAB}))
     sandbox = world.sandbox
@@ -171,7 +171,7 @@ def test_unreadable_namespace_does_not_stop_the_other_namespaces(world: World) -
     for minute in range(4):
         ended = world.run(constants=HURRY)
         assert ended.code == 1, ended
-        assert ("namespace dev" in ended.err) == (minute == 0), ended  # it lasts: said once
+        assert ("namespace dev" in ended.err) == (minute == 0), ended  # reported once
         world.tick(story.MINUTE)
     assert all(pod["spec"].get("nodeName") for pod in sandbox.objects("pods", "lab"))
     assert {entry.namespace for entry in site.registry.nodes.values()} == {"lab"}
@@ -180,7 +180,7 @@ def test_unreadable_namespace_does_not_stop_the_other_namespaces(world: World) -
         world.tick(story.MINUTE)
         world.run(constants=HURRY)
     phases = {entry.phase for entry in site.registry.nodes.values()}
-    assert phases == {Phase.SERVING}, "a pod of dev that can't be seen may run on them"
+    assert phases == {Phase.SERVING}, "an unreadable pod of dev may run on them"
     sandbox.access.rules = None
     story.play_on(world)
 
@@ -194,7 +194,7 @@ IMPATIENT = {
 
 
 def hung_processes(world: World) -> list[str]:
-    """Processes of the fork server's that are left once the run has ended."""
+    """Returns the fork server's processes that are left after the run."""
     return [str(pid) for pid in world.warm.ask("descendants")]
 
 
@@ -215,8 +215,8 @@ def play_up_to(world: World, direction: str) -> None:
 def test_hanging_converter_is_ended_with_its_children(
     hanging: World, direction: str, when: str
 ) -> None:
-    """It ignores TERM, and so does its child; it hangs before its work or after it. No process is
-    left, the run says so, and the node is dealt with by the rules: looked at, and tried again."""
+    """It ignores TERM, and so does its child; it hangs before or after its work. No process is
+    left, the run reports it, and dnm checks the node and retries."""
     world = hanging
     play_up_to(world, direction)
     world.sandbox.behave(direction=direction, hang=when)
@@ -233,7 +233,7 @@ def test_hanging_converter_is_ended_with_its_children(
       for item in ("before:fail:2", "after:kill:2", "before:fail", "after:fail:2")),
 ])  # fmt: skip
 def test_run_struck_while_it_ends_a_converter_is_completed(hanging: World, fault: str) -> None:
-    """The fault points of the two signals. One that can't be ended is left, and waited for."""
+    """The fault points of both signals. dnm waits for a converter that it cannot end."""
     world = hanging
     play_up_to(world, "batch")
     world.sandbox.behave(direction="batch", hang="before")
@@ -250,7 +250,7 @@ def test_run_struck_while_it_ends_a_converter_is_completed(hanging: World, fault
 
 @pytest.mark.parametrize("what", one_in(3, ["kill", "", "fail"]))
 def test_excessive_converter_output_does_not_fill_the_disk(world: World, what: str) -> None:
-    """Its output is cut while it is heard, also where the cutting itself is struck."""
+    """dnm cuts the output while it reads it, even if a fault hits the cutting itself."""
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
     ended = world.run(
@@ -269,9 +269,9 @@ def test_excessive_converter_output_does_not_fill_the_disk(world: World, what: s
 
 
 def test_registry_write_refused_by_the_system_is_reported(days: Days) -> None:
-    """No injected fault: the process may write no file larger than the registry would be."""
+    """No injected fault: the system limits files to less than the registry's size."""
     world = days.at(1)
     ended = world.run(largest_file=600)
-    assert ended.code == 2 and "can't be written" in one_sentence(ended), ended
+    assert ended.code == 2 and "can't be written" in error_line(ended), ended
     assert {write.resource for write in world.sandbox.requests.writes()} <= {"leases"}
     story.play_on(world, days.good)

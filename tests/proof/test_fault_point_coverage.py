@@ -1,10 +1,9 @@
-"""Nothing reaches the outside without a fault point, and no fault point is left out of the proof.
+"""Every effect outside of dnm has a fault point, and the proof covers every fault point.
 
-Once by reading the source: every call that changes something outside (opens a file for writing,
-replaces, removes, syncs, starts or signals a process, talks to a server, takes a lock) must lie in
-a `with fault_point(...)`, or in a function that is only called within one. Once by listening: the
-interpreter itself reports what a run does (sys.addaudithook), and none of it may happen outside of
-a fault point.
+One test reads the source: every call with an effect (opens a file for writing, replaces, removes,
+syncs, starts or signals a process, talks to a server, takes a lock) must be in a `with
+fault_point(...)`, or in a function that is only called within one. Another test listens: the
+interpreter reports the effects of a run (sys.addaudithook), and each must be within a fault point.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from tests.proof.harness import World, note_figures
 
 PACKAGE = Path(dnm.__file__).parent
 
-# Files in which nothing is a step of a run, nor of a conversion.
+# Files that contain no step of a run or of a conversion.
 NOT_A_RUN = {
-    "lab": "the embedded cluster is the outside, and the demo plays on one of its own",
+    "lab": "the embedded cluster is the outside; the demo has one of its own",
     "host.faults": "the faults themselves",
 }
 # Effects without a fault point, each with the reason.
 EXCUSED = {
     ("cli.look.simulation:_play", ".kill"): "its own processes, which only compute",
 }
-# Points that the story does not come by, by name or family, below what walks them instead.
+# Points that the story does not reach, by name or family; the key names the test that does.
 WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
-    "a cluster that has become small: kube/test_reflector.py": ("store.remove",),
+    "a cluster that has shrunk: kube/test_reflector.py": ("store.remove",),
     "node-convert: every stage killed, converters/test_slurm.py": (
         "convert.", "kube.delete_node", "kube.evict",
     ),
@@ -40,15 +39,15 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "with opens_when: run/test_opening.py": (
         "kube.look_closely", "kube.start_pod", "kube.drop_pod", "kube.read_template",
     ),
-    "asked where pods wait that are pinned: run/test_kubelets.py": ("kube.list_zones",),
-    "asked where pods with claims, or of groups, wait: run/test_pod_waits.py": (
+    "read if pinned pods wait: run/test_kubelets.py": ("kube.list_zones",),
+    "read if pods with claims, or of groups, wait: run/test_pod_waits.py": (
         "kube.list_devices", "kube.list_pod_groups",
     ),
     "a kubeconfig's plug-in: kube/test_access.py": ("kube.plugin_",),
     "state = kubernetes: test_fault_walk.py": ("kube.read_state", "kube.write_state"),
-    "another host is at work: run/test_kube_state.py": ("lease.",),
-    "where events are booked: converters/test_slurm_book.py": ("converter.book",),
-    "where a calendar is named: run/test_calendars.py": ("calendar.",),
+    "another host is active: run/test_kube_state.py": ("lease.",),
+    "for events: converters/test_slurm_book.py": ("converter.book",),
+    "with a calendar: run/test_calendars.py": ("calendar.",),
     "dnm check: cli/test_check.py": ("kube.can_i", "kube.version", "kube.server_time"),
     "dnm check: cli/test_check_slinky.py": ("kube.slinky",),
     "dnm test-load: cli/test_test_load.py": (
@@ -62,20 +61,20 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "once a month, or in history_days: record/test_history_file.py": (
         "history.rotate", "history.drop",
     ),
-    "where metrics_file is set: record/test_metrics.py": ("metrics.",),
+    "with metrics_file: record/test_metrics.py": ("metrics.",),
     "a file that an administrator left open: run/test_registry.py": ("registry.access",),
-    "a converter that hangs, or babbles: test_degrading.py": (
+    "a converter that hangs, or prints too much: test_degrading.py": (
         "converter.signal", "converter.cut_output",
     ),
 }  # fmt: skip
 
-# Fault points whose name is a parameter, by module: those of recorded.py are walked by the story,
-# those of converters/slurm by converters/test_commands.py and test_rest.py.
+# Fault points whose name is a parameter, by module. The story covers those of recorded.py,
+# converters/test_commands.py and test_rest.py those of converters/slurm.
 PARAMETERS = {"run.recorded", "converters.slurm.commands", "converters.slurm.rest"}
 # The same, each a step of `replace_file`, whose third argument begins the name.
 REPLACING = ("write", "fsync", "rename", "fsync_directory")
-# Fault points that may be taken away without another effect coming to light: reads, waiting for a
-# process's last words, and what is within another fault point too (a sync, a stage's own steps).
+# Fault points whose removal reveals no effect: reads, waits for the last output of a process, and
+# effects that are also within another fault point (a sync, a stage's own steps).
 UNMISSED = (
     "config.read", "registry.read", "journal.read", "kube.follow", "kube.read_state",
     "kube.plugin_start",
@@ -100,7 +99,7 @@ _MODULES = {
     "signal": frozenset(("pthread_kill", "pidfd_send_signal", "raise_signal")),
     "tempfile": frozenset(("mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory")),
 }
-# Methods of paths, processes, sockets and HTTP connections, whatever they are called on.
+# Methods of paths, processes, sockets and HTTP connections, on any object.
 _METHODS = frozenset((
     "write_text", "write_bytes", "unlink", "mkdir", "rmdir", "chmod", "symlink_to", "hardlink_to",
     "rename", "send_signal", "terminate", "kill", "sendall", "sendto", "connect_ex", "endheaders",
@@ -118,7 +117,7 @@ class Function(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a function is named or an effect is made, and the fault points around it."""
+    """A place that names a function or has an effect, and the fault points around it."""
 
     by: Function
     to: str
@@ -128,7 +127,7 @@ class Site(NamedTuple):
 
 
 def effect_of(call: ast.Call) -> str:
-    """What the call does outside; empty: nothing that is known here."""
+    """Returns the outside effect of the call, or an empty string."""
     match call.func:
         case ast.Name(id="open"):
             return "open for writing" if _opens_for_writing(call) else ""
@@ -164,7 +163,7 @@ def _flags(call: ast.Call) -> set[str]:
 
 
 class Reader(ast.NodeVisitor):
-    """What one file names: functions, effects, fault points, and how it calls its objects."""
+    """The functions, effects and fault points that one file names, and its names for objects."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -249,7 +248,7 @@ def _handed_by(call: ast.Call) -> set[str]:
 
 
 def _point_of(node: ast.AST) -> str:
-    """The name of a fault point; where it is a parameter, the name of that."""
+    """Returns the name of a fault point, or of the parameter that holds it."""
     assert isinstance(node, ast.Call)
     match node.args[0]:
         case ast.Constant(value=name):
@@ -277,8 +276,8 @@ def points_of(readers: list[Reader]) -> set[str]:
 
 
 class Uses:
-    """Who names which function. A method is only meant where the word before the dot is `self` in
-    its class, or a word for an object of its class; where there is no such word, everywhere."""
+    """The places that name each function. A name means a method only after `self` in its class, or
+    after a word for an object of its class. Without such a word, every match counts."""
 
     def __init__(self, readers: list[Reader]) -> None:
         self.sites: dict[str, list[Site]] = {}
@@ -310,8 +309,8 @@ class Uses:
     def is_covered(
         self, site: Site, unseen: str, on_the_way: frozenset[Function] = frozenset()
     ) -> bool:
-        """Whether a fault point other than `unseen` is around it, or around every use of its
-        function."""
+        """Returns whether a fault point other than `unseen` is around it, or around every use of
+        its function."""
         if set(site.within) - {unseen} or site.by in on_the_way:
             return True
         sites = self.of(site.by)
@@ -320,7 +319,7 @@ class Uses:
 
 
 def uncovered(readers: list[Reader], *unseen: str) -> dict[str, set[Site]]:
-    """For each point: the effects that no fault point is around, if that one were not there."""
+    """Returns, for each point, the effects that no other fault point covers."""
     uses = Uses(readers)
     effects = [effect for reader in readers for effect in reader.effects]
     return {
@@ -336,13 +335,13 @@ def test_every_effect_in_the_source_has_a_fault_point() -> None:
     excused = [f"{by}, line {results[by, to]}: {to}" for by, to in results.keys() & EXCUSED.keys()]
     problems = sorted(set(missing) - set(excused))
     assert not problems, "put these in a `with fault_point(...)`:\n" + "\n".join(problems)
-    assert not EXCUSED.keys() - results.keys(), "an excuse that nobody needs any more"
+    assert not EXCUSED.keys() - results.keys(), "an exception that is not needed any more"
     effects = sum(len(reader.effects) for reader in readers)
     note_figures("fault points in the source", effects=effects, points=len(points_of(readers)))
 
 
 def test_removed_fault_point_is_detected() -> None:
-    """The reader of the source is not blind: without any one of them it finds an effect more."""
+    """Checks the reader: without any one fault point, it finds an uncovered effect."""
     readers = read_package()
     results = uncovered(readers, "", *points_of(readers))
     unmissed = {point for point in points_of(readers) if results[point] == results[""]}
@@ -350,8 +349,8 @@ def test_removed_fault_point_is_detected() -> None:
 
 
 def test_run_has_no_effect_outside_of_fault_points(world: World) -> None:
-    """The interpreter reports every file opened for writing, process, signal, connection, lock: of
-    the story, and a run that is killed. Each point is walked by it, or has its own test."""
+    """The interpreter reports files opened for writing, processes, signals, connections and locks
+    of the story and of a killed run. The story passes each point, or the point has its own test."""
     story.build(world, watch_from_pods=0, relist_minutes=60)
     listened = {"strays": str(world.strays), "log": str(world.log)}
     world.strays.touch()
@@ -372,4 +371,4 @@ def test_run_has_no_effect_outside_of_fault_points(world: World) -> None:
     missing = [point for point in unwalked if not point.startswith(tuple(families))]
     assert not missing, f"no test walks {sorted(missing)}"
     unneeded = [family for family in families if not any(p.startswith(family) for p in unwalked)]
-    assert not unneeded, f"an excuse that nobody needs any more: {unneeded}"
+    assert not unneeded, f"an exception that is not needed any more: {unneeded}"

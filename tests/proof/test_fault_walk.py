@@ -1,12 +1,12 @@
-"""Every fault point of a whole lend-and-return story, struck one at a time.
+"""Every fault point of a whole lend-and-return story, with one fault at a time.
 
-The story is played once and each fault point is written down. Then, for every fault point of
-every run: the world is put back to the beginning of that run, the run is killed (SIGKILL) there, or
-the call there is made to fail before or after it took effect; and the runs that follow must bring
-the story to its right end (`story.check_end`, all eight invariants). By day that is each point
-where it is met first, in one way, and what changes something is killed there too. Where a strike
-leaves a world that is byte for byte one from which the end was reached before, it is not played
-again. Also: a run that hangs, the runs after a kill, and runs that are killed again and again.
+A first play records each fault point. Then, for every fault point of every run, the test restores
+the world before that run. It kills the run (SIGKILL) at that point, or makes the call fail before
+or after its effect. The runs that follow must reach the right end (`story.check_end`, all eight
+invariants). By day it takes each point where it first occurs, in one way, and also kills points
+that change something. A world that equals, byte for byte, one that led to the end before is not
+played again. Other tests: a run that hangs, the runs after a kill, and runs that are killed again
+and again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests.proof import story
 from tests.proof.harness import Checkpoint, World, note_figures
 
 _TRIES = 3
-# Reads that a run's decisions rest on; the later ones of a run only look again at one node.
+# Reads that decide a run; its later reads only check one node again.
 _OF_CHANGES = ("store.", "kube.barrier", "kube.watch", "kube.follow", "kube.read_cluster")
 _OF_STATE = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
 _FACTS = ("kube.list_nodes", "kube.list_pods", "kube.read_config_map", "converter.list")
 
-# Steps of writing the registry before the rename, and after it: nobody sees them from outside.
+# Steps of writing the registry before and after the rename: invisible from outside.
 _UNSEEN = (
     "registry.keep_previous", "registry.rename_previous", "registry.write", "registry.fsync",
     "registry.fsync_directory",
@@ -44,7 +44,7 @@ READS = (
 
 
 class Run(NamedTuple):
-    """One run of the story as it goes without faults, or right after a kill."""
+    """One run of the story without faults, or right after a kill."""
 
     before: Checkpoint
     points: list[str]  # its fault points in order
@@ -67,11 +67,11 @@ class Strike(NamedTuple):
 
 
 class NotStruck(AssertionError):
-    """The run never came to the fault point: it lists where a server is too slow for a watch."""
+    """The run never reached the fault point: it lists if a server is too slow for a watch."""
 
 
 class Book:
-    """What has been seen so far."""
+    """The results so far."""
 
     def __init__(self) -> None:
         self.good: set[bytes] = set()
@@ -79,8 +79,8 @@ class Book:
 
 
 def record(world: World) -> list[Run]:
-    """The story without faults, which must end right too; then the runs that find what a killed one
-    had begun, a conversion and a return."""
+    """Plays the story without faults, which must end right. Then records the runs that find a
+    killed conversion and a killed return."""
     runs = []
     while not story.is_over(world):
         runs.append(_record_run(world))
@@ -110,7 +110,7 @@ def _record_run(world: World) -> Run:
 def walk(
     world: World, choose: Callable[[list[Run]], list[Strike]], name: str, **settings: int | str
 ) -> list[Strike]:
-    """Plays the story once, and then each of the strikes on it; returns those."""
+    """Plays the story once, and then with each of the faults; returns the faults."""
     story.build(world, **settings)
     book, failures, runs = Book(), [], record(world)
     strikes, before = choose(runs), world.runs
@@ -158,7 +158,7 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
     else:
         assert ended.code in (0, 1, 2), ended
     if strike.what == "fail" and is_fact:
-        # Invariant 4, unknown means no: nothing is taken from anybody.
+        # Invariant 4, unknown means no: dnm takes nothing from any tenant.
         assert ended.code == 1 and ended.out + ended.err, ended
         assert story.calls(world, "--set") == 0, world.sandbox.conversion.calls
         assert story.cordoned(world) <= cordoned
@@ -167,7 +167,7 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
 
 
 def go_on(world: World, book: Book) -> None:
-    """To the right end, unless one was reached from this very world before."""
+    """Plays to the right end, unless this same world led to one before."""
     mark = world.digest()
     if mark not in book.good:
         world.tick(story.MINUTE)
@@ -177,8 +177,8 @@ def go_on(world: World, book: Book) -> None:
 
 
 def hang(world: World, strike: Strike, book: Book) -> None:
-    """The run hangs there. Who comes meanwhile is turned away at once if the lock is held; then the
-    hung run is killed, as a timer's time-out does."""
+    """Hangs the run there. If it holds the lock, a second run ends at once. The hung run is then
+    killed, as a timer's time-out does."""
     pipe = world.directory / "hung"
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
@@ -186,7 +186,7 @@ def hang(world: World, strike: Strike, book: Book) -> None:
         hung = world.start(fault=strike.fault, log=str(pipe))
         lines = 0
         while lines < strike.number:
-            assert select.select([passed], [], [], 60)[0], f"it never came to {strike}"
+            assert select.select([passed], [], [], 60)[0], f"it never reached {strike}"
             lines += os.read(passed.fileno(), 65536).count(b"\n")
     holds_lock = strike.point not in ("config.read", "lock.acquire")
     other = world.run()
@@ -200,15 +200,14 @@ def hang(world: World, strike: Strike, book: Book) -> None:
 
 
 def strikes_of(runs: list[Run]) -> list[Strike]:
-    """Each fault point of each run is the last thing that it did, and fails before it took effect;
-    one that changes something also fails after it did; each point hangs once.
+    """Returns for each fault point of each run: a kill there, and a failure before its effect. A
+    point that changes something also fails after its effect; each point hangs once.
 
-    Between two of them a run changes nothing (test_fault_point_coverage.py), so to be killed before
-    one is to be killed after the one before it: done literally for the first of a run, and for each
-    point where it is met first; and what reads changes nothing either: a kill after it is done in
-    every fourth run. Of the runs after a kill, only what is new in them fails; what only reads
-    fails in every fourth run, and what changes before it did and after it in turns. The unseen
-    steps of a write are struck at the first write of each run, the rename at each.
+    A run changes nothing between two points (test_fault_point_coverage.py), so a kill before one
+    equals a kill after the previous one. Real kills after a point are for the first of a run and
+    the first occurrence of each; after a read, for every fourth run. Of the runs after a kill, only
+    new points fail. Reads fail in every fourth run; changes fail before and after their effect in
+    turns. The inner steps of a write fail at the first write of each run, the rename at each.
     """
     strikes, met = [], set()
     for minute, run in enumerate(runs):
@@ -230,15 +229,15 @@ def strikes_of(runs: list[Run]) -> list[Strike]:
                 ways.append(("after", "fail"))
             if is_new:
                 ways.append(("before", "hang"))
-            if is_refused:  # by itself: there is no "after"
+            if is_refused:  # refused before any effect: there is no "after"
                 ways = [way for way in ways if way[0] == "before"]
             strikes += [Strike(minute, number, point, when, text) for when, text in ways]
     return strikes
 
 
 def first_strikes_of(runs: list[Run]) -> list[Strike]:
-    """Each point where it is met first: in one of its ways, in turns, and what changes something is
-    the last thing that is done."""
+    """Returns one fault for the first occurrence of each point, its kinds in turns. A run is also
+    killed at points that change something."""
     first = _met_first(runs)
     ways: dict[str, list[Strike]] = {}
     for pair in strikes_of(runs):
@@ -261,9 +260,9 @@ def test_story_ends_right_after_a_fault_at_each_call(
     walk(world, choose, "fault walk")
 
 
-def those_of(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
-    """Of these points each where it is met first and in every eighth run; all others are killed at
-    where they are met first."""
+def choose_at(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
+    """Returns these points at their first occurrence and in every eighth run; all others are killed
+    at their first occurrence."""
 
     def is_chosen(pair: Strike, first: dict[str, int]) -> bool:
         is_first = pair.minute == first[pair.point]
@@ -278,34 +277,34 @@ def those_of(points: tuple[str, ...]) -> Callable[[list[Run]], list[Strike]]:
     return choose
 
 
-# By day the machine (test_machine.py) kills in both: it draws which way a site reads and keeps.
+# By day the machine (test_machine.py) kills in both: it draws how a site reads and stores.
 
 
 @night
 def test_story_ends_right_if_only_changes_are_read(world: World) -> None:
-    """With the store on."""
+    """The site keeps a store of the cluster."""
     settings = {"watch_from_pods": 0, "relist_minutes": 60}
-    strikes = walk(world, those_of(_OF_CHANGES), "fault walk of changes", **settings)
+    strikes = walk(world, choose_at(_OF_CHANGES), "fault walk of changes", **settings)
     assert {strike.point for strike in strikes} >= {"store.rename", "kube.watch", "kube.barrier"}
 
 
 @night
 def test_story_ends_right_with_its_registry_in_kubernetes(world: World) -> None:
     name = "fault walk with the registry in Kubernetes"
-    strikes = walk(world, those_of(_OF_STATE), name, state="kubernetes")
+    strikes = walk(world, choose_at(_OF_STATE), name, state="kubernetes")
     assert {strike.point for strike in strikes} >= set(_OF_STATE)
 
 
 def _met_first(runs: list[Run]) -> dict[str, int]:
-    """The first run that passes each fault point."""
+    """Returns the first run that passes each fault point."""
     return {point: n for n, run in reversed(list(enumerate(runs))) for point in run.points}
 
 
 @pytest.mark.parametrize("most", by_night(20, 150))
 def test_repeatedly_killed_runs_end_right(world: World, most: int) -> None:
-    """Each run is killed one fault point later than the one before, until one survives; then from
-    the first one again. Half a minute between them; after so many of them nobody kills any more.
-    The longest back-off, after so many conversions that never began, is an hour."""
+    """Kills each run one fault point later than the previous run, until one survives, then starts
+    again with the first point. Half a minute is between them; after `most` kills they stop. The
+    longest back-off, after so many conversions that never began, is an hour."""
     story.build(world)
     number = kills = 0
     for _ in range(most):

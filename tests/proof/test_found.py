@@ -1,4 +1,4 @@
-"""What the machine has found, each as a short history that went wrong once."""
+"""The defects that the machine found, each as a short history that once failed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def play(tmp_path: object) -> Play:
 
 @pytest.fixture
 def two(tmp_path: object) -> Play:
-    """East and west, who both serve the namespace dev."""
+    """Returns two hosts, east and west, that both serve the namespace dev."""
     return patient(Play(tmp_path, 2, is_shared=True))  # type: ignore[arg-type]
 
 
 def patient(play: Play) -> Play:
-    """Runs wait for their converters: a story is told in fewer of them."""
+    """Makes runs wait for their converters, so that a story needs fewer runs."""
     play.world.patience = 3600.0
     return play
 
 
 def lend(play: Play, host: int = 0, pods: int = 4) -> str:
-    """One node of type a serves dev; its name."""
+    """Lends one node of type a to dev; returns its name."""
     play.add_pods(pods, DEV, 4)
     play.run(host)
     play.run(host)
@@ -47,7 +47,7 @@ def test_new_node_that_two_hosts_expect_belongs_to_the_first_counter(two: Play) 
     two.run(1)
     two.run(0, {4: "meanwhile other host"})
     two.check()
-    two.run(0)  # goes by the ledger, in which the other counts it
+    two.run(0)  # uses the ledger, in which the other host counts it
     two.check()
     owners = [set(host.registry().nodes) for host in two.hosts]
     assert not owners[0] & owners[1]
@@ -62,7 +62,7 @@ def test_manually_returned_node_belongs_to_the_host_that_lends_it_next(
     two.run(0)
     if is_recorded:
         two.run(0)
-    two.return_by_hand(0)
+    two.return_manually(0)
     two.add_pods(4, DEV, 4)
     two.run(1)
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_node_renamed_by_the_converter_needs_an_administrator(play: Play) -> Non
 
 
 def test_node_uncordoned_after_a_failed_return_is_fenced_again(play: Play) -> None:
-    """Without that the plan to return it broke an invariant, and nothing was done any more."""
+    """Without the fence, the plan to return it violated an invariant, and dnm stopped acting."""
     name = lend(play)
     play.converter_will("hangs", "batch")
     play.finish_pods(4)
@@ -130,7 +130,7 @@ def test_node_uncordoned_after_a_failed_return_is_fenced_again(play: Play) -> No
 
 
 def test_machine_without_a_node_is_returned_despite_unreadable_pods(tmp_path: Path) -> None:
-    """No pod can be on it: a history of seed 771128 had the proof take that for a breach."""
+    """No pod can be on it. The proof of seed 771128 took the return for a violation."""
     play = Play(tmp_path, 1, is_shared=True, state="kubernetes", rule="budget")
     play.add_pods(8, 1, 2)
     play.run(strikes={69: "io"})
@@ -144,7 +144,7 @@ def test_machine_without_a_node_is_returned_despite_unreadable_pods(tmp_path: Pa
 
 
 def test_manually_returned_machine_counts_no_more(tmp_path: Path) -> None:
-    """A history of seed 771130 had the proof count its claim beside the node in its place."""
+    """The proof of seed 771130 counted its claim beside the node that replaced it."""
     play = Play(tmp_path, 1, is_shared=False)
     play.add_pods(8, 1, 1)
     play.run()
@@ -156,7 +156,7 @@ def test_manually_returned_machine_counts_no_more(tmp_path: Path) -> None:
     play.run()
     play.wait(60)
     assert "a002" in play.world.nodes
-    play.resume_by_hand(1)
+    play.resume_manually(1)
     play.add_pods(6, DEV, 4)
     play.delete_node(1)
     assert play.run().effects == ["write", "convert 2 a dev"]
@@ -165,15 +165,15 @@ def test_manually_returned_machine_counts_no_more(tmp_path: Path) -> None:
 
 
 def test_node_booting_for_another_host_causes_no_error(tmp_path: Path) -> None:
-    """A run each minute, whereas a conversion takes several: there is no Node, and Slurm names the
-    other."""
+    """A run takes place each minute, but a conversion takes several: there is no Node, and Slurm
+    names the other instance."""
     two = Play(tmp_path, 2, is_shared=True)
     two.add_pods(4, DEV, 4)
     for _ in range(8):
         two.run(0)
         two.wait(60)
     assert two.hosts[0].registry().nodes["a001"].phase is Phase.SERVING
-    two.return_by_hand(0)
+    two.return_manually(0)
     two.add_pods(4, DEV, 4)
     for _ in range(12):
         two.run(1)
@@ -186,7 +186,7 @@ def test_node_booting_for_another_host_causes_no_error(tmp_path: Path) -> None:
 
 
 def test_forged_mark_gives_a_node_to_no_instance(two: Play) -> None:
-    """Slurm's word outweighs a mark that nothing else says."""
+    """Slurm's reservation outweighs a mark without other evidence."""
     two.add_pods(4, DEV, 4)
     two.run(1)
     mark = Mark(instance="east", node_type="a", namespace="lab", queue="x")
@@ -278,8 +278,8 @@ def test_node_returned_and_lent_by_another_host_is_left_to_that_host(two: Play) 
 
 @pytest.mark.parametrize("call", one_in(4, range(14)))
 def test_second_host_with_the_same_instance_does_not_act(tmp_path: Path, call: int) -> None:
-    """The other has a whole run between two calls of the first, and from then on both have
-    theirs each minute, though somebody replaces the document, and a clock is a day ahead."""
+    """The other host has a whole run between two calls of the first. From then on both run each
+    minute, although a client replaces the document, and one clock is a day ahead."""
     play = Play(tmp_path, 2, is_shared=True, instances=("prod", "prod"))
     play.add_pods(40, DEV, 4)
     play.jump_clock(1, 86_400)
@@ -300,13 +300,13 @@ def test_second_host_with_the_same_instance_does_not_act(tmp_path: Path, call: i
 def test_outdated_registry_takes_no_node_from_slurm(play: Play) -> None:
     name = lend(play)
     old = play.hosts[0].path.read_bytes()
-    play.return_by_hand(0)
+    play.return_manually(0)
     play.world.pods.clear()
     play.submit_job()
     play.wait(1)
     play.run()
     play.hosts[0].path.write_bytes(old)
-    play.hosts[0].has_old_registry = True  # its history has gone on
+    play.hosts[0].has_old_registry = True  # its history is newer
     assert play.world.batch.jobs_on(play.world.machines[name])
     play.run()
     assert name not in play.hosts[0].registry().nodes

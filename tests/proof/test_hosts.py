@@ -1,8 +1,8 @@
-"""Two hosts with one registry in Kubernetes, as real processes: asleep for longer than a Lease is
-good, and woken up; with a wrong clock; and gone for ever.
+"""Two hosts with one registry in Kubernetes, as real processes: one is suspended for longer than
+its Lease and resumed, has a wrong clock, or never returns.
 
 A host here is a name, a boot and a machine id of its own, and a state directory; nothing but the
-cluster is shared. A Lease is good for a second.
+cluster is shared. A Lease is valid for one second.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Hosts:
         return self.world.warm.start(*(self.job(name, **details) for name in names))
 
     def run(self, name: str, **details: Any) -> Ended:
-        return told(self.start(name, **details)[0].wait())
+        return untraced(self.start(name, **details)[0].wait())
 
     def follow(self, name: str) -> Ended:
-        """Runs until the Lease of whoever is dead or asleep was seen for its time."""
+        """Runs until the Lease of the dead or suspended host has expired."""
         ended = self.run(name)
-        for _ in range(20):  # a slow machine may take it away from this one too
+        for _ in range(20):  # on a slow machine, this host too may lose it
             if ended.code != 75:
                 break
             time.sleep(LEASE + 0.05)
@@ -85,7 +85,7 @@ class Hosts:
         return int(secret["metadata"]["annotations"]["dynamic-node-manager/number"])
 
 
-def told(ended: Ended) -> Ended:
+def untraced(ended: Ended) -> Ended:
     assert "Traceback" not in ended.err, ended
     return ended
 
@@ -94,8 +94,8 @@ def told(ended: Ended) -> Ended:
 
 
 def acting_points(hosts: Hosts) -> Iterator[tuple[str, int]]:
-    """The name and passing of each point that a run which acts comes by, once it has its registry:
-    one of each name, and of those that write all."""
+    """Yields name and pass number of the points of an acting run, once it has its registry: each
+    name once, and every write."""
     log = hosts.world.log
     log.unlink(missing_ok=True)
     assert hosts.run("east", log=str(log)).code == 0
@@ -109,7 +109,7 @@ def acting_points(hosts: Hosts) -> Iterator[tuple[str, int]]:
 
 
 def of_the_cluster(world: World) -> tuple[Any, ...]:
-    """What a sleeper must not change: registry, queue document with its ledger, calls."""
+    """Returns what a suspended host must not change: registry, queues, ledger, calls."""
     secret = (world.sandbox.get("secrets", "dnm-prod", "dnm") or {})["data"]
     text = base64.b64decode(secret["registry.json"])
     queues = world.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {}
@@ -120,8 +120,8 @@ def of_the_cluster(world: World) -> tuple[Any, ...]:
 def test_host_suspended_longer_than_its_lease_changes_nothing(
     world: World, phase: Phase | None
 ) -> None:
-    """Stopped in each step of a run that acts, in two parts of the story; another host follows
-    and acts; then it wakes up. Every sixth step, or with DNM_PROOF_ROUNDS=200 each."""
+    """Suspends the host in each step of an acting run; another host acts; then the first resumes.
+    Two parts of the story; every sixth step, or each with DNM_PROOF_ROUNDS=200."""
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
     while phase and not any(node.phase is phase for node in site.registry.nodes.values()):
@@ -136,15 +136,15 @@ def test_host_suspended_longer_than_its_lease_changes_nothing(
     for point, number in points:
         world.restore(before)
         (asleep,) = hosts.start("east", fault=f"{point}:before:stop:{number}")
-        if not stops(asleep.pid):  # it had no need to renew its Lease so often this time
-            assert point == "kube.write_lease" and told(asleep.wait()).code == 0, point
+        if not stops(asleep.pid):  # this time it renewed its Lease less often
+            assert point == "kube.write_lease" and untraced(asleep.wait()).code == 0, point
             continue
         hosts.follow("west")
-        later, number_then = of_the_cluster(world), hosts.number
+        later, number_before = of_the_cluster(world), hosts.number
         asleep.send(signal.SIGCONT)
-        ended = told(asleep.wait())
+        ended = untraced(asleep.wait())
         world.settle()
-        assert of_the_cluster(world) == later and hosts.number == number_then, (point, ended)
+        assert of_the_cluster(world) == later and hosts.number == number_before, (point, ended)
         refused += ended.code == 75
         story.check_always(world)
     assert refused > 2
@@ -167,8 +167,8 @@ def test_host_suspended_longer_than_its_lease_changes_nothing(
 def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
     world: World, direction: str
 ) -> None:
-    """The other can't see the converter: it begins no second one until its time is over, and goes
-    by what the list and Kubernetes say."""
+    """The other host cannot see the converter: it starts no second one before the time limit, and
+    relies on the list and on Kubernetes."""
     hosts = Hosts(world, "east", "west")
     site = world.sites["east"]
     while direction == "batch" and not any(
@@ -194,7 +194,7 @@ def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
         story.check_always(world)
         waited += changing_calls(world) == begun
         world.tick(story.MINUTE)
-    assert waited > 5  # by a clock that is ten minutes fast, of a quarter of an hour and more
+    assert waited > 5  # by a clock that is ten minutes fast, of a quarter of an hour or more
     machines = world.sandbox.batch.machines.values()
     assert all(machine.place == "batch" for machine in machines)
     note_figures(
@@ -204,7 +204,7 @@ def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
 
 
 def calls_at_rest(world: World) -> int:
-    """What was asked just before a kill may still be on its way."""
+    """Counts calls at a time when none is in flight; one may be, just before a kill."""
     before = -1
     while (count := changing_calls(world)) != before:
         before = count
@@ -213,8 +213,8 @@ def calls_at_rest(world: World) -> int:
 
 
 def changing_calls(world: World) -> int:
-    """Calls of a converter, but for its list (what was claimed may be gone on with) and for the
-    first return of each node: one that the dead host had not come to is begun at once."""
+    """Counts calls of a converter without its list (a claim may be resumed) and without the first
+    return of each node, which a follower starts at once if the dead host did not."""
     calls = [call.arguments for call in world.sandbox.conversion.calls]
     asked = [call for call in calls if "--list" not in call]
     return len(asked) - len({call for call in asked if "batch" in call})

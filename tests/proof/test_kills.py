@@ -1,8 +1,8 @@
-"""Runs that start at the same instant, and runs that are killed while a converter is at work.
+"""Runs that start at the same instant, and runs that are killed during a conversion.
 
-The converter is a real process; the sandbox holds its second half back, so that it is at work for
-exactly as long as the test says. So it does with the first answer of one of two runs, that no
-scheduler of processes can make the two follow each other.
+The converter is a real process. The sandbox holds back its second half, so that it runs as long as
+the test needs. In the same way it holds back the first answer of one of two runs, so that the
+system's scheduler cannot run them one after the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.proof.harness import World, note_figures, wait_for_any
 
 LIST_NODES = "^/api/v1/nodes$"
 FINISH = "/sandbox/node-convert/finish"
-CALLS = {"k8s": 1, "batch": 2}  # two nodes are asked for at once, and returned one by one
+CALLS = {"k8s": 1, "batch": 2}  # dnm requests two nodes at once, and returns them one by one
 DIRECTIONS = list(CALLS)
 
 
@@ -34,7 +34,7 @@ def until_converter(world: World, direction: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_converter_of_a_killed_run_is_not_called_again(world: World, direction: str) -> None:
-    """The converter outlives it and two more runs, which neither call it again nor count twice."""
+    """The converter outlives its run and two more, which neither call it again nor count twice."""
     story.build(world, convert_timeout_seconds=600)
     until_converter(world, direction)
     asked = story.calls(world, "--set", direction)
@@ -79,7 +79,7 @@ def test_sigterm_during_a_conversion_ends_the_run_within_its_grace(
 
 @pytest.mark.parametrize("minutes", one_in(2, [20, 1]))
 def test_nodes_of_an_unrecorded_slow_converter_are_not_lost(world: World, minutes: int) -> None:
-    """The run is killed between the start of the converter and the note of its process; the
+    """The run is killed after the start of the converter, before it records the process. The
     converter takes longer than a node may take to join. Its nodes are not lost."""
     story.build(world, convert_timeout_seconds=3600)
     with world.gate(FINISH) as gate:
@@ -96,13 +96,13 @@ def test_nodes_of_an_unrecorded_slow_converter_are_not_lost(world: World, minute
 
 
 def run_pair(world: World) -> Ended:
-    """Two at once; how the one that worked ended."""
+    """Starts two runs at once; returns the end of the one that acted."""
     with world.gate(LIST_NODES) as gate:
         pair = world.warm.start(world.job(world.site), world.job(world.site))
         turned_away = wait_for_any(pair)
         gate.await_arrivals()
         working = next(child for child in pair if child is not turned_away)
-        assert working.is_running(), "one worked before the other came"
+        assert working.is_running(), "one acted before the other started"
         ended = turned_away.wait()
         assert ended == Ended(75, "", ""), ended
     worked = working.wait()
@@ -112,7 +112,7 @@ def run_pair(world: World) -> Ended:
 
 @pytest.mark.parametrize("pairs", by_night(8, 200))
 def test_second_of_two_simultaneous_runs_does_nothing(world: World, pairs: int) -> None:
-    """They play the story, over and over."""
+    """Such pairs play the story, over and over."""
     story.build(world)
     acted = stories = 0
     for _ in range(pairs):

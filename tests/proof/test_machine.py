@@ -1,9 +1,9 @@
-"""Any history of demand, failures, kills, administrators and lies: the eight invariants hold after
-every step, and when the faults stop it comes to rest and gives everything back.
+"""Random histories of demand, failures, kills, administrators and wrong answers. The eight
+invariants hold after every step. Without faults, runs settle and return everything.
 
-A failure prints its seed and the shortest history that leads to it. Those of `make test`
-are the same everywhere, so that a change is judged and not its luck; `DNM_PROOF_SEED=N` plays
-others, and `make soak` ever new ones.
+A failure prints its seed and the shortest history that leads to it. `make test` uses the same seed
+everywhere, so that it judges the change and not chance. `DNM_PROOF_SEED=N` plays other histories,
+and `make soak` always new ones.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def test_random_histories_violate_no_invariant(
     output = " ".join(f"{name}={count}" for name, count in FIGURES.items())
     record_property("figures", f"machine {machine.__name__}: seed={number} {output}")
     assert FIGURES["histories"] >= histories
-    if number == SEED:  # the walks under both options are for the night
+    if number == SEED:  # the walks with both options run at night
         assert FIGURES["kubernetes"] and FIGURES["runs_that_listed_nothing"]

@@ -1,6 +1,6 @@
-"""A node changes its queue without a reboot: killed before and after every write that others see,
-and disturbed between every two runs, it comes to serve one of the two queues, and a pod of the
-other one never runs on it once it is open (`world.py` and `edges.py` look at each step)."""
+"""A node changes its queue without a reboot. Kills before and after every visible write, and
+disturbances between any two runs, leave it with one of the two queues. A pod of the other queue
+never runs on it once it is open (`world.py` and `edges.py` check each step)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.proof.world import owner_of
 
 DEV, LAB = 0, 1
 NODE = "a001"
-# What a killed run leaves behind that anybody sees.
+# The visible effects of a killed run.
 SEEN = ("registry.rename", "kube.patch_node", "kube.write_config_map")
 MOVE_RUNS = 3
 LONGEST = 12
 
 
 class Story:
-    """A node of dev is idle, and lab's pods wait."""
+    """A world in which a node of dev is idle, and pods of lab wait."""
 
     def __init__(self, directory: Path) -> None:
         self.play = Play(directory, 1, is_shared=False, rule="moves")
@@ -63,7 +63,7 @@ class Story:
         return self.entry.namespace == "lab" and set(self.pods_on_it()) == {"lab"}
 
     def land_pod(self) -> None:
-        """A scheduler that has not seen the fence binds a pod of dev."""
+        """Binds a pod of dev, as a scheduler that has not seen the fence."""
         self.play.add_pods(1, DEV, 2)
         world = self.play.world
         name = next(reversed(world.pods))
@@ -80,7 +80,7 @@ def test_node_moves_in_three_runs_and_runs_pods_of_the_new_queue(tmp_path: Path)
         owners.append(owner_of(story.play.world.nodes[NODE]))
     assert phases == [Phase.MOVING, Phase.MOVING, Phase.SERVING]
     assert owners == ["dev", "lab", "lab"] and story.is_lab_s()
-    assert _count_away(story) == away, "nothing else was taken of Slurm"
+    assert _count_away(story) == away, "Slurm lent no other node"
 
 
 def _count_away(story: Story) -> int:
@@ -88,8 +88,8 @@ def _count_away(story: Story) -> int:
 
 
 def test_move_killed_at_any_write_is_continued(tmp_path: Path) -> None:
-    """Each strike is a story of its own. Before a write nothing is there but what is after the one
-    before it."""
+    """Each fault has a story of its own. The state before a write is that after the previous
+    write."""
     plays = tmp_path / "points"
     plays.mkdir()
     story, strikes = Story(plays), []
@@ -129,7 +129,7 @@ def _without_lab(story: Story) -> None:
 
 
 BETWEEN: dict[str, tuple[Callable[[Story], object], tuple[str, str]]] = {
-    # what happens, and whose it is in the end if that is after the fence, or after the exchange
+    # the event, and the final owner if it comes after the fence, or after the exchange
     "a pod of its old queue lands": (Story.land_pod, ("dev", "dev")),
     "the second queue is not monitored any more": (_without_lab, ("dev", "dev")),
     "its demand goes": (lambda story: story.play.finish_pods(9), ("dev", "lab")),

@@ -1,7 +1,7 @@
-"""An adversary keeps pods pending whatever dnm does: conversions stop long before the cap.
+"""An adversary keeps pods pending: conversions stop long before the cap.
 
-Each one acts between everything else that the cluster does, just before the scheduler looks: so a
-pod is bound only where the adversary lets it. dnm runs once a virtual minute.
+Each adversary acts between all other changes of the cluster, just before the scheduler, so that a
+pod is bound only if the adversary allows it. dnm runs once a virtual minute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Adversary = Callable[["Game"], None]
 
 
 class Game:
-    """A queue with quota enough, pods that no node has room for, and thirty nodes to be had."""
+    """A queue with enough quota, pods that fit on no node, and thirty nodes to lend."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, adversary: Adversary) -> None:
         self.sandbox = sandbox
@@ -57,7 +57,7 @@ class Game:
         return [name for name in names if name.startswith("a")]
 
     def fill_up(self, count: int = PODS) -> None:
-        """As many pods as there shall be, once a minute."""
+        """Adds pods up to that number, once a minute."""
         missing = count - len(self.sandbox.objects("pods", "dev"))
         if missing > 0 and self.filled_in < self.minute:
             self.sandbox.add_pods(missing, "dev", queue=QUEUE, cpu="8", memory="8G")
@@ -69,7 +69,7 @@ class Game:
                 self.sandbox.delete("pods", pod["metadata"]["name"], "dev")
 
     def play(self, minutes: int) -> int:
-        """Says how many nodes were away at most."""
+        """Plays the minutes; returns the highest number of lent nodes."""
         most = 0
         for _ in range(minutes):
             self.sandbox.tick()
@@ -82,7 +82,7 @@ class Game:
         return most
 
     def converted(self) -> int:
-        """Nodes that were asked for so far."""
+        """Counts the nodes requested so far."""
         calls = [call.arguments for call in self.sandbox.conversion.calls]
         return sum(
             int(arguments[arguments.index("--num-nodes") + 1])
@@ -105,7 +105,7 @@ def makes_more_pods(game: Game) -> None:
 
 
 def makes_other_pods(game: Game) -> None:
-    """Pods of another size and number, every minute."""
+    """Replaces the pods by others of another size and number, every minute."""
     game.binds = False
     if not any(f"m{game.minute}-0" == p["metadata"]["name"] for p in _pods(game)):
         game.delete_pods()
@@ -147,13 +147,13 @@ def deletes_nodes(game: Game) -> None:
 
 
 def makes_nodes_small(game: Game) -> None:
-    """They bring less than one of the pods asks for."""
+    """Makes nodes smaller than the request of one pod."""
     game.sandbox.add_machine_type("a", cpu="4", memory="6G")
     game.fill_up()
 
 
 def lets_pods_run_for_a_minute(game: Game) -> None:
-    """Every node is used once, and its pods come back pending."""
+    """Uses every node once; its pods return as pending."""
     game.fill_up()
     running = [pod for pod in _pods(game) if pod["status"].get("phase") == "Running"]
     if game.minute % 2 and running:
@@ -170,7 +170,7 @@ def _pods(game: Game) -> list[dict]:  # type: ignore[type-arg]
 WAITS = "waiting for something else"
 UNUSED = "nodes that it got went unused"
 BACKS_OFF = "has failed and is in back-off"
-# Adversary, minutes, and what dnm says of the queue in the end or on the way.
+# Adversary, minutes, and the reason that dnm reports for the queue at some time.
 ADVERSARIES = [
     pytest.param(binds_nothing, 25, WAITS, id="binds-nothing"),
     pytest.param(makes_more_pods, 60, UNUSED, id="makes-more-pods", marks=night),
@@ -201,8 +201,8 @@ def test_conversions_stop_long_before_the_cap_despite_an_adversary(
 def test_changed_demand_gets_a_single_node_at_a_time_after_a_trip(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """A breaker that tripped over pods that nobody binds does not stand in the way of others that
-    use what they get; the first node that is used forgets it all."""
+    """A breaker that opened because of unbound pods does not block other pods that use their nodes.
+    The first used node resets it."""
     game = Game(sandbox, tmp_path, cordons)
     game.play(20)
     assert game.site.registry.breakers[QUEUE].tripped_at is not None

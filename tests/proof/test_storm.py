@@ -1,4 +1,4 @@
-"""A short storm; the long one is `make storm`, and by day the machine strikes (test_machine.py)."""
+"""A short storm. `make storm` is the long one; by day the machine injects faults."""
 
 from __future__ import annotations
 

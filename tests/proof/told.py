@@ -41,9 +41,9 @@ def check_told(registry_path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _check_nodes(told: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
+def _check_nodes(lines: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
     phases: dict[str, str] = {}
-    for line in told:
+    for line in lines:
         name, before, after = line["object"], line.get("before", ""), line.get("after", "")
         if line["kind"] == "node" or (line["kind"] == "verb" and (before or after)):
             assert phases.get(name, "") == before, (phases.get(name, ""), line)
@@ -52,9 +52,9 @@ def _check_nodes(told: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
     assert left == {name: entry["phase"] for name, entry in nodes.items()}
 
 
-def _check_jobs(told: list[dict[str, Any]], now: dict[str, str]) -> None:
+def _check_jobs(lines: list[dict[str, Any]], now: dict[str, str]) -> None:
     amounts: dict[str, str] = {}
-    for line in told:
+    for line in lines:
         if line["kind"] == "jobs":
             name, before = line["object"], line.get("before", "")
             assert amounts.get(name, "") == before, (amounts.get(name, ""), line)
@@ -62,6 +62,6 @@ def _check_jobs(told: list[dict[str, Any]], now: dict[str, str]) -> None:
     assert amounts == now
 
 
-def _find_unended(told: list[dict[str, Any]], kind: str, begun: str) -> set[str]:
-    last = {line["object"]: line["event"] for line in told if line["kind"] == kind}
+def _find_unended(lines: list[dict[str, Any]], kind: str, begun: str) -> set[str]:
+    last = {line["object"]: line["event"] for line in lines if line["kind"] == kind}
     return {name for name, event in last.items() if event == begun}

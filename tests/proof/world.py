@@ -89,14 +89,14 @@ class Machine(batch.Machine, kw_only=True):
     """A machine as Slurm has it."""
 
     claim: Held | None = None
-    is_shared_by_hand: bool = False  # an administrator resumed it while it is lent
+    is_shared_manually: bool = False  # an administrator resumed it while it is lent
 
 
 class Slurm(Batch):
     """The sandbox's Slurm, in which an administrator may resume a lent machine."""
 
     def is_in_service(self, machine: Machine) -> bool:
-        is_shared = machine.is_shared_by_hand and not machine.drains and not machine.is_down
+        is_shared = machine.is_shared_manually and not machine.drains and not machine.is_down
         return is_shared or super().is_in_service(machine)
 
     @property
@@ -137,7 +137,7 @@ class World:
         self.machines: dict[str, Machine] = self.batch.machines
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
-        self.said_to_wait = 0  # jobs that a fault adds to Slurm's answer
+        self.injected_jobs = 0  # jobs that a fault adds to Slurm's answer
         self.processes: dict[int, Operation] = {}  # running converters, by process id
         self.tells_claims = True  # False: the site's own converter, which lists no claims
         self.is_tainted = False  # a lent node accepts only pods of its namespace
@@ -146,7 +146,7 @@ class World:
         self.broken: list[str] = []
         self.ways: Counter[tuple[str, str]] = Counter()  # how runs with a store have read, and why
         self.fences: dict[str, str] = {}  # node -> who cordoned it: "admin" or an instance
-        self.opened_by_hand: set[str] = set()  # nodes on which any pod may run
+        self.opened_manually: set[str] = set()  # nodes on which any pod may run
         self.astray_is_excused: set[str] = set()  # machines that dnm could not know of
         self.admin_wrote = True  # since dnm last wrote the queue document
         self.removed_at: dict[str, int] = {}
@@ -343,12 +343,12 @@ class World:
 
     def give_back(self, machine: Machine) -> None:
         self.batch.release(machine)
-        machine.claim, machine.is_shared_by_hand = None, False
+        machine.claim, machine.is_shared_manually = None, False
 
     def share(self, machine: Machine) -> None:
         """Resumes a lent machine in Slurm, as an administrator."""
         self.batch.resume(machine.name, OWN_DRAIN)
-        machine.reserved, machine.is_shared_by_hand = "", True
+        machine.reserved, machine.is_shared_manually = "", True
 
     def join(self, machine: Machine, namespace: str, node_name: str = "") -> None:
         """Registers the Node, unless the machine was returned meanwhile."""
@@ -368,14 +368,16 @@ class World:
         node = self.nodes.get(machine.node_name)
         is_open = node is not None and node.is_ready and not node.is_cordoned
         in_service = self.batch.is_in_service(machine)
-        if is_open and in_service and not machine.is_shared_by_hand:
+        if is_open and in_service and not machine.is_shared_manually:
             self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
 
     def _look_for_strangers(self, pod: Pod) -> None:
         """Checks that no pod runs on an open node of another namespace. It may if an administrator
         opened the node before dnm found out."""
         node = self.nodes.get(pod.node)
-        is_open = node is not None and not node.is_cordoned and node.name not in self.opened_by_hand
+        is_open = (
+            node is not None and not node.is_cordoned and node.name not in self.opened_manually
+        )
         if node is not None and is_open and owner_of(node) not in ("", pod.namespace):
             self.broken.append(f"{pod.namespace}/{pod.name} runs on {owner_of(node)}'s {node.name}")
 

@@ -1,7 +1,7 @@
-"""The storm: the installed `dnm` command as a black box on the sandbox, in real time, struck by
-everything that a site, a tenant, a kubelet, an API server and an administrator can do.
+"""The storm: the installed `dnm` command as a black box on the sandbox, in real time, with injected
+faults of the site, tenants, kubelets, the API server and the administrator.
 
-An episode is a world of its own: so many runs with blows, then calm. `blows_*.py` are the blows,
-`judge.py` says what must never be; neither uses dnm's code, and `dnm` is known by its exit codes,
-its output and what it does to the sandbox alone. `python -m tests.proof.storm --help`.
+An episode is a world of its own: a number of runs with faults, then calm. `blows_*.py` inject the
+faults, `judge.py` lists the violations; neither uses dnm's code. They know `dnm` only by its exit
+codes, output and effects on the sandbox. `python -m tests.proof.storm --help`.
 """

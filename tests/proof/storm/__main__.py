@@ -1,4 +1,4 @@
-"""`make storm`: episodes of the storm, several at once, until so many runs have been struck."""
+"""`make storm`: episodes of the storm, several at once, until that many runs had faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 1800.0  # seconds of one episode
 
 
 def play_episode(seed: int, number: int, runs: int, logs: Path, hosts: int = 1) -> dict[str, Any]:
-    """What came of it; its log stays where it broke."""
+    """Plays an episode and returns its result; its log stays if it failed."""
     log = logs / f"{seed}-{number}.log"
     command = [
         sys.executable, "-m", "tests.proof.storm.episode", "--seed", str(seed),
@@ -43,7 +43,7 @@ def play_episode(seed: int, number: int, runs: int, logs: Path, hosts: int = 1) 
 def play_storm(
     seed: int, runs: int, at_once: int, episode_runs: int = EPISODE_RUNS, hosts: int = 1
 ) -> tuple[Counter[str], list[str], float]:
-    """Counts, what broke, and the longest run in seconds."""
+    """Returns counts, violations, and the longest run in seconds."""
     logs = Path(tempfile.mkdtemp(prefix="dnm-storm-logs-"))
     counts: Counter[str] = Counter()
     broken: list[str] = []
@@ -78,7 +78,7 @@ def play_storm(
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.storm", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--runs", type=int, default=1000, help="with blows; calm ones come beside")
+    parser.add_argument("--runs", type=int, default=1000, help="with faults; calm runs are added")
     parser.add_argument("--at-once", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--hosts", type=int, default=1, help="with one registry, in Kubernetes")
     options = parser.parse_args()

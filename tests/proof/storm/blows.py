@@ -1,7 +1,7 @@
-"""The table of blows, and those of the API, of the site's converter and of administrators.
+"""The table of injected faults, and those of the API, the site's converter and administrators.
 
-A blow is a function of the world and of a random generator of its own: what is drawn does not
-depend on what is there, so that a seed gives the same choice again.
+A fault is a function of the world and of a random generator of its own. Its draws do not depend on
+the state of the world, so that a seed repeats its choices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Strikes = Callable[[World, random.Random], str]
 
 
 class Blow(NamedTuple):
-    """`strike` returns what it did, for the log."""
+    """A fault; `strike` injects it and returns its log line."""
 
     name: str
     weight: int
@@ -37,13 +37,13 @@ def blow(weight: int) -> Callable[[Strikes], Strikes]:
 
 
 def choose(rng: random.Random) -> list[Blow]:
-    """None to three of them."""
+    """Chooses none to three of them."""
     count = rng.choice((0, 1, 1, 1, 2, 2, 3))
     return rng.choices(BLOWS, [pair.weight for pair in BLOWS], k=count)
 
 
 def pick(rng: random.Random, things: list[Any]) -> Any:
-    """One of what is there, or None; draws the same whatever there is."""
+    """Picks one of the things, or None; draws the same number of values in any state."""
     share = rng.random()
     return things[int(share * len(things))] if things else None
 
@@ -78,9 +78,9 @@ def api_fault(world: World, rng: random.Random) -> str:
         "code": rng.choice((500, 500, 503, 429, 409, 410, 404, 403, 401)),
         "body": rng.choice(BODIES), "seconds": rng.choice((0.05, 0.3, 1.0, 2.0)),
     }  # fmt: skip
-    if details["path"].startswith("/sandbox"):  # the converter, which is not dnm's, waits long
+    if details["path"].startswith("/sandbox"):  # not dnm's: the converter waits long
         details["seconds"], kind = 0.3, rng.choice(("status", "down", "lost", "slow"))
-    if kind == "empty":  # a server that lies for long, and well, is believed in the end
+    if kind == "empty":  # dnm accepts a consistent wrong answer in the end
         details["times"] = 1
     world.sandbox.fault(kind, **details)
     shown = {"status": details["code"], "garbage": details["body"][:40]}.get(kind, "")
@@ -129,7 +129,7 @@ def list_lies(world: World, rng: random.Random) -> str:
     return str(details)
 
 
-# --- an administrator's hand -------------------------------------------------------------------
+# --- an administrator -----------------------------------------------------------------------
 
 
 @blow(2)
@@ -176,7 +176,7 @@ def cordon_node(world: World, rng: random.Random) -> str:
 
 @blow(1)
 def return_by_hand(world: World, rng: random.Random) -> str:
-    """An administrator does it as he should: with nothing on the node."""
+    """Returns an empty node manually, as an administrator should."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
         return "none"
@@ -186,7 +186,7 @@ def return_by_hand(world: World, rng: random.Random) -> str:
 
 @blow(2)
 def node_deleted(world: World, rng: random.Random) -> str:
-    """By hand, while the machine stays away from Slurm."""
+    """Deletes a Node, while the machine stays away from Slurm."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
         return "none"
@@ -196,7 +196,7 @@ def node_deleted(world: World, rng: random.Random) -> str:
 
 @blow(3)
 def verb(world: World, rng: random.Random) -> str:
-    """A person's verbs, the right ones and wrong ones."""
+    """Runs commands of an administrator, right ones and wrong ones."""
     node = pick(rng, ["a001", "a002", "b001", "k001", "nosuch", "../x", ""])
     words = rng.choice((
         ("pause", "--for", "0.05m", "--reason", "storm"), ("resume",), ("hold", node),
@@ -206,14 +206,14 @@ def verb(world: World, rng: random.Random) -> str:
         ("status", "-o", "json"), ("queues", "rebase", "--as", "total", "--yes"), ("run", "-n"),
     ))  # fmt: skip
     if words[0] == "forget" and world.node_names().count(str(node)):
-        return "none"  # he has looked, and it is still there
+        return "none"  # the administrator has checked that it still exists
     world.verbs.append(world.run(*(str(word) for word in words)))
     return " ".join(map(str, words))
 
 
 @blow(2)
 def manifest_applied_again(world: World, rng: random.Random) -> str:
-    """`kubectl apply` of the site's own file, as it is in its repository."""
+    """Plays `kubectl apply` of the site's own file from its repository."""
     world.sandbox.set_queues(world.queues)
     return ""
 
@@ -229,7 +229,7 @@ def ledger_lost(world: World, rng: random.Random) -> str:
 
 @blow(2)
 def config_edited(world: World, rng: random.Random) -> str:
-    """Wrong, in ways that must be refused whole; the next run but one has it right again."""
+    """Makes the configuration invalid; the next run but one has it right again."""
     old, new = rng.choice((
         ("instance_id = storm", "instance_id = st orm"), ("[settings]", "[setting]"),
         ("monitored_namespaces", "monitored_namespace"), ("queues.json", "nosuch.json"),
@@ -243,7 +243,7 @@ def config_edited(world: World, rng: random.Random) -> str:
 
 @blow(1)
 def caps_edited(world: World, rng: random.Random) -> str:
-    """Other numbers of the same keys: right, and smaller than what may be lent."""
+    """Changes the numbers of caps: valid, and smaller than what is lent."""
     cap, runs = rng.choice((0, 1, 3, 5)), rng.choice((1, 2, 3))
     text = world.right_config.replace("max_converted_nodes = 5", f"max_converted_nodes = {cap}")
     text = text.replace("max_conversions_per_run = 3", f"max_conversions_per_run = {runs}")
@@ -253,9 +253,9 @@ def caps_edited(world: World, rng: random.Random) -> str:
 
 @blow(1)
 def registry_damaged(world: World, rng: random.Random) -> str:
-    """It is put right later: as it was, or from the copy that dnm itself names."""
+    """Damages the registry; later its content or the copy that dnm names repairs it."""
     how = rng.choice(("deleted", "truncated", "emptied", "garbage", "of another version"))
-    is_as_told = rng.random() < 0.5
+    uses_copy = rng.random() < 0.5
     if not world.registry.exists():
         return "none"
     content = world.registry.read_bytes()
@@ -269,17 +269,17 @@ def registry_damaged(world: World, rng: random.Random) -> str:
 
     def put_right() -> None:
         previous = world.registry.with_name("converted_nodes.json.previous")
-        is_there = is_as_told and previous.exists()
+        is_there = uses_copy and previous.exists()
         world.registry.write_bytes(previous.read_bytes() if is_there else content)
         world.registry.chmod(0o644)
 
     world.repair = world.repair or put_right
-    return f"{how}, {'as told' if is_as_told else 'as it was'}"
+    return f"{how}, {'as advised' if uses_copy else 'as it was'}"
 
 
 @blow(1)
 def registry_forgotten(world: World, rng: random.Random) -> str:
-    """The disk of the host is lost: no copy either."""
+    """Loses the disk of the host, including the copy."""
     world.repair = None
     for path in world.registry.parent.glob("converted_nodes.json*"):
         path.unlink()
@@ -288,7 +288,7 @@ def registry_forgotten(world: World, rng: random.Random) -> str:
 
 @blow(2)
 def keepers_die(world: World, rng: random.Random) -> str:
-    """Between two runs."""
+    """Kills keepers between two runs."""
     text = rng.choice(("keeper", "converter", "group", "reboot"))
     for process in processes.descendants():
         if text == "reboot":

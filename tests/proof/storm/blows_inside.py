@@ -1,4 +1,4 @@
-"""The blows of those who are inside the cluster: tenants with pods, kubelets with their Nodes."""
+"""The faults from inside the cluster: tenants with pods, kubelets with their Nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GANG = "yunikorn.apache.org/task-groups"
 
 @blow(20)
 def pods_come(world: World, rng: random.Random) -> str:
-    """Of a usual size; some end by themselves."""
+    """Adds pods of a usual size; some end by themselves."""
     namespace, count = rng.choice(("dev", "dev", "lab")), rng.choice((1, 2, 4, 8))
     cpu, memory = rng.choice((("4", "16G"), ("16", "32G"), ("100", "200G"), ("0.5", "1G")))
     seconds = rng.choice((1.0, 2.0, 4.0, 8.0, None))
@@ -40,7 +40,7 @@ def pods_go(world: World, rng: random.Random) -> str:
 
 @blow(3)
 def odd_pods(world: World, rng: random.Random) -> str:
-    """Amounts, annotations, labels and names that a tenant may write."""
+    """Adds pods with amounts, annotations, labels and names that a tenant may write."""
     group = {"name": "g", "minMember": 2_000_000_000, "minResource": {"cpu": "1", "memory": "1G"}}
     malformed: dict[str, Any] = rng.choice((
         {"annotations": {GANG: json.dumps([group])}},
@@ -76,7 +76,7 @@ def large_pods(world: World, rng: random.Random) -> str:
 
 @blow(3)
 def pods_rejected_and_retried(world: World, rng: random.Random) -> str:
-    """A controller that makes each failed pod anew, with another name."""
+    """Adds a controller that replaces each failed pod under another name."""
     pods = world.tenant_pods()[:8]
     for pod in pods:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -90,7 +90,7 @@ def pods_rejected_and_retried(world: World, rng: random.Random) -> str:
 
 
 def ask_as_kubelet(world: World, node: str, path: str, patch: Any) -> int:
-    """A merge patch with the credentials of one node; the status of the answer."""
+    """Sends a merge patch with the credentials of one node; returns the status."""
     address = urlsplit(world.sandbox.url).netloc
     connection = http.client.HTTPConnection(address, timeout=300)
     headers = {"Content-Type": "application/merge-patch+json",
@@ -98,7 +98,7 @@ def ask_as_kubelet(world: World, node: str, path: str, patch: Any) -> int:
     try:
         connection.request("PATCH", path, json.dumps(patch), headers)
         return connection.getresponse().status
-    except OSError:  # a fault of the API has struck it
+    except OSError:  # an injected fault of the API
         return 0
     finally:
         connection.close()
@@ -106,7 +106,7 @@ def ask_as_kubelet(world: World, node: str, path: str, patch: Any) -> int:
 
 @blow(6)
 def kubelet_lies(world: World, rng: random.Random) -> str:
-    """Of a node of any kind, about itself."""
+    """Lets a node of any kind report something false about itself."""
     is_permanent, share = rng.random() < 0.3, rng.random()
     amounts = rng.choice((
         {"cpu": "9000000000000000"}, {"memory": "9007199254740992Ki"}, {"cpu": "0"},

@@ -1,5 +1,5 @@
-"""One episode: runs with blows, then calm, with demand and without. A process of its own; its last
-line of output is what came of it, as JSON."""
+"""One episode: runs with faults, then calm, with demand and without. It is a process of its own;
+its last line of output is its result as JSON."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from tests.proof.storm.blows import choose
 from tests.proof.storm.judge import judge_always, judge_books, judge_end, judge_run
 from tests.proof.storm.world import DEV, LAB, PERMANENT, SIZES, Ended, Strike, World
 
-STRUCK_SHARE = 0.35  # of the runs are struck by a signal
+STRUCK_SHARE = 0.35  # of the runs get a signal
 CALM_RUNS = 90  # at most, to settle
-ADVICE_AFTER = 15  # quiet runs: then an administrator does what `dnm status` tells him
+ADVICE_AFTER = 15  # quiet runs: then an administrator follows the advice of `dnm status`
 _PAUSE = 0.15  # seconds between two runs
 _CALM_PAUSE = 0.4
 
 
 class Broken(Exception):
-    """What must never be, and is."""
+    """A violation."""
 
 
 class Episode:
-    """`number` and the seed say which blows fall."""
+    """One episode; its `number` and the seed select the faults."""
 
     def __init__(self, world: World, seed: int, number: int) -> None:
         self.world, self.seed, self.number = world, seed, number
         self.counts: Counter[str] = Counter()
         self.longest = 0.0
-        self.told = ""  # what the last run said
+        self.last_output = ""  # the output of the last run
 
     def play(self, runs: int) -> None:
         for run in range(runs):
             rng = random.Random(f"{self.seed}/{self.number}/{run}")
             self.world.host = random.Random(f"{run}/{self.seed}").choice(self.world.hosts)
-            self.world.say(f"--- {run}")
+            self.world.log_line(f"--- {run}")
             self._prepare(rng)
             for blow in choose(rng):
                 done = blow.strike(self.world, random.Random(rng.random()))
-                self.world.say(f"  {blow.name}: {done}")
+                self.world.log_line(f"  {blow.name}: {done}")
                 self.counts[f"blow {blow.name}"] += 1
             self._run(rng)
             time.sleep(_PAUSE)
-        self.world.say("--- calm")
+        self.world.log_line("--- calm")
         self._calm_down()
         self._settle_with_demand()
         self._settle()
 
     def _prepare(self, rng: random.Random) -> None:
-        """What stays from the run before it: most faults end, and what is wrong is put right."""
+        """Ends most faults of the previous run, and repairs files."""
         world = self.world
         share, seconds = rng.random(), rng.choice((0.1, 0.15, 0.4))
         if share < 0.7:
@@ -74,10 +74,10 @@ class Episode:
             self._take_over()
 
     def _take_over(self) -> None:
-        """Does what the last run asked a person for: an older registry is another one to dnm, and
-        a lost one waits for `dnm resume`."""
+        """Does what the last run requested from an administrator: dnm treats an older registry as
+        another one, and waits for `dnm resume` after a loss."""
         for words in (("takeover", "--yes"), ("resume",)):
-            if f"`dnm {words[0]}`" in self.told:
+            if f"`dnm {words[0]}`" in self.last_output:
                 self.counts["advice followed"] += 1
                 self.world.verbs.append(self.world.run(*words))
                 return
@@ -105,7 +105,7 @@ class Episode:
             self._judge(self.world.run())
             return
         self.counts[f"strike {strike.what}"] += 1
-        self.world.say(f"  {strike}")
+        self.world.log_line(f"  {strike}")
         other = None
         if together:
             host, self.world.host = self.world.host, self.world.hosts[self.world.host - 1]
@@ -119,8 +119,8 @@ class Episode:
 
     def _judge(self, ended: Ended, is_calm: bool = False) -> None:
         message = " ".join((ended.out + ended.err).split())
-        if message or ended.code != 2:  # a run does not repeat an error that lasts
-            self.told = message
+        if message or ended.code != 2:  # a run does not repeat a lasting error
+            self.last_output = message
         self.counts["runs"] += 1
         self.counts[f"exit {ended.code}"] += 1
         self.counts["calm runs"] += is_calm
@@ -139,8 +139,8 @@ class Episode:
     # --- calm ------------------------------------------------------------------------------------
 
     def _calm_down(self) -> None:
-        """Faults end, an administrator takes back what he did, and what nobody else can mend: a
-        kubelet's lie about itself, a converter that never comes back."""
+        """Ends the faults and undoes the administrator's changes. Repairs what dnm cannot: a
+        kubelet's false report about itself, a converter that never ends."""
         world, sandbox = self.world, self.world.sandbox
         sandbox.faults.clear()
         with sandbox.lock:
@@ -153,7 +153,7 @@ class Episode:
         self._put_files_right()
         for name in world.node_names():
             self._heal_kubelet(name)
-        world.uncordon_what_people_cordoned()
+        world.uncordon_unfenced_nodes()
         for pod in world.tenant_pods():
             sandbox.delete("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
         for _ in self._on_each_host():  # the Lease of another host may still be good
@@ -176,10 +176,10 @@ class Episode:
         world.sandbox.set_ready(name, True)
 
     def _settle_with_demand(self) -> None:
-        """A workshop begins that needs two nodes; the books are right once its pods run."""
+        """Starts a workshop that needs two nodes; the limits must be right once its pods run."""
         world = self.world
         world.wait_for_converters()
-        # A child of a converter that was killed from outside is its site's, and stays.
+        # A child of a converter that was killed from outside belongs to its site, and stays.
         processes.kill(
             descendant for descendant in processes.descendants() if descendant.role == "hook"
         )
@@ -195,7 +195,7 @@ class Episode:
             return all(pods[name]["status"].get("phase") == "Running" for name in names)
 
         self._run_until(is_served, "the pods of a workshop run")
-        self._run_until(lambda: not list(judge_books(world)), "the books are right",
+        self._run_until(lambda: not list(judge_books(world)), "the limits are right",
                         lambda: "\n".join(judge_books(world)))  # fmt: skip
         world.sandbox.finish_pods(names, "dev")
 
@@ -215,12 +215,12 @@ class Episode:
             for _ in self._on_each_host():
                 self._judge(world.run(), is_calm=True)
         if writes := world.sandbox.requests.writes():
-            raise Broken(f"a run at rest writes: {writes}")
+            raise Broken(f"a run in steady state writes: {writes}")
         if left := processes.descendants():
             raise Broken(f"processes are left: {left}")
 
-    def _do_as_told(self) -> None:
-        """What needs a person says what to do, as a command between backquotes."""
+    def _follow_advice(self) -> None:
+        """Runs the commands between backquotes in the messages for an administrator."""
         world = self.world
         output = " ".join(world.run("status").out.split())
         for words in sorted(set(re.findall(r"`dnm (reset [^`]+)`", output))):
@@ -228,7 +228,7 @@ class Episode:
             self._judge(world.run(*words.split()), is_calm=True)
         if (
             "`dnm queues rebase" in output
-        ):  # whoever has the site's own document can say what is what
+        ):  # an administrator with the site's own document can decide
             self.counts["advice followed"] += 1
             world.sandbox.set_queues(world.queues)
             answer = world.run("queues", "rebase", "--as", "baseline", "--yes")
@@ -242,7 +242,7 @@ class Episode:
             self._judge(self.world.run(), is_calm=True)
             self._take_over()
             if number % ADVICE_AFTER == 0:
-                self._do_as_told()
+                self._follow_advice()
             time.sleep(_CALM_PAUSE)
         raise Broken(f"after {CALM_RUNS} quiet runs it is not so that {what}:\n{why()}\n"
                      f"{self.world.run('status').out}")  # fmt: skip
@@ -266,7 +266,7 @@ def main() -> int:
         episode.play(options.runs)
     except Broken as error:
         broken = str(error)
-    except Exception:  # of the storm's own: told like any other
+    except Exception:  # an error of the storm itself: reported like any other
         broken = traceback.format_exc()
     finally:
         if options.log is not None:

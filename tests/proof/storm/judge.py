@@ -1,5 +1,5 @@
-"""What must never be, and what must be in the end. It reads the sandbox's state, the state file as
-JSON, and what the commands said; it uses none of dnm's code."""
+"""The violations at any time and in the end. The judge reads the sandbox's state, the state file as
+JSON and the output of commands; it uses none of dnm's code."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.proof.storm.world import (
 EXIT_CODES = (0, 1, 2, 75)
 _LEDGER = "dynamic-node-manager/ledger"
 _STRUCK = (-9, -15, -2, 130)
-TOLERANCE = 1.1  # so much above the declared size a node is believed
+TOLERANCE = 1.1  # dnm accepts a node up to so much above the declared size
 
 
 def judge_run(ended: Ended) -> Iterator[str]:
-    """What a command may never do, whatever was done to it."""
+    """Yields violations of a command, which no fault excuses."""
     subject = " ".join(ended.words)
     if ended.seconds >= BOUND:
         yield f"`dnm {subject}` took longer than {BOUND} s"
@@ -41,20 +41,20 @@ def judge_run(ended: Ended) -> Iterator[str]:
         if "Traceback" in text and not _is_python_s(text, ended):
             yield f"`dnm {subject}` left a traceback: {text[-1500:]}"
         if re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", text):
-            yield f"`dnm {subject}` printed what is not printable: {text!r:.300}"
-    # An error of a run that lasts is said once an hour at first, then daily.
+            yield f"`dnm {subject}` printed unprintable characters: {text!r:.300}"
+    # A run reports a lasting error once an hour at first, then daily.
     is_silent = not (ended.out + ended.err).strip()
     if ended.code in (1, 2) and ended.words != ("run",) and is_silent:
-        yield f"`dnm {subject}` ended with {ended.code} and said nothing"
+        yield f"`dnm {subject}` ended with {ended.code} and printed nothing"
 
 
 def _is_python_s(text: str, ended: Ended) -> bool:
-    """Whether a Ctrl-C came before the interpreter had begun with dnm at all."""
+    """Returns whether a Ctrl-C arrived before the interpreter started dnm."""
     return ended.is_struck and text.rstrip().endswith("KeyboardInterrupt") and "/dnm/" not in text
 
 
 def judge_always(world: World) -> Iterator[str]:
-    """What may never be, at any moment."""
+    """Yields violations of the state, at any moment."""
     sandbox = world.sandbox
     yield from map(str, sandbox.violations)
     yield from world.doubled
@@ -63,25 +63,25 @@ def judge_always(world: World) -> Iterator[str]:
         away = sorted(m.name for m in machines if m.place != "batch")
         drains = dict(sandbox.batch.machines[BROKEN].drains)
     if len(away) > CAP:
-        yield f"{len(away)} machines are away, {CAP} may be: {away}"
+        yield f"{len(away)} machines are lent, the cap is {CAP}: {away}"
     if drains != {"root": "bad fan"} and not drains.keys() & {"root"}:
         yield f"an administrator's drain of {BROKEN} is gone: {drains}"
     if BROKEN in away:
-        yield f"{BROKEN} is away, which an administrator had drained"
+        yield f"{BROKEN} is lent, which an administrator had drained"
     names = world.node_names()
     yield from (f"{name} is gone from Kubernetes" for name in PERMANENT if name not in names)
     config_map = sandbox.get("configmaps", "yunikorn-configs", "yunikorn") or {"metadata": {}}
     if (config_map["metadata"].get("annotations") or {}).get(NOTE) != "ops":
-        yield f"the annotation {NOTE} of somebody else is gone"
+        yield f"the annotation {NOTE} of another client is gone"
     yield from _limits_within_bounds(world)
     for path in world.directory.rglob("state*/**/*.err"):
-        with suppress(FileNotFoundError):  # a run has just forgotten it
+        with suppress(FileNotFoundError):  # a run has just deleted it
             if b"Traceback" in (message := path.read_bytes()):
                 yield f"a converter's keeper left a traceback: {message[-500:]!r}"
 
 
 def _limits_within_bounds(world: World) -> Iterator[str]:
-    """No limit is below its baseline, or above that with a full cap of the largest nodes."""
+    """Yields limits below their baseline, or above it by more than the cap allows."""
     most = [CAP * max(size[part] for size in SIZES.values()) * TOLERANCE for part in (0, 1)]
     for (queue, kind), amounts in limits(world.sandbox.queues_text()).items():
         baseline = BASELINE.get(queue, {}).get(kind)
@@ -94,7 +94,7 @@ def _limits_within_bounds(world: World) -> Iterator[str]:
 
 
 def limits(text: str) -> dict[tuple[str, str], tuple[float, float]]:
-    """(queue, max or guaranteed) -> cores and GB, as the document says."""
+    """Returns (queue, max or guaranteed) -> cores and GB, from the document."""
     results: dict[tuple[str, str], tuple[float, float]] = {}
 
     def walk(queue: Any, above: str) -> None:
@@ -110,7 +110,7 @@ def limits(text: str) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def _amount(text: Any, unit: int) -> float:
-    """A quantity of YuniKorn's, in units of the table above."""
+    """Parses a quantity of YuniKorn, in units of the table above."""
     match = re.fullmatch(r"(\d+)([a-zA-Z]*)", str(text).strip())
     assert match is not None, text
     factors = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
@@ -119,8 +119,8 @@ def _amount(text: Any, unit: int) -> float:
 
 
 def judge_books(world: World) -> Iterator[str]:
-    """With demand, at rest: each limit is its baseline and the declared size of each machine that
-    is away for the queue. All are complete by then; a kubelet may have forged marks."""
+    """Yields wrong limits, with demand in steady state: each is its baseline plus the declared size
+    of each lent machine. All nodes are complete by then; a kubelet may have forged marks."""
     wanted = {
         (queue, kind): list(amounts)
         for queue, kinds in BASELINE.items()
@@ -143,10 +143,10 @@ def judge_books(world: World) -> Iterator[str]:
 
 
 def judge_end(world: World) -> Iterator[str]:
-    """Without demand, at rest: everything is where it was."""
+    """Yields differences from the beginning, without demand in steady state."""
     sandbox = world.sandbox
     if sandbox.queues_text() != world.queues:
-        yield f"the queue document is not as it was:\n{sandbox.queues_text()}"
+        yield f"the queue document has changed:\n{sandbox.queues_text()}"
     with sandbox.lock:
         for machine in sandbox.batch.machines.values():
             own = {"root": "bad fan"} if machine.name == BROKEN else {}

@@ -1,7 +1,7 @@
-"""The processes of `dnm` below this one, told apart by their command lines, and their ends.
+"""The processes of `dnm` below this one, identified by their command lines, and their ends.
 
-This process adopts what outlives its parent (prctl(2), PR_SET_CHILD_SUBREAPER), so that a keeper
-whose run was killed is still found, and a reboot leaves nothing.
+This process adopts orphans of its children (prctl(2), PR_SET_CHILD_SUBREAPER), so that it still
+finds a keeper whose run was killed, and a reboot leaves no process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
-    """One that lives; `role` is `dnm`, `keeper`, `converter`, or `hook` for whatever is below."""
+    """A running process; `role` is `dnm`, `keeper`, `converter`, or `hook` for any other."""
 
     pid: int
     parent: int
@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> list[Process]:
-    """All that live below this process, parents before their children."""
+    """Returns all processes below this one, parents before their children."""
     results = {process.pid: process for process in map(_read, _numbers()) if process}
     below, todo = [], [os.getpid()]
     while todo:
@@ -75,13 +75,13 @@ def kill(processes: Iterable[Process], number: int = signal.SIGKILL) -> None:
 
 
 def kill_group(process: Process) -> None:
-    """The converter, its keeper and all of their children, as `systemctl kill` does."""
+    """Kills the converter, its keeper and all of their children, as `systemctl kill` does."""
     with suppress(ProcessLookupError):
         os.killpg(os.getpgid(process.pid), signal.SIGKILL)
 
 
 def reboot() -> None:
-    """No descendant is left: all of them stop, then they die, so that none sees another die."""
+    """Ends all descendants: stops all first, then kills them, so that none sees another end."""
     while left := descendants():
         kill(left, signal.SIGSTOP)
         kill(left)
@@ -90,7 +90,7 @@ def reboot() -> None:
 
 
 def bury_orphans(own: set[int]) -> None:
-    """Waits for those that were adopted and have ended; `own` are waited for elsewhere."""
+    """Waits for adopted processes that have ended; other code waits for `own`."""
     for pid in _numbers():
         try:
             with open(f"/proc/{pid}/stat", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""The world of one episode: a sandbox in real time, a site on it, and `dnm` started on that."""
+"""The world of one episode: a sandbox in real time, a site on it, and its `dnm` commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.proof.storm import processes
 from tests.site import ini_text
 
 COMMAND = Path(sys.executable).with_name("dnm")
-BOUND = 45.0  # seconds that a run may take, whatever is done to it: see `SETTINGS`
+BOUND = 45.0  # seconds that a run may take, with any fault: see `SETTINGS`
 CAP, CAP_B, CAP_LAB = 5, 2, 3
 DEV, LAB = "root.site.dev", "root.site.lab"
 QUEUE_OF = {"dev": DEV, "lab": LAB}
@@ -84,32 +84,32 @@ max_nodes = {CAP_B}
 
 
 class Ended(NamedTuple):
-    """How a command ended; `code` is minus the signal where one ended it."""
+    """The end of a command; `code` is the negative signal if one ended it."""
 
     words: tuple[str, ...]
     code: int
     seconds: float
     out: str
     err: str
-    is_struck: bool  # by a signal of ours
+    is_struck: bool  # by a signal of the storm
 
 
 class World:
-    """The world of one or several hosts. `log` has a line for each blow and for each run, so that a
-    failure can be read. `hosts`: each has a state directory, and several share a registry in
+    """The world of one or several hosts. `log` has a line for each fault and each run,
+    which explain a failure. `hosts`: each has a state directory, and several share a registry in
     Kubernetes. `host`: the host that starts commands now."""
 
     def __init__(self, directory: Path, hosts: int = 1) -> None:
         self.directory, self.hosts, self.host = directory, range(hosts), 0
         self.log: list[str] = []
-        self.undo: list[Callable[[], Any]] = []  # what an administrator takes back in the end
+        self.undo: list[Callable[[], Any]] = []  # changes that an administrator undoes in the end
         self.queues = QUEUES
         self.arrivals = 0  # requests since the last run began
         self.trigger: tuple[int, Callable[[], None]] | None = None
-        self.doubled: list[str] = []  # converters that were at work on one node together
-        self.verbs: list[Ended] = []  # what a person's commands came to
+        self.doubled: list[str] = []  # converters that worked on one node at once
+        self.verbs: list[Ended] = []  # the ends of an administrator's commands
         self.repair: Callable[[], None] | None = None  # of the registry, once it is damaged
-        self.lied: set[str] = set()  # nodes whose kubelet said what is not so
+        self.lied: set[str] = set()  # nodes whose kubelet reported something false
         self.unready: set[str] = set()
         self._pods = 0
         self._own: dict[int, subprocess.Popen[bytes]] = {}
@@ -166,7 +166,7 @@ class World:
         self.write(place / "queues.json", json.dumps(QUEUE_OF))
 
     def _write_converter(self) -> Path:
-        """The sandbox's, behind a hook of the site: a process more that can be killed."""
+        """Writes the sandbox's converter behind a hook of the site: one more process to kill."""
         place, real = self.directory, self.sandbox.node_convert_path
         self.write(place / "hook", "#!/bin/sh\nsleep 0.1\n", 0o755)
         self.write(place / "node-convert", CONVERTER.format(place=place, real=real), 0o755)
@@ -209,7 +209,7 @@ class World:
         self.sandbox.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def say(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         self.log.append(text)
 
     # --- looking, and doing what people do ---------------------------------------------------
@@ -218,7 +218,7 @@ class World:
         return [node["metadata"]["name"] for node in self.sandbox.objects("nodes")]
 
     def pods_on(self, node: str) -> list[Any]:
-        """Unfinished ones."""
+        """Returns the unfinished pods of the node."""
         return [
             pod for pod in self.sandbox.objects("pods")
             if pod["spec"].get("nodeName") == node
@@ -232,8 +232,8 @@ class World:
         ]  # fmt: skip
 
     def add_pods(self, rng: random.Random, namespace: str, count: int, **details: Any) -> None:
-        """Under names of their own, in an application of their own; the server may refuse them, and
-        a tenant has a quota of objects."""
+        """Adds pods with their own names and application; the server may refuse them, and a tenant
+        has a quota of objects."""
         free = MOST_PODS - len(self.tenant_pods())
         labels = {"yunikorn.apache.org/app-id": f"app-{self._pods}", **details.pop("labels", {})}
         self._pods += 1
@@ -253,8 +253,8 @@ class World:
         with suppress(ApiError):
             self.sandbox.edit("nodes", node, change)
 
-    def uncordon_what_people_cordoned(self) -> None:
-        """And what is fenced stays: that is dnm's own."""
+    def uncordon_unfenced_nodes(self) -> None:
+        """Uncordons nodes; a node with dnm's fence stays cordoned."""
         for node in self.sandbox.objects("nodes"):
             notes = node["metadata"].get("annotations") or {}
             if node["spec"].get("unschedulable") and not notes.get(FENCED):
@@ -263,8 +263,8 @@ class World:
     # --- requests ------------------------------------------------------------------------------
 
     def _note_arrival(self, request: Request) -> None:
-        """Counts what runs ask, springs the trap that was set for one of these, and looks at who
-        else is at work where a converter begins."""
+        """Counts the requests of runs, sends the signal that waits for one of them, and looks for a
+        second converter when one begins."""
         if request.path == "/sandbox/node-convert/begin":
             self._look_for_twins(request)
         with self._lock:
@@ -301,8 +301,8 @@ class World:
         return child
 
     def run(self, *words: str, strike: Strike | None = None) -> Ended:
-        """One command from start to end; one that takes longer than its bound is killed, and that
-        is for the judge to see."""
+        """Runs one command to its end. One that takes longer than its bound is killed, which the
+        judge reports."""
         with self._lock:
             self.arrivals, self.trigger = 0, None
         begun = time.monotonic()
@@ -322,7 +322,7 @@ class World:
         ended = Ended(words or ("run",), child.returncode, seconds,
                       out.decode(errors="replace"), err.decode(errors="replace"),
                       strike is not None and strike.has_struck)  # fmt: skip
-        self.say(
+        self.log_line(
             f"{self.host} {' '.join(ended.words)}: {ended.code} in {seconds:.2f} s, "
             f"{self.arrivals} requests"
             + "".join(f"\n      {line[:300]}" for line in (out + err).decode(
@@ -331,7 +331,7 @@ class World:
         return ended
 
     def wait_for_converters(self, seconds: float = 12.0) -> bool:
-        """Until none is at work; returns whether that was so in time."""
+        """Waits until no converter runs; returns whether that was in time."""
         until = time.monotonic() + seconds
         while processes.descendants():
             if time.monotonic() > until:
@@ -342,8 +342,8 @@ class World:
 
 
 class Strike:
-    """A signal for one of dnm's processes while a run is at work: when the run asks the cluster for
-    the `at`-th time, or after so many seconds where it does not come to that."""
+    """A signal for one of dnm's processes during a run, at the run's `at`-th request to the
+    cluster, or after so many seconds without that many requests."""
 
     def __init__(self, what: str, at: int, seconds: float) -> None:
         self.what, self.at, self.seconds = what, at, seconds
@@ -379,19 +379,19 @@ class Strike:
         if self.has_struck:
             return
         self.has_struck = True
-        verb, _, whom = self.what.partition(" ")
+        verb, _, targets = self.what.partition(" ")
         if verb == "reboot":
             processes.reboot()
             return
-        if "run" in whom:
+        if "run" in targets:
             names = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
             if self.child.poll() is None:
                 self.child.send_signal(names[verb])
         below = processes.descendants()
         for role in ("keeper", "converter", "hook"):
-            if role in whom:
+            if role in targets:
                 processes.kill(process for process in below if process.role == role)
-        if "group" in whom:
+        if "group" in targets:
             for process in below:
                 if process.role in ("keeper", "converter"):
                     processes.kill_group(process)
