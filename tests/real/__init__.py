@@ -1,1 +1,1 @@
-"""dnm on servers that it did not write: kube-apiserver, YuniKorn, kwok's kubelets, real Slurm."""
+"""dnm on servers of other projects: kube-apiserver, YuniKorn, kwok's kubelets, real Slurm."""

@@ -1,10 +1,10 @@
 """The command of the rig.
 
-python -m tests.real build [...]    builds the modules named, else what the short row needs, once
-python -m tests.real up [VERSION]   a cluster to play with, until Ctrl-C; YuniKorn's version
+python -m tests.real build [...]    builds the named modules, else what the short row needs
+python -m tests.real up [VERSION]   a cluster until Ctrl-C, with this version of YuniKorn
 python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
 python -m tests.real test [...]     pytest on tests/real, with pytest's own options
-python -m tests.real bench [...]    a large cluster, measured; writes docs/bench.md
+python -m tests.real bench [...]    measures a large cluster; writes docs/bench.md
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def up(arguments: list[str]) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    from tests.real.bench import measure  # what it imports is only needed here
+    from tests.real.bench import measure  # only this command needs its imports
 
     return measure(arguments)
 
 
 def test(arguments: list[str]) -> int:
-    # Here and not under `make test`: tests/real/conftest.py looks for what `prepare` has set.
+    # Not under `make test`: tests/real/conftest.py checks for the variable that `prepare` sets.
     has_paths = any(not argument.startswith("-") for argument in arguments)
     return subprocess.call(
         [sys.executable, "-m", "pytest", "--basetemp", f"{run_directory()}/tests", "-p",

@@ -1,4 +1,4 @@
-"""dnm's own account, made by the commands of docs/production.md as they stand there."""
+"""dnm's own account, made by the unchanged commands of docs/production.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KUBECONFIG = ETC / "kubeconfig"
 
 
 def commands(heading: str) -> str:
-    """The shell of the first block below a heading of docs/production.md."""
+    """Returns the shell code of the first block below a heading of docs/production.md."""
     _, _, section = PAGE.read_text().partition(f"\n## {heading}\n")
     result = re.search(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
     assert result, f"no commands below '{heading}' in {PAGE}"
@@ -22,7 +22,7 @@ def commands(heading: str) -> str:
 
 
 def read_roles() -> str:
-    """Returns etc/rbac.yaml with the Leases of all instances: the stories have many of them."""
+    """Returns etc/rbac.yaml with the Leases of all instances, since the stories have many."""
     text = (REPOSITORY / "etc" / "rbac.yaml").read_text()
     named = "    resources: [leases]\n    resourceNames: [dnm-prod]\n"
     assert named in text
@@ -30,8 +30,8 @@ def read_roles() -> str:
 
 
 def make_account(rig: Rig) -> Path:
-    """The kubeconfig that an administrator gets who follows the page; in a
-    copy of etc/, for the commands leave files where they are and other rigs may start."""
+    """Follows the page and returns the kubeconfig. It works in a copy of etc/: the commands leave
+    files behind, and other rigs may start."""
     script = commands("2. The account")
     copy = rig.directory / "administrator"
     shutil.copytree(REPOSITORY / "etc", copy)

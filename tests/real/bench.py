@@ -1,8 +1,8 @@
-"""`make bench-real`: a run with nothing to do on 500 nodes and 15,000 pods of a real API server.
+"""`make bench-real`: an idle run on 500 nodes and 15,000 pods of a real API server.
 
-Full lists, in one answer and in pages, and runs that ask what has changed, against `curl` of the
-same lists, `kubectl get pods -A -o json` and the plain client, in turns; and what each costs the
-API server. Medians. The table is the last part of docs/bench.md.
+It measures full lists, in one answer and in pages, and runs that read changes. They take turns with
+`curl` of the same lists, `kubectl get pods -A -o json` and the plain client. It also measures the
+cost of each to the API server. Medians. The table is the last part of docs/bench.md.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CHANGED = {"`dnm run`, 0 changed": 0, "`dnm run`, 100 changed": 100, "`dnm run`,
 
 @dataclass(frozen=True)
 class Turn:
-    """One command in one turn; `way` is how a run has read, `waited` for a bookmark."""
+    """One command in one turn; `way` is how a run read, `waited` its wait for a bookmark."""
 
     sample: Sample
     cost: ServerCost
@@ -58,15 +58,15 @@ class Turn:
 
 
 class BenchRig(Rig):
-    """A rig with many pods, in which nothing moves any more."""
+    """A rig with many pods, in steady state."""
 
     pod_names: list[str]
 
     def fill(self, pods: int) -> None:
-        """500 nodes, and pods that run; no scheduler, kubelet or controller stays behind."""
-        # Each would be an ask of YuniKorn's first: it is not what is measured.
+        """Creates 500 nodes and running pods; then stops scheduler, kubelets and controllers."""
+        # YuniKorn would handle each of them, which is not measured.
         self.servers["yunikorn"].stop()
-        # One of each application first: what the server refuses is refused at once.
+        # One of each application first: the server's refusals show at once.
         numbers = sorted(range(pods), key=lambda number: number % PODS_AN_APPLICATION)
         manifests = [manifest(number) for number in numbers]
         self.pod_names = [item["metadata"]["name"] for item in manifests]
@@ -78,7 +78,7 @@ class BenchRig(Rig):
             list(pool.map(lambda number: self.add_node(f"n{number:03}"), range(NODES)))
             tell(f"{NODES} nodes")
             list(pool.map(add_pod, manifests))
-        tell(f"{pods} pods; now kwok's kubelets start them")
+        tell(f"{pods} pods; kwok's kubelets start them now")
         path = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
         self.wait_for(lambda: not self.api.get(path)["items"], "every pod runs", 900)
         for name in ("kube-controller-manager", "kwok"):
@@ -100,7 +100,7 @@ class Bench:
         return Site(self.rig, self.directory / name, kubeconfig, **more)  # type: ignore[arg-type]
 
     def commands(self, kubeconfig: Path) -> dict[str, Command]:
-        """All of them, on sites of their own; the API server is where `kubeconfig` says."""
+        """Returns all commands, on sites of their own; `kubeconfig` names the API server."""
         name = kubeconfig.stem
         listing = self.site(f"{name}-list", kubeconfig, watch_from_pods=10_000_000)
         url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
@@ -142,7 +142,7 @@ class Bench:
         secret = self.directory / f"{kubeconfig.stem}.header"
         secret.write_text(f"Authorization: Bearer {document['users'][0]['user']['token']}")
         urls = [f"{url}/api/v1/nodes", f"{url}/api/v1/pods?{UNFINISHED}"]
-        # For curl's own name the server would print its answers prettily, twice as long.
+        # For curl's own user agent the server indents its answers, twice as long.
         quiet = [
             "--user-agent",
             "bench",
@@ -156,7 +156,7 @@ class Bench:
         return ["curl", *quiet, *["--output", os.devnull] * len(urls), *urls]
 
     def change(self, count: int) -> None:
-        """A label of so many pods, as any controller may write it."""
+        """Changes a label of so many pods, as any controller may."""
         self.stamp += 1
         patch = {"metadata": {"labels": {"stamp": str(self.stamp)}}}
         names = self.rig.pod_names[:]
@@ -183,7 +183,7 @@ class Bench:
         return Turn(sample, cost, f"{way[1]} {way[2]}".strip(), float(waited[1]) if waited else 0.0)
 
     def count_bytes(self) -> dict[str, int]:
-        """What each command reads of the server's answers on the wire: through a relay, once."""
+        """Counts once, through a relay, the bytes of the server's answers to each command."""
         with relay(PORT) as counting:
             url = f"https://127.0.0.1:{counting.port}"
             target = self.directory / "counted.kubeconfig"
@@ -215,7 +215,7 @@ def measure(arguments: list[str]) -> int:
         for turn in range(options.repeat + 1):
             for name, command in commands.items():
                 taken = bench.take(command)
-                if turn:  # the first warms the caches of all sides, and is a list
+                if turn:  # the first warms all caches, and is a list
                     turns[name].append(taken)
             loads.append(os.getloadavg()[0])
         read = bench.count_bytes()
@@ -227,7 +227,7 @@ def measure(arguments: list[str]) -> int:
 
 
 def manifest(number: int) -> Any:
-    """A pod of the benchmark's generator, as a controller posts it; its node has it already."""
+    """Returns a pod of the benchmark's generator, as a controller posts it, with its node set."""
     application = Application("real", number // PODS_AN_APPLICATION, "dev")
     place = Place(number, f"n{number % NODES:03}", "Running")
     document = application.document(random.Random(number), place)

@@ -1,9 +1,9 @@
-"""A workshop on a real Slurm whose queue is never empty, with its nodes booked ahead and without:
-how many serve when it begins, for how long nodes idle before, whether a job is lost.
+"""A workshop on a real Slurm with a queue that is never empty, with reservations ahead and without.
+It counts how many nodes serve at the start, how long nodes idle before, and lost jobs.
 
-A day is five minutes here. Each try is a site that books, and the first of those that are played
-side by side has one beside it that does not: each on four nodes of its own with the same jobs, of
-which there are always some that wait. DNM_PROOF_ROUNDS=20 plays twenty tries; by default one.
+A day is five minutes here. Each try is a site that reserves nodes, on four nodes of its own.
+Several are played at once; the first has a site without reservations beside it, with the same jobs.
+Some jobs always wait. DNM_PROOF_ROUNDS=20 plays twenty tries; by default one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = needs_slurm
 TRIES = int(os.environ.get("DNM_PROOF_ROUNDS", "1"))
 AT_ONCE = 6
 NODES, WANTED = 4, 3
-INTERVAL = 45  # seconds: as late as a run may come where several sites are played at once
+INTERVAL = 45  # seconds: the latest that a run may start if several sites run at once
 AHEAD = timedelta(seconds=200 + INTERVAL)  # the longest limit of a job, and lending
 EVERY = 4.0  # seconds between two runs of a site
 QUEUED = 6  # jobs that wait, in each site
@@ -53,7 +53,7 @@ min_idle_seconds = 0
 
 
 def type_of(number: int, books: bool) -> str:
-    """Letters, since digits are of the node."""
+    """Returns a type of letters only, since digits belong to the node."""
     return f"{'b' if books else 'n'}{'abcdefghij'[number]}"
 
 
@@ -92,7 +92,7 @@ class Half:
         )  # fmt: skip
 
     def submit(self) -> None:
-        """So that some always wait: most are short, one in four takes up to two minutes."""
+        """Submits jobs so that some always wait: most short, one in four up to two minutes."""
         waiting = sum(
             job.state == "PENDING" and job.partitions == (self.type,)
             for job in self.lab.client.read_jobs()
@@ -119,13 +119,13 @@ class Half:
         ]
 
     def run_until(self, begins: datetime) -> None:
-        """As a timer would, beside those of the other sites."""
+        """Runs as a timer would, beside the other sites."""
         while datetime.now(UTC) < begins:
             self.run()
             time.sleep(EVERY)
 
     def look(self, busy: set[str]) -> None:
-        """Adds up for how long its nodes were neither at work nor lent."""
+        """Adds up how long its nodes were neither working nor lent."""
         now = time.monotonic()
         lent = set(self.site.registry.nodes)
         idle = [name for name in nodes_of(self.type) if name not in busy | lent]
@@ -136,7 +136,7 @@ class Half:
         return len(self.site.registry.nodes_of(self.type, Phase.SERVING))
 
     def lost_jobs(self) -> list[str]:
-        """Those that were neither ended by themselves nor by their own limit."""
+        """Returns the jobs that ended neither by themselves nor by their own limit."""
         lines = [self.lab.run("scontrol", "-o", "show", "job", job) for job in self.submitted]
         good = tuple(
             f" JobState={item} " for item in ("COMPLETED", "RUNNING", "PENDING", "COMPLETING")
@@ -164,7 +164,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
 
 
 def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]:
-    """Returns each half with how many of its nodes served when the event began."""
+    """Returns each half with the number of its nodes that served at the start of the event."""
     begins = datetime.now(UTC) + AHEAD + timedelta(minutes=1)
     begins = begins.replace(second=0, microsecond=0)
     halves = [
@@ -177,7 +177,7 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
         )
         for number in tries
         for books in (True, False)
-        if books or not number % AT_ONCE  # one of them is enough to compare with
+        if books or not number % AT_ONCE  # one site is enough to compare with
     ]
     for half in halves:
         half.submit()
@@ -201,7 +201,7 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
 
 
 def clean(lab: SlurmLab, halves: list[Half]) -> None:
-    """What the next ones find is as it was."""
+    """Restores the state in which the next tries begin."""
     for half in halves:
         half.sandbox.stop()
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):

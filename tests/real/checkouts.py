@@ -1,8 +1,8 @@
 """Slinky's programs of a release that Go's module proxy does not have, built from a checkout that
 the site names: `python -m tests.real.checkouts slurm-bridge`.
 
-Where the proxy lacks slurm-client too, a go.work beside the checkout, or one that GOWORK names, has
-`use ./slurm-bridge` and `replace github.com/SlinkyProject/slurm-client => ./slurm-client`.
+If the proxy lacks slurm-client too, a go.work beside the checkout, or at GOWORK, has `use
+./slurm-bridge` and `replace github.com/SlinkyProject/slurm-client => ./slurm-client`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.real.build import BuildError, build, cache, checked, go_environment, 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A repository that `variable` names, and which of its commands is played."""
+    """A repository that `variable` names, and its tested command."""
 
     name: str
     variable: str
@@ -30,10 +30,10 @@ class Checkout:
 
     @property
     def program(self) -> Path:
-        """Where it is kept, built or not. Raises BuildError."""
+        """Returns the path of the built program. Raises BuildError."""
         if self.directory is None:
             raise BuildError(
-                f"{self.variable} names no checkout of {self.name}, whose source can't be had from "
+                f"{self.variable} names no checkout of {self.name}, and its source is not on "
                 f"Go's module proxy: git clone https://github.com/SlinkyProject/{self.name}, and "
                 f"name its directory: {self.variable}=/path make {self.target}"
             )
@@ -50,7 +50,7 @@ class Checkout:
 
     @property
     def version(self) -> str:
-        """As its files say, and its commit."""
+        """Returns the version in its files, and its commit."""
         assert self.directory is not None
         commit = checked(
             ["git", "describe", "--always", "--dirty", "--exclude=*"], os.environ, self.directory
@@ -58,7 +58,7 @@ class Checkout:
         return f"{(self.directory / 'VERSION').read_text().strip()}-{commit.strip()}"
 
     def build(self) -> None:
-        """Always, for a checkout may be changed: Go compiles what is new. Raises BuildError."""
+        """Builds every time, because a checkout may change. Raises BuildError."""
         program = self.program
         environment = {**go_environment(), "GOFLAGS": "-trimpath"}
         environment["GOWORK"] = os.environ.get("GOWORK", "")
@@ -74,7 +74,7 @@ SLURM_OPERATOR = Checkout("slurm-operator", "DNM_SLURM_OPERATOR", "cmd/manager")
 
 
 def main(names: list[str]) -> int:
-    """slurm-operator is the release on the proxy where no checkout is named."""
+    """Builds the checkouts; without one, slurm-operator is the release on the proxy."""
     try:
         for checkout in (SLURM_BRIDGE, SLURM_OPERATOR):
             if checkout.name not in names:

@@ -1,4 +1,4 @@
-"""Clocks that are off, for one process and its children; see clock.c."""
+"""Wrong clocks for one process and its children; see clock.c."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.real.build import cache as built
 
 @cache
 def clock_library() -> Path:
-    """What shifts the clock of a process."""
+    """Returns the library that shifts the clock of a process."""
     source, library = Path(__file__).with_name("clock.c"), built() / "clock.so"
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        # Several rigs build it at once, each in a namespace where its process has the same number.
+        # Several rigs build it at once, each in a namespace where its process has the same id.
         with tempfile.TemporaryDirectory(prefix=".building-clock-", dir=built()) as own:
             made = Path(own) / library.name
             command = ["gcc", "-O1", "-shared", "-fPIC", "-o", made, source, "-ldl"]
@@ -26,5 +26,5 @@ def clock_library() -> Path:
 
 
 def shifted(seconds: int) -> Mapping[str, str]:
-    """The variables that a process is started with."""
+    """Returns the variables that shift the clock of a process."""
     return {"CLOCK_OFF": str(seconds), "LD_PRELOAD": str(clock_library())}

@@ -1,4 +1,4 @@
-"""What is in a cluster, as its administrator sees it; and putting it back between two tests."""
+"""The content of a cluster, as its administrator sees it, and its reset between two tests."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ REST = "http://127.0.0.1:9080"  # YuniKorn's port is fixed
 QUEUES = (Path(__file__).parent / "queues.yaml").read_text()
 NAMESPACES = ("yunikorn", "dev", "notebook")
 SERVERS_OWN = ("default", "yunikorn")
-# The registry of the instance `prod` in Kubernetes, and who acts.
+# The registry of the instance `prod` in Kubernetes, and its Lease.
 SECRET = "/api/v1/namespaces/dnm/secrets/dnm-prod"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/yunikorn/leases/dnm-prod"
 CPU, MEMORY = 64, "256Gi"
 
 
 class Cluster:
-    """`api` is its administrator's, `rest` YuniKorn's own service."""
+    """A cluster; `api` is its administrator's client, `rest` YuniKorn's service."""
 
     def __init__(self) -> None:
         self.rest = Api(REST)
         self.api: Api = Api("")
 
     def wait_for(self, is_so: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
-        """Raises RigError when it has not come true and nothing has moved for so long."""
+        """Raises RigError if it is still false after so many seconds without progress."""
         patience = self.patience(seconds)
         while not is_so():
             if patience.is_over():
-                raise RigError(f"not after {seconds:.0f} s in which nothing moved: {what}")
+                raise RigError(f"not true after {seconds:.0f} s without progress: {what}")
             time.sleep(0.1)
 
     def patience(self, seconds: float) -> Patience:
         return Patience(seconds, self.progress)
 
     def progress(self) -> object:
-        """What moves in a story: pods, nodes, and the queue document."""
+        """Returns what changes in a story: pods, nodes, and the queue document."""
         pods = self.api.get("/api/v1/pods")["items"]
         versions = [pod["metadata"]["resourceVersion"] for pod in pods]
         document = self.api.get(self.config_map)["metadata"]["resourceVersion"]
@@ -50,7 +50,7 @@ class Cluster:
             self.create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     def create(self, path: str, body: Json) -> Any:
-        """The object; one that is there already stays as it is."""
+        """Creates the object and returns it; an existing one stays unchanged."""
         try:
             return self.api.post(path, body)
         except ApiError as error:
@@ -59,7 +59,7 @@ class Cluster:
         return self.api.get(f"{path}/{body['metadata']['name']}")
 
     def add_node(self, name: str, cpu: int = CPU, memory: str = MEMORY, **labels: str) -> None:
-        """A Node as a kubelet registers it; kwok makes it Ready and keeps its Lease."""
+        """Adds a Node as a kubelet registers it; kwok makes it Ready and renews its Lease."""
         amounts = {"cpu": str(cpu), "memory": memory, "pods": "250"}
         self.create(
             "/api/v1/nodes",
@@ -95,7 +95,7 @@ class Cluster:
     config_map = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
 
     def mend_queues(self) -> None:
-        """The ConfigMap as it was at the start; one that is so is not written."""
+        """Restores the ConfigMap of the start; an unchanged one is not written."""
         result, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
         is_same = result["data"] == wanted["data"] and not result.get("immutable")
         if not is_same or result["metadata"].get("annotations"):
@@ -108,7 +108,7 @@ class Cluster:
         }
 
     def write_queues(self, text: str) -> None:
-        """Replaces the ConfigMap as a whole, its annotations too; also an immutable one."""
+        """Replaces the ConfigMap with its annotations, even an immutable one."""
         body = self.queues_map(text)
         try:
             self.api.put(self.config_map, body)
@@ -122,7 +122,7 @@ class Cluster:
         return str(self.api.get(self.config_map)["data"]["queues.yaml"])
 
     def queue(self, path: str) -> Json:
-        """The scheduler's own account of a queue; {} where it has none of that name."""
+        """Returns the scheduler's state of a queue; {} if it has no such queue."""
         rows: list[Json] = [self.rest.get("/ws/v1/partition/default/queues")]
         while rows:
             queue = rows.pop()
@@ -134,7 +134,7 @@ class Cluster:
     # --- between two tests ---------------------------------------------------------------------
 
     def remove_guards(self) -> None:
-        """What may be in the way of removing: webhooks, policies, flow schemas of a test; and the
+        """Removes obstacles to deletion: a test's webhooks, policies and flow schemas, and the
         registry that it kept here."""
         for path in (
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
@@ -149,7 +149,7 @@ class Cluster:
         self.api.delete(LEASE)
 
     def namespaces(self) -> list[str]:
-        """All but those that belong to the servers."""
+        """Returns all namespaces but those of the servers."""
         result = self.api.get("/api/v1/namespaces")["items"]
         names = [namespace["metadata"]["name"] for namespace in result]
         return [name for name in names if name not in SERVERS_OWN and not name.startswith("kube-")]
@@ -168,7 +168,7 @@ class Cluster:
             self.remove_pods(namespace)
         for pod in self.api.get("/api/v1/pods")["items"]:
             metadata = pod["metadata"]
-            raise RigError(f"pod {metadata['namespace']}/{metadata['name']} is not of a test")
+            raise RigError(f"pod {metadata['namespace']}/{metadata['name']} belongs to no test")
 
     def remove_pods(self, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods"
@@ -184,7 +184,7 @@ class Cluster:
                 raise RigError(f"namespace {namespace} still has {len(pods)} pods")
 
     def mend_node(self, name: str) -> None:
-        """Uncordoned, without taints and annotations of a test, of its size."""
+        """Uncordons the node and restores its size, without taints and annotations of a test."""
         self.add_node(name)
         amounts = {"cpu": str(CPU), "memory": MEMORY, "pods": "250"}
         self.api.patch(

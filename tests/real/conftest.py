@@ -1,4 +1,4 @@
-"""One rig for all tests of a session; each test finds it as it was after its start."""
+"""Fixtures: one rig for all tests of a session, which each test finds as after its start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.real.site import Site
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import put_back, the_lab
 
-if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real test` plays them
+if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real test` runs them
     collect_ignore_glob = ["test_*.py"]
 
 
@@ -26,7 +26,7 @@ TOLD = pytest.StashKey[list[str]]()
 
 @pytest.fixture(scope="session")
 def started_rig(pytestconfig: pytest.Config) -> Iterator[Rig]:
-    """A rig that does not start ends the session, with what its program said."""
+    """Returns a rig. One that does not start ends the session with its program's output."""
     rig = Rig(run_directory())
     try:
         rig.start()
@@ -42,14 +42,14 @@ def started_rig(pytestconfig: pytest.Config) -> Iterator[Rig]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """What the servers said of themselves."""
+    """Prints the versions and the memory that the servers reported."""
     for line in config.stash.get(TOLD, []):
         terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """No story is skipped without anybody's notice."""
+    """Reports skipped stories."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     is_own = all("tests/real" in argument for argument in session.config.args)
     if is_own and reporter is not None and reporter.stats.get("skipped"):
@@ -75,7 +75,7 @@ def make_site(rig: Rig, tmp_path: Path) -> MakeSite:
 
 @pytest.fixture
 def lab() -> Iterator[SlurmLab]:
-    """The installed Slurm, as it was after its start when the test ends."""
+    """Returns the installed Slurm; the end of the test restores it."""
     lab = the_lab()
     try:
         yield lab

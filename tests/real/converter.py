@@ -1,10 +1,10 @@
-"""A `node-convert` of a site, by the contract: it makes and deletes Node objects as kubelets do.
+"""A `node-convert` of a site, by the contract: it creates and deletes Node objects as kubelets do.
 
-`DIRECTORY/machines/NAME` says where each machine is, `batch` or `kubernetes`; `DIRECTORY/calls` has
-a line for each call. `DIRECTORY/seconds` is how long one conversion takes, `DIRECTORY/memory` what
-memory a machine has, of which its kubelet keeps some back; `DIRECTORY/dress` has what else a lent
-node carries, as labels and as taints, with NAMESPACE in them. It does not ask whether pods run on a
-node that it takes away, as many a site's script does not: dnm must have.
+`DIRECTORY/machines/NAME` holds the place of each machine, `batch` or `kubernetes`;
+`DIRECTORY/calls` has a line for each call. `DIRECTORY/seconds` is the duration of a conversion,
+`DIRECTORY/memory` the memory of a machine, part of which its kubelet reserves. `DIRECTORY/dress`
+has further labels and taints of a lent node, with NAMESPACE in them. The converter does not check
+for pods on a node that it takes away, as many a site's script does not: dnm must.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ sys.exit(main({directory!r}, {url!r}, {keys!r}))
 
 
 def write_converter(directory: Path, url: str, keys: Path, machines: Sequence[str]) -> Path:
-    """The executable, with machines that all are in batch."""
+    """Writes the executable, with all machines in batch."""
     (directory / "machines").mkdir(parents=True)
     for name in machines:
         (directory / "machines" / name).write_text("batch")
@@ -50,7 +50,7 @@ def write_converter(directory: Path, url: str, keys: Path, machines: Sequence[st
 
 
 class Machines:
-    """Where each machine is; a change holds the lock."""
+    """The place of each machine; a change holds the lock."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "machines"
@@ -137,7 +137,7 @@ def memory(place: Path) -> str:
 
 
 def dress(place: Path, namespace: str) -> dict[str, str]:
-    """Labels beside the namespace's own; each is a taint too."""
+    """Returns labels beside the namespace's own; each is a taint too."""
     path = place / "dress"
     text = path.read_text() if path.exists() else "{}"
     return dict(json.loads(text.replace("NAMESPACE", namespace)))
@@ -150,7 +150,7 @@ def join(
     memory: str = AMOUNTS["memory"],
     dress: Mapping[str, str] = {},
 ) -> None:
-    """What a kubelet does that registers; kwok's heartbeat makes the Node Ready."""
+    """Registers the Node as a kubelet does; kwok's heartbeat makes it Ready."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", namespace: "true"}
     labels |= dress
     taints = [{"key": k, "value": v, "effect": "NoSchedule"} for k, v in dress.items()]

@@ -1,4 +1,4 @@
-"""The tables of docs/real.md that a story holds against what it sees."""
+"""The tables of docs/real.md that a story compares with its results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tests.real.namespaces import REPOSITORY
 
 
 def documented(heading: str, version: str) -> dict[str, tuple[str, ...]]:
-    """The cells of each row for a release of YuniKorn: `x (1.9: y)` is x before 1.9. A row may
-    have several names, with semicolons between them."""
+    """Returns the cells of each row for a release of YuniKorn: `x (1.9: y)` is x before 1.9. A row
+    may have several names, separated by semicolons."""
     _, _, rest = (REPOSITORY / "docs" / "real.md").read_text().partition(f"| {heading} | ")
     results: dict[str, tuple[str, ...]] = {}
     for line in rest.partition("\n\n")[0].splitlines()[2:]:

@@ -1,4 +1,4 @@
-"""Hosts of their own for two dnm: network namespaces that reach the API server by a wire."""
+"""Two hosts for dnm: network namespaces that reach the API server over a virtual link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ip(*arguments: str, inside: str = "") -> None:
 
 @contextmanager
 def host(number: int) -> Iterator[tuple[list[str], str]]:
-    """What stands before a command to run it there, and the API server's address seen from it."""
+    """Yields the prefix of a command that runs there, and the API server's address from there."""
     server = HOST_ADDRESSES[number]
     own = server.rpartition(".")[0] + ".2"
     holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
@@ -39,7 +39,7 @@ def host(number: int) -> Iterator[tuple[list[str], str]]:
 
 
 def wait_for_namespace(pid: str) -> None:
-    """`unshare` has become `sleep` once it is in its namespace."""
+    """Waits until `unshare` has become `sleep` in its namespace."""
     while True:
         with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
             if file.read().strip() == "sleep":

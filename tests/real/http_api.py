@@ -1,4 +1,4 @@
-"""HTTP with JSON to the servers of a rig, by the standard library: what tests judge dnm by."""
+"""HTTP with JSON to the servers of a rig, by the standard library: the tests' own view."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ApiError(Exception):
 
 
 class Api:
-    """`url` with a path below; with `keys` it is the administrator of the rig's API server. What
-    only reads goes over one connection for each thread: a test that waits asks often."""
+    """A client of `url`; with `keys` it is the administrator of the rig's API server. Reads share
+    one connection for each thread, since a waiting test reads often."""
 
     def __init__(self, url: str, keys: Path | None = None, name: str = "admin") -> None:
         self.url = url
@@ -56,7 +56,7 @@ class Api:
         kind: str = "application/json",
         **headers: str,
     ) -> bytes:
-        """Raises ApiError for an answer of 400 and above, OSError where there is none."""
+        """Raises ApiError for an answer of 400 and above, OSError without an answer."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"Content-Type": kind, **headers}
         if method != "GET":
@@ -69,7 +69,7 @@ class Api:
             except TimeoutError:
                 self._drop()
                 raise
-            except OSError:  # its server has gone, and may have come back meanwhile
+            except OSError:  # its server has ended, and may have started again
                 self._drop()
         self._kept.connection = connection = self._connect()
         try:
@@ -115,7 +115,7 @@ class Api:
         return json.loads(self.ask("PATCH", path, body, PATCHES[how]))
 
     def delete(self, path: str, options: Json | None = None) -> None:
-        """One that is not there is deleted already."""
+        """Deletes the object; a missing one counts as deleted."""
         try:
             self.ask("DELETE", path, options)
         except ApiError as error:

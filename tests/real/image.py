@@ -1,8 +1,8 @@
-"""deploy/Containerfile, built: by buildah, on a Debian root in the place of the registry's image.
+"""deploy/Containerfile, built by buildah on a Debian root in place of the registry's image.
 
     make test-packages
 
-It needs the mirror that the machine's own apt uses, and nothing of a registry.
+It needs the mirror of the machine's own apt, but no image registry.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ IMAGE = "localhost/dnm:built"
 
 
 class Store:
-    """Images and containers of this test alone."""
+    """The images and containers of this test alone."""
 
     def __init__(self, directory: Path) -> None:
         self.options = [f"--root={directory}/images", f"--runroot={directory}/run",
                         "--storage-driver=vfs"]  # fmt: skip
 
     def __call__(self, *arguments: str) -> str:
-        """What buildah prints; fails with what it said."""
+        """Returns buildah's output; fails with it."""
         done = subprocess.run(
             ["buildah", *self.options, *arguments], capture_output=True, text=True, timeout=HUNG,
             env={**os.environ, "BUILDAH_ISOLATION": "chroot"}, cwd=ROOT,

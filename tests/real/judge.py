@@ -1,6 +1,6 @@
 """YuniKorn's own code as the judge of queue documents: `judge.go`, built once for each version.
 
-`python -m tests.real.judge` builds it. It is kept in the cache beside the servers, under the sum of
+`python -m tests.real.judge` builds it. The cache keeps it beside the servers, under the checksum of
 its source.
 """
 
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).with_name("judge.go")
 _CORE = "github.com/apache/yunikorn-core"
 _INTERFACE = "github.com/apache/yunikorn-scheduler-interface"
 # version of the scheduler -> of its core, and what the module proxy does not have under the name
-# that the core asks for
+# that the core requires
 CORES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "1.8.0": ("1.8.0-1", {}),
     "1.9.0": ("1.9.0", {_INTERFACE: "1.9.0"}),
@@ -33,13 +33,13 @@ CORES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def path_of(version: str) -> Path:
-    """Where the judge of a version is kept, built or not."""
+    """Returns the path of a version's judge, built or not."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
     return cache() / f"yunikorn-judge-{version}-{source}"
 
 
 def build_judges() -> None:
-    """Builds what is missing. Raises BuildError."""
+    """Builds the missing judges. Raises BuildError."""
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".judge.lock"):
         for version in CORES:
@@ -49,7 +49,7 @@ def build_judges() -> None:
 
 def _build(version: str) -> None:
     core, replaces = CORES[version]
-    # The checksum database does not know all of them.
+    # The checksum database lacks some of them.
     environment = {**go_environment(), "GONOSUMDB": "github.com/apache"}
     tell(f"the judge of queue documents, with yunikorn-core {core}")
     with tempfile.TemporaryDirectory(prefix=".judge-", dir=cache()) as name:
@@ -69,17 +69,17 @@ Answer = Mapping[str, Any]
 
 
 class Judge:
-    """One process of it; questions are answered one after the other."""
+    """One process of the judge; it answers one question after the other."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def ask(self, text: str) -> Answer:
-        """Returns what YuniKorn makes of a document: see judge.go."""
+        """Returns YuniKorn's result for a document: see judge.go."""
         return self._answer({"text": text})
 
     def compiles(self, expression: str) -> bool:
-        """Tells whether Go's regexp takes it."""
+        """Returns whether Go's regexp accepts it."""
         return not self._answer({"expression": expression})["load"]
 
     def _answer(self, question: Mapping[str, str]) -> Answer:
@@ -95,7 +95,7 @@ class Judge:
 
 @contextmanager
 def judge(version: str) -> Iterator[Judge]:
-    """Starts the judge of a version. Raises BuildError where it is not built."""
+    """Starts the judge of a version. Raises BuildError if it is not built."""
     path = path_of(version)
     if not path.exists():
         raise BuildError(f"{path} is not built: run 'make real'")
@@ -109,8 +109,8 @@ def judge(version: str) -> Iterator[Judge]:
 
 
 def ask_all(version: str, texts: Iterable[str], at_once: int = 1000) -> Iterator[Answer]:
-    """Answers in order; a new process now and then, for a scheduler that starts leaves some of
-    itself behind."""
+    """Yields answers in order; it starts a new process now and then, because each start of a
+    scheduler leaks memory."""
     remaining = list(texts)
     while remaining:
         some, remaining = remaining[:at_once], remaining[at_once:]

@@ -1,4 +1,4 @@
-"""Kubeconfigs of every kind, each with what is made of it: the cases of `test_kubeconfigs.py`."""
+"""Kubeconfigs of every kind, each with its expected result: the cases of `test_kubeconfigs.py`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def encoded(text: str) -> str:
 
 
 class Asked(NamedTuple):
-    """How a command is started: its environment, and what stands before it."""
+    """The start of a command: its environment, and its prefix."""
 
     environment: Mapping[str, str]
     before: Sequence[str] = ()
 
 
 class Kit:
-    """What a kubeconfig may be made of, and the folder where it is written."""
+    """The parts of a kubeconfig, and the folder where it is written."""
 
     def __init__(self, rig: Rig, directory: Path, token: str) -> None:
         self.rig, self.directory, self.token = rig, directory, token
@@ -60,7 +60,7 @@ class Kit:
         context: Mapping[str, Any] = {},
         **top: Any,
     ) -> Json:
-        """A whole one of a user with a token; `cluster`: what it has besides or else, None: not."""
+        """Returns a document of a user with a token; `cluster` adds keys, None removes one."""
         facts = {
             "server": f"https://127.0.0.1:{PORT}", "certificate-authority-data": encoded(self.ca),
             **cluster,
@@ -91,19 +91,19 @@ class Kit:
         return str(path)
 
     def printed(self, version: str = V1, **status: str) -> str:
-        """The script of a plug-in that gives this."""
+        """Returns the script of a plug-in that prints this."""
         status = status or {"token": self.token}
         document = {"apiVersion": version, "kind": "ExecCredential", "status": status}
         return f"print({json.dumps(document)!r})"
 
 
-Make = Callable[[Kit], Any]  # the whole document, or its text
+Make = Callable[[Kit], Any]  # the complete document, or its text
 
 
 class Case(NamedTuple):
-    """`make` gives the one kubeconfig, `asking` all that the commands are started with. `kubectl`
-    and `dnm`: what they do; where that differs, `row` is the first cell of the page's table, or
-    stands above it."""
+    """One case: `make` returns the one kubeconfig, `asking` the whole start of the commands.
+    `kubectl` and `dnm` are their results. If they differ, `row` is the first cell of the page's
+    table, or is above it."""
 
     name: str
     kubectl: str
@@ -164,7 +164,7 @@ def with_plugin(kit: Kit, script: str, **settings: object) -> Json:
 
 
 def a_plugin(script: str = "", version: str = V1, **settings: object) -> Make:
-    """One that gives the token in that version, if it is not another script."""
+    """Returns a plug-in that prints the token in that version, unless `script` replaces it."""
     return lambda kit: kit.document(with_plugin(kit, script or kit.printed(version), **settings))
 
 
@@ -328,14 +328,14 @@ WAYS = [
 
 
 def several(*made: Callable[[Kit], Json | str]) -> Callable[[Kit], Asked]:
-    """Each in a folder of its own."""
+    """Puts each document in a folder of its own."""
     return lambda kit: of_files(
         *(kit.write(function(kit), f"{number}/kubeconfig") for number, function in enumerate(made))
     )
 
 
 def only(kinds: str) -> Callable[[Kit], Json]:
-    """The part of the whole that has this, with the context in force."""
+    """Returns the part of the document with these kinds, with the current context."""
 
     def part(kit: Kit) -> Json:
         kept = ("apiVersion", "kind", *kinds.split())

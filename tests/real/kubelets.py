@@ -1,8 +1,8 @@
-"""A real kubelet on a machine that is made up, until its boot gate: started, heard, ended.
+"""A real kubelet on a simulated machine, up to its boot gate: started, read, ended.
 
-It runs in mount and network namespaces of its own, in which /proc/meminfo and the NUMA nodes of
-/sys are those that are wanted, beside a container runtime that runs nothing. Its managers write
-their state when they have started; before that it exits where its settings are wrong.
+It runs in mount and network namespaces of its own, with the desired /proc/meminfo and NUMA nodes of
+/sys, beside a container runtime that runs nothing. Its managers write their state when they have
+started; with wrong settings it exits before that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.real.build import program
 from tests.real.versions import JUDGE
 
 HEAD = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
-# What a kubelet without a cluster needs to start at all.
+# The minimum that a kubelet without a cluster needs to start.
 ALONE = {
     "authentication": {"webhook": {"enabled": False}, "anonymous": {"enabled": True}},
     "authorization": {"mode": "AlwaysAllow"},
@@ -42,7 +42,7 @@ _LONGEST = 30.0  # seconds
 
 
 class Boot:
-    """How a kubelet's start went: `error` is its last word, empty where it stayed."""
+    """The result of a kubelet's start: `error` is its last message, empty if it stays up."""
 
     def __init__(self, error: str, state: dict[str, Any], log: str) -> None:
         self.error = error
@@ -51,7 +51,7 @@ class Boot:
 
     @property
     def reserved(self) -> dict[str, int]:
-        """NUMA node -> bytes of memory that the manager keeps back."""
+        """Returns NUMA node -> bytes of memory that the manager reserves."""
         nodes = self.state.get("machineState") or {}
         return {node: item["memoryMap"]["memory"]["systemReserved"] for node, item in nodes.items()}
 
@@ -64,9 +64,9 @@ def boot(
     drop_ins: Sequence[str] = (),
     state: str = "",
 ) -> Boot:
-    """Starts a kubelet with the file on the machine, and waits until it has refused or stays.
-    `drop_ins` are files of a drop-in directory, in order; `state` is what an earlier start has left
-    in memory_manager_state."""
+    """Starts a kubelet with the file on the machine, and waits until it exits or stays up.
+    `drop_ins` are files of a drop-in directory, in order; `state` is the memory_manager_state of an
+    earlier start."""
     shutil.rmtree(directory, ignore_errors=True)
     write_machine(directory, machine)
     full = yaml.safe_load(config) or {}
@@ -96,7 +96,7 @@ def boot(
         while process.poll() is None and not (is_up(directory / "log", path) and path.exists()):
             assert time.monotonic() < deadline, (directory / "log").read_text()[-2000:]
             time.sleep(0.02)
-        # The capacity is compared in the same step that starts the managers: a word later.
+        # The step that starts the managers compares the capacity, in the next message.
         wait_until = time.monotonic() + 0.3
         while process.poll() is None and time.monotonic() < wait_until:
             time.sleep(0.02)
@@ -110,13 +110,13 @@ def boot(
 
 
 def is_up(log: Path, state: Path) -> bool:
-    """Whether its managers have started, which they say after they have written their state."""
+    """Returns whether its managers have started, which they log after writing their state."""
     is_written = state.exists() and log.exists()
     return is_written and "Starting Kubelet Plugin Manager" in log.read_text()
 
 
 def write_machine(directory: Path, machine: dict[str, Any]) -> None:
-    """As the kernel tells of it, as far as cadvisor asks."""
+    """Writes the machine's files of the kernel, as far as cadvisor reads them."""
     nodes = machine["numa"]
     root = directory / "node"
     root.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""Namespaces of their own for network, processes and mounts, and no trace after any kind of end.
+"""Network, process and mount namespaces for a command, with no trace after any kind of end.
 
-The command runs as a child of `unshare`, whose death the kernel answers by killing all that runs in
-the namespaces; `unshare` itself is killed with this process. The directory that a SIGKILL leaves is
-removed by the next start.
+The command is a child of `unshare`. When that dies, the kernel kills all processes in the
+namespaces; `unshare` itself is killed with this process. The next start removes the directory that
+a SIGKILL leaves.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ REPOSITORY = Path(__file__).parent.parent.parent
 PREFIX = "dnm-real-"
 INSIDE = "DNM_REAL_RUN"  # the variable that names the directory, set inside only
 ETC = Path("/etc/dynamic-node")
-RUN = Path("/run")  # of all rigs of this machine, whatever their cache
-# Slurm resolves names only where an address is not 127.*.
+RUN = Path("/run")  # of all rigs of this machine, with any cache
+# Slurm resolves names only with an address other than 127.*.
 OWN_ADDRESS = "192.0.2.1"
 
 
 def run_directory() -> Path:
-    """That of this run. Raises RigError outside."""
+    """Returns the directory of this run. Raises RigError outside."""
     named = os.environ.get(INSIDE)
     if not named:
         raise RigError("this runs in namespaces of its own: python -m tests.real test")
@@ -42,11 +42,11 @@ def run_directory() -> Path:
 
 
 def run_inside(arguments: list[str]) -> int:
-    """`python -m tests.real` with the arguments, inside; returns its exit code."""
+    """Runs `python -m tests.real` with the arguments inside; returns its exit code."""
     if os.geteuid() != 0:
         raise RigError("network namespaces and a real Slurm need root")
     with made_directory() as directory:
-        # The shell adopts and reaps whoever loses his parent, as an init does.
+        # The shell adopts and reaps orphans, as an init does.
         inside = ["bash", "-c", 'trap : INT; "$@"; exit $?', "bash", sys.executable]
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork",
@@ -62,7 +62,7 @@ def run_inside(arguments: list[str]) -> int:
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """Ctrl-C is for the command inside, which ends by itself."""
+    """Waits for the command; Ctrl-C goes to the command inside, which ends by itself."""
     while True:
         try:
             return process.wait()
@@ -74,7 +74,7 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def made_directory() -> Iterator[Path]:
-    """A locked directory, removed at the end, also after SIGTERM; those of the killed go first."""
+    """Yields a locked directory and removes it, even after SIGTERM; removes leftovers first."""
 
     def on_term(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -97,7 +97,7 @@ def made_directory() -> Iterator[Path]:
         with starting:
             shutil.rmtree(directory, ignore_errors=True)
             if made_etc.exists() and not any(is_alive for _, is_alive in runs()):
-                made_etc.unlink()  # others have theirs mounted there until they end
+                made_etc.unlink()  # other runs mount theirs there until they end
                 with suppress(OSError):
                     ETC.rmdir()
 
@@ -109,7 +109,7 @@ def remove_leftovers() -> None:
 
 
 def runs() -> Iterator[tuple[Path, bool]]:
-    """Each directory of a run, and whether somebody holds its lock."""
+    """Yields each directory of a run, and whether a process holds its lock."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         lock = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR)
         try:
@@ -122,7 +122,7 @@ def runs() -> Iterator[tuple[Path, bool]]:
 
 
 def prepare() -> None:
-    """Inside: loopback with an address that is not 127.*, and an /etc/dynamic-node of its own."""
+    """Sets up, inside, a loopback address other than 127.*, and an own /etc/dynamic-node."""
     etc = run_directory() / "etc"
     etc.mkdir(exist_ok=True)
     for command in (

@@ -1,7 +1,7 @@
 """The workshop with nodeset-convert beside the real slurm-operator, in both of its modes.
 
-Not collected with the other tests of real servers, for its operator is built only where it is asked
-for: `make test-operator`. A job runs on one machine all the time; what is lent are the others.
+pytest does not collect it with the other tests of real servers, since its operator is built only on
+request: `make test-operator`. A job runs on one machine all the time; the others are lent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.real.slurm_site import StandingSite
 from tests.slurm_lab import is_running
 
 LABEL = ("slurm", "yes")
-BARE = "s001"  # of Slurm's nodes, the one without a pod
+BARE = "s001"  # the node of Slurm without a pod
 NAMES = ("a001", "a002", "a003")
 BUSY = "a001"
 PEOPLE = 50  # 800 GiB: 400 of the queue's own, and two nodes
@@ -32,14 +32,14 @@ PEOPLE = 50  # 800 GiB: 400 of the queue's own, and two nodes
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """Open to the users of Slurm's jobs."""
+    """Returns a directory that the users of Slurm's jobs can read."""
     with tempfile.TemporaryDirectory(prefix="dnm-operator-", ignore_cleanup_errors=True) as made:
         yield Path(made)
 
 
 @contextmanager
 def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
-    """A slurmd in a pod on each machine, and each idle."""
+    """Yields a cluster with an idle slurmd in a pod on each machine."""
     fence = {"key": FENCE.key, "effect": FENCE.effect}
     for name in NAMES:
         rig.add_node(name, cpu=128, **{LABEL[0]: LABEL[1]})
@@ -49,7 +49,7 @@ def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
         made.make_node_set(mode, len(NAMES), LABEL, FENCE.key)
         rig.wait_for(
             lambda: made.told() == {name: {"Idle"} for name in NAMES},
-            "the operator says of each machine that it is idle", 120,
+            "the operator reports each machine as idle", 120,
         )  # fmt: skip
         with SecondWriter(rig, NAMES):
             yield made
@@ -71,7 +71,7 @@ def test_a_workshop_beside_slurm_operator(
         site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs", 200)
         assert sorted(site.lent) == [name for name in NAMES if name != BUSY]
         rig.api.ask("DELETE", PODS)
-        site.run_until(lambda: not site.lent, "every node is back", 200)
+        site.run_until(lambda: not site.lent, "every node is returned", 200)
         assert rig.queues_text() == QUEUES
         assert is_running(lab, job)
         ended = {line.split()[2] for line in made.controls.order if line.startswith("preStop")}
@@ -84,16 +84,16 @@ def test_a_workshop_beside_slurm_operator(
 
 
 def assert_a_sick_node_stays_drained(rig: Rig, made: Slinky, site: StandingSite) -> None:
-    """The operator, which lifts the drain of a pod's record that it makes anew, looks at this one
-    and leaves it."""
+    """Checks that the operator, which removes the drain of a pod's record when it recreates the
+    pod, leaves this drain."""
     name, sick = NAMES[-1], "Healthy:False"
     lent = site.convert("--set", "k8s", "--node-name", name, "--namespace", "dev")
     assert lent.returncode == 0, lent.stderr
     back = site.convert("--set", "batch", "--node-name", name, "--leave-drained", sick)
     assert back.returncode == 0, back.stderr
-    rig.wait_for(lambda: made.told()[name] == {"Idle", "Drain"}, "the operator has seen it", 120)
+    rig.wait_for(lambda: made.told()[name] == {"Idle", "Drain"}, "the operator sees the drain", 120)
     node = made.slurm.client.read_node(name)
     assert "DRAIN" in node.state.flags and node.reason == f"sick in Kubernetes: {sick}", node
     assert not made.slurm.client.read_reservations()
     made.slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
-    rig.wait_for(lambda: made.told()[name] == {"Idle"}, "a person has resumed it", 120)
+    rig.wait_for(lambda: made.told()[name] == {"Idle"}, "an administrator has resumed it", 120)

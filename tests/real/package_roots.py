@@ -2,8 +2,8 @@
 
     python -m tests.real.package_roots build
 
-Each test gets a root of its own in namespaces for mounts, network and processes: what it installs
-is in the overlay's upper folder, nothing of it is left, and nothing of the machine is touched.
+Each test gets a root of its own in mount, network and process namespaces. The overlay's upper
+folder holds what a test installs; nothing of it stays, and the machine is untouched.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SUITES = ("bookworm", "trixie")
 PACKAGES = (
     "python3", "systemd", "openssh-client", "man-db", "bash-completion", "rpm", "procps", "iproute2"
 )  # fmt: skip
-BASE = "trixie-slim"  # what the image is built on: Debian and nothing more
-RECIPE = 1  # a higher number makes every root anew
+BASE = "trixie-slim"  # the base of the image: minimal Debian
+RECIPE = 1  # a higher number rebuilds every root
 ENTER = """
 mount -t tmpfs tmpfs "$2"
 mkdir "$2/upper" "$2/work"
@@ -43,12 +43,12 @@ exec sleep infinity
 
 
 def root_of(suite: str) -> Path:
-    """Where a suite's root is or will be."""
+    """Returns the path of a suite's root, made or not."""
     return cache() / f"packages-{suite}-{RECIPE}"
 
 
 def build_roots() -> None:
-    """Makes the roots that are missing. Raises RootError."""
+    """Makes the missing roots. Raises RootError."""
     with building():
         for suite in (*SUITES, BASE):
             packages = ("ca-certificates",) if suite == BASE else PACKAGES
@@ -58,7 +58,7 @@ def build_roots() -> None:
 
 
 class Root:
-    """A machine of that suite, as far as files, processes and loopback go."""
+    """A machine of that suite: its files, processes and loopback."""
 
     def __init__(self, path: Path, inside: str) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class Root:
         )  # fmt: skip
 
     def run(self, script: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """What root gets there; fails where the exit code is not `code` (None: any)."""
+        """Runs a script as root; fails if the exit code is not `code` (None: any)."""
         process = self.start(script)
         stdout, stderr = process.communicate(timeout=HUNG)
         answer = subprocess.CompletedProcess(script, process.returncode, stdout, stderr)
@@ -90,21 +90,21 @@ class Root:
         return self.run(script).stdout
 
     def put(self, source: Path, target: str) -> None:
-        """Copies a file or a folder in; from outside, where the overlay is not seen."""
+        """Copies a file or a folder in, from outside, where the overlay is not visible."""
         enter = ["nsenter", "-t", self.inside, "-m", "--"]
         subprocess.run([*enter, "cp", "-r", str(source), f"{self.path}{target}"], check=True)
 
     def files(self) -> set[str]:
-        """Every path but of what is mounted; folders end with a slash."""
+        """Returns every path without mounts; folders end with a slash."""
         text = self("find / -xdev -type d -printf '%p/\\n' -o -printf '%p\\n'")
         return set(text.splitlines())
 
 
 @contextmanager
 def machine(suite: str, directory: Path, own_network: bool = True) -> Iterator[Root]:
-    """A fresh one; its processes end with it."""
+    """Yields a fresh machine; its processes end with it."""
     if not root_of(suite).exists():
-        raise RootError(f"{root_of(suite)} is not there: run 'make test-packages'")
+        raise RootError(f"{root_of(suite)} does not exist: run 'make test-packages'")
     layer, merged = directory / "layer", directory / "root"
     for folder in (layer, merged):
         folder.mkdir(parents=True)
@@ -121,7 +121,7 @@ def machine(suite: str, directory: Path, own_network: bool = True) -> Iterator[R
 
 
 def wait_for(holder: subprocess.Popen[bytes], merged: Path) -> str:
-    """The process id of the first process inside, when all is mounted."""
+    """Returns the id of the first process inside, when all is mounted."""
     deadline = time.monotonic() + 30
     children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
     while time.monotonic() < deadline and holder.poll() is None:

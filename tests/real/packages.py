@@ -2,8 +2,8 @@
 
     make test-packages
 
-Debian's own dpkg and rpm do it. What is lent is the sandbox's, from a checkout: the packages come
-without the lab.
+Debian's own dpkg and rpm do it. The lent nodes are the sandbox's, from a checkout, because the
+packages do not contain the lab.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ END
 
 @dataclass(frozen=True)
 class Kind:
-    """How a package of this kind is brought in and taken out. `purged`: with its configuration."""
+    """The commands that install and remove a kind of package. `purged`: with its configuration."""
 
     name: str
     pattern: str
@@ -70,7 +70,7 @@ CASES = [(DEB, suite) for suite in SUITES] + [(RPM, SUITES[-1])]
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both packages, as `make packages` has left them and of a version that comes later."""
+    """Returns both packages, as built by `make packages` and with a later version."""
     directory = tmp_path_factory.mktemp("dist")
     for package in (*DIST.glob(f"dnm_{VERSION}*.deb"), *DIST.glob(f"dnm-{VERSION}*.rpm")):
         shutil.copy(package, directory)
@@ -93,7 +93,7 @@ def played(
 
 
 def lent(root: Root) -> dict[str, str]:
-    """Node -> phase, by the record."""
+    """Returns node -> phase, from the registry."""
     return {node["node"]: node["phase"] for node in status(root)["nodes"]}
 
 
@@ -110,7 +110,7 @@ def run_until(root: Root, is_so: Callable[[], bool], what: str) -> None:
 
 
 def lend(root: Root) -> dict[str, str]:
-    """Two nodes, by hand."""
+    """Lends two nodes manually."""
     root("dnm lend --namespace dev 2")
     run_until(root, lambda: list(lent(root).values()) == ["serving"] * 2, "two nodes serve")
     return lent(root)
@@ -135,7 +135,7 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
     untouched = root(QUEUE_DOCUMENT)
     nodes = lend(root)
 
-    # Up and back again, while runs are started all the time.
+    # Upgrade and downgrade, while runs start all the time.
     for command, version in ((f"{kind.install} {newer}", NEXT),
                              (f"{kind.back} /tmp/{VERSION}.{kind.name}", VERSION)):  # fmt: skip
         runs = root.start("while [ ! -e /tmp/enough ]; do dnm run || echo $?; sleep 0.1; done")
@@ -147,7 +147,7 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
         assert "instance_id = sandbox" in root("cat /etc/dynamic-node/dynamic_node_config.ini")
         root("dnm run")
 
-    # Away and there again with nodes lent: the record stays, and the nodes are named.
+    # Removed and reinstalled with lent nodes: the registry stays, and the message names the nodes.
     message = root.run(kind.remove).stderr
     assert all(node in message for node in nodes), message
     assert root.run("command -v dnm", code=None).returncode != 0
@@ -158,7 +158,7 @@ def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) 
 
     assert yaml.safe_load(root("dnm test-load dev -o yaml"))["kind"] == "Deployment"
     root(f"dnm return {' '.join(nodes)}")
-    run_until(root, lambda: not lent(root), "all nodes are back")
+    run_until(root, lambda: not lent(root), "all nodes are returned")
     assert root(QUEUE_DOCUMENT) == untouched
     root(f"{LAB} sandbox down --dir /srv/sandbox; rm -rf /srv/sandbox /srv/checkout")
 
@@ -178,13 +178,13 @@ def nothing_is_switched_on(root: Root) -> None:
 
 
 def put_back_what_rpm_has_put_aside(root: Root) -> None:
-    """An administrator's work: rpm keeps what was edited as .rpmsave."""
+    """Restores the edited files that rpm keeps as .rpmsave, as an administrator does."""
     root("cd /etc/dynamic-node; for f in *.rpmsave; do [ ! -e $f ] || mv -f $f ${f%.rpmsave}; done")
 
 
 def left_behind(before: set[str], root: Root) -> set[str]:
-    """What was not there before, but for the package manager's own books and logs, and folders that
-    belong to cron, zsh and fish, which these roots have not."""
+    """Returns new paths, without the package manager's own records and logs, and folders of cron,
+    zsh and fish, which these roots lack."""
     books = ("/var/lib/dpkg/", "/var/lib/rpm/", "/var/log/", "/var/cache/", "/root/", "/srv/")
     of_other_instances = re.compile(r"/etc/cron.d/|/usr/share/(zsh|fish)/[^/]+/")
     lines = {path for path in root.files() - before if not path.startswith(books)}
@@ -192,6 +192,6 @@ def left_behind(before: set[str], root: Root) -> set[str]:
 
 
 def what_is_told(when: str) -> set[str]:
-    """By the table of docs/packages.md."""
+    """Returns the paths in the table of docs/packages.md."""
     table = rows(section("docs/packages.md", "What is left behind"))
     return {path.strip("`") for path, after, _ in table if when in after.split(", ")}

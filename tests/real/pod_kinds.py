@@ -1,4 +1,4 @@
-"""Pods of every kind that YuniKorn counts in its own way, as manifests and what happens to them."""
+"""Pods of every kind that YuniKorn counts in its own way, as manifests and their changes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def nothing(rig: Rig, namespace: str) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """`pods` for a queue; `act` is what happens to them once they are bound.
+    """A kind of pods for a queue; `act` changes them once they are bound.
 
-    `bound` says how many pods get a node, so that the table is not read before.
+    `bound` is the number of pods that get a node; before that, the table is not read.
     """
 
     name: str
@@ -59,7 +59,7 @@ def set_status(name: str, status: Json) -> Act:
 
 
 def resized(name: str, cpu: str, allocated: str, **more: Any) -> Act:
-    """Asked to have `cpu`, while the kubelet has given `allocated`."""
+    """Requests `cpu` for a container, while the kubelet has allocated `allocated`."""
 
     def act(rig: Rig, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -83,7 +83,7 @@ def deleted(name: str) -> Act:
 
 
 def gang(name: str, members: int, made: int, cpu: str) -> Callable[[str], list[Json]]:
-    """An application of one task group, of whose members `made` have their own pods already."""
+    """Returns an application of one task group; `made` members have their own pods already."""
 
     def make(queue: str) -> list[Json]:
         group = {
@@ -104,7 +104,7 @@ def gang(name: str, members: int, made: int, cpu: str) -> Callable[[str], list[J
 
 
 def daemons(rig: Rig, namespace: str) -> None:
-    """A DaemonSet that YuniKorn schedules: one pod on each of the two nodes."""
+    """Creates a DaemonSet that YuniKorn schedules: one pod on each of the two nodes."""
     manifest = pod("daemon", f"root.sums.{namespace}", "1", "1Gi")
     labels = {**manifest["metadata"]["labels"], "app": "daemon"}
     rig.api.post(
@@ -121,7 +121,7 @@ def daemons(rig: Rig, namespace: str) -> None:
 
 
 def mirror(rig: Rig, namespace: str) -> None:
-    """A static pod as its kubelet shows it: bound from the start, and not YuniKorn's."""
+    """Creates a static pod as its kubelet reports it: bound from the start, and not YuniKorn's."""
     manifest = pod("static", f"root.sums.{namespace}", "1", "1Gi", nodeName="k1")
     manifest["spec"]["schedulerName"] = "default-scheduler"
     manifest["metadata"]["annotations"] = {
@@ -135,7 +135,7 @@ def mirror(rig: Rig, namespace: str) -> None:
 
 
 def make_runtime_class(rig: Rig) -> None:
-    """A RuntimeClass whose pods cost a quarter of a core more."""
+    """Creates a RuntimeClass that adds a quarter of a core to each pod."""
     rig.create(
         "/apis/node.k8s.io/v1/runtimeclasses",
         {

@@ -1,12 +1,12 @@
-"""A pod as a process: what a kubelet and a container runtime make of it, without either.
+"""A pod as a process: the work of a kubelet and a container runtime, without either.
 
-The pod is the one that the API server has stored, with all that admission has put into it. Its
-image is a root in which the deb is installed as the Containerfile says. Its volumes have the
-owners and modes that kubelets give (pkg/volume/util/atomic_writer.go; the folder of a ConfigMap or
-an emptyDir is open to everybody, and so, with the sticky bit, is the root of the tmpfs that holds
-a Secret or a projected volume), and it has its service account's token, its user, no
-capability that it does not ask for, a root that can't be written if it says so, and no variable but
-its own and those of every pod.
+The pod is the one that the API server has stored, with all changes of admission. Its image is a
+root in which the deb is installed as in the Containerfile. Its volumes have the owners and modes
+that kubelets set (pkg/volume/util/atomic_writer.go). The folder of a ConfigMap or an emptyDir is
+open to all users. So is, with the sticky bit, the root of the tmpfs of a Secret or a projected
+volume. The process has its service account's token, its user and only the capabilities that it
+requests. Its root is read-only if the pod says so, and its variables are its own and those of every
+pod.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.real.rig import PORT, Rig
 
 CONTAINERFILE = (REPOSITORY / "deploy" / "Containerfile").read_text()
 SERVICE = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(PORT)}
-# What a runtime's default is for an image that names none.
+# A runtime's default for an image that sets none.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 Answer = subprocess.CompletedProcess[str]
 
 
 def install_image(root: Root, package: Path) -> None:
-    """What the Containerfile does to Debian, but for what apt fetches, which the root has."""
+    """Repeats the Containerfile's steps, except for apt: the root has those packages."""
     root.put(package, "/tmp/dnm.deb")
     root("dpkg -i /tmp/dnm.deb")
     for command in re.findall(
@@ -49,7 +49,7 @@ def entrypoint() -> list[str]:
 
 
 def run_pod(rig: Rig, root: Root, pod: Json, directory: Path, *arguments: str) -> Answer:
-    """Runs the pod's container; with `arguments` in the place of its own."""
+    """Runs the pod's container; `arguments` replace its own."""
     spec = pod["spec"]
     (container,) = spec["containers"]
     volumes = {
@@ -101,8 +101,8 @@ exec chroot "$root" {command}
 
 
 def set_rights(spec: Json, container: Json) -> list[str]:
-    """The user, groups and capabilities of both security contexts; raises KeyError where they say
-    nothing."""
+    """Returns the user, groups and capabilities of both security contexts; raises KeyError if they
+    set none."""
     both = {**spec["securityContext"], **container["securityContext"]}
     assert both["capabilities"] == {"drop": ["ALL"]} and not both.get("privileged")
     assert not both["allowPrivilegeEscalation"] and both["runAsNonRoot"]
@@ -113,7 +113,7 @@ def set_rights(spec: Json, container: Json) -> list[str]:
 
 
 def variables(pod: Json, container: Json) -> list[str]:
-    """Those of the image, of every pod, and of the container."""
+    """Returns the variables of the image, of every pod, and of the container."""
     own = {item["name"]: item["value"] for item in container.get("env", [])}
     always = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/nonexistent"}
     return [f"{name}={value}" for name, value in {**always, **SERVICE, **own}.items()]
@@ -123,7 +123,7 @@ def variables(pod: Json, container: Json) -> list[str]:
 
 
 def make_volume(rig: Rig, pod: Json, volume: Json, directory: Path) -> Path:
-    """Its folder, as the kubelet would make it on the node."""
+    """Returns the folder of a volume, as the kubelet would make it on the node."""
     directory.mkdir(parents=True)
     group = int(pod["spec"]["securityContext"].get("fsGroup", 0))
     if "configMap" in volume:
@@ -155,7 +155,7 @@ def object_data(
 
 
 def projected(rig: Rig, pod: Json, source: Json) -> Mapping[str, bytes]:
-    """The three sources of the volume that the admission of service accounts adds."""
+    """Returns the three sources of the volume that service account admission adds."""
     namespace = pod["metadata"]["namespace"]
     if "serviceAccountToken" in source:
         account = pod["spec"]["serviceAccountName"]

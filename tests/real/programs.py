@@ -1,4 +1,4 @@
-"""Server processes of a rig: started with a log each, waited for, ended; loud when they die."""
+"""Server processes of a rig: each has a log, is awaited and ended, and reports its death."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-PATIENCE = 120.0  # seconds; a quiet machine takes ten for all of them
+PATIENCE = 120.0  # seconds; an idle machine takes ten for all of them
 LOOK_EVERY = 2.0
-HUNG = 900.0  # seconds; at load 25 a package takes more than three minutes to be installed
+HUNG = 900.0  # seconds; at load 25 installing a package takes more than three minutes
 
 
 class RigError(Exception):
-    """The rig did not start, or one of its programs died; the message holds what it said."""
+    """The rig did not start, or one of its programs died; the message holds its output."""
 
 
 class Patience:
-    """How long to wait for something that must come: until nothing that `look` sees has changed for
-    `seconds`, and ten times as long in all. A busy machine is slow; it does not stand still."""
+    """A wait for something that must happen. It ends after `seconds` without a change in the result
+    of `look`, or after ten times as long: a busy machine is slow, but does progress."""
 
     def __init__(self, seconds: float, look: Callable[[], object]) -> None:
         self.seconds = seconds
@@ -34,7 +34,7 @@ class Patience:
             return False
         try:
             seen = self.look()
-        except Exception:  # what is looked at may be what is waited for
+        except Exception:  # the observed object may be the awaited one
             seen = self.seen
         self.looked = time.monotonic()
         if seen != self.seen:
@@ -48,7 +48,7 @@ def end_of(log: Path, lines: int = 25) -> str:
 
 
 class Server:
-    """One program; `start` returns when `is_ready` says so."""
+    """One program; `start` returns when `is_ready` is true."""
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, is_ready: Callable[[], bool],
@@ -62,7 +62,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Raises RigError with the end of the program's log when it dies or does not get ready."""
+        """Raises RigError with the end of the log if the program dies or does not get ready."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -76,11 +76,11 @@ class Server:
         while not self.is_ready():
             if self.process.poll() is not None:
                 raise RigError(
-                    f"{self.name} ended with {self.process.returncode}. It said:\n"
+                    f"{self.name} ended with {self.process.returncode}. Its output:\n"
                     f"{end_of(self.log)}"
                 )
             if patience.is_over():
-                raise RigError(f"{self.name} does not get ready. It said:\n{end_of(self.log)}")
+                raise RigError(f"{self.name} does not get ready. Its output:\n{end_of(self.log)}")
             time.sleep(0.05)
 
     @property
@@ -88,7 +88,7 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def send(self, sent: signal.Signals) -> None:
-        """SIGSTOP and SIGCONT, for a server that hangs."""
+        """Sends SIGSTOP and SIGCONT, for a server that hangs."""
         assert self.process is not None
         self.process.send_signal(sent)
 
@@ -110,7 +110,7 @@ class Server:
         self.process = None
 
     def resident_mb(self) -> int:
-        """Memory that it uses now."""
+        """Returns the memory that it uses now."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) // 1024

@@ -1,6 +1,6 @@
 """A proxy between dnm and the API server, so that a test may act between two requests of a run.
 
-It hands everything on as it came, with the client's own token, and writes down what went through.
+It forwards everything unchanged, with the client's own token, and records it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 @dataclass
 class Seen:
-    """One request, and how it was answered."""
+    """One request, and its answer."""
 
     method: str
     path: str
@@ -38,14 +38,14 @@ class Seen:
 
 @dataclass
 class Proxy:
-    """`before` is called with each request before the API server has it, one at a time; `after`
-    with its answer before the client has that."""
+    """The proxy calls `before` with each request before the API server gets it, one at a time, and
+    `after` with the answer before the client gets it."""
 
     kubeconfig: Path
     seen: list[Seen] = field(default_factory=list)
     before: Callable[[Seen], None] = lambda seen: None
     after: Callable[[Seen], None] = lambda seen: None
-    below: str = ""  # what its paths begin with, and the API server's don't
+    below: str = ""  # prefix of its paths, which the API server does not have
 
     @property
     def writes(self) -> list[Seen]:
@@ -53,7 +53,7 @@ class Proxy:
 
 
 def write_kubeconfig(source: Path, target: Path, server: str) -> Path:
-    """The kubeconfig `source` with another server; kubectl writes JSON where it is asked."""
+    """Writes the kubeconfig `source` with another server; kubectl prints it as JSON."""
     import yaml
 
     document = yaml.safe_load(source.read_text())
@@ -73,12 +73,12 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed is part of the tests."""
+        """Ignores errors: killed clients are part of the tests."""
 
 
 @contextmanager
 def serving(rig: Rig, handler: type[Quiet]) -> Iterator[str]:
-    """The address of a server with the certificate of the API server."""
+    """Yields the address of a server with the certificate of the API server."""
     server = Server(("127.0.0.1", 0), handler)
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(f"{rig.keys}/apiserver.crt", f"{rig.keys}/apiserver.key")
@@ -93,7 +93,7 @@ def serving(rig: Rig, handler: type[Quiet]) -> Iterator[str]:
 
 @contextmanager
 def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
-    """The proxy, whose kubeconfig is that of the same account."""
+    """Yields the proxy; its kubeconfig belongs to the same account."""
     lock = threading.Lock()
     trusted = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
 

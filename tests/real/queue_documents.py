@@ -1,9 +1,9 @@
-"""Queue documents before YuniKorn's own code: what it takes dnm edits, and what its edits become.
+"""Queue documents before YuniKorn's own code: dnm edits those that it accepts, and it accepts dnm's
+edits.
 
-Not collected with the other tests of real servers: these need no rig, only the judge that `make
-real` builds (`pytest --numprocesses 2 tests/real/queue_documents.py`). DNM_DOCUMENTS and DNM_EDITS
-set how many, DNM_SEED which; every failure names its seed and its document.
-"""
+pytest does not collect them with the other tests of real servers: they need no rig, only the judge
+that `make real` builds (`pytest --numprocesses 2 tests/real/queue_documents.py`). DNM_DOCUMENTS and
+DNM_EDITS set how many, DNM_SEED which; every failure names its seed and its document."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SCRAPS = ["", " ", "  ", "\n", "\t", ":", "- ", "'", '"', "{", "}", "[", "]", "&
 
 
 def random_document(rng: random.Random) -> str:
-    """A document made by chance: a good one with parts that YuniKorn reads, perhaps broken."""
+    """Returns a random document: a valid one with parts that YuniKorn reads, perhaps broken."""
     kind = rng.random()
     if kind < 0.35:
         text = _with_parts(rng)
@@ -127,9 +127,9 @@ def seeded(part: int) -> random.Random:
 def test_what_yunikorn_takes_dnm_edits_or_names_why_not(
     version: str, chunk: int, record_property: Record
 ) -> None:
-    """YuniKorn takes a document when a scheduler starts with it, with its placement rules in force,
-    and one that runs reloads it. What it refuses dnm may pass: no edit makes that worse, and the
-    scheduler is asked before a write. Limits that both read are the same."""
+    """YuniKorn accepts a document if a scheduler starts with it and its placement rules, and a
+    running one reloads it. dnm may accept what YuniKorn refuses: no edit makes that worse, and dnm
+    asks the scheduler before a write. Both read the same limits."""
     rng = seeded(chunk)
     texts = [random_document(rng) for _ in range(DOCUMENTS // 2)]
     texts = [text for text in texts if text]  # the ConfigMap's empty text is the built-in document
@@ -171,14 +171,14 @@ def test_every_edit_is_a_document_that_yunikorn_runs_with_the_limits_that_are_wa
             for kind, amounts in kinds.items():
                 assert (answer["queues"][path][kind] or {}) == amounts, (path, kind, text)
                 numbers += len(amounts)
-    figures = f"YuniKorn {version}: {len(edits)} edits, {numbers} limits as they were wanted"
+    figures = f"YuniKorn {version}: {len(edits)} edits, {numbers} limits as expected"
     record_property("figures", f"{figures}, DNM_SEED={SEED}")
 
 
 def some_edits(
     rng: random.Random, text: str
 ) -> list[tuple[str, dict[str, dict[str, dict[str, int]]]]]:
-    """A history of lends and returns; each text, and what its limits have to be by arithmetic."""
+    """Yields a history of lends and returns: each text, and its expected limits by arithmetic."""
     before = parse_tree(text)
     paths = [path for path in before.queues if path != "root"]
     lent: dict[str, dict[str, Resources]] = {}
@@ -201,7 +201,7 @@ def some_edits(
 def limits_wanted(
     text: str, lent: dict[str, dict[str, Resources]], held: set[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
-    """Baseline and what is lent below, of queues that nothing holds back."""
+    """Returns baseline plus lent nodes below, of queues without other bounds."""
     tree = parse_tree(text)
     wanted: dict[str, dict[str, dict[str, int]]] = {}
     for path, queue in tree.written.items():

@@ -1,4 +1,4 @@
-"""A balancer of connections, by chance, that counts what it hands on."""
+"""A random balancer of connections that counts the bytes it forwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Relay:
-    """`read`: bytes that clients were sent, in their packing and TLS."""
+    """The counts of a relay. `read`: bytes sent to clients, packed and with TLS."""
 
     port: int
     read: int = 0
@@ -20,7 +20,7 @@ class Relay:
 
 @contextmanager
 def relay(*ports: int) -> Iterator[Relay]:
-    """Each connection goes to one of the ports."""
+    """Forwards each connection to one of the ports."""
     chance = random.Random(1)
     listener = socket.create_server(("", 0))
     made = Relay(listener.getsockname()[1])

@@ -1,7 +1,7 @@
 """One real cluster on this machine: etcd, kube-apiserver, controller-manager, kwok, YuniKorn.
 
-It listens on the loopback of a network namespace that `python -m tests.real` has entered; all its
-processes die with that namespace's first one, so that nothing is left after a kill.
+It listens on the loopback of a network namespace that `python -m tests.real` has entered. All its
+processes die with that namespace's first one, so that a kill leaves none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOST_ADDRESSES = ("10.77.1.1", "10.77.2.1")
 
 
 class Rig(Cluster):
-    """Starts in `with`."""
+    """A cluster that starts in `with`."""
 
     def __init__(self, directory: Path, yunikorn: str = YUNIKORNS[0]) -> None:
         super().__init__()
@@ -37,12 +37,12 @@ class Rig(Cluster):
         self.keys = directory / "keys"
         self.servers: dict[str, Server] = {}
         self.yunikorn_version = yunikorn
-        self.met: dict[str, list[str]] = {}  # program -> versions that it said it is
+        self.met: dict[str, list[str]] = {}  # program -> versions that it reported
 
     # --- start and end ---------------------------------------------------------------------------
 
     def __enter__(self) -> Rig:
-        """Raises RigError, which says what the program that failed said."""
+        """Raises RigError with the output of the program that failed."""
         try:
             self.start()
         except BaseException:
@@ -97,7 +97,7 @@ class Rig(Cluster):
         )  # fmt: skip
 
     def use_yunikorn(self, version: str) -> None:
-        """Restarts the scheduler in another version, where it is another."""
+        """Restarts the scheduler in another version, unless it has that version."""
         if version == self.yunikorn_version and self.servers["yunikorn"].is_up:
             return
         self.servers["yunikorn"].stop()
@@ -134,7 +134,7 @@ class Rig(Cluster):
             "--service-account-key-file", f"{keys}/sa.pub",
             "--service-account-signing-key-file", f"{keys}/sa.key",
             "--service-cluster-ip-range", "10.96.0.0/16",
-            "--allow-privileged",  # as everywhere: slurm-operator's slurmd is such a container
+            "--allow-privileged",  # as usual: slurm-operator's slurmd is such a container
         ]  # fmt: skip
 
     def controllers_command(self) -> list[str]:
@@ -158,13 +158,13 @@ class Rig(Cluster):
         return self.api.answers("/api/v1/namespaces/default/serviceaccounts/default")
 
     def make_path(self) -> None:
-        """bin/ of the rig has the kubectl that was built and the dnm of this checkout."""
+        """Makes bin/ of the rig, with the built kubectl and the dnm of this checkout."""
         (self.directory / "bin").mkdir()
         (self.directory / "bin" / "kubectl").symlink_to(program("kubectl"))
 
     @property
     def environment(self) -> dict[str, str]:
-        """For commands of the administrator: kubectl, and dnm as it was installed."""
+        """Returns the administrator's environment: built kubectl and installed dnm."""
         bins = f"{self.directory}/bin:{Path(sys.executable).parent}"
         return {
             **os.environ,
@@ -173,7 +173,7 @@ class Rig(Cluster):
         }
 
     def shell(self, script: str, **more: str) -> str:
-        """What a script of the administrator prints. Raises RigError where it fails."""
+        """Returns the output of an administrator's script. Raises RigError if it fails."""
         answer = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True,
             env={**self.environment, **more}, timeout=120,
@@ -185,7 +185,7 @@ class Rig(Cluster):
     # --- what it tells of itself -------------------------------------------------------------
 
     def versions(self) -> dict[str, str]:
-        """What each server says of itself."""
+        """Returns the version that each server reports."""
         built = self.rest.get("/ws/v1/clusters")[0]["rmBuildInformation"][0]
         return {
             "kube-apiserver": self.api.get("/version")["gitVersion"],
@@ -199,13 +199,13 @@ class Rig(Cluster):
                 self.met[name].append(version)
 
     def told_versions(self) -> str:
-        """One line of all that were met."""
+        """Returns one line with all versions that were seen."""
         return "servers: " + ", ".join(
             f"{name} {' and '.join(versions)}" for name, versions in self.met.items()
         )
 
     def told_memory(self) -> str:
-        """One line of what the servers use now."""
+        """Returns one line with the servers' current memory."""
         used = {
             server.name: server.resident_mb() for server in self.servers.values() if server.is_up
         }
@@ -215,7 +215,7 @@ class Rig(Cluster):
     # --- between two tests -----------------------------------------------------------------
 
     def reset(self) -> None:
-        """Puts everything back as it was after the start, whatever a test has left."""
+        """Restores the state after the start, whatever a test left."""
         for server in self.servers.values():
             if server.is_up:
                 server.send(signal.SIGCONT)

@@ -11,7 +11,7 @@ KEY = "tests.example.org/written"
 
 
 class SecondWriter(Controller):
-    """Patches each Node ten times a second while it is entered."""
+    """A writer that patches each Node ten times a second inside its `with` block."""
 
     def __init__(self, rig: Rig, nodes: Sequence[str]) -> None:
         super().__init__(rig, pause=0.1)

@@ -1,4 +1,4 @@
-"""What a command costs an API server: by its own metrics, and as the kernel counts its process."""
+"""The cost of a command to an API server, by its metrics and by the kernel's counts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ServerCost:
-    """Of dnm's account: requests, and seats that they were charged in sum (priority and fairness).
-    Of the process: seconds of CPU, and bytes by which its resident memory grew at its highest."""
+    """Of dnm's account: requests, and the sum of their seats (priority and fairness). Of the
+    process: seconds of CPU, and the bytes by which its resident memory grew at its highest."""
 
     requests: float = 0
     seats: float = 0
@@ -31,7 +31,7 @@ class ServerCost:
 
 
 class Meter:
-    """One API server of a rig; nobody else may use the account meanwhile."""
+    """One API server of a rig; no other client may use the account meanwhile."""
 
     def __init__(self, rig: Rig) -> None:
         process = rig.servers["kube-apiserver"].process
@@ -39,7 +39,7 @@ class Meter:
         self._rig, self._proc = rig, Path(f"/proc/{process.pid}")
 
     def begin(self) -> ServerCost:
-        """What it has cost up to now; its highest memory is counted from here on."""
+        """Returns the cost up to now, and restarts the count of its highest memory."""
         (self._proc / "clear_refs").write_text("5")
         return self.read()
 
@@ -67,8 +67,8 @@ def _read_samples(text: str) -> Samples:
 
 
 def _total(samples: Samples, name: str, *labels: str) -> float:
-    """Of a metric where all labels are given. Fails where the server has no such metric."""
-    assert name in samples, f"this API server does not tell {name}"
+    """Returns the sum of a metric over samples with these labels. Fails if it does not exist."""
+    assert name in samples, f"this API server has no metric {name}"
     return sum(
         value for settings, value in samples[name] if all(label in settings for label in labels)
     )

@@ -1,8 +1,7 @@
-"""Hosts that share one registry on a real API server, and demand that comes and goes before them.
+"""Hosts that share one registry on a real API server, with demand that comes and goes.
 
-A host here has a name, a state directory and, where that is said, a wrong clock of its own; the
-converter is one for all. What they did is judged by the converter's own record, the API server and
-the scheduler.
+A host here has a name, a state directory and, in some tests, a wrong clock of its own; all use one
+converter. The converter's own record, the API server and the scheduler show what they did.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.real.http_api import Json
 from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, Answer, Site, add_pods, with_nodes
 
-LEASE_SECONDS = 16  # eight times what a request may take, where that is SHORT
+LEASE_SECONDS = 16  # eight times the limit of a request, with SHORT
 SHORT = 2
 SETTINGS = {"instance_id": "prod", "state": "kubernetes"}
 
@@ -32,7 +31,7 @@ def make_hosts(
     make_site: MakeSite, names: Sequence[str], clocks: Mapping[str, int] | None = None,
     **settings: object,
 ) -> list[Site]:  # fmt: skip
-    """`clocks`: by how many seconds one is off."""
+    """Makes the hosts; `clocks`: by how many seconds a host's clock is wrong."""
     sites = [make_site(name, **{**SETTINGS, **settings}) for name in names]
     converter = f"{sites[0].directory}/node-convert"
     for name, site in zip(names, sites, strict=True):
@@ -47,22 +46,22 @@ def make_hosts(
 
 
 def follow(site: Site) -> Answer:
-    """A run that acts, once the Lease of whoever is dead or asleep was seen for its time."""
+    """Plays an acting run, once the Lease of the dead or suspended host has expired."""
     for _ in range(6):
         answer = site.dnm("run", code=None)
         if answer.returncode == 0:
             return answer
         assert answer.returncode in (1, 75), answer
         time.sleep(LEASE_SECONDS + 0.2 if answer.returncode == 75 else 1)
-    raise AssertionError(f"nobody is followed: {answer}")
+    raise AssertionError(f"no host took over: {answer}")
 
 
 class Demand:
-    """Pods that need so many nodes, until they run; then none, until all are back; and again."""
+    """Pods that need so many nodes, until they run; then none, until all are returned."""
 
     def __init__(self, rig: Rig, sites: Sequence[Site], nodes: int) -> None:
         self.rig, self.sites, self.nodes = rig, sites, nodes
-        self.acting = sites[0]  # whose registry knows what is lent
+        self.acting = sites[0]  # its registry records what is lent
         self.pods = 4 + 8 * nodes
         self.stories = 0
         self.is_wanted = False
@@ -87,7 +86,7 @@ class Demand:
 
     @property
     def away(self) -> int:
-        """Machines that the converter does not have in batch."""
+        """Returns the machines that the converter does not have in batch."""
         places = self.sites[0].machines.places().values()
         return sum(place != "batch" for place in places)
 
@@ -96,7 +95,7 @@ class Demand:
         return dict(self.rig.queue(DEV)["maxResource"])
 
     def check(self) -> None:
-        """What holds at any moment."""
+        """Checks what holds at any moment."""
         assert self.away <= self.nodes
         assert self.limit in [with_nodes(count) for count in range(self.nodes + 1)]
         assert len(self.rig.nodes()) <= 2 + self.nodes
@@ -106,11 +105,11 @@ class Demand:
 
     @property
     def version(self) -> str:
-        """Of the registry: another one where somebody has begun to act."""
+        """Returns the version of the registry; it changes when a host begins to act."""
         return str(self.rig.api.get(SECRET)["metadata"]["resourceVersion"])
 
     def settle(self) -> None:
-        """Waits for the converters that are at work, whoever started them."""
+        """Waits for the converters at work, whichever host started them."""
         until = time.monotonic() + 60
         while any(is_at_work(note) for site in self.sites for note in notes_of(site)):
             assert time.monotonic() < until, "a converter does not end"
@@ -118,7 +117,7 @@ class Demand:
 
     @property
     def cluster(self) -> dict[str, Any]:
-        """What nobody may change who does not act, once the converters have ended."""
+        """Returns what only the acting host may change, once the converters have ended."""
         self.settle()
         secret, maps = self.rig.api.get(SECRET), self.rig.api.get(self.rig.config_map)
         nodes = self.rig.api.get("/api/v1/nodes")["items"]
@@ -137,19 +136,19 @@ class Demand:
 
 
 def notes_of(site: Site) -> list[Path]:
-    """Where it has noted the processes of its converters."""
+    """Returns its notes of the processes of its converters."""
     directory = site.directory / "state" / "converter"
     return [*directory.glob("*.process"), *directory.glob("*.converter")]
 
 
 def is_at_work(note: Path) -> bool:
-    """Whether that process is there; one whose parent is asleep is left behind as it ended."""
+    """Returns whether that process runs; a suspended parent leaves an ended one behind."""
     text = note.read_text()
     return bool(text) and state_of(json.loads(text)["pid"]) not in "ZX"
 
 
 def wake(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code, and what it said."""
+    """Resumes the process; returns its exit code and its output."""
     process.send_signal(signal.SIGCONT)
     message, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors, errors

@@ -1,4 +1,4 @@
-"""A site on the rig: dnm's files, a converter, and the `dnm` command as it is installed."""
+"""A site on the rig: dnm's files, a converter, and the installed `dnm` command."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Answer = subprocess.CompletedProcess[str]
 
 
 class Site:
-    """`settings` are keys of the ini; `sections` further sections as they stand there. `server`:
-    the API server as seen from the site's host."""
+    """A site; `settings` are keys of the ini, `sections` further sections verbatim, `server` the
+    API server as seen from the site's host."""
 
     def __init__(
         self, rig: Rig, directory: Path, kubeconfig: Path, *, machines: Sequence[str] = (),
@@ -62,11 +62,11 @@ class Site:
         self.config = directory / "dnm.ini"
         own = "" if "[node_type:" in sections else "[node_type:a]\nmemory = 256Gi\n"
         self.config.write_text(f"{ini_text(arguments)}{own}{sections}")
-        self.command: list[str] = ["dnm"]  # what stands before the verb
+        self.command: list[str] = ["dnm"]  # the prefix of the command's arguments
         self.variables: dict[str, str] = {}  # of its environment, beside those of cron
 
     def use_kubeconfig(self, path: Path) -> None:
-        """From the next run on."""
+        """Uses another kubeconfig from the next run on."""
         lines = self.config.read_text().splitlines(keepends=True)
         key = "kubeconfig_path"
         changed = [f"{key} = {path}\n" if line.startswith(key) else line for line in lines]
@@ -76,7 +76,7 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        """As cron starts it, with the rig's PATH; no KUBECONFIG of the administrator."""
+        """Returns the environment of cron, with the rig's PATH and without a KUBECONFIG."""
         environment = {**self.rig.environment, "DNM_CONFIG": str(self.config), "COLUMNS": "200"}
         del environment["KUBECONFIG"]
         return environment | self.variables
@@ -89,7 +89,7 @@ class Site:
         )  # fmt: skip
 
     def dnm(self, *arguments: str, code: int | None = 0, **variables: str) -> Answer:
-        """The answer of one command; fails where its exit code is not `code` (None: any)."""
+        """Returns the answer of one command; fails if its exit code is not `code` (None: any)."""
         process = self.start(*arguments, **variables)
         stdout, stderr = process.communicate(timeout=HUNG)
         answer = Answer(process.args, process.returncode, stdout, stderr)
@@ -104,13 +104,13 @@ class Site:
     def run_until(
         self, is_so: Callable[[], Any], what: str, seconds: float = 90.0, code: int | None = 0
     ) -> list[Answer]:
-        """Runs as the timer would, but every second, until something is so; `code` as for `dnm`.
-        Fails when nothing has moved for so long."""
+        """Runs as the timer would, but every second, until `is_so`; `code` as for `dnm`. Fails
+        after so long without progress."""
         patience, runs = self.rig.patience(seconds), []
         while not is_so():
             runs.append(self.dnm("run", code=code))
             message = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
-            assert not patience.is_over(), f"nothing moved for {seconds} s: {what}\n{message}"
+            assert not patience.is_over(), f"no progress for {seconds} s: {what}\n{message}"
             time.sleep(0.5)
         return runs
 
@@ -123,11 +123,11 @@ class Site:
 
     @property
     def lent(self) -> list[str]:
-        """By the registry, as `dnm status` shows it."""
+        """Returns lent nodes, by the registry that `dnm status` shows."""
         return [node["node"] for node in self.json("status")["nodes"]]
 
     def queue(self, path: str) -> Json:
-        """What the last plan says of a queue."""
+        """Returns the last plan of a queue."""
         queues = self.json("plan", code=None)["queues"]
         return next(dict(queue) for queue in queues if queue["queue"] == path)
 
@@ -136,7 +136,7 @@ class Site:
         return places == {"batch"} and not self.lent
 
     def seconds(self, pause: float) -> None:
-        """How long each conversion takes from now on."""
+        """Sets the duration of each conversion from now on."""
         (self.directory / "seconds").write_text(str(pause))
 
     @property
@@ -150,9 +150,9 @@ class Site:
 
 
 def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
-    """A Pod of an application of its own; `spec` adds to it, `labels`, `annotations` to its
-    metadata. An application's id is never used twice: YuniKorn remembers it for a while, whatever
-    the namespace."""
+    """Returns a Pod of an application of its own; `spec` adds to it, `labels` and `annotations` to
+    its metadata. No application id is used twice: YuniKorn remembers it for a while, in any
+    namespace."""
     labels = {
         "applicationId": f"{name}-{secrets.token_hex(4)}",
         "queue": queue,
@@ -172,15 +172,15 @@ def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
 
 
 def add_pods(rig: Rig, count: int, cpu: str = "4", memory: str = "16Gi") -> list[Json]:
-    """So many of dev; of 4 cores and 16 GiB as those of a workshop, 25 fit into the queue and 16
-    more on each node that is lent."""
+    """Adds so many pods of dev. With the 4 cores and 16 GiB of a workshop, 25 fit into the queue
+    and 16 more on each lent node."""
     return [rig.api.post(PODS, pod(f"p{n:02}", DEV, cpu, memory)) for n in range(count)]
 
 
 def add_controller(
     rig: Rig, name: str, manifest: Json, replicas: int = 1, kind: str = "replicasets"
 ) -> None:
-    """It makes such pods, and makes anew what is evicted."""
+    """Adds a controller that creates such pods, and replaces evicted ones."""
     labels = manifest["metadata"]["labels"] | {"app": name}
     spec = {
         "replicas": replicas, "selector": {"matchLabels": {"app": name}},
@@ -190,10 +190,10 @@ def add_controller(
 
 
 def ask_for_one_node(rig: Rig) -> None:
-    """Twelve pods of 16 cores: 192 vcore, where the queue has 100 and a node brings 128."""
+    """Adds twelve pods of 16 cores: 192 vcore, while the queue has 100 and a node adds 128."""
     add_pods(rig, 12, "16", "8Gi")
 
 
 def with_nodes(count: int) -> dict[str, int]:
-    """The limit of dev's queue with so many lent nodes, as the scheduler tells it."""
+    """Returns the limit of dev's queue with so many lent nodes, as the scheduler reports it."""
     return {"vcore": (100 + count * 128) * 1000, "memory": (400 + count * 256) * 2**30}

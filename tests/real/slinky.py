@@ -1,7 +1,7 @@
 """A stand-in of slurm-operator as a controller of a real API server.
 
 Kubernetes is the rig's: Nodes, pods, taints, labels, NodeSets by a CRD with the scale subresource.
-Slurm is state in memory, as in tests/converters. No slurmd runs: the operator's word is for it.
+Slurm is state in memory, as in tests/converters. No slurmd runs: the operator reports for it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ CRD: Json = {
 
 @contextmanager
 def roles(rig: Rig) -> Iterator[None]:
-    """What etc/ has for dnm's account beside Slinky; the namespace is there."""
+    """Adds the roles of etc/ for dnm's account beside Slinky; the namespace exists."""
     rig.shell(f"cd {REPOSITORY}\n" + BINDINGS)
     try:
         yield
@@ -81,13 +81,13 @@ def roles(rig: Rig) -> Iterator[None]:
 
 
 class PodMachine(Machine):
-    """`is_in_slurm`: its slurmd has registered."""
+    """A machine; `is_in_slurm`: its slurmd has registered."""
 
     is_in_slurm = False
 
 
 class SlurmState:
-    """What the `SlurmSide`s of tests/converters ask: one change at a time."""
+    """The state that the `SlurmSide`s of tests/converters read: one change at a time."""
 
     def __init__(self, names: list[str]) -> None:
         self.machines = {name: PodMachine(name) for name in names}
@@ -109,8 +109,8 @@ class SlurmState:
 
 
 class Controller:
-    """Passes of `step`, in a thread of its own, until it is left. What somebody changed meanwhile
-    is looked at again in the next pass."""
+    """A thread that calls `step` until the block ends. The next pass handles objects that another
+    client changed meanwhile."""
 
     def __init__(self, rig: Rig, pause: float = 0.1) -> None:
         self.api = rig.api
@@ -150,7 +150,7 @@ class Controller:
 
 
 class Operator(Controller):
-    """slurm-operator: one NodeSet `b`, in the mode that its object says."""
+    """The slurm-operator: one NodeSet `b`, in the mode that its object sets."""
 
     def __init__(self, rig: Rig, state: SlurmState) -> None:
         super().__init__(rig)
@@ -229,7 +229,7 @@ class Operator(Controller):
         machine.is_in_slurm = False  # until its slurmd registers
 
     def _register(self, pod: Json) -> None:
-        """slurmd registers, and the pod's conditions say what Slurm says."""
+        """Registers slurmd, and copies Slurm's state to the pod's conditions."""
         if not is_ready(pod):
             return
         machine = self.state.machines[pod["spec"]["nodeName"]]

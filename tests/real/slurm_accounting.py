@@ -1,5 +1,5 @@
-"""What sreport says of nodes that are lent, on a real slurmctld, slurmdbd and MariaDB (22.05 of
-Debian 12): `pytest tests/real/slurm_accounting.py`, as root."""
+"""The sreport figures of lent nodes, on a real slurmctld, slurmdbd and MariaDB (22.05 of Debian
+12): `pytest tests/real/slurm_accounting.py`, as root."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _moment(text: str, unknown: datetime) -> datetime:
 
 
 def lend(site: SlurmSite, node: str, account: str = "", **environment: str) -> str:
-    """What was said of it on stderr."""
+    """Lends a node; returns the converter's stderr."""
     charged = ("--account", account) if account else ()
     words = ("--set", "k8s", "--node-name", node, "--namespace", "dev", *charged)
     process = site.start(*words, **environment)
@@ -103,8 +103,8 @@ def reservation(lab: AccountingLab, name: str) -> str:
 
 
 def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab) -> None:
-    """One lend of each kind, two of them in one second, as they are three hours later; the table of
-    the page is this one."""
+    """Compares one lend of each kind, two of them in one second, three hours later, with the table
+    of the page."""
     assert knows_account(lab.environ, "Proj") and not knows_account(lab.environ, "nosuch")
     begun = datetime.now(UTC)
     lend(site, "a001")
@@ -184,7 +184,7 @@ def test_an_account_that_is_deleted_in_the_middle(site: SlurmSite, lab: Accounti
 
 
 def test_a_slurmdbd_that_is_down_for_the_whole_lend(site: SlurmSite, lab: AccountingLab) -> None:
-    """slurmctld knows the accounts, and tells it all when it is back."""
+    """slurmctld caches the accounts, and reports all when slurmdbd is back."""
     lab.stop_slurmdbd()
     begun = datetime.now(UTC)
     lend(site, "a008", "proj")
@@ -211,7 +211,7 @@ PYTHONPATH={root} exec {python} -m dnm.converters.cli "$@"
 
 @pytest.fixture
 def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
-    """dnm beside the lab, as it is before anybody has thought of accounts."""
+    """Returns dnm beside the lab, before accounts are configured."""
     program = tmp_path / "node-convert"
     program.write_text(CONVERTER.format(root=ROOT, python=sys.executable))
     program.chmod(0o755)
@@ -227,7 +227,7 @@ def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
 def test_from_a_bad_availability_to_the_setting(
     lab: AccountingLab, site: SlurmSite, office: Site
 ) -> None:
-    """What `dnm check` says leads to the page; its lines are set as they stand there."""
+    """Follows `dnm check` to the page; its lines are set verbatim."""
 
     def dnm(*words: str) -> str:
         done = office.process(*words, **lab.environ)

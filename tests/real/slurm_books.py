@@ -1,6 +1,6 @@
-"""A lab of real Slurm that keeps accounts: slurmdbd and MariaDB of Debian's packages, unpacked
-beside the installed Slurm. Time is moved in its tables: what stands there begins hours earlier, and
-is rolled up when slurmdbd starts again."""
+"""A lab of real Slurm with accounting: slurmdbd and MariaDB of Debian's packages, unpacked beside
+the installed Slurm. Time moves in its tables: their entries begin hours earlier, and slurmdbd rolls
+them up when it starts again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def unpacked() -> Path:
 
 
 class AccountingLab(SlurmLab):
-    """A lab whose slurmctld tells a slurmdbd of its own; the accounts are root's and `accounts`."""
+    """A lab with a slurmdbd of its own; the accounts are root's and `accounts`."""
 
     def __init__(self, directory: Path, nodes: Sequence[str], accounts: Sequence[str]) -> None:
         self.port, self.database = _free_ports(2)
@@ -91,7 +91,7 @@ class AccountingLab(SlurmLab):
         return {**self.environ, "LD_LIBRARY_PATH": str(self.root / _LIBRARIES)}
 
     def _start_munged(self) -> None:
-        """The books must be there before slurmctld begins."""
+        """Starts accounting before slurmctld."""
         super()._start_munged()
         for name in ("db/mysql", "empty", "plugins"):
             (self.here / name).mkdir(parents=True)
@@ -137,16 +137,16 @@ class AccountingLab(SlurmLab):
             self._slurmdbd = None
 
     def sql(self, text: str) -> list[list[str]]:
-        """The rows that it gives."""
+        """Returns the rows of the query."""
         client = [str(self.root / "usr/bin/mariadb"), "--no-defaults", "-N", "-B",
                   "-S", str(self.here / "db.sock"), "acct", "-e", text]  # fmt: skip
         done = subprocess.run(client, env=self._own(), capture_output=True, text=True, check=True)
         return [line.split("\t") for line in done.stdout.splitlines()]
 
     def has_been(self, hours: int, since: datetime) -> None:
-        """As if all that was then had begun so many hours before, and has gone on since; rolled up
-        when this returns."""
-        time.sleep(6)  # slurmctld sends what it has kept every few seconds
+        """Moves the past so many hours back, as if its states had lasted since then; slurmdbd has
+        rolled it up on return."""
+        time.sleep(6)  # slurmctld sends its queue every few seconds
         self.stop_slurmdbd()
         moment, back = int(since.timestamp()), hours * 3600
         for table in ("lab_event_table", "lab_resv_table"):
@@ -160,7 +160,7 @@ class AccountingLab(SlurmLab):
         self.wait_for(lambda: len(self.hours(hour)) >= hours - 1, 60)
 
     def hours(self, since: datetime) -> list[list[float]]:
-        """CPU-hours down, planned down and idle, of each whole hour."""
+        """Returns CPU-hours down, planned down and idle, of each whole hour."""
         rows = self.sql("select down_secs, pdown_secs, idle_secs from lab_usage_hour_table where "
                         f"id_tres=1 and time_start>={int(since.timestamp())} "
                         "and mod(time_start, 3600)=0 order by time_start")  # fmt: skip
