@@ -52,7 +52,7 @@ def output(draw: st.DrawFn, of: st.SearchStrategy[str]) -> tuple[list[str], byte
 
 
 @given(output(HARD), st.integers(0, 9))
-def test_no_value_is_ever_seen(drawn: tuple[list[str], bytes], seed: int) -> None:
+def test_no_secret_value_is_printed(drawn: tuple[list[str], bytes], seed: int) -> None:
     values, content = drawn
     lines = printed(values, content, seed)
     for value in values:
@@ -66,7 +66,7 @@ PLAIN = st.text("aabc\u00e9 -", min_size=4, max_size=9).filter(lambda text: not 
 
 
 @given(output(PLAIN), st.integers(0, 9))
-def test_not_even_when_the_lines_are_put_together(
+def test_secret_split_over_several_lines_is_redacted(
     drawn: tuple[list[str], bytes], seed: int
 ) -> None:
     values, content = drawn
@@ -76,9 +76,7 @@ def test_not_even_when_the_lines_are_put_together(
 
 @given(st.binary(max_size=300), st.integers(0, 9))
 @example(b"a001\n\nhello \xff\xc3\n" + b"y" * 200 + b"\nend", 1)
-def test_without_secrets_nothing_is_lost_but_the_ends_of_long_lines(
-    content: bytes, seed: int
-) -> None:
+def test_text_without_secrets_loses_only_the_ends_of_long_lines(content: bytes, seed: int) -> None:
     """Cutting is by bytes that were read, so only lines within the limit are compared."""
     lines = printed(["no such value: 0123456789"], content, seed)
     if max(map(len, content.split(b"\n"))) <= LONGEST:
@@ -105,24 +103,26 @@ CASES = {
 
 
 @pytest.mark.parametrize(("values", "content", "shown"), CASES.values(), ids=CASES.keys())
-def test_what_is_shown(values: list[str], content: bytes, shown: list[str]) -> None:
+def test_secrets_are_redacted_in_any_chunking(
+    values: list[str], content: bytes, shown: list[str]
+) -> None:
     for seed in range(8):
         assert printed(values, content, seed) == shown
 
 
-def test_a_line_is_held_back_only_while_it_may_go_on_as_a_secret() -> None:
+def test_line_is_held_back_only_if_it_may_continue_a_secret() -> None:
     lines = SafeLines(Secrets(["1hunter"]), LONGEST)
     assert list(lines.feed(b"a002\na001\n")) == ["a002"] and lines.rest == b"a001\n"
     assert list(lines.feed(b"a003\n")) == ["a001", "a003"] and lines.rest == b""
 
 
-def test_what_is_held_back_is_bounded() -> None:
+def test_held_back_text_is_bounded() -> None:
     lines = SafeLines(Secrets(["hunter2"]), LONGEST)
     shown = [line for piece in (b"hunt", *[b"\n" * 50] * 9, b"er2\n") for line in lines.feed(piece)]
     assert shown == ["***", "er2"] and not lines.rest
 
 
-def test_nothing_but_line_ends_takes_no_time() -> None:
+def test_empty_lines_are_redacted_in_linear_time() -> None:
     """It is printed by a loop that has gone wild, while a run holds its lock."""
     lines = SafeLines(Secrets(f"secret-{number:04}-of-some-length" for number in range(150)), 4096)
     began = time.process_time()
@@ -132,7 +132,7 @@ def test_nothing_but_line_ends_takes_no_time() -> None:
     assert time.process_time() - began < 2
 
 
-def test_a_field_is_read_without_secrets() -> None:
+def test_field_is_read_without_secrets() -> None:
     secrets = Secrets(["hunter2", "a\nlong\ntoken"])
     assert secrets.hide("drained with hunter2, along token") == "drained with ***, ***"
     assert Secrets().hide("as it is") == "as it is"

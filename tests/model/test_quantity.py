@@ -26,7 +26,7 @@ assert len(VECTORS) == 77
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: repr(vector["text"]))
-def test_yunikorn_quantities_as_yunikorn_reads_them(vector: dict[str, object]) -> None:
+def test_yunikorn_quantities_are_parsed_like_in_yunikorn(vector: dict[str, object]) -> None:
     text = str(vector["text"])
     for resource, amount, error in (
         ("memory", vector["other"], vector["other_error"]),
@@ -58,7 +58,7 @@ KUBERNETES = [
 
 
 @pytest.mark.parametrize(("text", "milli", "whole"), KUBERNETES, ids=lambda value: repr(value))
-def test_kubernetes_quantities_round_up_as_the_scheduler_does(
+def test_kubernetes_quantities_are_rounded_up_like_in_yunikorn(
     text: str, milli: int | None, whole: int | None
 ) -> None:
     for resource, amount in (("cpu", milli), ("vcore", milli), ("memory", whole)):
@@ -69,7 +69,7 @@ def test_kubernetes_quantities_round_up_as_the_scheduler_does(
             assert parse_kubernetes(resource, text) == amount
 
 
-def test_a_resource_list_gets_yunikorns_names() -> None:
+def test_resource_list_gets_the_names_of_yunikorn() -> None:
     assert kube_resources({"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"}) == {
         "vcore": 500,
         "memory": 2**30,
@@ -96,7 +96,7 @@ STYLES = [
 
 
 @pytest.mark.parametrize(("resource", "amount", "like", "text"), STYLES)
-def test_written_in_the_style_of_what_stood_there(
+def test_amount_is_written_in_the_previous_style(
     resource: str, amount: int, like: str, text: str
 ) -> None:
     assert format_yunikorn(resource, amount, like) == text
@@ -104,13 +104,13 @@ def test_written_in_the_style_of_what_stood_there(
 
 
 @pytest.mark.parametrize("amount", [-1, INT64_MAX + 1])
-def test_what_yunikorn_cannot_count_is_refused(amount: int) -> None:
+def test_amount_beyond_the_range_of_yunikorn_is_refused(amount: int) -> None:
     with pytest.raises(QuantityError, match="outside what YuniKorn can count"):
         format_yunikorn("memory", amount, "1G")
 
 
 @pytest.mark.parametrize("like", ["", "1.5Gi", "500m", "x"])
-def test_a_style_must_be_a_quantity(like: str) -> None:
+def test_style_that_is_no_quantity_is_refused(like: str) -> None:
     with pytest.raises(QuantityError, match="is no quantity of memory"):
         format_yunikorn("memory", 1, like)
 
@@ -131,7 +131,7 @@ def test_every_amount_is_written_exactly(resource: str, amount: int, like: str) 
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_an_amount_or_an_error(text: str) -> None:
+def test_arbitrary_text_is_an_amount_or_an_error(text: str) -> None:
     for resource in ("vcore", "memory"):
         for parse in (parse_yunikorn, parse_kubernetes):
             try:
@@ -150,11 +150,11 @@ SPANS = {
 
 
 @pytest.mark.parametrize("text", SPANS)
-def test_a_span(text: str) -> None:
+def test_time_span_is_parsed(text: str) -> None:
     seconds = SPANS[text]
     assert parse_span(text) == (None if seconds is None else timedelta(seconds=seconds))
 
 
-def test_a_number_alone_has_the_unit_of_its_option() -> None:
+def test_number_without_unit_has_the_unit_of_its_option() -> None:
     assert parse_span("45", "m") == timedelta(minutes=45)
     assert parse_span("45s", "m") == timedelta(seconds=45)

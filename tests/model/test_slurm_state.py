@@ -33,7 +33,9 @@ from tests.builders import a_batch_node
         pytest.param("", "UNKNOWN", None, id="nothing"),
     ],
 )  # fmt: skip
-def test_states(text: str, state: str, in_service: bool | None) -> None:
+def test_slurm_state_is_parsed_and_classified(
+    text: str, state: str, in_service: bool | None
+) -> None:
     parsed = parse_state(text)
     assert set(parsed.text.split("+")) == set(state.split("+"))
     assert in_service_of(parsed) is in_service
@@ -42,7 +44,9 @@ def test_states(text: str, state: str, in_service: bool | None) -> None:
 @pytest.mark.parametrize(
     ("cpus", "base"), [(None, ""), (0, "IDLE"), (3, "ALLOCATED")], ids=["hidden", "idle", "busy"]
 )
-def test_a_base_that_20_11_hides_is_told_by_the_allocation(cpus: int | None, base: str) -> None:
+def test_state_base_hidden_by_slurm_20_11_follows_from_the_allocation(
+    cpus: int | None, base: str
+) -> None:
     assert parse_state("RESERVED+DRAIN", cpus) == NodeState(
         base=base, flags=frozenset(("RESERVED", "DRAIN"))
     )
@@ -65,6 +69,8 @@ def test_a_base_that_20_11_hides_is_told_by_the_allocation(cpus: int | None, bas
         pytest.param("", False, False, id="nothing"),
     ],
 )
-def test_what_a_batch_node_s_state_tells(state: str, is_drained: bool, is_reserved: bool) -> None:
+def test_drained_and_reserved_states_are_recognized(
+    state: str, is_drained: bool, is_reserved: bool
+) -> None:
     node = a_batch_node(state=state)
     assert (node.is_drained, node.is_reserved) == (is_drained, is_reserved)

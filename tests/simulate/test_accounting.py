@@ -42,24 +42,24 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_line_is_a_job_or_counted(name: str) -> None:
+def test_sacct_line_is_a_job_or_counted_as_left_out(name: str) -> None:
     line, job = LINES[name]
     accounting = parse_jobs(f"{GOOD}\n{line}", SINCE, UNTIL, a_config().type_of)
     assert list(accounting.jobs) == [LINES["two nodes for an hour"][1], *([job] if job else [])]
     assert accounting.left_out == (job is None) and accounting.nodes == {"a": {"a001", "a002"}}
 
 
-def test_they_come_in_their_order() -> None:
+def test_jobs_are_sorted_by_their_start() -> None:
     early = GOOD.replace("T01:00:00", "T00:30:00")
     assert [job.at for job in parsed(GOOD, early)[0]] == [1800, 3600]
 
 
 @pytest.mark.parametrize("text", ["JobID JobName\n1 x\n", "\x00\xff", "a|b|c|d|e|f"])
-def test_a_text_of_another_program_is_refused(text: str) -> None:
+def test_text_of_another_program_is_refused(text: str) -> None:
     with pytest.raises(SimulationError, match="no line is one of sacct") as caught:
         parsed(text)
     assert caught.value.exit_code is ExitCode.NEEDS_PERSON
 
 
-def test_nothing_is_no_job() -> None:
+def test_empty_sacct_output_has_no_jobs() -> None:
     assert parsed("") == ([], 0)

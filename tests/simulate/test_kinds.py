@@ -56,7 +56,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_pods_behind_the_numbers(name: str) -> None:
+def test_fewest_pods_that_explain_the_counts_are_replayed(name: str) -> None:
     counts, spans, cancelled = TABLE[name]
     assert replayed(counts) == (spans, cancelled)
 
@@ -78,12 +78,12 @@ WITH_CAME = {
 
 
 @pytest.mark.parametrize("name", WITH_CAME)
-def test_where_the_record_tells_who_came_none_is_taken_for_another(name: str) -> None:
+def test_recorded_arrivals_identify_the_pods(name: str) -> None:
     lines, expected = WITH_CAME[name]
     assert lasted(lines) == expected
 
 
-def test_pods_come_within_the_minute_before_they_are_seen() -> None:
+def test_replayed_pods_arrive_in_the_minute_before_they_are_seen() -> None:
     replay = KindReplay()
     for minute in range(50):
         replay.add(told(minute, minute + 1, 0, 1))
@@ -91,7 +91,7 @@ def test_pods_come_within_the_minute_before_they_are_seen() -> None:
     assert len(set(ages)) > 40 and 25 < sum(ages) / len(ages) < 35
 
 
-def test_a_gang_is_of_its_size_and_runs_from_when_all_have_a_node() -> None:
+def test_gang_is_replayed_with_its_size_and_starts_complete() -> None:
     """Two gangs of three: the second one's last pod has a node three minutes after its first."""
     replay = KindReplay()
     for minute, pending, bound, arrived in (
@@ -103,7 +103,7 @@ def test_a_gang_is_of_its_size_and_runs_from_when_all_have_a_node() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
-def test_what_ran_for_how_long_is_kept(counts: list[tuple[int, int]]) -> None:
+def test_replay_keeps_the_recorded_pod_minutes(counts: list[tuple[int, int]]) -> None:
     """Pod-minutes are those of the record, however the pods are told apart."""
     spans, _ = replayed([*counts, (0, 0)])
     assert sum(lasted for _, lasted in spans) == sum(bound for _, bound in counts)
@@ -122,7 +122,7 @@ LIVES = st.builds(Lived, st.integers(1, 5), st.integers(0, 3), st.integers(1, 9)
 
 @given(st.lists(LIVES, max_size=5))
 @example([Lived(1, 0, 9), Lived(1, 0, 2), Lived(1, 3, 1), Lived(2, 0, 3)])
-def test_who_ended_is_told_by_when_they_all_were_created(lives: list[Lived]) -> None:
+def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
     """By dnm's own count, so many seconds before a run that each choice of them has another sum."""
     replay, expected = KindReplay(), []
     for minute in range(20):
@@ -143,7 +143,7 @@ def test_who_ended_is_told_by_when_they_all_were_created(lives: list[Lived]) -> 
 
 
 @pytest.mark.parametrize("pods", [50, 500])
-def test_pods_that_several_runs_of_a_minute_have_seen_came_once(pods: int) -> None:
+def test_pods_seen_by_several_runs_of_a_minute_arrive_once(pods: int) -> None:
     """As when a conversion's end begins a run: each tells all that came in the minute before it."""
     at, replay = int(NOW.timestamp()), KindReplay()
     for seconds, bound in ((30, 4), (40, 4), (50, pods), (58, pods), (120, 0)):
@@ -156,7 +156,7 @@ def test_pods_that_several_runs_of_a_minute_have_seen_came_once(pods: int) -> No
     assert (len(replay.close()), replay.cancelled) == (pods, 0)
 
 
-def test_of_many_that_end_at_once_those_are_taken_whose_sum_comes_near() -> None:
+def test_pods_with_the_nearest_creation_sum_end_first() -> None:
     """A hundred, every second of whom ends: too many choices to try."""
     at, replay = int(NOW.timestamp()) - 100, KindReplay()
     for minute, owner in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # the odd ones end

@@ -21,7 +21,7 @@ def a_pod(number: int, kind: int) -> PodState:
     kinds=st.lists(st.integers(0, 3), max_size=12),
     room=st.lists(st.tuples(*[st.integers(0, 4)] * 4), min_size=1, max_size=3),
 )
-def test_each_pod_is_asked_in_turn_until_one_of_its_kind_does_not_fit(
+def test_pending_pods_are_tried_in_order_until_their_kind_does_not_fit(
     kinds: list[int], room: list[tuple[int, ...]]
 ) -> None:
     """As if all that wait were looked through each time."""

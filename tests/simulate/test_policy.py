@@ -25,7 +25,7 @@ PLAYED = (gangs, crash_loops, oscillation, failing, gpu_pods, full_batch)
 
 
 @pytest.mark.parametrize("make", one_in(2, PLAYED), ids=lambda make: make.__name__)
-def test_a_run_that_is_left_out_would_have_done_nothing(make) -> None:  # type: ignore[no-untyped-def]
+def test_skipped_run_would_have_done_nothing(make) -> None:  # type: ignore[no-untyped-def]
     full = make(1, DAY)
     busy = sorted(ask.at for ask in full.asks)[len(full.asks) // 2]
     begin = max(busy - DAY / 8, 0.0)
@@ -33,7 +33,7 @@ def test_a_run_that_is_left_out_would_have_done_nothing(make) -> None:  # type: 
     check_runs_left_out(replace(full, asks=asks, lasts=DAY / 4))
 
 
-def test_a_pause_that_has_just_been_learned_lets_idle_nodes_go() -> None:
+def test_newly_learned_idle_time_releases_idle_nodes() -> None:
     """They had more time when it ended than after it was noted."""
     check_runs_left_out(replace(full_batch(5, 2 * DAY), lasts=DAY))
 
@@ -46,7 +46,7 @@ def check_runs_left_out(some: Workload) -> None:
     assert own.conversions, "else this shows nothing"
 
 
-def test_what_plans_complain_of_is_told_once_and_failures_are_figures() -> None:
+def test_plan_errors_are_reported_once_and_failures_are_counted() -> None:
     """A limit that no document can hold is a complaint; a conversion that fails is none."""
     some = replace(failing(1, DAY / 2), fails=0.7)
     policy = DnmPolicy(some)
@@ -58,7 +58,7 @@ def test_what_plans_complain_of_is_told_once_and_failures_are_figures() -> None:
 
 
 @pytest.mark.parametrize("seconds", [300, 1])
-def test_a_return_that_is_repeated_meanwhile_changes_nothing_in_the_world(seconds: int) -> None:
+def test_repeated_return_changes_nothing_in_the_simulation(seconds: int) -> None:
     """A boot takes longer than join_timeout_seconds: the plan repeats the call."""
     some = oscillation(1, DAY / 4)
     config = make_config(some, join_timeout=timedelta(seconds=seconds))
@@ -66,7 +66,7 @@ def test_a_return_that_is_repeated_meanwhile_changes_nothing_in_the_world(second
     assert figures.conversions and figures.lent, "else this shows nothing"
 
 
-def test_what_is_kept_out_at_the_site_is_not_in_the_world() -> None:
+def test_excluded_nodes_of_the_site_are_not_simulated() -> None:
     """The nodes that are played are those that may be lent, and are in no partition."""
     some = oscillation(1, DAY / 8)
     kept = dict.fromkeys(("partitions", "features", "reservations"), ("debug",))
@@ -78,7 +78,7 @@ def test_what_is_kept_out_at_the_site_is_not_in_the_world() -> None:
     assert figures.conversions, "else this shows nothing"
 
 
-def test_the_document_has_the_limits_and_the_queues_above_them() -> None:
+def test_simulated_document_has_the_limits_and_their_ancestors() -> None:
     """Queues that are not named have no limit."""
     deep, other = "root.a.b.c", "root.d"
     limits = {deep: limit(80, 320), other: limit(1, 2, 3), "root.a": limit(500, 600)}

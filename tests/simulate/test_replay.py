@@ -58,7 +58,7 @@ def workload(recorded: Recorded, jobs: Accounting | None = None) -> Workload:
     return make_workload(recorded, CONFIG, REGISTRY, jobs or Accounting(), seed=1)
 
 
-def test_each_node_that_was_used_stands_for_its_pods(lines: list[HistoryLine]) -> None:
+def test_each_used_node_is_replayed_as_its_pods(lines: list[HistoryLine]) -> None:
     """A request of 96 pods of 4 cores and 16 GB for three nodes: sixteen fit on each."""
     recorded = read(lines)
     assert len(recorded.stays) == 2 * NODES * DAYS
@@ -70,7 +70,7 @@ def test_each_node_that_was_used_stands_for_its_pods(lines: list[HistoryLine]) -
     assert first.lasts == (600 - 11 - 9) * 60
 
 
-def test_spans_and_failures_are_those_of_the_record(lines: list[HistoryLine]) -> None:
+def test_conversion_times_and_failures_equal_the_history(lines: list[HistoryLine]) -> None:
     recorded = read(lines)
     assert sorted(set(recorded.conversions)) == [540, 600, 660]
     assert set(recorded.returns) == {180}
@@ -80,7 +80,7 @@ def test_spans_and_failures_are_those_of_the_record(lines: list[HistoryLine]) ->
     assert recorded.fullness == pytest.approx(dict.fromkeys(QUEUES, 0.9), abs=1e-6)
 
 
-def test_the_world_has_no_room_but_what_was_in_use(lines: list[HistoryLine]) -> None:
+def test_replayed_cluster_has_only_the_capacity_in_use(lines: list[HistoryLine]) -> None:
     made = workload(read(lines))
     own = {name: int(0.9 * amount) for name, amount in BASELINE.items()}
     assert made.limits == dict.fromkeys(QUEUES, BASELINE)
@@ -93,7 +93,7 @@ def test_the_world_has_no_room_but_what_was_in_use(lines: list[HistoryLine]) -> 
     assert made.begins == min(line.time for line in lines if line.kind != "queue")
 
 
-def test_of_demand_the_pods_are_those_that_were_there(lines: list[HistoryLine]) -> None:
+def test_recorded_demand_is_replayed_pod_by_pod(lines: list[HistoryLine]) -> None:
     """Then what was lent says nothing of pods, and the permanent nodes have all of the limit."""
     seen = [demand(0, 3, 0), demand(5, 0, 3), demand(65, 0, 0)]
     recorded = read([*lines, *seen])
@@ -113,7 +113,7 @@ def demand(minute: int, pending: int, bound: int) -> HistoryLine:
     )  # fmt: skip
 
 
-def test_a_node_that_is_lent_still_was_needed_until_it_fell_idle(lines: list[HistoryLine]) -> None:
+def test_currently_lent_node_was_needed_until_its_idle_time(lines: list[HistoryLine]) -> None:
     """The last lines are left out: what became of their node is in the registry."""
     first = next(line for line in lines if line.event == "joined")
     until = [line for line in lines if line.time <= first.time]
@@ -124,7 +124,7 @@ def test_a_node_that_is_lent_still_was_needed_until_it_fell_idle(lines: list[His
     assert [stay.lasts for stay in recorded.stays] == [7200]
 
 
-def test_a_node_that_nobody_used_stands_for_nobody(lines: list[HistoryLine]) -> None:
+def test_unused_node_is_replayed_without_pods(lines: list[HistoryLine]) -> None:
     def unused(line: HistoryLine) -> HistoryLine:
         if line.event != "fenced":
             return line
@@ -149,11 +149,13 @@ def test_a_node_that_nobody_used_stands_for_nobody(lines: list[HistoryLine]) -> 
         ),
     ],
 )
-def test_how_many_nodes_slurm_has(lines: list[HistoryLine], jobs: Accounting, count: int) -> None:
+def test_number_of_simulated_nodes_follows_from_the_jobs(
+    lines: list[HistoryLine], jobs: Accounting, count: int
+) -> None:
     assert workload(read(lines), jobs).classes["a"].count == count
 
 
-def test_a_cap_in_percent_is_of_the_nodes_that_the_jobs_name(lines: list[HistoryLine]) -> None:
+def test_percentage_cap_refers_to_the_nodes_that_jobs_name(lines: list[HistoryLine]) -> None:
     config = msgspec.structs.replace(CONFIG, max_converted_nodes=Share(percent=50))
     jobs = Accounting(
         jobs=(Job(at=0, nodes=1, lasts=60, limit=60),), nodes={"a": frozenset(("a900", "a901"))}
@@ -164,7 +166,7 @@ def test_a_cap_in_percent_is_of_the_nodes_that_the_jobs_name(lines: list[History
         make_workload(read(lines), config, REGISTRY, Accounting(), seed=1)
 
 
-def test_a_queue_whose_limit_is_not_known_is_left_out(lines: list[HistoryLine]) -> None:
+def test_queue_with_an_unknown_limit_is_left_out(lines: list[HistoryLine]) -> None:
     registry = Registry(last_run=RunRecord(queues={QUEUES[0]: STATUS}))
     made = make_workload(read(lines), CONFIG, registry, Accounting(), seed=1)
     assert {ask.queue for ask in made.asks} == set(made.limits) == {QUEUES[0]}
@@ -172,7 +174,7 @@ def test_a_queue_whose_limit_is_not_known_is_left_out(lines: list[HistoryLine]) 
 
 
 @pytest.mark.parametrize(("days", "is_young"), [(1, True), (4, True), (6, False), (20, False)])
-def test_a_young_record_of_demand_does_not_stand_for_the_whole_time(
+def test_short_demand_history_is_not_used(
     lines: list[HistoryLine], days: int, is_young: bool
 ) -> None:
     """Ten days of lending: what is recorded of demand for less than half of them is not taken."""
@@ -185,7 +187,7 @@ def test_a_young_record_of_demand_does_not_stand_for_the_whole_time(
     assert [note for note in recorded.notes if message in note] or not is_young
 
 
-def test_nodes_that_serve_since_before_the_record_are_played(lines: list[HistoryLine]) -> None:
+def test_nodes_lent_before_the_history_are_replayed(lines: list[HistoryLine]) -> None:
     """Lent before the first line and not returned: their pods had them all the time."""
     long_ago = NOW - timedelta(days=400)
     serving = a_lent_node(

@@ -30,7 +30,7 @@ def parsed(**changes: Any) -> Workload:
     return parse_workload(json.dumps({**FILE, **changes}).encode(), a_config(), seed=7)
 
 
-def test_pods_jobs_and_places_are_those_of_the_file() -> None:
+def test_workload_file_sets_pods_jobs_and_nodes() -> None:
     made = parsed()
     (ask, *_) = made.asks
     assert len(made.asks) == 3
@@ -43,7 +43,7 @@ def test_pods_jobs_and_places_are_those_of_the_file() -> None:
     assert (made.seed, made.lasts, made.namespaces) == (7, 3600, {"dev": (QUEUE, "a")})
 
 
-def test_pods_of_a_gang_begin_together_and_those_of_two_gangs_do_not() -> None:
+def test_gang_pods_of_a_workload_file_start_together() -> None:
     made = parsed(pods=[{**PODS, "count": 2, "gang": True}, {**PODS, "gang": True}, PODS])
     first, second, third, plain = (ask.gang for ask in made.asks)
     assert first == second != third
@@ -73,7 +73,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_gets_a_sentence(name: str) -> None:
+def test_malformed_workload_file_gets_a_sentence(name: str) -> None:
     settings, sentence = WRONG[name]
     content = settings if isinstance(settings, bytes) else json.dumps({**FILE, **settings}).encode()
     with pytest.raises(SimulationError, match=sentence):
@@ -83,12 +83,12 @@ def test_what_is_wrong_gets_a_sentence(name: str) -> None:
 @pytest.mark.parametrize(
     "begins", ["2026-03-02T00:00:00", "9999-12-31T23:30:00Z", "0001-01-01T00:00:00Z"]
 )
-def test_a_moment_that_is_none_is_refused(begins: str) -> None:
+def test_malformed_begin_of_a_workload_is_refused(begins: str) -> None:
     with pytest.raises(SimulationError, match=r"write e\.g\. 2026-03-02"):
         parsed(begins=begins)
 
 
-def test_it_begins_in_utc() -> None:
+def test_begin_of_a_workload_is_converted_to_utc() -> None:
     assert (
         parsed(begins="2026-03-02T01:00:00+02:00").begins.isoformat() == "2026-03-01T23:00:00+00:00"
     )
