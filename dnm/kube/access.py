@@ -235,7 +235,9 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
         contents |= plugin.ask(cluster.value, contents["certificate-authority"])
         token_of = plugin.token
     elif of_user.token_file:
-        token_of = partial(_read_token, user.base / of_user.token_file, of_user.token or "")
+        from dnm.kube.credentials import read_token  # few have one
+
+        token_of = partial(read_token, user.base / of_user.token_file, of_user.token or "")
     if token := token_of() if token_of is not None else of_user.token:
         credentials["token"] = token
     files = {key: _in_memory(content) for key, content in contents.items() if content}
@@ -308,17 +310,6 @@ def _load_service_account() -> Access:
 def _renew(token_of: Callable[[], str], configuration: Configuration) -> None:
     """Gives the client the current token."""
     configuration.api_key[_TOKEN] = f"Bearer {token_of()}"
-
-
-def _read_token(path: Path, otherwise: str) -> str:
-    """Returns the current token of a file, or `otherwise` if the file cannot be read
-    (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
-    try:
-        return read_trusted(path, _LARGEST, KubeError).decode("ascii").strip() or otherwise
-    except (OSError, ValueError) as error:
-        if otherwise:
-            return otherwise
-        raise KubeError(f"the token {path} can't be read: {error}") from error
 
 
 def _choose_proxy(configuration: Configuration, of_cluster: str) -> None:

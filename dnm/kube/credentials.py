@@ -23,7 +23,7 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import TimeoutExpired, run_bounded
-from dnm.host.trust import check_trust
+from dnm.host.trust import check_trust, read_trusted
 from dnm.model.blackout import Secrets, secrets_by_name
 from dnm.model.errors import KubeError
 from dnm.model.printable import printable
@@ -32,6 +32,7 @@ from dnm.model.value import Moment
 _EARLY = timedelta(minutes=2)  # dnm requests a new token so long before the end of the old one
 _CONFIG = "client.authentication.k8s.io/exec"  # the cluster's extension for its plug-in
 _LARGEST = 1 << 20  # bytes; a token and a chain of certificates have some thousand
+_LARGEST_FILE = 4 << 20  # bytes, as of a kubeconfig
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SKEW = 300  # seconds before its end, from when the client treats an id-token as expired
 
@@ -214,3 +215,14 @@ def check_provider(provider: Any) -> None:
             "the id-token of its auth-provider oidc has ended, or ends within five minutes: renew "
             "it by kubectl, or use an exec plug-in, which dnm runs by itself"
         )
+
+
+def read_token(path: Path, otherwise: str) -> str:
+    """Returns the current token of a file, or `otherwise` if the file cannot be read
+    (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
+    try:
+        return read_trusted(path, _LARGEST_FILE, KubeError).decode("ascii").strip() or otherwise
+    except (OSError, ValueError) as error:
+        if otherwise:
+            return otherwise
+        raise KubeError(f"the token {path} can't be read: {error}") from error

@@ -16,6 +16,7 @@ from dnm.kubelet.reservation import (
     MemorySides,
     computed_allocatable,
     eviction_amount,
+    holds_int64,
     in_one_unit,
     memory_sides,
     reserved_cpu,
@@ -23,7 +24,7 @@ from dnm.kubelet.reservation import (
 )
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
 from dnm.model.node_type import NodeType
-from dnm.model.quantity import format_amount, holds_int64, parse_kubernetes
+from dnm.model.quantity import format_amount, parse_kubernetes
 from dnm.model.value import Value
 
 MOST_NUMA_NODES = 8  # of the topology manager, unless its option says otherwise

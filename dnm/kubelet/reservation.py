@@ -17,11 +17,20 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dnm.model.kubelet import KubeletSettings, NumaRoom
-from dnm.model.quantity import format_amount, parse_kubernetes
+from dnm.model.quantity import (
+    FRACTIONS,
+    INT64_MAX,
+    KUBERNETES,
+    UNITS,
+    format_amount,
+    parse_kubernetes,
+    scale_up,
+)
 from dnm.model.value import Resources, Value
 
 DEFAULT_EVICTION = "100Mi"  # memory.available, where a file sets nothing of evictionHard
 TERMS = ("kube_reserved_memory", "system_reserved_memory", "eviction_hard_memory_available")
+_INT64_DIGITS = 18  # apimachinery: maxInt64Factors
 _BINARY = ("Ti", "Gi", "Mi", "Ki")
 
 
@@ -157,3 +166,23 @@ def _memory(kubelet: KubeletSettings) -> Mapping[int, Resources]:
         node: {"memory": max(0, size - reserved[node] - taken), **pages}
         for node, size in kubelet.numa_memory.items()
     }
+
+
+def holds_int64(text: str) -> bool:
+    """Returns whether apimachinery reads this text into an integer and not into a decimal
+    (ParseQuantity and Quantity.AsInt64). Equal amounts differ in that: 1536Mi and 1.5Gi, 16384Gi
+    and 16Ti. False also for other text."""
+    match = KUBERNETES.match(text)
+    if match is None or not (match.group(2) or match.group(3)):
+        return False
+    _, whole, fraction, suffix = match.groups(default="")
+    digits = (whole.lstrip("0") or "0") + fraction
+    if suffix.endswith("i"):
+        bits = 10 * ("KMGTPE".index(suffix[0]) + 1)
+        return not fraction and 14 - len(digits) - bits * 3 // 10 >= 0
+    if suffix in UNITS:
+        scale = 3 * "kMGTPE".index(suffix) + 3 if suffix else 0
+    else:
+        scale = FRACTIONS[suffix] if suffix in FRACTIONS else int(suffix[1:])
+    scale -= len(fraction)
+    return len(digits) <= _INT64_DIGITS and scale >= 0 and scale_up(int(digits), scale) <= INT64_MAX

@@ -18,7 +18,7 @@ from dnm.model.value import Resources
 
 INT64_MAX = 2**63 - 1
 
-_UNITS = {"": 1} | {
+UNITS = {"": 1} | {
     suffix: scale
     for power, letter in enumerate("kMGTPE", start=1)
     for suffix, scale in (
@@ -26,17 +26,16 @@ _UNITS = {"": 1} | {
         ("Ki" if letter == "k" else f"{letter}i", 1024**power),
     )
 }
-_OF_VCORE = {"m": 1} | {suffix: 1000 * unit for suffix, unit in _UNITS.items()}
+_OF_VCORE = {"m": 1} | {suffix: 1000 * unit for suffix, unit in UNITS.items()}
 _GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     chr(point) for point in range(0x2000, 0x200B)
 )
 _YUNIKORN = re.compile(r"([0-9]+)([ \t\n\f\r]*)((?:[mkKMGTPE]i?)?)\Z")
-_KUBERNETES = re.compile(
+KUBERNETES = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)\Z"
 )
-_FRACTIONS = {"n": -9, "u": -6, "m": -3}
+FRACTIONS = {"n": -9, "u": -6, "m": -3}
 _LONGEST = 256
-_INT64_DIGITS = 18  # apimachinery: maxInt64Factors
 _FAR_EXPONENT = 64  # beyond it every value but zero is above int64 or below one nano
 
 
@@ -68,7 +67,7 @@ def parse_yunikorn(resource: str, text: str) -> int:
 
 def _unit(resource: str, suffix: str) -> int | None:
     """Returns the value of a suffix, or None for a suffix that the resource does not know."""
-    return (_OF_VCORE if resource == "vcore" else _UNITS).get(suffix)
+    return (_OF_VCORE if resource == "vcore" else UNITS).get(suffix)
 
 
 def format_yunikorn(resource: str, amount: int, like: str) -> str:
@@ -94,8 +93,8 @@ def format_amount(resource: str, amount: int) -> str:
     """Returns the amount in the largest exact unit; `vcore` in cores or millicores."""
     if resource == "vcore":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    best = max((s for s, unit in _UNITS.items() if amount % unit == 0), key=lambda s: _UNITS[s])
-    return f"{amount // _UNITS[best]}{best}" if amount else "0"
+    best = max((s for s, unit in UNITS.items() if amount % unit == 0), key=lambda s: UNITS[s])
+    return f"{amount // UNITS[best]}{best}" if amount else "0"
 
 
 @lru_cache(maxsize=65536)
@@ -107,7 +106,7 @@ def parse_kubernetes(resource: str, text: str) -> int:
     prints: tenants write annotations.
     """
     sign, number, exponent = _take_apart(resource, text)
-    amount = min(_scale_up(number, exponent), INT64_MAX)
+    amount = min(scale_up(number, exponent), INT64_MAX)
     return -amount if sign == "-" else amount
 
 
@@ -121,49 +120,27 @@ def parse_whole(resource: str, text: str) -> int:
     return amount
 
 
-def holds_int64(text: str) -> bool:
-    """Returns whether apimachinery reads this text into an integer and not into a decimal
-    (ParseQuantity and Quantity.AsInt64). Equal amounts differ in that: 1536Mi and 1.5Gi, 16384Gi
-    and 16Ti. False also for other text."""
-    match = _KUBERNETES.match(text)
-    if match is None or not (match.group(2) or match.group(3)):
-        return False
-    _, whole, fraction, suffix = match.groups(default="")
-    digits = (whole.lstrip("0") or "0") + fraction
-    if suffix.endswith("i"):
-        bits = 10 * ("KMGTPE".index(suffix[0]) + 1)
-        return not fraction and 14 - len(digits) - bits * 3 // 10 >= 0
-    if suffix in _UNITS:
-        scale = 3 * "kMGTPE".index(suffix) + 3 if suffix else 0
-    else:
-        scale = _FRACTIONS[suffix] if suffix in _FRACTIONS else int(suffix[1:])
-    scale -= len(fraction)
-    return (
-        len(digits) <= _INT64_DIGITS and scale >= 0 and _scale_up(int(digits), scale) <= INT64_MAX
-    )
-
-
 def _take_apart(resource: str, text: str) -> tuple[str, int, int]:
     """Splits a Kubernetes quantity into its sign, a whole number, and a power of ten of the
     unit."""
     if len(text) > _LONGEST:
         raise QuantityError(f"{text[:20]!r}… is {len(text)} characters long")
-    match = _KUBERNETES.match(text)
+    match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         raise QuantityError(f"{text!r} is no Kubernetes quantity")
     sign, whole, fraction, suffix = match.groups(default="")
     number = int(whole + fraction)
     exponent = -len(fraction) + (3 if resource in ("cpu", "vcore") else 0)
-    if suffix in _UNITS:
-        number *= _UNITS[suffix]
-    elif suffix in _FRACTIONS:
-        exponent += _FRACTIONS[suffix]
+    if suffix in UNITS:
+        number *= UNITS[suffix]
+    elif suffix in FRACTIONS:
+        exponent += FRACTIONS[suffix]
     else:
         exponent += int(suffix[1:])
     return sign, number, exponent
 
 
-def _scale_up(number: int, exponent: int) -> int:
+def scale_up(number: int, exponent: int) -> int:
     """Returns number x 10^exponent, rounded up; exponents that do not change it are cut."""
     if number == 0:
         return 0

@@ -11,9 +11,8 @@ import pytest
 
 from dnm.cli.set_up.node_types import load_node_types
 from dnm.kubelet.check import check_node_type
-from dnm.kubelet.reservation import computed_allocatable, eviction_amount, memory_sides
+from dnm.kubelet.reservation import computed_allocatable, eviction_amount, holds_int64, memory_sides
 from dnm.model.node_type import NodeType
-from dnm.model.quantity import holds_int64
 from tests.docs.pages import rows, section
 
 PAGE = "docs/node-pools.md"
