@@ -34,7 +34,7 @@ ENVIRONMENT = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", **I
     "Create the validation load with dnm test-load\n\nA body " + "x" * 200, REVERT,
     REVERT.replace("Revert", "Reapply"), "\n\nFix the size\n \nbody", "Fix the size\r\n\r\n" + LONG,
 ])  # fmt: skip
-def test_accepts_a_short_subject_that_starts_with_a_verb(message: str) -> None:
+def test_short_subject_that_starts_with_a_verb_is_accepted(message: str) -> None:
     assert RULES["find_problem"](message) == ""
 
 
@@ -53,7 +53,7 @@ def test_accepts_a_short_subject_that_starts_with_a_verb(message: str) -> None:
     ("fixup! Fix the size", "start with a verb and a space"),
     (" \n", "The subject is empty"),
 ])  # fmt: skip
-def test_refuses_any_other_subject_and_names_what_to_write(message: str, words: str) -> None:
+def test_other_subject_is_refused_with_a_suggestion(message: str, words: str) -> None:
     assert words in RULES["find_problem"](message)
 
 
@@ -105,7 +105,7 @@ def repository(tmp_path: Path) -> Path:
     return where
 
 
-def test_the_hook_refuses_a_long_subject(repository: Path) -> None:
+def test_hook_refuses_a_long_subject(repository: Path) -> None:
     git(repository, "config", "core.hooksPath", ".git-hooks")
     assert "73 characters" in commit(repository, LONG, code=1)
     assert "Write 'Fix'" in commit(repository, "Fixed the size", code=1)
@@ -113,7 +113,7 @@ def test_the_hook_refuses_a_long_subject(repository: Path) -> None:
     assert git(repository, "log", "-1", "--format=%s").strip() == "Fix the size"
 
 
-def test_the_hook_accepts_the_subjects_that_git_writes(repository: Path) -> None:
+def test_hook_accepts_the_subjects_that_git_writes(repository: Path) -> None:
     git(repository, "config", "core.hooksPath", ".git-hooks")
     branch = "a-branch-" + "x" * 70
     git(repository, "checkout", "-b", branch)
@@ -145,7 +145,7 @@ def test_ci_accepts_merges_and_reverts(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(("depth", "code"), [(1, 0), (2, 1), (3, 1), (9, 1)])
-def test_a_shallow_clone_is_checked_as_far_as_it_goes(
+def test_shallow_clone_is_checked_as_far_as_possible(
     repository: Path, tmp_path: Path, depth: int, code: int
 ) -> None:
     commit(repository, LONG)
@@ -155,7 +155,7 @@ def test_a_shallow_clone_is_checked_as_far_as_it_goes(
     assert (LONG in check(clone, code=code)) == bool(code)
 
 
-def test_a_clone_with_another_history_is_checked_at_its_last_commit(repository: Path) -> None:
+def test_clone_with_another_history_is_checked_at_its_last_commit(repository: Path) -> None:
     script = repository / ".ci" / "commit_subjects.py"
     shutil.copy(SCRIPT, script)  # its base is not in this repository
     assert "only the last commit" in check(repository)
@@ -163,18 +163,18 @@ def test_a_clone_with_another_history_is_checked_at_its_last_commit(repository: 
     assert LONG in check(repository, code=1)
 
 
-def test_files_without_a_repository_have_nothing_to_check(tmp_path: Path) -> None:
+def test_directory_without_a_repository_has_nothing_to_check(tmp_path: Path) -> None:
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     assert "not a git checkout" in check(tmp_path)
 
 
-def test_a_repository_that_git_refuses_is_a_failure(tmp_path: Path) -> None:
+def test_repository_that_git_refuses_is_a_failure(tmp_path: Path) -> None:
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     (tmp_path / ".git").write_text("gitdir: nowhere\n")
     assert "git" in check(tmp_path, code=1)
 
 
-def test_hook_and_ci_are_switched_on_as_contributing_says() -> None:
+def test_contributing_explains_how_to_enable_hook_and_ci() -> None:
     assert "make commits\n" in (ROOT / ".ci" / "run").read_text()
     assert "\ncommits:\n\t@$(PYTHON) .ci/commit_subjects.py\n" in (ROOT / "Makefile").read_text()
     assert "git config core.hooksPath .git-hooks" in PAGES["CONTRIBUTING.md"]

@@ -60,7 +60,7 @@ def block(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_that_a_kustomization_names_is_there(path: Path) -> None:
+def test_every_file_named_by_a_kustomization_exists(path: Path) -> None:
     reported = yaml.safe_load(path.read_text())
     files = [name for item in reported.get("configMapGenerator", ()) for name in item["files"]]
     for name in (*reported.get("resources", ()), *files):
@@ -71,7 +71,7 @@ def test_every_file_that_a_kustomization_names_is_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["instance", "two/cpu", "two/gpu"])
-def test_every_configuration_is_valid(tmp_path: Path, folder: str) -> None:
+def test_every_deployed_configuration_is_valid(tmp_path: Path, folder: str) -> None:
     for name in ("dynamic_node_config.ini", "namespace_queue_paths.json"):
         text = (DEPLOY / folder / name).read_text()
         (tmp_path / name).write_text(text)
@@ -97,7 +97,7 @@ def built(folder: Path) -> dict[str, list[Any]]:
     return results
 
 
-def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
+def test_cluster_account_has_exactly_the_permissions_of_its_pod() -> None:
     """The converter is elsewhere: no Node is deleted, no pod evicted. YuniKorn leaves it alone."""
     objects = built(DEPLOY / "one")
     bound = {item["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding")
@@ -118,7 +118,7 @@ def test_the_account_in_the_cluster_has_what_its_pod_does_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("folder", ["one", "two", "plan"])
-def test_what_is_made_around_the_pod_is_of_that_pod(folder: str) -> None:
+def test_network_policy_and_priority_select_the_pod(folder: str) -> None:
     objects = built(DEPLOY / folder)
     (policy,), (priority,) = objects["NetworkPolicy"], objects["PriorityClass"]
     ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
@@ -130,7 +130,7 @@ def test_what_is_made_around_the_pod_is_of_that_pod(folder: str) -> None:
         assert wanted.items() <= template["metadata"]["labels"].items()
 
 
-def test_what_is_kept_lies_on_a_volume_that_no_group_may_write(tmp_path: Path) -> None:
+def test_persistent_state_is_on_a_volume_without_group_write(tmp_path: Path) -> None:
     for name in ("deploy", "etc"):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "site").mkdir()
@@ -145,7 +145,7 @@ def test_what_is_kept_lies_on_a_volume_that_no_group_may_write(tmp_path: Path) -
         assert spec["containers"][0]["volumeMounts"][-1]["name"] == "kept"
 
 
-def test_two_instances_share_nothing_but_the_account() -> None:
+def test_two_instances_share_only_the_account() -> None:
     read = {}
     for name in ("cpu", "gpu"):
         parser = configparser.ConfigParser()
@@ -159,7 +159,7 @@ def mounted() -> list[str]:
     return [item["mountPath"] for item in CONTAINER["volumeMounts"]]
 
 
-def test_the_pod_may_as_little_as_it_can() -> None:
+def test_pod_security_context_is_minimal() -> None:
     context = {**POD["securityContext"], **CONTAINER["securityContext"]}
     assert context["runAsNonRoot"] and context["readOnlyRootFilesystem"]
     assert context["capabilities"] == {"drop": ["ALL"]}
@@ -168,7 +168,7 @@ def test_the_pod_may_as_little_as_it_can() -> None:
     assert user and user.groups() == (f"{context['runAsUser']}", f"{context['runAsGroup']}")
 
 
-def test_no_folder_of_a_config_map_is_on_the_way_to_what_dnm_obeys() -> None:
+def test_no_config_map_directory_is_on_a_trusted_path() -> None:
     """Such a folder can be written by everybody, by its mode."""
     config_maps = {volume["name"] for volume in POD["volumes"] if "configMap" in volume}
     mounts = [item for item in CONTAINER["volumeMounts"] if item["name"] in config_maps]
@@ -176,7 +176,7 @@ def test_no_folder_of_a_config_map_is_on_the_way_to_what_dnm_obeys() -> None:
     assert all(mount["mountPath"].rpartition("/")[2] == mount["subPath"] for mount in mounts)
 
 
-def test_the_cron_job_is_as_patient_as_the_unit() -> None:
+def test_cron_job_has_the_timeouts_of_the_systemd_unit() -> None:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.read(ROOT / "cron" / "dnm.service")
     job = CRON_JOB["spec"]["jobTemplate"]["spec"]
@@ -188,7 +188,7 @@ def test_the_cron_job_is_as_patient_as_the_unit() -> None:
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="'make test' installs shellcheck")
-def test_shellcheck_finds_no_fault() -> None:
+def test_shellcheck_accepts_the_deployed_scripts() -> None:
     done = subprocess.run(
         ["shellcheck", *map(str, SCRIPTS)], capture_output=True, text=True, check=False
     )
@@ -198,7 +198,7 @@ def test_shellcheck_finds_no_fault() -> None:
 # --- what docs/kubernetes.md shows ---------------------------------------------------------------
 
 
-def test_the_example_kustomization_is_one_instance() -> None:
+def test_example_kustomization_is_a_complete_instance() -> None:
     (example,) = [entry for entry in BLOCKS if "kind" not in entry]
     item = yaml.safe_load((DEPLOY / "one" / "kustomization.yaml").read_text())
     assert example["images"] == item["images"]
@@ -208,7 +208,7 @@ def test_the_example_kustomization_is_one_instance() -> None:
     ]
 
 
-def test_argo_cd_is_told_to_ignore_what_dnm_writes_and_nothing_else() -> None:
+def test_argo_cd_ignores_exactly_the_fields_that_dnm_writes() -> None:
     reported = block("Application")["spec"]
     (ignored,) = reported["ignoreDifferences"]
     where = (ignored["namespace"], ignored["name"])
@@ -218,7 +218,7 @@ def test_argo_cd_is_told_to_ignore_what_dnm_writes_and_nothing_else() -> None:
     assert "syncOptions" not in reported["syncPolicy"]
 
 
-def test_flux_is_told_to_leave_the_document_alone() -> None:
+def test_flux_leaves_the_queue_document_unchanged() -> None:
     reported = block("Kustomization")["spec"]
     assert reported["suspend"] is True and reported["prune"] is False
     assert "the annotation `kustomize.toolkit.fluxcd.io/ssa: IfNotPresent` on the ConfigMap" in PAGE
@@ -281,7 +281,7 @@ COMMANDS = st.one_of(
 @given(command=COMMANDS, reservation=LABELS | st.just(""))
 @example(convert_command(CONFIG, "a", 2, "dev", "a001,a002"), "")
 @example(convert_command(CONFIG, "node-convert", 2, "dev", "a[001-004],b007"), "k8s")
-def test_both_ends_of_ssh_pass_on_all_that_the_contract_can_say(
+def test_ssh_wrappers_pass_all_arguments_of_the_contract(
     ends: Path, command: list[str], reservation: str
 ) -> None:
     document = {
@@ -293,7 +293,7 @@ def test_both_ends_of_ssh_pass_on_all_that_the_contract_can_say(
     assert message == (0, [*document.values(), *command[1:]])
 
 
-def test_the_list_comes_through_both_ends_with_what_is_claimed(ends: Path, tmp_path: Path) -> None:
+def test_list_passes_the_ssh_wrappers_with_its_claims(ends: Path, tmp_path: Path) -> None:
     """The table tells neither that nor what the converter can do."""
     listed = [{"node": "a001", "state": "IDLE", "verdict": "OK", "claim": None}]
     message = json.dumps({"nodes": listed, "options": ["--exclude"]})
@@ -308,7 +308,7 @@ def test_the_list_comes_through_both_ends_with_what_is_claimed(ends: Path, tmp_p
     assert unreadable.leaves_out and unreadable.nodes["a001"].tells_claim
 
 
-def test_the_other_end_of_ssh_is_made_of_the_contracts_declaration() -> None:
+def test_remote_ssh_wrapper_equals_the_contract_declaration() -> None:
     named = re.findall(r"--[a-z-]+(?= \||\) ;;)", BY_SSH)
     assert tuple(named) == OPTIONS
     assert tuple(re.findall(r"([A-Z_]+)=\*", BY_SSH)) == VARIABLES
@@ -331,12 +331,12 @@ def test_the_other_end_of_ssh_is_made_of_the_contracts_declaration() -> None:
         "LD_PRELOAD=x node-convert --list",
     ],
 )
-def test_the_other_end_of_ssh_takes_nothing_else(ends: Path, words: str) -> None:
+def test_remote_ssh_wrapper_refuses_other_commands(ends: Path, words: str) -> None:
     script = str(DEPLOY / "node-convert-by-ssh")
     assert called(ends, script, SSH_ORIGINAL_COMMAND=words) == (2, [])
 
 
-def test_the_way_to_the_converter_uses_the_secret_that_is_mounted(tmp_path: Path) -> None:
+def test_ssh_wrapper_uses_the_mounted_secret(tmp_path: Path) -> None:
     write_program(tmp_path / "ssh", 'printf "%s\\n" "$@"')
     _, lines = called(tmp_path, str(DEPLOY / "instance" / "node-convert"), "--list")
     assert lines[0] == "-F" and lines[1].rpartition("/")[0] in mounted()

@@ -73,7 +73,7 @@ def run(site: Site) -> Entered:
     return Entered(result["entered"], result["imported"])
 
 
-def test_an_idle_run_enters_what_every_site_needs_and_no_more(
+def test_idle_run_executes_a_bounded_number_of_lines(
     plain_site: Site, record_property: Callable[[str, object], None]
 ) -> None:
     run(plain_site)  # the first of all has things to write down
@@ -87,7 +87,7 @@ def test_an_idle_run_enters_what_every_site_needs_and_no_more(
     assert not [one for one in idle.imported if one.startswith(wings) and one != "dnm.lab.verbs"]
 
 
-def test_runs_that_lend_and_return(
+def test_lending_and_returning_runs_execute_a_bounded_number_of_lines(
     site: Site, record_property: Callable[[str, object], None]
 ) -> None:
     """Without the command around them, on the sandbox's clock, and idle for the default time."""
@@ -107,11 +107,11 @@ def test_runs_that_lend_and_return(
     assert not [name for name in files if name.startswith("dnm/plan/rules/") or CLOSED.search(name)]
 
 
-def test_with_nothing_set_no_rule_is_on(plain_site: Site) -> None:
+def test_default_configuration_enables_no_rule(plain_site: Site) -> None:
     assert rules_of(plain_site.config, Registry()) == ()
 
 
-def test_every_rule_of_the_table_is_a_file_with_its_rule() -> None:
+def test_every_rule_of_the_table_has_its_own_file() -> None:
     files = {path.stem for path in (ROOT / "dnm" / "plan" / "rules").glob("*.py")}
     parts = {"__init__", "foreseen", "moving"}  # of events, of moves
     assert files - parts == {name for name, _ in TABLE}

@@ -42,7 +42,7 @@ def all_on(etc: Path) -> Path:
     return path
 
 
-def test_the_example_is_the_defaults(etc: Path) -> None:
+def test_example_configuration_equals_the_defaults(etc: Path) -> None:
     example = load_config(etc / "dynamic_node_config.ini", {})
     (etc / "bare.ini").write_text(
         "[settings]\nmonitored_namespaces = dev, notebook\n"
@@ -63,7 +63,7 @@ def test_the_example_is_the_defaults(etc: Path) -> None:
     assert set(json.loads((etc / "namespace_queue_paths.json").read_text())) == {"dev", "notebook"}
 
 
-def test_the_example_has_the_keys_that_a_site_decides_and_no_others() -> None:
+def test_example_configuration_has_exactly_the_keys_that_a_site_decides() -> None:
     """And docs/production.md goes through them."""
     text = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
     keys = re.findall(r"^#?([a-z_]+) =", text, re.M)
@@ -72,7 +72,7 @@ def test_the_example_has_the_keys_that_a_site_decides_and_no_others() -> None:
     assert not [key for key in keys if f"`{key}`" not in page and f"\n{key} =" not in page]
 
 
-def test_the_defaults_that_the_page_tells_are_those_that_are_used(etc: Path) -> None:
+def test_documented_defaults_equal_the_used_defaults(etc: Path) -> None:
     needed = "[settings]\nmonitored_namespaces = dev\n"
     needed += f"namespace_queue_paths = {DEFAULT_QUEUE_MAP.name}\n"
     document = {key: default_of("[settings]", key) for key in SETTINGS}
@@ -93,12 +93,12 @@ def test_the_defaults_that_the_page_tells_are_those_that_are_used(etc: Path) -> 
     assert full == msgspec.structs.replace(bare, path=full.path)
 
 
-def test_the_example_with_every_key_on_is_valid(etc: Path) -> None:
+def test_example_with_every_key_enabled_is_valid(etc: Path) -> None:
     config = load_config(all_on(etc), {})
     assert config.batch_floor is not None and config.metrics_file is not None
 
 
-def test_every_key_is_explained(etc: Path) -> None:
+def test_every_key_of_the_example_has_a_comment(etc: Path) -> None:
     """Before each key, or before the group that it is in, stands a comment."""
     previous = ""
     for line in (etc / "dynamic_node_config.ini").read_text().splitlines():
@@ -131,7 +131,7 @@ def grants(*names: str) -> set[str]:
     }
 
 
-def test_the_roles_grant_exactly_what_the_client_can_ask_for() -> None:
+def test_roles_grant_exactly_the_requests_of_the_client() -> None:
     files = sorted((ROOT / "dnm" / "kube").glob("*.py"))
     source = "\n".join(path.read_text() for path in files)
     asked = set(re.findall(r'"((?:get|list|watch|create|update|patch|delete) [a-z/]+)"', source))
@@ -139,7 +139,7 @@ def test_the_roles_grant_exactly_what_the_client_can_ask_for() -> None:
     assert asked - not_in_roles == grants(*roles())
 
 
-def test_the_roles_grant_exactly_what_check_asks_about() -> None:
+def test_roles_grant_exactly_the_permissions_that_check_tests() -> None:
     config = Config(
         path=Path(), namespaces={}, node_types={}, relist_interval=timedelta(minutes=60)
     )
@@ -181,7 +181,7 @@ def test_the_roles_grant_exactly_what_check_asks_about() -> None:
     assert named == granted
 
 
-def test_every_verb_has_its_reason_and_none_is_a_star() -> None:
+def test_every_role_verb_has_a_reason_and_no_wildcard() -> None:
     lines = (ROOT / "etc" / "rbac.yaml").read_text().splitlines()
     verbs = [line for line in lines if re.match(r"      - ", line)]
     assert len(verbs) == sum(len(rule["verbs"]) for rules in roles().values() for rule in rules)
@@ -189,7 +189,7 @@ def test_every_verb_has_its_reason_and_none_is_a_star() -> None:
     assert not any("*" in line for line in lines if not line.lstrip().startswith("#"))
 
 
-def test_every_binding_names_a_role_that_is_there() -> None:
+def test_every_role_binding_names_an_existing_role() -> None:
     documents = list(yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()))
     account = documents[0]["metadata"]
     for document in documents:
@@ -208,7 +208,7 @@ def unit(name: str) -> configparser.ConfigParser:
     return parser
 
 
-def test_the_service_outlasts_what_dnm_waits_for() -> None:
+def test_service_timeout_exceeds_the_waits_of_dnm() -> None:
     service = unit("dnm.service")["Service"]
     defaults = Config(path=Path(), namespaces={}, node_types={})
     assert service["Type"] == "oneshot"
@@ -221,7 +221,7 @@ def test_the_service_outlasts_what_dnm_waits_for() -> None:
     assert f"\nstate_dir = /var/lib/{service['StateDirectory']}\n" in example
 
 
-def test_the_service_starts_what_is_installed() -> None:
+def test_service_starts_the_installed_program() -> None:
     page = (ROOT / "docs" / "production.md").read_text()
     (links,) = re.findall(r"^ln -s (.*)$", page, re.MULTILINE)
     *programs, directory = links.split()
@@ -230,7 +230,7 @@ def test_the_service_starts_what_is_installed() -> None:
     assert started.name in {Path(program).name for program in programs}
 
 
-def test_the_timer_fires_as_often_as_the_configuration_says() -> None:
+def test_timer_interval_equals_the_configuration() -> None:
     timer = unit("dnm.timer")
     assert timer["Timer"]["OnCalendar"] == "*:0/1"
     assert Config(path=Path(), namespaces={}, node_types={}).check_interval.total_seconds() == 60
@@ -238,7 +238,7 @@ def test_the_timer_fires_as_often_as_the_configuration_says() -> None:
 
 
 @pytest.mark.parametrize("at", ["", "@"])
-def test_the_end_of_a_conversion_starts_the_service_that_begins_by_forgetting_it(at: str) -> None:
+def test_end_of_a_conversion_triggers_the_service_which_removes_the_trigger(at: str) -> None:
     """So none that ends while a pass is at work is missed, and none starts two."""
     of_state = [
         Path(folder) / Config(path=Path(), namespaces={}, node_types={}).wake_path.name
@@ -255,7 +255,7 @@ def test_the_end_of_a_conversion_starts_the_service_that_begins_by_forgetting_it
     assert f"PartOf=dnm{'@%i' if at else ''}.timer\n" in text
 
 
-def test_the_crontab_line() -> None:
+def test_crontab_line_mails_only_errors() -> None:
     lines = (ROOT / "cron" / "dnm.cron").read_text().splitlines()
     jobs = [line for line in lines if line.startswith("*")]
     assert [job.split()[:7] for job in jobs] == [["*"] * 5 + ["root", "dnm"]]
@@ -266,7 +266,7 @@ def test_the_crontab_line() -> None:
 
 
 @pytest.mark.parametrize("kind", ["service", "timer", "path"])
-def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
+def test_instance_unit_equals_the_single_unit(kind: str) -> None:
     """But for its name, its folder, and where it may write."""
     single, config_parser = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
     if kind == "service":
@@ -287,7 +287,7 @@ def test_one_of_several_instances_runs_as_a_single_one_does(kind: str) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 @pytest.mark.parametrize("at", ["", "@"])
-def test_systemd_finds_no_fault(tmp_path: Path, at: str) -> None:
+def test_systemd_verify_reports_no_error(tmp_path: Path, at: str) -> None:
     names = (f"dnm{at}.service", f"dnm{at}.timer", f"dnm{at}.path")
     for name in names:
         text = (ROOT / "cron" / name).read_text()

@@ -193,22 +193,22 @@ def trespasses(root: Path) -> list[str]:
     return [f"{pair.by}:{pair.line}: {pair.of}" for pair in imports(root) if not is_allowed(pair)]
 
 
-def test_every_package_keeps_to_its_rule() -> None:
+def test_every_package_obeys_its_import_rule() -> None:
     assert not [pair for pair in imports(PACKAGE) if not is_allowed(pair)]
 
 
-def test_only_the_table_knows_what_keeps_nodes_out() -> None:
+def test_exclusion_rules_are_imported_only_by_the_rule_table() -> None:
     """A person is told what any rule says."""
     assert not [pair for pair in imports(PACKAGE) if pair.of.startswith("dnm.plan.rules.kept_out")]
 
 
-def test_every_package_has_a_rule() -> None:
+def test_every_package_has_an_import_rule() -> None:
     inits = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*/__init__.py")}
     assert {".".join(path.parts) for path in inits} == set(HOUSE)
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py"}, "a file in no room"
 
 
-def test_only_the_client_of_the_rest_takes_the_connection_into_queues() -> None:
+def test_only_the_rest_client_imports_http_into_queues() -> None:
     users = {pair.by for pair in imports(PACKAGE) if pair.of.startswith("dnm.http")}
     assert {by for by in users if by.startswith("queues.")} == {"queues.yunikorn_rest"}
 
@@ -257,7 +257,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("in_function", [False, True], ids=["top", "in-a-function"])
 @pytest.mark.parametrize(("package", "line"), PLANTED)
-def test_an_import_planted_in_the_wrong_room_is_found(
+def test_forbidden_import_is_detected(
     tmp_path: Path, package: str, line: str, in_function: bool
 ) -> None:
     root = tmp_path / "dnm"
@@ -268,7 +268,7 @@ def test_an_import_planted_in_the_wrong_room_is_found(
     assert [text for text in trespasses(root) if text.startswith(f"{package}.planted:")]
 
 
-def test_something_is_planted_in_every_package() -> None:
+def test_each_package_has_a_planted_import() -> None:
     assert {param.values[0] for param in PLANTED} == set(HOUSE)
 
 
@@ -315,12 +315,12 @@ def _in_a_circle(graph: Mapping[str, set[str]]) -> list[frozenset[str]]:
     return sorted(groups, key=sorted)
 
 
-def test_no_two_packages_need_each_other() -> None:
+def test_no_two_packages_import_each_other() -> None:
     graph = {name: other - {name} for name, other in _graph().items()}
     assert not _in_a_circle(graph)
 
 
-def test_no_modules_need_each_other_without_a_reason() -> None:
+def test_modules_that_import_each_other_have_a_reason() -> None:
     assert set(_in_a_circle(_graph(of="modules"))) == set(CIRCLES)
 
 
@@ -331,7 +331,7 @@ FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.mark.parametrize("package", CORE)
-def test_the_core_has_no_clock(package: str) -> None:
+def test_core_reads_no_clock(package: str) -> None:
     for path in sorted((PACKAGE / package).glob("*.py")):
         called = {ast.unparse(node.func) for node in nodes_of(path) if isinstance(node, ast.Call)}
         clocks = {call for call in called if call.endswith((".now", ".today", ".utcnow"))}
@@ -339,7 +339,7 @@ def test_the_core_has_no_clock(package: str) -> None:
         assert not called & {"open", "print"}, path
 
 
-def test_nobody_swallows_what_he_does_not_know() -> None:
+def test_unknown_exceptions_are_not_swallowed() -> None:
     """Catching everything is for tidying up: it ends in a raise. The sandbox is no part of a run:
     its time must go on whatever a test does to it."""
     for path in FILES_OF_DNM:
@@ -355,14 +355,14 @@ def test_nobody_swallows_what_he_does_not_know() -> None:
                 assert isinstance(last, ast.Raise) or passes_on, f"{path}:{node.lineno}"
 
 
-def test_every_module_opens_with_its_rule() -> None:
+def test_every_module_has_a_docstring() -> None:
     for path in FILES_OF_DNM:
         if path != PACKAGE / "__init__.py":
             assert ast.get_docstring(tree_of(path)), path
 
 
 @pytest.mark.parametrize("package", HOUSE)
-def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> None:
+def test_every_package_docstring_names_its_importers(package: str) -> None:
     place = PACKAGE / package.replace(".", "/")
     rule = ast.get_docstring(tree_of(place / "__init__.py")) or ""
     assert len(rule.splitlines()) <= 5
@@ -381,7 +381,7 @@ def test_every_package_says_what_lives_there_and_who_may_come(package: str) -> N
     assert "imports all but" in rule or capacities <= words, capacities - words
 
 
-def test_there_is_never_a_shell() -> None:
+def test_no_shell_is_started() -> None:
     """What reaches a command line is a list of checked words."""
     for path in FILES_OF_DNM:
         for node in nodes_of(path):

@@ -32,12 +32,12 @@ def read_entries(name: str) -> dict[str, list[str]]:
     return {pin.strip(): hashes.split(" --hash=") for pin, _, hashes in pairs}
 
 
-def test_each_set_of_dependencies_has_a_file() -> None:
+def test_each_set_of_dependencies_has_a_lock_file() -> None:
     assert {path.stem for path in (ROOT / "lock").iterdir()} == set(REQUIRED)
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
-def test_a_file_has_a_version_for_each_requirement(name: str) -> None:
+def test_lock_file_has_a_version_for_each_requirement(name: str) -> None:
     text = (ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8")
     direct = re.findall(r"(?:via|#  ) dnm \(pyproject.toml", text)
     assert len(direct) == len(REQUIRED[name]), "run `make lock`"
@@ -55,7 +55,7 @@ def test_a_file_has_a_version_for_each_requirement(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
-def test_each_package_has_its_hashes_and_no_address(name: str) -> None:
+def test_each_locked_package_has_hashes_and_no_address(name: str) -> None:
     for entry, hashes in read_entries(name).items():
         assert re.fullmatch(r"[a-z0-9-]+==\S+( ; .+)?", entry), entry
         assert hashes, entry
@@ -64,7 +64,7 @@ def test_each_package_has_its_hashes_and_no_address(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
-def test_make_installs_only_what_the_file_has(name: str) -> None:
+def test_make_installs_only_locked_packages(name: str) -> None:
     is_of_tests = REQUIRED[name] is REQUIRED["test"]
     assert f"LOCK{' := ' if name == 'test' else '='}lock/{name}.txt" in MAKEFILE or not is_of_tests
     assert f"\n\t$(LOCKED) {'$(LOCK)' if is_of_tests else f'lock/{name}.txt'}\n" in MAKEFILE

@@ -28,7 +28,7 @@ SCRIPTS = sorted((ROOT / "packages" / "scripts").iterdir())
 CONTENT = yaml.safe_load((ROOT / "packages" / "nfpm.yaml").read_text())
 
 
-def test_the_cron_line_is_off_and_can_be_switched_on() -> None:
+def test_packaged_cron_line_is_disabled_and_can_be_enabled() -> None:
     text = (ROOT / "cron" / "dnm.cron").read_text()
     off = switched_off(text)
     assert not [line for line in off.splitlines() if re.match(r"[^#\s].* dnm ", line)]
@@ -36,20 +36,20 @@ def test_the_cron_line_is_off_and_can_be_switched_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["dnm.service", "dnm@.service"])
-def test_a_packaged_unit_starts_the_packaged_program(name: str) -> None:
+def test_packaged_unit_starts_the_packaged_program(name: str) -> None:
     unit = packaged_unit((ROOT / "cron" / name).read_text())
     assert re.findall(r"^ExecStart=(\S+)", unit, re.M) == ["/usr/sbin/dnm"]
     links = {content["dst"] for content in CONTENT["contents"] if content.get("type") == "symlink"}
     assert links == {f"/usr/sbin/{command}" for command in project()["scripts"]}
 
 
-def test_what_a_site_edits_is_never_overwritten() -> None:
+def test_configuration_files_are_never_overwritten_by_an_upgrade() -> None:
     for content in CONTENT["contents"]:
         if content["dst"].startswith("/etc/") and content.get("type") != "dir":
             assert content["type"] == "config|noreplace", content["dst"]
 
 
-def test_all_that_is_named_is_staged(tmp_path: Path) -> None:
+def test_every_file_of_the_package_is_staged(tmp_path: Path) -> None:
     stage_files(tmp_path)
     made_by_tools = ("/opt/dnm", "/man/", "/man5/", "/doc/", "/completion/")
     for content in CONTENT["contents"]:
@@ -61,13 +61,13 @@ def test_all_that_is_named_is_staged(tmp_path: Path) -> None:
     }
 
 
-def test_every_verb_has_a_manual_with_a_sentence() -> None:
+def test_every_command_has_a_manual_page_with_a_sentence() -> None:
     results = dict(verbs())
     assert {("dnm",), ("dnm", "run"), ("dnm", "queues", "rebase")} <= results.keys()
     assert all(results.values())
 
 
-def test_a_manual_has_examples_exit_codes_and_files() -> None:
+def test_manual_page_has_examples_exit_codes_and_files() -> None:
     """The examples are those of the pages, which are tested there."""
     page = included(("dnm", "simulate"), "play it")
     assert "dnm simulate \\-\\-set headroom=0.8" in page
@@ -78,14 +78,14 @@ def test_a_manual_has_examples_exit_codes_and_files() -> None:
     assert len(without) < 15, without
 
 
-def test_no_manual_names_a_file_of_the_source() -> None:
+def test_no_manual_page_names_a_source_file() -> None:
     """They are not installed."""
     pages = [included(words, summary) for words, summary in (*verbs(), *CONVERTERS)]
     for page in (*pages, configuration_page("1.0.0")):
         assert not re.search(r"\w\.py\b|\b(dnm|tests|packages)/\w", page.replace("share/dnm/", ""))
 
 
-def test_the_manual_of_the_configuration_has_every_key() -> None:
+def test_configuration_manual_page_has_every_key() -> None:
     page = configuration_page("1.0.0")
     for keys in (SETTINGS, NAMESPACE_KEYS, NODE_CONVERT_KEYS, KUBELET_KEYS):
         for key in keys:
@@ -93,7 +93,7 @@ def test_the_manual_of_the_configuration_has_every_key() -> None:
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="no man here")
-def test_man_finds_no_fault(tmp_path: Path) -> None:
+def test_man_reports_no_error(tmp_path: Path) -> None:
     (tmp_path / "page.5").write_text(configuration_page("1.0.0"))
     done = subprocess.run(
         ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", str(tmp_path / "page.5")],
@@ -102,7 +102,7 @@ def test_man_finds_no_fault(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_pythons_of_the_host_are_those_of_the_package() -> None:
+def test_supported_pythons_of_host_and_package_agree() -> None:
     oldest, newest = (tuple(map(int, name.split("."))) for name in (PYTHONS[0], PYTHONS[-1]))
     script = (ROOT / "packages" / "scripts" / "postinstall.sh").read_text()
     assert f"{oldest} <= sys.version_info < {(newest[0], newest[1] + 1)}" in script
@@ -111,7 +111,7 @@ def test_the_pythons_of_the_host_are_those_of_the_package() -> None:
     assert str(project()["requires-python"]) == f">={PYTHONS[0]}"
 
 
-def test_every_place_is_told() -> None:
+def test_every_installed_directory_is_documented() -> None:
     """docs/packages.md has each folder into which files go."""
     lines = [path for row in table_of("docs/packages.md", "The packages, and several instances on "
                                      "a host", "path |") for path in quoted(row[0])]  # fmt: skip

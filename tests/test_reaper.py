@@ -65,7 +65,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(("blow", "number", "code"), WAYS.values(), ids=WAYS)
-def test_nothing_outlives_the_tests(
+def test_no_process_outlives_the_tests(
     tmp_path: Path, blow: Callable[..., None] | None, number: int, code: int | None
 ) -> None:
     if blow:

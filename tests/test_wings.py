@@ -47,7 +47,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return Site(sandbox, tmp_path / "site")
 
 
-def test_without_its_wings_a_node_is_lent(site: Site, tmp_path: Path) -> None:
+def test_node_is_lent_without_optional_packages(site: Site, tmp_path: Path) -> None:
     house = House(tmp_path / "house", *WINGS)
     for verb in ("check", "plan", "run", "status"):
         done = house(verb, config=site.path)
@@ -60,12 +60,12 @@ def test_without_its_wings_a_node_is_lent(site: Site, tmp_path: Path) -> None:
         assert f"there is no verb {verb!r}" in done.stderr
 
 
-def test_with_all_wings_their_verbs_are_there(tmp_path: Path) -> None:
+def test_optional_packages_provide_their_commands(tmp_path: Path) -> None:
     message = House(tmp_path / "house")("--help").stdout
     assert not [verb for verbs in WINGS.values() for verb in verbs if f"  {verb} " not in message]
 
 
-def test_the_wheel_has_no_lab(tmp_path: Path) -> None:
+def test_wheel_does_not_contain_the_lab(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "source", str(project()["version"]))
     shutil.unpack_archive(wheel, tmp_path / "wheel", "zip")
     capacities = {path.name for path in (tmp_path / "wheel" / "dnm").iterdir()}

@@ -31,7 +31,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     )  # fmt: skip
 
 
-def test_seventy_five_pods_get_the_least_number_of_nodes_and_all_go_back(
+def test_seventy_five_pods_get_the_fewest_nodes_and_all_are_returned(
     sandbox: Sandbox, site: Site
 ) -> None:
     sandbox.add_pods(1, "kube-system", name="full", cpu="3900m", memory="15G")
@@ -65,7 +65,7 @@ def state_files(site: Site) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in result if path.is_file()}
 
 
-def test_a_write_that_fails_once_costs_one_run(
+def test_write_that_fails_once_costs_a_single_run(
     sandbox: Sandbox, site: Site, tmp_path: Path
 ) -> None:
     """The conversions that were to follow it are asked for anew, not waited for."""
@@ -90,7 +90,7 @@ def conversions(sandbox: Sandbox) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("waiting", [0, 4])
-def test_a_limit_that_a_person_set_below_what_is_lent_is_a_wall(
+def test_limit_lowered_manually_below_lent_nodes_stops_lending(
     sandbox: Sandbox, tmp_path: Path, waiting: int
 ) -> None:
     """No node raises it, so none is lent for it, and what is idle goes back."""
@@ -119,7 +119,7 @@ def test_a_limit_that_a_person_set_below_what_is_lent_is_a_wall(
     assert site.lent() == [] and not sandbox.violations
 
 
-def test_a_run_after_rest_writes_nothing(sandbox: Sandbox, site: Site) -> None:
+def test_run_without_changes_writes_nothing(sandbox: Sandbox, site: Site) -> None:
     sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")
     site.run_until_rest()
     files = state_files(site)
