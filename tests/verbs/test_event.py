@@ -57,11 +57,11 @@ NOT_ADDED: dict[str, tuple[Registry, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("before", "changes", "why"), NOT_ADDED.values(), ids=NOT_ADDED)
-def test_not_added(before: Registry, changes: dict[str, Any], why: str) -> None:
+def test_invalid_event_is_not_added(before: Registry, changes: dict[str, Any], why: str) -> None:
     assert sentence(add_event(CONFIG, before, replace(EVENT, **changes), NOW)) == why
 
 
-def test_added_and_removed_again() -> None:
+def test_event_is_added_and_removed() -> None:
     after = add_event(CONFIG, REGISTRY, EVENT, NOW)
     assert isinstance(after, Registry) and after.events == {**REGISTRY.events, "stars": EVENT}
     assert remove_event(CONFIG, after, "stars") == REGISTRY
@@ -78,7 +78,7 @@ NOT_REMOVED = {
 
 
 @pytest.mark.parametrize(("name", "why"), NOT_REMOVED.values(), ids=NOT_REMOVED)
-def test_only_what_was_added_is_removed(name: str, why: str) -> None:
+def test_only_manually_added_events_are_removed(name: str, why: str) -> None:
     filed = replace(EVENT, name="filed", source="/etc/events.ini")
     config = replace(CONFIG, calendar_events=(*CONFIG.calendar_events, filed))
     assert sentence(remove_event(config, REGISTRY, name)) == why

@@ -64,7 +64,7 @@ Keep = Callable[..., Registry | Refusal]
         ),
     ],
 )
-def test_only_a_node_that_could_be_is_kept(verb: Keep, node: str, why: str) -> None:
+def test_hold_and_exclude_accept_only_possible_nodes(verb: Keep, node: str, why: str) -> None:
     answer = verb(CONFIG, REGISTRY, node, KEEPING)
     if why:
         assert sentence(answer) == why
@@ -78,7 +78,7 @@ def test_only_a_node_that_could_be_is_kept(verb: Keep, node: str, why: str) -> N
         assert unexclude(CONFIG, answer, node) == REGISTRY
 
 
-def test_one_that_is_held_is_held_once_by_the_last_word() -> None:
+def test_repeated_hold_replaces_the_earlier_hold() -> None:
     first = hold(CONFIG, Registry(), "a002", KEEPING)
     assert isinstance(first, Registry)
     second = hold(CONFIG, first, "a001", KEEPING)
@@ -90,7 +90,7 @@ def test_one_that_is_held_is_held_once_by_the_last_word() -> None:
     assert unhold(CONFIG, third, "a009") == third == unexclude(CONFIG, third, "a001")
 
 
-def test_a_node_that_joins_and_was_to_go_joins_on_once_it_is_held() -> None:
+def test_held_joining_node_no_longer_leaves() -> None:
     """Fenced first, it would be opened without the list of its type having held."""
     lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW))
     answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
@@ -114,7 +114,7 @@ PAUSES: dict[str, tuple[Terms, Terms, bool]] = {
 
 
 @pytest.mark.parametrize(("first", "then", "is_less"), PAUSES.values(), ids=PAUSES)
-def test_a_pause_that_stops_less_must_be_forced(first: Terms, then: Terms, is_less: bool) -> None:
+def test_shorter_or_narrower_pause_needs_force(first: Terms, then: Terms, is_less: bool) -> None:
     before = Registry(pause=Pause(since=NOW - HOUR, until=first[0], half=first[1]))
     new = Pause(since=NOW, until=then[0], half=then[1])
     answer = pause(CONFIG, before, new)
@@ -134,7 +134,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("first", "then", "until", "stands"), REASONS.values(), ids=REASONS)
-def test_a_pause_over_a_pause_keeps_its_reason(
+def test_second_pause_keeps_the_earlier_reason(
     first: str, then: str, until: datetime, stands: str
 ) -> None:
     before = Registry(pause=Pause(since=NOW - HOUR, until=until, reason=first))
@@ -142,7 +142,7 @@ def test_a_pause_over_a_pause_keeps_its_reason(
     assert after == Registry(pause=Pause(since=NOW, reason=stands))
 
 
-def test_who_takes_over_acts_by_his_lease_alone() -> None:
+def test_takeover_replaces_the_lease_words() -> None:
     before = Registry(lease_words=("old",), elsewhere=ActingElsewhere(holder="east", at=NOW))
     kept = keep_names(Registry(held=("a001",)))
     assert take_over(CONFIG, before, "new", kept, NOW) == Registry(lease_words=("new",))
@@ -153,7 +153,7 @@ def test_who_takes_over_acts_by_his_lease_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["a002", "a003"])
-def test_a_node_is_returned_again_from_its_first_try(name: str) -> None:
+def test_reset_node_is_returned_from_its_first_attempt(name: str) -> None:
     answer = reset(CONFIG, REGISTRY, name, NOW)
     assert isinstance(answer, Registry)
     entry = answer.nodes[name]
@@ -162,7 +162,7 @@ def test_a_node_is_returned_again_from_its_first_try(name: str) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.RETURNING, Phase.FAILED])
-def test_a_reset_waits_for_the_converter_that_is_still_at_work(phase: Phase) -> None:
+def test_reset_waits_for_the_running_converter(phase: Phase) -> None:
     converter = ConverterProcess(pid=77, start_ticks=5)
     before = Registry(nodes={"a001": a_lent_node(phase, converter=converter, attempts=3)})
     answer = reset(CONFIG, before, "a001", NOW)
@@ -173,7 +173,7 @@ def test_a_reset_waits_for_the_converter_that_is_still_at_work(phase: Phase) -> 
 
 
 @pytest.mark.parametrize("name", [QUEUE, QUEUE.upper()])
-def test_a_queue_is_given_another_chance_with_what_waits(name: str) -> None:
+def test_reset_queue_gets_a_new_chance_for_stalled_pods(name: str) -> None:
     before = Registry(
         nodes={"a001": a_lent_node()},
         breakers={QUEUE: Breaker(unused=3, tripped_at=NOW), "root.other": Breaker(unused=1)},
@@ -184,7 +184,7 @@ def test_a_queue_is_given_another_chance_with_what_waits(name: str) -> None:
     assert answer.breakers == {QUEUE: Breaker(unused=-1), "root.other": Breaker(unused=1)}
 
 
-def test_a_back_off_is_ended_once() -> None:
+def test_reset_ends_a_back_off() -> None:
     backoff = Backoff(failures=1, until=NOW, ask_at_most=1)
     assert reset(CONFIG, Registry(backoffs={"a": backoff}), "a", NOW) == Registry()
     assert reset(CONFIG, Registry(), "a", NOW) == Registry()
@@ -204,11 +204,11 @@ NOT_RESET = {
 
 
 @pytest.mark.parametrize(("name", "why"), NOT_RESET.values(), ids=NOT_RESET)
-def test_not_reset(name: str, why: str) -> None:
+def test_invalid_reset_is_refused(name: str, why: str) -> None:
     assert sentence(reset(CONFIG, REGISTRY, name, NOW)) == why
 
 
-def test_a_held_node_is_not_reset() -> None:
+def test_held_node_is_not_reset() -> None:
     """It would stay, though it serves nobody."""
     nodes = {"a001": a_lent_node(Phase.FAILED)}
     answer = reset(CONFIG, Registry(nodes=nodes, held=("a001",)), "a001", NOW)

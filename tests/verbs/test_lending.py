@@ -97,11 +97,11 @@ NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("words", "why"), NOT_LENT.values(), ids=NOT_LENT)
-def test_what_no_run_could_ever_do_is_refused(words: dict[str, Any], why: str) -> None:
+def test_impossible_lend_is_refused(words: dict[str, Any], why: str) -> None:
     assert sentence(orders(**words)) == why
 
 
-def test_an_order_says_for_whom_until_when_and_who_asked() -> None:
+def test_order_records_namespace_end_and_author() -> None:
     (order,) = orders(count=2, reason="a course")
     assert (order.node_type, order.count, order.nodes, order.reason) == ("a", 2, (), "a course")
     assert order.until - order.since == USUAL and order.who == "kim on h" and not order.is_forced
@@ -110,7 +110,7 @@ def test_an_order_says_for_whom_until_when_and_who_asked() -> None:
     assert order.is_forced
 
 
-def test_nodes_of_two_types_are_two_orders() -> None:
+def test_nodes_of_two_types_become_two_orders() -> None:
     first, second = orders(BOTH, nodes=("a050", "b001", "b002"))
     assert (first.node_type, first.nodes, first.count) == ("a", ("a050",), 1)
     assert (second.node_type, second.nodes, second.count) == ("b", ("b001", "b002"), 2)
@@ -121,7 +121,7 @@ def test_nodes_of_two_types_are_two_orders() -> None:
     assert sentence(orders(BOTH, nodes=("a051", "b003", "b004"), node_type="a")) == why
 
 
-def test_a_node_that_was_ordered_meanwhile_is_not_ordered_again() -> None:
+def test_node_of_a_current_order_is_not_ordered_again() -> None:
     (order,) = orders(nodes=("a050",))
     after = lend(CONFIG, REGISTRY, order)
     assert isinstance(after, Registry) and after.orders == (ORDER, order)
@@ -146,19 +146,19 @@ NOT_EXTENDED = {
 
 
 @pytest.mark.parametrize(("name", "why"), NOT_EXTENDED.values(), ids=NOT_EXTENDED)
-def test_not_extended(name: str, why: str) -> None:
+def test_invalid_extend_is_refused(name: str, why: str) -> None:
     assert sentence(extend(CONFIG, REGISTRY, name, LATER)) == why
 
 
 @pytest.mark.parametrize("phase", [Phase.SERVING, Phase.RELEASING])
 @pytest.mark.parametrize("leaves", TOLD_TO_GO)
-def test_what_goes_back_all_the_same_is_not_extended(phase: Phase, leaves: str) -> None:
+def test_returning_node_is_not_extended(phase: Phase, leaves: str) -> None:
     before = Registry(nodes={"a001": a_lent_node(phase, leaves=leaves)})
     answer = sentence(extend(CONFIG, before, "a001", LATER))
     assert answer == f"a001 is on its way back ({phase.value})"
 
 
-def test_an_order_is_extended_with_what_came_of_it() -> None:
+def test_order_is_extended_with_its_nodes_and_requests() -> None:
     """What leaves, and what a person has given another end, is left as it is."""
     returned = a_lent_node(order="o1", leaves=Leaving.BY_HAND)
     coming = a_request(order="o1", stays_until=LATER)
@@ -186,7 +186,7 @@ NOT_RETURNED = {
 
 
 @pytest.mark.parametrize(("name", "why"), NOT_RETURNED.values(), ids=NOT_RETURNED)
-def test_not_returned(name: str, why: str) -> None:
+def test_invalid_return_is_refused(name: str, why: str) -> None:
     assert sentence(what_goes_back(CONFIG, REGISTRY, (), ("a001", name))) == why
     if name != "a004":  # what is another's by now is no person's mistake
         assert isinstance(give_back(CONFIG, REGISTRY, name, NOW), Refusal), "nor under the lock"
@@ -196,7 +196,7 @@ STUCK = {name: NOT_RETURNED[name] for name in ("failed", "returning", "held")}
 
 
 @pytest.mark.parametrize(("name", "why"), STUCK.values(), ids=STUCK)
-def test_an_order_ends_whatever_has_become_of_one_of_its_nodes(name: str, why: str) -> None:
+def test_order_ends_even_if_its_nodes_cannot_be_returned(name: str, why: str) -> None:
     """Else the next run would lend another in its place."""
     stuck = replace(REGISTRY.nodes[name], order="o1", stays_until=LATER)
     before = replace(REGISTRY, nodes={**REGISTRY.nodes, name: stuck})
@@ -210,7 +210,7 @@ def test_an_order_ends_whatever_has_become_of_one_of_its_nodes(name: str, why: s
 
 
 @pytest.mark.parametrize("emptying", [None, Emptying(since=NOW)], ids=["empty", "evicted"])
-def test_a_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None) -> None:
+def test_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None) -> None:
     ordered = replace(ORDER, nodes=("a001", "a050"))
     before = replace(REGISTRY, orders=(ordered,))
     after = give_back(CONFIG, before, "a001", NOW, emptying)
@@ -226,7 +226,7 @@ def test_a_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None)
     assert isinstance(alone, Registry) and alone.orders == ()
 
 
-def test_what_still_comes_of_an_order_that_is_returned_is_kept_by_nobody() -> None:
+def test_pending_nodes_of_a_returned_order_are_not_kept() -> None:
     """It goes back once it is idle, and is held against no queue: it has an end, which is over."""
     other = a_request(id="r2", order="o2", stays_until=LATER)
     requests = (a_request(order="o1", stays_until=LATER), other)
@@ -246,7 +246,7 @@ def test_what_still_comes_of_an_order_that_is_returned_is_kept_by_nobody() -> No
         pytest.param(a_node(is_cordoned=True), True, id="an-administrator's"),
     ],
 )
-def test_nobody_is_evicted_behind_an_administrator_s_cordon(node: Any, is_refused: bool) -> None:
+def test_evict_is_refused_behind_a_cordon_of_an_administrator(node: Any, is_refused: bool) -> None:
     refusal = why_not_emptied("a001", node)
     assert (refusal is not None) is is_refused
     if refusal is not None:

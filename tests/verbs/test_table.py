@@ -98,7 +98,7 @@ WHAT_CHANGES: list[tuple[str, dict[str, Any], set[str]]] = [
     WHAT_CHANGES,
     ids=[f"{v} {w.get('name', '')}" for v, w, _ in WHAT_CHANGES],
 )
-def test_a_verb_changes_its_own_part_of_the_record(
+def test_command_changes_only_its_part_of_the_registry(
     verb: str, words: Mapping[str, Any], parts: set[str]
 ) -> None:
     before = asdict(BEFORE)
@@ -110,7 +110,7 @@ def test_a_verb_changes_its_own_part_of_the_record(
     assert all(after.nodes[name] == BEFORE.nodes[name] for name in other), "nor any other node"
 
 
-def test_each_operation_of_the_history_is_tried() -> None:
+def test_each_operation_of_the_history_is_tested() -> None:
     """Of `state` and `rebase`, which change something else, other tests speak."""
     named = {
         str(node.args[0].value)

@@ -82,7 +82,7 @@ NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("words", "why"), NOT_ADOPTED.values(), ids=NOT_ADOPTED)
-def test_not_adopted(words: dict[str, Any], why: str) -> None:
+def test_invalid_adoption_is_refused(words: dict[str, Any], why: str) -> None:
     assert sentence(adopted(**words)) == why
 
 
@@ -95,7 +95,7 @@ def test_not_adopted(words: dict[str, Any], why: str) -> None:
         pytest.param(BARE, replace(OUT, claim=BatchClaim(instance="")), id="claimed-by-nobody"),
     ],
 )
-def test_what_came_by_hand_is_recorded_as_joining(node: Node, row: BatchNode) -> None:
+def test_manually_converted_node_is_recorded_as_joining(node: Node, row: BatchNode) -> None:
     answer = adopted(node=node, row=row)
     assert isinstance(answer, Registry)
     assert answer.nodes == {
@@ -109,7 +109,7 @@ def test_what_came_by_hand_is_recorded_as_joining(node: Node, row: BatchNode) ->
 @pytest.mark.parametrize(
     "node", [None, a_node(mark=None), a_node(mark=OTHERS)], ids=["gone", "bare", "another's"]
 )
-def test_a_node_that_dnm_has_no_mark_on_is_forgotten(name: str, node: Node | None) -> None:
+def test_node_without_the_mark_of_dnm_is_forgotten(name: str, node: Node | None) -> None:
     answer = forget(CONFIG, REGISTRY, name, node)
     assert isinstance(answer, Registry)
     assert {*answer.nodes, *answer.claimed} == {"a001", "a002", "a003"} - {name}
@@ -128,5 +128,7 @@ NOT_FORGOTTEN: dict[str, tuple[str, Node | None, str]] = {
 
 
 @pytest.mark.parametrize(("name", "node", "why"), NOT_FORGOTTEN.values(), ids=NOT_FORGOTTEN)
-def test_not_forgotten(name: str, node: Node | None, why: str) -> None:
+def test_node_that_dnm_may_still_have_is_not_forgotten(
+    name: str, node: Node | None, why: str
+) -> None:
     assert sentence(forget(CONFIG, REGISTRY, name, node)) == why
