@@ -17,7 +17,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ServerCost:
-    """Of dnm's account: requests, and the sum of their seats (priority and fairness). Of the
+    """The cost. Of dnm's account: requests, and the sum of their seats (priority and fairness). Of the
     process: seconds of CPU, and the bytes by which its resident memory grew at its highest."""
 
     requests: float = 0

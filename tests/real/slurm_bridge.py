@@ -1,9 +1,9 @@
-"""slurm-bridge over a real Slurm 26.05: a stand-in (`Bridge`), and its own controllers, which are
-built from a checkout, with our scheduler beside them (`RealBridge`).
+"""slurm-bridge over a real Slurm 26.05: a stand-in (`Bridge`), and its own controllers, built from
+a checkout, with the rig's scheduler (`RealBridge`).
 
-The stand-in's are a node controller and a scheduler, in slurm-bridge's own words: labels, taints,
-Reasons. All else is real: Nodes, pods, and who evicts them for a NoExecute taint; Slurm's nodes of
-state EXTERNAL, which have no slurmd, and its external jobs, each of which stands for a pod.
+The stand-in is a node controller and a scheduler, with slurm-bridge's own labels, taints and
+Reasons. All else is real: Nodes, pods, and their eviction for a NoExecute taint; Slurm's nodes of
+state EXTERNAL, without a slurmd; its external jobs, one for each pod.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.real_slurm import SlurmLab
 from tests.slurmrestd import allow_tokens, slurmrestd, write_token
 
 SUITE = "forky"
-NAMESPACE = "bridged"  # whose pods slurm-bridge schedules
+NAMESPACE = "bridged"  # the namespace of the pods that slurm-bridge schedules
 BRIDGED_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 SCHEDULER = "slurm-bridge-scheduler"
 MANAGED = {"key": f"{GROUP}/managed-node", "value": SCHEDULER, "effect": "NoExecute"}
@@ -36,9 +36,9 @@ FINALIZER = f"scheduler.{GROUP}/finalizer"
 REST_PORT = "6820"
 HEALTH = "http://127.0.0.1:8081"
 REASON = "slurm-bridge: "
-PASS = 0.5  # seconds; slurm-bridge looks every half minute, and when something has changed
+PASS = 0.5  # seconds; slurm-bridge checks every half minute, and on changes
 TAINT_LAG = 4  # passes from the end of the record to the end of the taint
-# Nodes come to these partitions by their features.
+# The features of nodes select these partitions.
 CONFIGURATION = """\
 MaxNodeCount=64
 NodeSet=b Feature=b
@@ -49,8 +49,8 @@ PartitionName=c Nodes=c MaxTime=INFINITE State=UP
 
 
 class BridgedSlurm(SlurmLab):
-    """A site's Slurm to which slurm-bridge adds nodes, beside `nodes` of its own. It is asked for
-    JSON here, which dnm does not read."""
+    """A site's Slurm to which slurm-bridge adds nodes, beside `nodes` of its own. Tests read its
+    JSON, which dnm does not."""
 
     def __init__(self, directory: Path, nodes: Sequence[str]) -> None:
         super().__init__(directory, nodes, CONFIGURATION, programs_of(SUITE))
@@ -58,7 +58,7 @@ class BridgedSlurm(SlurmLab):
         allow_tokens(self)
 
     def tell(self, what: str) -> list[Json]:
-        """What Slurm has of `nodes`, `jobs` (also those that have just ended) or `reservations`."""
+        """Returns Slurm's `nodes`, `jobs` (also just ended ones) or `reservations`."""
         rows: list[Json] = json.loads(self.run("scontrol", "--json", "show", what))[what]
         return rows
 
@@ -69,14 +69,14 @@ class BridgedSlurm(SlurmLab):
         return {str(entry["job_id"]): entry for entry in self.tell("jobs")}
 
     def forget_external(self) -> None:
-        """Takes away what a story has left, whatever it was."""
+        """Removes everything that a story has left."""
         for job, entry in self.jobs_now().items():
             if set(entry["job_state"]) & {"PENDING", "RUNNING"}:
                 self.run("scancel", job)
         for reservation in self.tell("reservations"):
             self.run("scontrol", "delete", f"ReservationName={reservation['name']}")
         for partition in ("b", "c"):
-            with suppress(SlurmError):  # it is there
+            with suppress(SlurmError):  # it exists
                 self.run("scontrol", "create", f"PartitionName={partition}", f"Nodes={partition}")
         self.wait_for(self._has_forgotten, 60)
 
@@ -91,8 +91,8 @@ class BridgedSlurm(SlurmLab):
 
 
 class Bridge(Controller):
-    """slurm-bridge. `refused` has what Slurm has refused it, `ended` each job that ended although
-    its pod was there: the pod goes with it."""
+    """The slurm-bridge. `refused` holds Slurm's refusals, `ended` each job that ended while its pod
+    existed: the pod is deleted with it."""
 
     def __init__(self, rig: Rig, slurm: BridgedSlurm) -> None:
         super().__init__(rig, PASS)
@@ -107,7 +107,7 @@ class Bridge(Controller):
         self._schedule()
 
     def end(self, name: str) -> None:
-        """The pod's work is done."""
+        """Ends the pod's work."""
         self.api.delete(f"{BRIDGED_PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _keep_nodes(self) -> None:
@@ -122,7 +122,7 @@ class Bridge(Controller):
             self._follow_cordon(node, facts.get(node["metadata"]["name"]))
 
     def _change(self, *command: str) -> str:
-        """A command of Slurm's; what is refused is looked at again in the next pass."""
+        """Runs a command of Slurm; the next pass retries a refused one."""
         try:
             return self.slurm.run(*command)
         except SlurmError as error:
@@ -150,7 +150,7 @@ class Bridge(Controller):
                 self._change("scontrol", "update", f"NodeName={name}", *both)
         elif record is not None and "EXTERNAL" in record["state"]:
             if "DRAIN" not in record["state"]:
-                self._drain(name, f"{REASON}removing external node {name}")  # its prefix, doubled
+                self._drain(name, f"{REASON}removing external node {name}")  # doubled prefix
             elif not set(record["state"]) & {"ALLOCATED", "MIXED", "COMPLETING"}:
                 self._change("scontrol", "delete", f"NodeName={name}")
 
@@ -160,7 +160,7 @@ class Bridge(Controller):
         )
 
     def _taint(self, node: Json, is_known: bool) -> None:
-        """On whatever Slurm knows by its name, also where it is no external node."""
+        """Taints every node with a name that Slurm knows, even one that is not external."""
         name, taints = node["metadata"]["name"], node["spec"].get("taints", [])
         self._unknown[name] = 0 if is_known else self._unknown[name] + 1
         is_tainted = any(taint["key"] == MANAGED["key"] for taint in taints)
@@ -170,7 +170,7 @@ class Bridge(Controller):
             self._set_taint(name, [])
 
     def _set_taint(self, name: str, wanted: list[Json]) -> None:
-        """Reads the Node again while another client writes it in between."""
+        """Repeats the read of the Node if another client writes it in between."""
         for _ in range(50):
             node = self.node(name)
             other = [
@@ -186,7 +186,7 @@ class Bridge(Controller):
                     raise
 
     def _follow_cordon(self, node: Json, record: Json | None) -> None:
-        """A drain that is there already stays as it is; lifted is only its own."""
+        """Keeps an existing drain unchanged; removes only its own."""
         if record is None:
             return
         name, is_drained = node["metadata"]["name"], "DRAIN" in record["state"]
@@ -221,12 +221,12 @@ class Bridge(Controller):
                 self._lose(name, jobs[job]["job_state"])
 
     def _lose(self, name: str, state: Json) -> None:
-        """The pod of a job that has ended goes too."""
+        """Deletes the pod of a job that has ended."""
         self.ended.append(f"{name}: {state}")
         self.api.delete(f"{BRIDGED_PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _submit(self, name: str) -> None:
-        """A job without a script, for a whole node."""
+        """Submits a job without a script, for a whole node."""
         job = self._change(
             "sbatch", "--parsable", "--external", "--exclusive", "-N1", "-p", "b", "-D", "/tmp"
         )
@@ -247,8 +247,8 @@ class Bridge(Controller):
 
 
 class RealBridge(Bridge):
-    """slurm-bridge's own node and workload controllers, by slurmrestd. A pod that has succeeded
-    ends its job by them, and goes when they have let go of it."""
+    """The node and workload controllers of slurm-bridge itself, over slurmrestd. A pod that has
+    succeeded ends its job through them, and is deleted once they release it."""
 
     def __enter__(self) -> Self:
         rig, slurm = self.rig, self.slurm
@@ -278,8 +278,8 @@ class RealBridge(Bridge):
             super().__exit__(*what)
 
     def _keep_nodes(self) -> None:
-        """What a cluster has: names that resolve (slurm-bridge gives its nodes no address, and
-        slurmctld stands still for ten seconds over one that has none), and who removes pods."""
+        """Provides what a cluster has: deletion of pods, and names that resolve. slurm-bridge gives
+        its nodes no address, and slurmctld blocks for ten seconds over such a node."""
         for name, node in self.slurm.nodes_now().items():
             if "EXTERNAL" in node["state"] and node["address"] == name:
                 self._change("scontrol", "update", f"NodeName={name}", "NodeAddr=127.0.0.1")
@@ -296,7 +296,7 @@ class RealBridge(Bridge):
         return "" if command[0] == "scancel" else super()._change(*command)
 
     def _lose(self, name: str, state: Json) -> None:
-        """That is for the workload controller to do; a pod whose work is done has lost nothing."""
+        """Leaves it to the workload controller; a pod with finished work has lost nothing."""
         pod = self.api.get(f"{BRIDGED_PODS}/{name}")
         if not is_done(pod) and f"{name}: {state}" not in self.ended:
             self.ended.append(f"{name}: {state}")
@@ -310,5 +310,5 @@ def is_done(pod: Json) -> bool:
 
 
 def megabytes(node: Json) -> int:
-    """The memory of a Node of the rig, which tells it in Gi."""
+    """Returns the memory of a Node of the rig, which has it in Gi."""
     return int(node["status"]["capacity"]["memory"].removesuffix("Gi")) * 1024

@@ -1,7 +1,7 @@
-"""What node-convert is tested for on the installed Slurm, on Slurm of Debian's newer suites.
+"""The tests of node-convert for the installed Slurm, on Slurm of Debian's newer suites.
 
-Not collected with the other tests of real servers: these need no rig, and run beside one another
-(`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py`).
+pytest does not collect them with the other tests of real servers: they need no rig, and run in
+parallel (`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_generations.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slurm]
     params=[pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in SUITES]
 )
 def programs(request: pytest.FixtureRequest) -> Path:
-    """Of one suite's Slurm; the suites run beside one another."""
+    """Returns the programs of one suite's Slurm; the suites run in parallel."""
     return programs_of(request.param)
 
 

@@ -1,10 +1,9 @@
 """The real slurm-operator on the rig's API server, with a real Slurm of Debian's forky beside it.
 
-Ours are only the hands that one machine lacks: a scheduler and kubelets for the operator's pods.
-They bind a pod where it may be, start a slurmd for it, ask that slurmd whether it is ready, and at
-the pod's end run its preStop as it stands there. Slurm is a site's own (`external`), with a node on
-bare metal beside those of the pods, and its slurmrestd listens where the operator looks for it in
-its mode for developers.
+The tests replace only what one machine lacks: a scheduler and kubelets for the operator's pods.
+They bind a pod to a fitting node, start a slurmd for it, read its readiness, and run its unchanged
+preStop at its end. Slurm is the site's own (`external`), with a bare-metal node beside the nodes of
+pods. Its slurmrestd listens where the operator expects it in its developer mode.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NAMESPACE = "slurm"
 GROUP = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm"
 PODS = "/api/v1/namespaces/slurm/pods"
 WORKERS = "app.kubernetes.io/name=slurmd"
-# As the operator's own slurm.conf has it, where that matters.
+# As in the operator's own slurm.conf, as far as it matters.
 CONFIGURATION = """\
 SlurmUser=slurm
 MaxNodeCount=64
@@ -48,8 +47,8 @@ PartitionName=b Nodes=b MaxTime=INFINITE State=UP
 
 
 class PodSlurm(SlurmLab):
-    """A site's Slurm to which slurmds of pods may come. It runs as `slurm`, for whom the operator
-    writes its tokens."""
+    """A site's Slurm that slurmds of pods may join. It runs as `slurm`, the user in the operator's
+    tokens."""
 
     def __init__(self, directory: Path, nodes: tuple[str, ...]) -> None:
         super().__init__(directory, nodes, CONFIGURATION, programs_of(SUITE))
@@ -63,8 +62,8 @@ class PodSlurm(SlurmLab):
             shutil.chown(self.directory / name, "slurm", "slurm")
 
     def start_pod(self, name: str, arguments: str) -> int:
-        """Starts slurmd as a pod would; returns its port. One machine has one address, so each
-        name has a port of its own, and slurm.conf is read from the file."""
+        """Starts slurmd as a pod would; returns its port. One machine has one address, so each name
+        has a port of its own, and slurm.conf is read from the file."""
         (self.directory / "spool" / name).mkdir(parents=True, exist_ok=True)
         settings = shlex.split(arguments)
         conf = settings[settings.index("--conf") + 1]
@@ -76,7 +75,7 @@ class PodSlurm(SlurmLab):
 
 
 class Controls(Controller):
-    """Scheduler and kubelets of the operator's pods. `order` says what came when."""
+    """Scheduler and kubelets of the operator's pods. `order` lists the events in order."""
 
     def __init__(self, rig: Rig, slurm: PodSlurm) -> None:
         super().__init__(rig, 0.2)
@@ -103,7 +102,7 @@ class Controls(Controller):
     # --- the scheduler ---------------------------------------------------------------------------
 
     def _bind(self, pod: Json, taken: set[str]) -> None:
-        if "deletionTimestamp" in pod["metadata"]:  # a scheduler leaves it, and no kubelet has it
+        if "deletionTimestamp" in pod["metadata"]:  # schedulers and kubelets ignore it
             return self._remove(pod)
         for node in self.api.get("/api/v1/nodes")["items"]:
             name = node["metadata"]["name"]
@@ -169,7 +168,7 @@ class Controls(Controller):
         )  # fmt: skip
 
     def _inside(self, name: str) -> dict[str, str]:
-        """What a command in the pod finds: its hostname, and Slurm's commands."""
+        """Returns the environment of a command in the pod: its hostname, and Slurm's commands."""
         place = self._bin / name
         if not place.exists():
             place.mkdir(parents=True)
@@ -179,7 +178,7 @@ class Controls(Controller):
 
 
 def operator() -> Path:
-    """Of the checkout that is named, else the release of Go's module proxy."""
+    """Returns the operator of the named checkout, else of Go's module proxy."""
     named = SLURM_OPERATOR.directory
     return program("slurm-operator") if named is None else SLURM_OPERATOR.program
 
@@ -190,7 +189,7 @@ def kinds() -> Path:
 
 
 def slurm_name(pod: Json) -> str:
-    """What a slurmd in the pod calls itself: its hostname, with hostNetwork that of its Node."""
+    """Returns the name of a slurmd in the pod: its hostname, with hostNetwork that of its Node."""
     spec = pod["spec"]
     return str(spec["nodeName"] if spec.get("hostNetwork") else spec["hostname"])
 
@@ -206,7 +205,7 @@ def _path(pod: Json) -> str:
 
 
 def is_fit(pod: Json, node: Json) -> bool:
-    """Whether a scheduler would bind the pod there, as far as this story goes."""
+    """Returns whether a scheduler would bind the pod there, as far as this story needs."""
     metadata, spec = node["metadata"], pod["spec"]
     if node["spec"].get("unschedulable"):
         return False
@@ -253,7 +252,7 @@ class Slinky:
         return list(self.rig.api.get(f"{PODS}?labelSelector={WORKERS}")["items"])
 
     def told(self) -> dict[str, set[str]]:
-        """What the operator says of each Slurm node, by the conditions of its pod."""
+        """Returns the operator's state of each Slurm node, by the conditions of its pod."""
         return {
             slurm_name(pod): {
                 item["type"].removeprefix("SlurmNodeState")
@@ -272,7 +271,7 @@ def _object(kind: str, name: str, spec: Json) -> Json:
 
 @contextmanager
 def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky]:
-    """The operator, at work. `nodes`: those of Slurm on bare metal."""
+    """Yields the running operator. `nodes`: Slurm's nodes on bare metal."""
     slurm = PodSlurm(directory, nodes)
     controls = Controls(rig, slurm)
     _let_be(rig)
@@ -298,7 +297,7 @@ def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky
 
 
 def _let_be(rig: Rig) -> None:
-    """kwok leaves the operator's pods to `Controls`."""
+    """Excludes the operator's pods from kwok, in favour of `Controls`."""
     rig.servers["kwok"].stop()
     command = [*rig.kwok_command(), f"--disregard-status-with-label-selector={WORKERS}"]
     rig.add("kwok", command, lambda: True)
@@ -306,7 +305,7 @@ def _let_be(rig: Rig) -> None:
 
 
 def _describe_slurm(rig: Rig, slurm: PodSlurm) -> None:
-    """The operator's kinds, the site's Slurm, and where its slurmrestd is."""
+    """Applies the operator's kinds, the site's Slurm, and the address of its slurmrestd."""
     rig.shell(f"kubectl apply --server-side --filename {kinds()}")
     rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     rig.wait_for(lambda: rig.api.answers(f"{GROUP}/nodesets"), "NodeSets are served")
@@ -333,7 +332,7 @@ def _describe_slurm(rig: Rig, slurm: PodSlurm) -> None:
 
 
 def _start_operator(rig: Rig) -> None:
-    """Outside of the cluster no name of a Service leads anywhere: DEBUG has it ask localhost."""
+    """Starts the operator with DEBUG, so that it uses localhost: no Service name resolves here."""
     rig.add(
         "slurm-operator",
         [str(operator()), "--metrics-addr", "0", "--health-addr",

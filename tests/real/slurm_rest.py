@@ -1,8 +1,8 @@
 """slurmrestd of each release of Debian against the commands of the same Slurm, on live clusters.
 
-Not collected with the other tests of real servers: these need no rig
-(`pytest --numprocesses 2 --dist loadgroup tests/real/slurm_rest.py`). 22.05 can only look; 24.11
-changes nodes; 26.05 reserves too.
+pytest does not collect these with the other tests of real servers: they need no rig (`pytest
+--numprocesses 2 --dist loadgroup tests/real/slurm_rest.py`). 22.05 only reads; 24.11 changes nodes;
+26.05 reserves too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EVERY = [pytest.param(suite, marks=pytest.mark.xdist_group(suite)) for suite in 
 
 
 class RestLab:
-    """A small Slurm that takes tokens, and its slurmrestd on loopback."""
+    """A small Slurm that accepts tokens, and its slurmrestd on loopback."""
 
     def __init__(self, lab: SlurmLab, url: str) -> None:
         self.lab = lab
@@ -80,7 +80,7 @@ def test_slurmrestd_says_of_every_state_what_the_commands_say(
 
 
 def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str, object]]:
-    """Of `node-convert --list`, without the time that passes."""
+    """Returns the rows of `node-convert --list`, without changing times."""
     config = rest.lab.directory / f"{'rest' if way else 'commands'}.ini"
     config.write_text(
         f"[settings]\nstate_dir = {rest.lab.directory}/dnm\n[node_convert]\n"
@@ -165,7 +165,7 @@ def test_a_node_is_changed_or_refused_with_the_way(rest_lab: RestLab) -> None:
 
 
 def race(rest_lab: RestLab) -> list[str]:
-    """Who got a001, of three over REST and one by the commands at the same time."""
+    """Returns which of four clients claimed a001: three over REST, one by commands, at once."""
     won: list[str] = []
 
     def claim(way: str) -> None:
@@ -233,12 +233,12 @@ def rest_site(rest: RestLab, sandbox: Sandbox, directory: Path) -> SlurmSite:
 
 
 def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_path: Path) -> None:
-    """Where the version can't, before anything is touched."""
+    """If the version cannot do it, the refusal comes before any change."""
     lab = rest_lab.lab
     sandbox = Sandbox(tmp_path / "sandbox", manual=False).start()
     try:
         site = rest_site(rest_lab, sandbox, tmp_path)
-        # Whoever called a command of Slurm for it would fail.
+        # A caller of Slurm's commands would fail.
         for name in ("scontrol", "squeue", "scancel"):
             (tmp_path / name).write_text("#!/bin/sh\nexit 99\n")
             (tmp_path / name).chmod(0o755)
@@ -271,7 +271,7 @@ def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_p
 
 
 def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
-    """Every request to Slurm that a conversion makes, as `DNM_FAULT` names it after its answer."""
+    """Returns every request of a conversion to Slurm, as `DNM_FAULT` names it after its answer."""
     log.touch()
     done = site.run(*arguments, DNM_FAULT_LOG=str(log))
     assert done.returncode == 0, done.stderr
@@ -287,8 +287,8 @@ def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
 def test_killed_at_each_request_it_ends_right_when_repeated(
     rest_lab: RestLab, tmp_path: Path
 ) -> None:
-    """Four nodes at a time, a kill each; then the same again, until each request was the last: with
-    DNM_PROOF_ROUNDS=200, and of every third by default."""
+    """Kills four conversions at a time, then repeats them, until each request was the last one:
+    with DNM_PROOF_ROUNDS=200 all, by default every third."""
     lab = rest_lab.lab
     if lab.version < (25, 5):
         return
@@ -322,8 +322,8 @@ def test_killed_at_each_request_it_ends_right_when_repeated(
 
 
 def _locks(lab: SlurmLab) -> list[str]:
-    """Of calls that were killed with one: where the reservation behind it was made already, who
-    repeats the call needs no lock, and leaves this one to its end."""
+    """Returns locks of killed calls. If the reservation after the lock was made, a repeated call
+    needs no lock, and lets this one expire."""
     reservations = [item for item in lab.client.read_reservations() if LOCK.fullmatch(item.name)]
     for reservation in reservations:
         assert (
@@ -335,11 +335,11 @@ def _locks(lab: SlurmLab) -> list[str]:
 
 
 def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) -> None:
-    """Each order with its kill, if it has one, then whole."""
+    """Plays each order with its kill, if it has one, then completely."""
     killed = {node: site.start(*orders[node], DNM_FAULT=fault) for node, fault in struck.items()}
     for node, process in killed.items():
         answer = finished(process)
-        # What it waits for may have come sooner, with fewer requests.
+        # An awaited change may have come sooner, with fewer requests.
         assert answer.returncode in (0, -signal.SIGKILL), (node, struck[node], answer.stderr)
     until = time.monotonic() + LOCKED + 30
     left = orders
@@ -347,7 +347,7 @@ def play(site: SlurmSite, orders: dict[str, list[str]], struck: dict[str, str]) 
         repeated = {node: site.start(*arguments) for node, arguments in left.items()}
         ended = {node: finished(process) for node, process in repeated.items()}
         for node, answer in ended.items():
-            # The lock of a test-and-set outlives whoever was killed by a minute at most.
+            # The lock of a test-and-set outlives a killed client by a minute at most.
             is_refused = re.search("no node can be lent now|overlaps with", answer.stderr)
             assert answer.returncode == 0 or is_refused, (node, struck.get(node), answer.stderr)
         assert time.monotonic() < until, (ended, struck)

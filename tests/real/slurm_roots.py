@@ -1,13 +1,13 @@
 """Slurm of Debian's newer suites, beside the installed one: each in a root made by debootstrap.
 
-    python -m tests.real.slurm_roots build [SUITE...]    makes what is missing, with progress
+    python -m tests.real.slurm_roots build [SUITE...]    makes missing roots, with progress
 
-A root is below `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real; it is made beside its place and
-renamed into it, so that one that is there is whole. The mirror is that of the machine's own apt.
+A root is below `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real; it is made elsewhere and renamed
+into place, so that an existing one is complete. The mirror is that of the machine's own apt.
 
-Nothing stays mounted: `programs` has a command for each of Slurm's programs that puts the root's
-/usr over the machine's in a mount namespace of its own, which ends with the process. So paths,
-users and /tmp are the machine's, and the programs and libraries are those of the root.
+Nothing stays mounted. `programs` has a command for each of Slurm's programs that mounts the root's
+/usr over the machine's, in a mount namespace of its own, which ends with the process. So paths,
+users and /tmp are the machine's; programs and libraries are the root's.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from filelock import FileLock
 
 from tests.real.build import cache, tell
 
-SUITES = {"trixie": "24.11", "forky": "26.05"}  # what each had when this was written
-# slurmrestd is there beside the installed release too, which apt has without it.
+SUITES = {"trixie": "24.11", "forky": "26.05"}  # the versions when this was written
+# apt has slurmrestd without it, beside the installed release.
 REST_SUITES = {"bookworm": "22.05", **SUITES}
 PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurmrestd", "slurm-wlm-jwt-plugin", "munge"
@@ -39,7 +39,7 @@ PROGRAMS = {
     "sbin": ("slurmctld", "slurmd", "slurmrestd", "munged"),
     "bin": ("scontrol", "squeue", "sbatch", "scancel", "sinfo", "srun", "setpriv"),
 }
-RECIPE = 2  # a higher number makes every root anew
+RECIPE = 2  # a higher number rebuilds every root
 BUILD_SECONDS = 1800
 TELL_EVERY = 20.0
 BUILDING = ".root-building-"
@@ -55,34 +55,34 @@ exec /usr/{place}/{program} "$@"' "${{0%/programs/*}}" "$@"
 
 
 class RootError(Exception):
-    """A root could not be made; the message says why and what to do."""
+    """A root could not be made; the message has the cause and the next step."""
 
 
 def root_of(suite: str) -> Path:
-    """Where a suite's root is or will be."""
+    """Returns the path of a suite's root, made or not."""
     return cache() / f"slurm-{suite}-{RECIPE}"
 
 
 def programs_of(suite: str) -> Path:
-    """The directory of the suite's programs, for the front of PATH. Raises RootError."""
+    """Returns the directory of the suite's programs, for the front of PATH. Raises RootError."""
     programs = root_of(suite) / "programs"
     if not programs.exists():
-        raise RootError(f"{root_of(suite)} is not there: run 'make real'")
+        raise RootError(f"{root_of(suite)} does not exist: run 'make real'")
     return programs
 
 
 def version_of(programs: Path | None = None) -> str:
-    """What slurmctld says of itself, such as 26.05.5; without `programs` the installed one."""
+    """Returns the version of slurmctld, such as 26.05.5; without `programs` the installed one."""
     program = f"{programs}/slurmctld" if programs else "/usr/sbin/slurmctld"
     answer = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=30)
     result = re.search(r"\d+\.\d+\.\d+", answer.stdout)
     if result is None:
-        raise RootError(f"{program} -V says no version: {answer.stdout}{answer.stderr}")
+        raise RootError(f"{program} -V prints no version: {answer.stdout}{answer.stderr}")
     return result[0]
 
 
 def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
-    """Makes the roots that are missing and tells the version of each. Raises RootError."""
+    """Makes the missing roots and reports the version of each. Raises RootError."""
     with building():
         for suite in suites:
             keep_root(root_of(suite), lambda root, suite=suite: make_root(suite, root))
@@ -94,7 +94,7 @@ def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
 
 @contextmanager
 def building() -> Iterator[None]:
-    """One at a time, and what one that was killed has left is gone."""
+    """Allows one build at a time, and removes what a killed one has left."""
     cache().mkdir(parents=True, exist_ok=True)
     with FileLock(cache() / ".roots-lock"):
         for leftover in cache().glob(f"{BUILDING}*"):
@@ -103,7 +103,7 @@ def building() -> Iterator[None]:
 
 
 def keep_root(place: Path, make: Callable[[Path], None]) -> None:
-    """One root, whole or not at all, where it is not there yet."""
+    """Makes one missing root, completely or not at all."""
     if place.exists():
         return
     began = time.monotonic()
@@ -122,12 +122,12 @@ def make_root(suite: str, root: Path) -> None:
     if shutil.which("debootstrap") is None:
         raise RootError("debootstrap is not installed: run 'make tools' as root")
     if not Path("/bin").is_symlink():
-        raise RootError("/bin is no link into /usr: the roots need a machine with a merged /usr")
+        raise RootError("/bin is not a link into /usr: the roots need a machine with a merged /usr")
     bootstrap(suite, root)
     for waste in ("var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
         shutil.rmtree(root / waste, ignore_errors=True)
     write_programs(root / "programs")
-    version_of(root / "programs")  # one that does not start is not kept
+    version_of(root / "programs")  # a version that does not start is not kept
 
 
 def write_programs(directory: Path) -> None:
@@ -139,8 +139,8 @@ def write_programs(directory: Path) -> None:
 
 
 def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> None:
-    """debootstrap in namespaces of its own: whatever ends it, nothing of it runs on, and what it
-    mounts is gone."""
+    """Runs debootstrap in namespaces of its own: after any end, its processes and mounts are
+    gone."""
     facts = SCRIPTS / suite
     command = [
         "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child",
@@ -176,23 +176,23 @@ def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> Non
 
 
 def environment() -> Mapping[str, str]:
-    """With apt's proxy, which debootstrap does not know of."""
+    """Returns the environment with apt's proxy, which debootstrap does not read."""
     answer = checked("apt-config", "shell", "proxy", "Acquire::http::Proxy")
     result = re.search(r"proxy='([^']+)'", answer)
     return {**os.environ, **({"http_proxy": result[1]} if result else {})}
 
 
 def mirror() -> str:
-    """The address of Debian's archive in the machine's own apt configuration."""
+    """Returns the address of Debian's archive in the machine's own apt configuration."""
     question = ("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)")
     for attempt in range(2):
-        if attempt:  # apt knows the origin of a source when it has once read its index
+        if attempt:  # apt knows the origin of a source once it has read its index
             checked("apt-get", "update", "-qq")
         for line in checked(*question).splitlines():
             address, _, origin = line.partition(" ")
             if origin == "Debian Debian" and address.startswith(("http://", "https://", "file:")):
                 return address.rstrip("/")
-    raise RootError("apt has no source of Debian's archive over http: its Slurm can't be had here")
+    raise RootError("apt has no source of Debian's archive over http: its Slurm is unavailable")
 
 
 def checked(*command: str) -> str:

@@ -1,4 +1,4 @@
-"""Sites whose batch side is a real Slurm, and whose converter is one that dnm ships."""
+"""Sites with a real Slurm as batch side, and a converter that dnm ships."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ min_idle_seconds = 0
 
 
 class _OnSlurm(Site):
-    """Its converter is a `program` that dnm ships, beside the lab's Slurm."""
+    """A site with a `program` that dnm ships as converter, beside the lab's Slurm."""
 
     lab: SlurmLab
     program: Path | str
@@ -52,7 +52,7 @@ class _OnSlurm(Site):
         return {**own, "SLURM_CONF": theirs["SLURM_CONF"], "PATH": path}
 
     def convert(self, *arguments: str) -> Answer:
-        """The shipped program, as an administrator calls it."""
+        """Calls the shipped program as an administrator does."""
         return subprocess.run(
             [self.program, *arguments], env=self.environment, cwd=self.directory,
             capture_output=True, text=True, timeout=400,
@@ -60,7 +60,7 @@ class _OnSlurm(Site):
 
 
 class SlurmSite(_OnSlurm):
-    """Hooks of the lab, but for `join`: it registers the Node with the real API server."""
+    """A site with the lab's hooks, but its `join` registers the Node with the API server."""
 
     program = "node-convert"
 
@@ -94,7 +94,7 @@ class SlurmSite(_OnSlurm):
         return not self.lent
 
     def assert_slurm_is_clean(self) -> None:
-        """No reservation, no drain, no mark of dnm."""
+        """Checks that Slurm has no reservation, no drain and no mark of dnm."""
         assert not self.lab.client.read_reservations()
         for node in self.lab.read_nodes():
             assert not node.state.flags & {"DRAIN", "NOT_RESPONDING"}, node
@@ -112,7 +112,7 @@ min_idle_seconds = 0
 
 
 class StandingSite(_OnSlurm):
-    """Machines that are Nodes all the time: its converter is the shipped `program`, by its name."""
+    """A site of machines that are always Nodes: its converter is the shipped `program`."""
 
     def __init__(
         self, rig: Rig, directory: Path, lab: SlurmLab, program: str, *, more: str = "",

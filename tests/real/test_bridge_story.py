@@ -1,8 +1,8 @@
 """bridge-convert beside a stand-in of slurm-bridge, on a real Slurm with external nodes and jobs.
 
-dnm is the command with its own account, and the converter the program that comes with it. No job is
-lost: each stays on its node, and its pod the same, until the test ends it. DNM_PROOF_ROUNDS=50
-plays fifty rounds of jobs that come at random; by default two.
+dnm is the command with its own account, and the converter the shipped program. No job is lost: job
+and pod stay on their node until the test ends them. DNM_PROOF_ROUNDS=50 plays fifty rounds of
+random jobs; by default two.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tests.real.slurm_site import StandingSite
 from tests.slurm_lab import end_with_us, is_running
 
 ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "2"))
-BARE = "s001"  # of Slurm's nodes, the one that slurm-bridge has no part in
+BARE = "s001"  # the node of Slurm that slurm-bridge does not manage
 NAMES = ("a001", "a002", "a003", "a004")
-AT_ONCE = 3  # jobs of a round: one node at least is idle until nodes are lent
+AT_ONCE = 3  # jobs of a round: at least one node is idle until nodes are lent
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def bridge(rig: Rig, slurm: BridgedSlurm) -> Iterator[Bridge]:
 
 @contextmanager
 def at_work(rig: Rig, slurm: BridgedSlurm, kind: type[Bridge]) -> Iterator[Bridge]:
-    """slurm-bridge at work, with all machines in Slurm and idle."""
+    """Yields a running slurm-bridge, with all machines idle in Slurm."""
     rig.note_versions({"Slurm": slurm.release})
     rig.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     metadata = {"labels": {EXTERNAL: "yes"}, "annotations": {PARTITIONS: "b,c"}}
@@ -102,7 +102,7 @@ def taints(rig: Rig, name: str) -> list[Json]:
 
 
 def assert_open(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
-    """It is the namespace's alone: Slurm has no record of it."""
+    """Checks that only the namespace has the node, and that Slurm has no record of it."""
     node = node_of(rig, name)
     assert node["metadata"]["labels"]["dev"] == "true" and not node["spec"].get("taints"), node
     assert not node["spec"].get("unschedulable") and EXTERNAL not in node["metadata"]["labels"]
@@ -110,7 +110,7 @@ def assert_open(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
 
 
 def assert_back(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
-    """It is slurm-bridge's as it was, and nothing of dnm's is left on either side."""
+    """Checks that slurm-bridge has the node again, and that no side has anything of dnm."""
     node, record = node_of(rig, name), slurm.nodes_now()[name]
     assert node["metadata"]["labels"][EXTERNAL] == "yes", node
     assert "dev" not in node["metadata"]["labels"], node
@@ -127,12 +127,12 @@ def assert_back(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
 
 
 class Work:
-    """Pods that Slurm schedules. `lost` says what has become of one that nobody has ended."""
+    """Pods that Slurm schedules. `lost` describes each pod that was lost before its end."""
 
     def __init__(self, rig: Rig, bridge: Bridge) -> None:
         self.api, self.slurm, self.bridge = rig.api, bridge.slurm, bridge
         self.begun: dict[str, str] = {}  # pod -> its uid
-        self.nodes: dict[str, str] = {}  # pod -> where its job runs
+        self.nodes: dict[str, str] = {}  # pod -> the node of its job
         self.lost: list[str] = []
         self.count = 0
 
@@ -148,16 +148,16 @@ class Work:
         return name
 
     def end(self, name: str) -> None:
-        """Its work is done; the job ends with it."""
+        """Ends its work, and with it the job."""
         self.look()
         del self.begun[name]
         self.nodes.pop(name, None)
         self.bridge.end(name)
 
     def look(self) -> dict[str, str]:
-        """Each pod that runs, with its node."""
+        """Returns each running pod with its node."""
         pods = {item["metadata"]["name"]: item for item in self.api.get(BRIDGED_PODS)["items"]}
-        jobs = self.slurm.jobs_now()  # after the pods, for a job runs before its pod has a node
+        jobs = self.slurm.jobs_now()  # after the pods, since a job runs before its pod has a node
         for name, uid in self.begun.items():
             text = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
             if text:
@@ -182,7 +182,7 @@ def _what_is_wrong(pod: Json | None, uid: str, known: str | None, jobs: dict[str
 
 
 def people(rig: Rig, count: int) -> dict[str, str]:
-    """Pods of a workshop, with their uids: 25 fit into the queue, and 16 more on each node."""
+    """Returns pods of a workshop, with their uids: 25 fit into the queue, and 16 on a node."""
     return {
         add_pod["metadata"]["name"]: add_pod["metadata"]["uid"] for add_pod in add_pods(rig, count)
     }
@@ -209,7 +209,7 @@ def test_a_workshop_beside_slurm_bridge(
         assert_open(rig, slurm, name)
     assert uids(rig) == made, "no pod of the workshop was evicted"
     rig.api.ask("DELETE", PODS)
-    site.run_until(lambda: not site.lent, "every node is back", 120)
+    site.run_until(lambda: not site.lent, "every node is returned", 120)
     assert rig.queues_text() == QUEUES
     for name in NAMES:
         assert_back(rig, slurm, name)
@@ -220,7 +220,7 @@ def test_a_workshop_beside_slurm_bridge(
 
 @contextmanager
 def jobs_that_come(work: Work, chance: random.Random) -> Iterator[None]:
-    """They begin and end by themselves until it is left; then each has run to its end."""
+    """Starts and ends jobs until the block ends; then checks that each has run to its end."""
     ended = threading.Event()
     failed: list[BaseException] = []
     until: dict[str, float] = {}
@@ -262,7 +262,7 @@ def test_no_job_is_lost_while_jobs_come(
             runs = site.run_until(
                 lambda: rig.running("dev") == count, "every pod runs", 120, code=None
             )
-            # A job that comes to a chosen node before its reservation keeps it: others are taken.
+            # If a job starts on a chosen node before its reservation, dnm takes others.
             errors = [line for run in runs for line in run.stderr.splitlines() if line]
             assert all("error: action=convert" in line for line in errors), errors
             names = site.lent
@@ -270,7 +270,7 @@ def test_no_job_is_lost_while_jobs_come(
             for name in names:
                 assert_open(rig, slurm, name)
             rig.api.ask("DELETE", PODS)
-            site.run_until(lambda: not site.lent, "every node is back", 120)
+            site.run_until(lambda: not site.lent, "every node is returned", 120)
         lent += len(names)
         assert not work.lost and not bridge.ended, (work.lost, bridge.ended)
         assert rig.queues_text() == QUEUES
@@ -284,7 +284,7 @@ def test_no_job_is_lost_while_jobs_come(
 def test_a_node_is_lent_and_given_back_by_hand(
     rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
 ) -> None:
-    """Not one with a job, and not back while Slurm lacks one of its partitions."""
+    """Refuses a node with a job, and a return while Slurm lacks one of its partitions."""
     work = Work(rig, bridge)
     job = work.begin()
     rig.wait_for(work.look, "the job runs")

@@ -1,5 +1,5 @@
-"""What a person may say of nodes, on real servers: lend, extend, return with and without eviction,
-adopt, hold, exclude, pause of one half; who and why in the history."""
+"""Commands of administrators for nodes, on real servers: lend, extend, return with and without
+eviction, adopt, hold, exclude, pause of one half. The history names operator and reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUDGETS = "/apis/policy/v1/namespaces/dev/poddisruptionbudgets"
 
 
 def served_by(rig: Rig, node: str) -> None:
-    """A pod of a ReplicaSet on that node, whose budget lets it go only when another one runs."""
+    """Runs a ReplicaSet's pod on that node; its budget requires another running pod."""
     manifest = pod("web", DEV, "1", "1Gi", nodeSelector={"kubernetes.io/hostname": node})
     add_controller(rig, "web", manifest)
     rig.wait_for(lambda: rig.running("dev") == 1, "the pod runs")
@@ -47,7 +47,7 @@ def is_cordoned(rig: Rig, node: str) -> bool:
 
 
 def said(site: Site, node: str) -> str:
-    """What the next run would say of it."""
+    """Returns the next run's reason for the node."""
     nodes = site.json("plan", code=None)["nodes"]
     return next((item["reason"] for item in nodes if item["node"] == node), "")
 
@@ -64,7 +64,7 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     site.run_until(lambda: serving(site) == ["a003", "a004"], "two nodes serve")
     site.dnm("extend", "a003", "--for", "3h", "--reason", "longer")
 
-    # One is held; the other one is wanted out, and a budget says no.
+    # One node is held; for the other one a budget refuses the eviction.
     site.dnm("hold", "a003", "--reason", "a talk")
     refused = site.dnm("return", "a003", code=2)
     assert "a003 is held: `dnm unhold a003` first" in refused.stderr
@@ -82,12 +82,12 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     put_budget(rig, 0)
     site.dnm("run")
     rig.api.ask("DELETE", f"{CONTROLLERS}/replicasets/web?propagationPolicy=Background")
-    site.run_until(lambda: site.lent == ["a003"], "it is empty, and back")
+    site.run_until(lambda: site.lent == ["a003"], "it is empty, and returned")
     assert site.machines.places()["a004"] == "batch"
     called = [call for call in site.calls if "--set batch" in call]
     assert called == ["--set batch --node-name a004"]
 
-    # What an administrator converts is seen, and taken in by adopt alone.
+    # dnm shows a manually converted node, and manages it only after adopt.
     rig.shell(f"{site.directory}/node-convert --set k8s --node-name a008 --namespace dev")
     rig.wait_for(lambda: "a008" in rig.ready_nodes(), "a008 is Ready")
     site.dnm("pause", "--lending", "--reason", "maintenance")
@@ -98,14 +98,14 @@ def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> No
     site.dnm("adopt", "a008", "--namespace", "dev", "--reason", "mine")
     site.run_until(lambda: serving(site) == ["a003", "a008"], "it serves")
 
-    # A pause of the other half: nothing is fenced, and what was asked for is lent.
-    site.dnm("pause", "--returning", "--force")  # in the place of the other one
+    # A pause of returning: dnm fences nothing, and lends what was requested.
+    site.dnm("pause", "--returning", "--force")  # replaces the other pause
     site.dnm("return", "a003", "--now")
     assert not is_cordoned(rig, "a003") and "dnm is paused" in said(site, "a003")
     site.run_until(lambda: serving(site) == ["a003", "a005", "a008"], "it is lent")
     site.dnm("resume")
     site.dnm("return", waiting["id"], "a008")
-    site.run_until(site.has_given_back, "every node is back")
+    site.run_until(site.has_given_back, "every node is returned")
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
 
     verbs = history(site, "--kind", "verb")

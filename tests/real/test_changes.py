@@ -1,8 +1,8 @@
-"""What changed since the last run, as a real API server tells it; and what it can't tell any more.
+"""Changes since the last run, as a real API server reports them, and changes that it can no longer
+report.
 
-Whatever a run has kept is compared by `dnm check --deep` with full lists, brought to their moment
-by a watch of that server: a run that believed less than all is found.
-"""
+`dnm check --deep` compares the store of a run with full lists, brought to the same moment by a
+watch of that server. It finds a run that knew less than everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECOND = PORT + 1
 
 
 class Cluster:
-    """Pods that come, change and go, and what dnm knows of them."""
+    """Pods that are created, changed and deleted, and dnm's store of them."""
 
     def __init__(self, rig: Rig, site: Site, metrics: Path) -> None:
         self.rig, self.site, self.metrics = rig, site, metrics
@@ -54,8 +54,8 @@ class Cluster:
         self.rig.api.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def stir(self) -> None:
-        """Of pods and nodes: a restarted server tells of nothing that was before its restart, so
-        that a resource of which all is older is listed at the next run, too."""
+        """Changes pods and nodes: a restarted server does not report changes before its restart, so
+        the next run lists a resource without new changes, too."""
         stamp = f"{time.monotonic()}"
         self.rig.api.patch("/api/v1/nodes/k1", {"metadata": {"labels": {"stamp": stamp}}})
         self.add()
@@ -63,15 +63,15 @@ class Cluster:
         self.remove()
 
     def read(self) -> tuple[str, str]:
-        """One run: the way that it has read, and why."""
+        """Plays one run; returns how it read, and why."""
         self.site.dnm("run", code=None)
         result = re.search(r'reading_info{.*way="(.*?)",reason="(.*?)"', self.metrics.read_text())
         assert result is not None
         return result[1], result[2]
 
     def is_right(self, may_rest: bool = False) -> bool:
-        """Whether what is kept equals the lists, by the server's own watch. `may_rest`: three
-        watches in turn may have proved nothing, and nothing is kept then."""
+        """Returns whether the store equals the lists, by the server's own watch. `may_rest`: three
+        watches in turn may have proved nothing, and then nothing is kept."""
         for _ in range(12):  # a server with a younger cache can't tell
             checks = self.site.json("check", "--deep", code=None)["checks"]
             (result,) = [check for check in checks if check["check"] == "what is kept"]
@@ -118,7 +118,7 @@ def test_a_server_that_was_killed_has_forgotten(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("more", [0, 60], ids=["as restored", "grown past what was kept"])
 def test_an_etcd_that_was_restored_from_a_backup(cluster: Cluster, more: int) -> None:
-    """Its versions begin anew below those that are kept, and may be beyond them at the next run."""
+    """Its versions restart below the kept ones, and may be beyond them at the next run."""
     rig = cluster.rig
     data, backup = rig.directory / "etcd", rig.directory / "etcd-backup"
     with servers_down(rig):
@@ -143,7 +143,7 @@ def test_an_etcd_that_was_restored_from_a_backup(cluster: Cluster, more: int) ->
 
 @contextmanager
 def servers_down(rig: Rig) -> Iterator[None]:
-    """etcd and the API server, in their order; the others wait for them."""
+    """Stops etcd and the API server, in their order; the other servers wait for them."""
     for name in ("kube-apiserver", "etcd"):
         rig.servers[name].stop()
     yield
@@ -152,7 +152,7 @@ def servers_down(rig: Rig) -> Iterator[None]:
 
 
 def test_a_ring_that_is_full_is_expired(cluster: Cluster) -> None:
-    """A cache of watches keeps a hundred events, and more only of the last 75 seconds."""
+    """A watch cache keeps a hundred events, and more only of the last 75 seconds."""
     cluster.change(30)
     assert cluster.read() == ("changes", "")
     time.sleep(80)
@@ -165,7 +165,7 @@ def test_a_ring_that_is_full_is_expired(cluster: Cluster) -> None:
 def test_two_servers_on_one_etcd_and_requests_spread_between_them(
     cluster: Cluster, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """Each has a cache of its own, and one of them is younger than what is kept."""
+    """Each has a cache of its own, and one cache is younger than the store."""
     with second_server(cluster.rig) as second, relay(PORT, SECOND) as spread:
         kubeconfig = write_kubeconfig(
             KUBECONFIG, tmp_path / "spread.kubeconfig", f"https://127.0.0.1:{spread.port}"
@@ -186,7 +186,7 @@ def test_two_servers_on_one_etcd_and_requests_spread_between_them(
             behind.stir()
             seen.append(behind.read())
             assert behind.is_right(may_rest=True), seen
-            if seen[-3:] == [("list", "unproved")] * 3:  # it rests until the next full list
+            if seen[-3:] == [("list", "unproved")] * 3:  # it waits until the next full list
                 (site.directory / "state" / "converted_nodes.cluster").unlink()
             if turn == 4:
                 second.stop(signal.SIGKILL)
@@ -197,8 +197,8 @@ def test_two_servers_on_one_etcd_and_requests_spread_between_them(
 
 @contextmanager
 def second_server(rig: Rig) -> Iterator[Server]:
-    """Started anew, too, it is ready as a balancer asks for it, and once it has read the roles:
-    until then it forbids everything."""
+    """Starts again; it is ready once a balancer would accept it and it has read the roles. Until
+    then it forbids everything."""
     first = rig.servers["kube-apiserver"]
     command = [str(SECOND) if word == str(PORT) else word for word in first.command]
     log = rig.directory / "log" / "kube-apiserver-2.log"

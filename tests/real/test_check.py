@@ -1,4 +1,4 @@
-"""`dnm check` on clusters that are not well: what is wrong is named, with what to do."""
+"""`dnm check` on faulty clusters: it names the fault, and the next step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def api_hangs(rig: Rig) -> None:
 
 
 def child_above_its_parent(rig: Rig) -> None:
-    """No admission controller looks at it here, as on a site that has not installed it."""
+    """No admission controller checks it here, as on a site that has not installed one."""
     rig.write_queues(QUEUES.replace("vcore: 100\n", "vcore: 1000\n"))
 
 
@@ -42,7 +42,7 @@ def no_document(rig: Rig) -> None:
     rig.api.patch(rig.config_map, {"data": {"queues.yaml": None}})
 
 
-# what is broken -> the check that fails, and words of its text or remedy
+# fault -> the check that fails, and words of its text or remedy
 UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
     "the scheduler is gone": (scheduler_gone, "YuniKorn", "does not answer"),
     "the scheduler hangs": (scheduler_hangs, "YuniKorn", "does not answer"),

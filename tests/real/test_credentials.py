@@ -1,5 +1,5 @@
-"""Who dnm says it is, on the real API server: what changes in the middle of a run, what a plug-in
-gives for a moment, what a pod is given, and a proxy in between."""
+"""dnm's credentials on the real API server: a change in the middle of a run, a plug-in's
+short-lived token, a pod's service account, and a proxy in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAR = 3600
 
 
 def a_kubeconfig(source: Path, target: Path, user: Json, **cluster: str) -> Path:
-    """The account's own, with another way to say who asks."""
+    """Writes the account's kubeconfig with other credentials."""
     document = yaml.safe_load(source.read_text())
     document["users"][0]["user"] = user
     document["clusters"][0]["cluster"] |= cluster
@@ -35,7 +35,7 @@ def a_kubeconfig(source: Path, target: Path, user: Json, **cluster: str) -> Path
 def test_a_token_that_is_exchanged_in_the_middle_of_a_run(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """The old one is refused from then on: the run could not go on with it."""
+    """The server refuses the old one from then on: the run could not continue with it."""
     file = tmp_path / "token"
     file.write_text(signed_token(rig, FAR))
     lines: list[str] = []

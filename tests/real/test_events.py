@@ -1,5 +1,5 @@
-"""Events on a real API server, with the role of etc/rbac.yaml: what kubectl shows of a lent node
-and of a pod that waits in vain."""
+"""Events on a real API server, with the role of etc/rbac.yaml: kubectl shows them for a lent node
+and for a pod that waits in vain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/dynamic-node-m
 def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """One node may be lent, by which 41 pods of 16 GiB fit into the queue; 60 are there."""
+    """One node may be lent, so that 41 pods of 16 GiB fit into the queue; there are 60."""
     site = make_site(max_converted_nodes=1)
     add_pods(rig, 60)
     site.run_until(lambda: site.lent and rig.running("dev") == 41, "one node is lent")

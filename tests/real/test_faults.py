@@ -1,6 +1,6 @@
-"""A node that is sick, on a real Slurm and a real API server: a fault that shows in Kubernetes goes
-with it back to Slurm, and what a health check of Slurm's finds keeps it out of Kubernetes. All the
-time both servers are asked which of them may hand it to work."""
+"""A faulty node, on a real Slurm and a real API server. A fault that Kubernetes shows returns with
+the node to Slurm. A fault that Slurm's health check finds keeps it out of Kubernetes. All the time,
+the test reads on both servers which of them may start work on it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NHC = "NHC: check_hw_ib: no link"
 
 
 class Sides:
-    """Who may hand the node to work, one after the other. Kubernetes is asked before and after
-    Slurm, so that an answer of both is of one moment."""
+    """The sides that may start work on the node, one after the other. Kubernetes is read before and
+    after Slurm, so that both answers belong to one moment."""
 
     def __init__(self, rig: Rig, lab: SlurmLab) -> None:
         self.rig, self.lab = rig, lab
@@ -56,7 +56,7 @@ class Sides:
                     names = {"Kubernetes": before, "Slurm": slurm}
                     output = " and ".join(name for name, may in names.items() if may) or "nobody"
                     self.seen += [] if self.seen[-1:] == [output] else [output]
-        except BaseException as error:  # the story that waits is to tell it
+        except BaseException as error:  # the waiting story reports it
             self.failure = error
 
     def _kubernetes(self) -> bool:
@@ -76,7 +76,7 @@ class Sides:
 
 @pytest.fixture
 def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
-    """All but one node are in maintenance."""
+    """Returns a site with all nodes but one in maintenance."""
     lab.run("scontrol", "update", "nodename=a[002-010]", "state=drain", "reason=maintenance")
     return SlurmSite(
         rig, tmp_path / "site", KUBECONFIG, lab, max_converted_nodes=1,
@@ -109,7 +109,7 @@ def pods_there(rig: Rig) -> list[Json]:
 
 
 def show(rig: Rig, status: str) -> None:
-    """As a Node Problem Detector does."""
+    """Sets the condition as a Node Problem Detector does."""
     document = {"type": "gpu.example/Healthy", "status": status, "reason": "Xid79", "message": "x"}
     path = f"/api/v1/nodes/{NODE}/status"
     rig.api.patch(path, {"status": {"conditions": [document]}}, "strategic")
@@ -126,7 +126,7 @@ def assert_left_drained(lab: SlurmLab, reason: str) -> None:
 
 
 def test_a_fault_travels_with_the_node(rig: Rig, site: SlurmSite, sides: Sides) -> None:
-    """Lent, sick, emptied, returned, drained with its text, resumed by a person, lent again."""
+    """Lent, faulty, emptied, returned, drained with its text, resumed manually, lent again."""
     lab = site.lab
     rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it")
     begin_work(rig)
@@ -134,17 +134,17 @@ def test_a_fault_travels_with_the_node(rig: Rig, site: SlurmSite, sides: Sides) 
     rig.wait_for(lambda: sides.now == "Kubernetes", "Kubernetes has it")
     show(rig, "False")
     site.run_until(lambda: sides.now == "nobody", "it is fenced", code=None)
-    show(rig, "True")  # a sign that goes away makes no node well
+    show(rig, "True")  # an improved condition does not make the node healthy
     site.run_until(lambda: not site.lent, "it is back", code=None)
     assert_left_drained(lab, SICK)
     assert rig.nodes() == {"k1", "k2"}
-    for _ in range(2):  # what was evicted waits, and nothing may be lent
+    for _ in range(2):  # the evicted pods wait, and no node may be lent
         site.dnm("run", code=None)
     assert not site.lent and sides.now == "nobody" and rig.running("dev") < PEOPLE
     listed = site.convert("--list", "--node-name", NODE).stdout
     assert "SKIP" in listed and SICK in listed
     resume(lab)
-    rig.wait_for(lambda: sides.now == "Slurm", "a person has resumed it")
+    rig.wait_for(lambda: sides.now == "Slurm", "an administrator has resumed it")
     run_to_work(rig, site)
     rig.wait_for(lambda: sides.now == "Kubernetes", "Kubernetes has it again")
     end_work(rig)
@@ -158,7 +158,7 @@ def test_a_fault_travels_with_the_node(rig: Rig, site: SlurmSite, sides: Sides) 
 
 
 def find_bad(site: SlurmSite, hook: str) -> None:
-    """The hook is where the node's health check finds it bad."""
+    """Makes the hook report the node as bad, as a health check does."""
     path = site.hooks / hook
     command = (
         f"SLURM_CONF={site.lab.environ['SLURM_CONF']} PATH={site.environment['PATH']} "
@@ -171,7 +171,7 @@ def find_bad(site: SlurmSite, hook: str) -> None:
 def test_what_a_health_check_drains_while_it_is_claimed_is_not_lent(
     rig: Rig, site: SlurmSite, sides: Sides, hook: str
 ) -> None:
-    """Neither our reservation nor our drain keeps it from that."""
+    """Neither dnm's reservation nor its drain prevents that."""
     find_bad(site, hook)
     begin_work(rig)
     site.run_until(
@@ -183,7 +183,7 @@ def test_what_a_health_check_drains_while_it_is_claimed_is_not_lent(
     site.dnm("run", code=None)
     assert not site.lent and not pods_there(rig) and "Kubernetes" not in sides.seen
     resume(site.lab)
-    rig.wait_for(lambda: sides.now == "Slurm", "a person has resumed it")
+    rig.wait_for(lambda: sides.now == "Slurm", "an administrator has resumed it")
 
 
 def test_what_a_health_check_drains_while_it_is_lent_stays_so(

@@ -1,4 +1,4 @@
-"""deploy/ on the real API server, and the pod of its CronJob as a process with its rights."""
+"""deploy/ on the real API server, and the pod of its CronJob as a process with its permissions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
 
 @pytest.fixture
 def applied(rig: Rig, tmp_path: Path) -> Iterator[Path]:
-    """A folder for overlays; what is applied from it is taken back."""
+    """Returns a folder for overlays; the end of the test deletes what was applied from it."""
     shutil.copytree(REPOSITORY / "deploy", tmp_path / "deploy")
     shutil.copytree(REPOSITORY / "etc", tmp_path / "etc")
     try:
@@ -64,7 +64,7 @@ def test_the_api_server_takes_the_manifests(rig: Rig, applied: Path, name: str) 
 def test_a_key_that_the_api_server_does_not_know_is_not_let_through(
     rig: Rig, applied: Path
 ) -> None:
-    """So the judge of the manifests is the API's own schema, to the last key."""
+    """Checks that the API's own schema judges the manifests, to the last key."""
     rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
     file = applied / "instance" / "cronjob.yaml"
     file.write_text(file.read_text().replace("backoffLimit:", "backOffLimit:"))
@@ -75,7 +75,7 @@ def test_a_key_that_the_api_server_does_not_know_is_not_let_through(
 
 
 def pod_of(rig: Rig, cron_job: str) -> Json:
-    """The pod that the real controllers make of a CronJob's template, by the command of
+    """Returns the pod that the real controllers make from a CronJob's template, by the command of
     docs/kubernetes.md."""
     page = (REPOSITORY / "docs" / "kubernetes.md").read_text()
     (command,) = re.findall(r"^kubectl create job .*\n.*$", page, re.MULTILINE)
@@ -88,7 +88,7 @@ def pod_of(rig: Rig, cron_job: str) -> Json:
 
 
 def for_the_rig(folder: Path) -> None:
-    """The two files of the instance, as a site edits them."""
+    """Edits the two files of the instance as a site does."""
     ini = folder / "dynamic_node_config.ini"
     text = re.sub(r"^yunikorn_url = .*$", f"yunikorn_url = {REST}", ini.read_text(), flags=re.M)
     ini.write_text(f"{text}[node_type:a]\nmemory = 256Gi\n[lab]\npending_grace_seconds = 0\n")
@@ -116,7 +116,7 @@ def test_the_pod_of_the_cron_job_checks_and_plans(
     assert made["spec"]["containers"][0]["args"] == ["check"]
     checked = run_pod(rig, image, made, volumes / "check", "check", "-o", "json")
     rows = [check for check in json.loads(checked.stdout)["checks"] if check["result"] == "failed"]
-    # The converter is reached by ssh, with a key that nobody has put there yet.
+    # The converter is reached by ssh, with a key that is not installed yet.
     assert {item["check"] for item in rows} == {"batch nodes"}, (rows, checked.stderr)
 
     planned = run_pod(rig, image, made, volumes / "plan", "plan", "-o", "json")
@@ -128,7 +128,7 @@ def test_the_pod_of_the_cron_job_checks_and_plans(
 def test_the_pod_may_do_no_more_than_its_account(
     rig: Rig, applied: Path, image: Root, tmp_path: Path
 ) -> None:
-    """Its user, its root and its rights are those that the template gives it."""
+    """Its user, its root and its permissions are those of the template."""
     for_the_rig(applied / "instance")
     rig.shell(f"kubectl apply --kustomize {applied}/one")
     made = pod_of(rig, "dnm")

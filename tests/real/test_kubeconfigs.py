@@ -1,5 +1,5 @@
-"""The same kubeconfigs before kubectl and before dnm, at the real API server: the same are taken
-and refused, or docs/kubernetes.md has the difference."""
+"""The same kubeconfigs for kubectl and dnm, at the real API server: both accept and refuse the
+same, or docs/kubernetes.md has the difference."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.real.rig import Rig
 from tests.real.site import Site
 from tests.real.test_lists import signed_token
 
-PATIENCE = 30.0  # seconds after which kubectl is said to wait
-# What differs in other ways than by a yes or a no, each with its own test.
+PATIENCE = 30.0  # seconds after which kubectl counts as waiting
+# Other differences than acceptance, each with its own test.
 ELSEWHERE = {
     "the `auth-provider` oidc",
     "a name or password with letters beyond Latin-1",
@@ -44,7 +44,7 @@ def environment(site: Site, kit: Kit, asked: Asked) -> dict[str, str]:
 
 
 def kubectl_does(site: Site, kit: Kit, asked: Asked, seconds: float) -> tuple[str, str]:
-    """The verdict, and what was said."""
+    """Returns the verdict, and the output."""
     process = subprocess.Popen(
         [*asked.before, "kubectl", "get", "nodes"],
         env=environment(site, kit, asked), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

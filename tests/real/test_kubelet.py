@@ -1,5 +1,5 @@
 """dnm's rules of kubelets against the kubelet's own code, in two releases: thousands of settings
-before its validation and its managers, and the vectors before the kubelet itself, started."""
+for its validation and its managers, and the vectors for the started kubelet itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TWO = {
 
 
 def judged(version: str, questions: list[tuple[str, Machine]]) -> list[dict[str, Any]]:
-    """What the kubelet's code says of files on machines."""
+    """Returns the results of the kubelet's code for files on machines."""
     lines = [json.dumps({"config": config, "machine": machine}) for config, machine in questions]
     done = subprocess.run(
         [program("kubelet-judge", f"{version}-{JUDGE}")], input="\n".join(lines) + "\n",
@@ -100,7 +100,7 @@ def test_the_vectors_are_what_the_kubelets_code_says(version: str) -> None:
 
 
 def admitted(questions: list[Question]) -> list[str]:
-    """What a kubelet's managers say of pods: `admitted`, or the reason of the refusal."""
+    """Returns the managers' results for pods: `admitted`, or the reason of the refusal."""
     done = subprocess.run(
         [program("kubelet-admits")], input="\n".join(map(json.dumps, questions)) + "\n",
         capture_output=True, text=True, timeout=HUNG, check=True,
@@ -165,7 +165,7 @@ def test_the_kubelet_itself_starts_or_refuses_as_the_vectors_say(
 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path) -> None:
-    """Its own terms count, the base's default threshold stays, and without it nothing changes."""
+    """Checks that its terms count and the base's threshold stays; without it nothing changes."""
     vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
     drop_in = Said(vector["settings"]).config
     base = json.dumps({**HEAD, "kubeReserved": {"cpu": "500m", "memory": "1Gi"}})
@@ -182,7 +182,7 @@ def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path
 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_a_state_file_of_before_stops_the_kubelet(version: str, tmp_path: Path) -> None:
-    """Why the hooks remove both managers' files, and what dnm names as the likely reason."""
+    """Shows why the hooks remove both managers' files, and why dnm names them as a cause."""
     vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
     before = boot(tmp_path / "kubelet", version, json.dumps(HEAD), TWO)
     left = (tmp_path / "kubelet" / "root" / "memory_manager_state").read_text()

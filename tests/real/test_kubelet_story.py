@@ -1,7 +1,7 @@
-"""A node type whose kubelets have settings, lent on the real API server: right ones, ones that no
-kubelet would start with, and Nodes that come up with others. Machines join as Node objects, whose
-capacity and allocatable are what a kubelet with these settings reports (tests/real/test_kubelet.py
-has the kubelet's own word for the numbers)."""
+"""A node type with kubelet settings, lent on the real API server: valid ones, ones that no kubelet
+would start with, and Nodes that join with others. Machines join as Node objects with the capacity
+and allocatable that a kubelet with these settings reports (tests/real/test_kubelet.py checks the
+numbers with the kubelet's own code)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.real.conftest import MakeSite
 from tests.real.rig import QUEUES, Rig
 from tests.real.site import DEV, PODS, add_pods, pod
 
-# Two NUMA nodes of 135372Mi: less 8600Mi they are the 256Gi of the rig's machines.
+# Two NUMA nodes of 135372Mi: without 8600Mi they are the 256Gi of the rig's machines.
 SECTION = """
 [node_type:a]
 cpu = 128
@@ -37,7 +37,7 @@ def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
     assert "kubelet" not in site.dnm("plan").stdout
     assert "pods get about 256Gi memory" in site.dnm("check", "--wide", code=None).stdout
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "every node is back")
+    site.run_until(site.has_given_back, "every node is returned")
     assert rig.queues_text() == QUEUES
 
 
@@ -67,9 +67,9 @@ def test_a_node_that_comes_up_with_others_is_said(rig: Rig, make_site: MakeSite)
 def test_a_pinned_pod_that_fits_on_no_numa_node_takes_no_node(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """The API server itself says which pods are Guaranteed."""
+    """The API server itself decides which pods are Guaranteed."""
     site = make_site(sections=SECTION.format(second="4300Mi"))
-    # Only lent nodes carry the label.
+    # Only lent nodes have the label.
     body = pod("pinned", DEV, "4", "131073Mi", nodeSelector={"dev": "true"})
     resources = body["spec"]["containers"][0]["resources"]
     resources["limits"] = dict(resources["requests"])

@@ -1,4 +1,4 @@
-"""Lists as a real API server gives them: pages, expired tokens, gzip, refusals, and none at all."""
+"""Lists from a real API server: pages, expired tokens, gzip, refusals, and no answer at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1"
 
 @pytest.fixture
 def full_rig(rig: Rig) -> Rig:
-    """600 pods that wait, of one application."""
+    """Adds 600 pods of one application that wait."""
     manifest = pod("p", DEV, "100", "1Gi", schedulingGates=[{"name": "example.org/later"}])
 
     def make(number: int) -> None:
@@ -56,7 +56,7 @@ def pod_pages(proxy: Proxy) -> list[Seen]:
 
 
 def compact_etcd() -> None:
-    """Throws every revision before this one away."""
+    """Discards every earlier revision."""
     etcd = Api(ETCD)
     key = base64.b64encode(b"rig").decode()
     put = etcd.post("/v3/kv/put", {"key": key, "value": key})
@@ -84,7 +84,7 @@ def test_pages_over_changing_data_are_of_one_moment(
 def test_a_token_that_has_expired_begins_the_list_anew(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
-    """The API server restarts between two pages, and etcd has thrown the old revision away."""
+    """The API server restarts between two pages, and etcd has discarded the old revision."""
     site = make_site(kubeconfig_path=proxy.kubeconfig)
     done: list[Seen] = []
 
@@ -106,7 +106,7 @@ def test_a_token_that_has_expired_begins_the_list_anew(
 def test_gzip_where_the_server_is_not_on_this_machine(
     full_rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """dnm asks for it off loopback, and reads it: the numbers are the same."""
+    """dnm requests it off loopback, and decodes it: the numbers are the same."""
     url = f"https://{OWN_ADDRESS}:{PORT}"
     far = make_site(
         "far", kubeconfig_path=write_kubeconfig(KUBECONFIG, tmp_path / "far.kubeconfig", url)
@@ -124,7 +124,7 @@ def test_gzip_where_the_server_is_not_on_this_machine(
 
 
 def one_seat_for_dnm(rig: Rig) -> None:
-    """A priority level of its own for dnm's account: as few seats as there can be, and no queue."""
+    """Sets a priority level for dnm's account alone: the fewest possible seats, and no queue."""
     level = {
         "nominalConcurrencyShares": 0,
         "lendablePercent": 0,
@@ -146,7 +146,7 @@ def one_seat_for_dnm(rig: Rig) -> None:
     }
     spec = {
         "priorityLevelConfiguration": {"name": "rig"},
-        "matchingPrecedence": 2,  # 1 is kept for the schema `exempt`
+        "matchingPrecedence": 2,  # 1 is reserved for the schema `exempt`
         "rules": [rule],
     }
     rig.api.post(f"{FLOWS}/flowschemas", {"metadata": {"name": "rig"}, "spec": spec})
@@ -154,7 +154,7 @@ def one_seat_for_dnm(rig: Rig) -> None:
 
 @contextmanager
 def others_ask_too(rig: Rig) -> Iterator[None]:
-    """Eight more clients of dnm's account, which list all pods again and again."""
+    """Runs eight more clients of dnm's account, which list all pods again and again."""
     token = yaml.safe_load(KUBECONFIG.read_text())["users"][0]["user"]["token"]
     other, stop = Api(rig.api.url, rig.keys), threading.Event()
     other.context = ssl.create_default_context(cafile=f"{rig.keys}/ca.crt")
@@ -177,7 +177,7 @@ def others_ask_too(rig: Rig) -> Iterator[None]:
 def test_priority_and_fairness_refuses_and_nothing_is_decided_on_less(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
-    """429 with Retry-After: tried again, and where that did not help the run says so."""
+    """429 with Retry-After: the run retries, and reports it if that did not help."""
     site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=5)
     one_seat_for_dnm(full_rig)
     with others_ask_too(full_rig):
@@ -195,7 +195,7 @@ def test_priority_and_fairness_refuses_and_nothing_is_decided_on_less(
 
 
 def signed_token(rig: Rig, seconds: int) -> str:
-    """A token of dnm's account that runs out then, signed with the cluster's own key."""
+    """Returns a token of dnm's account that then expires, signed with the cluster's own key."""
     account = "/api/v1/namespaces/yunikorn/serviceaccounts/dynamic-node-manager"
     uid = rig.api.get(account)["metadata"]["uid"]
     now = int(time.time())
@@ -229,13 +229,13 @@ def test_a_token_that_has_run_out_is_401_with_what_to_renew(
     site = make_site(kubeconfig_path=path)
     began = time.monotonic()
     site.dnm("run")
-    left = 5 + 4 * (time.monotonic() - began)  # seconds in which one more run is done, also here
-    # The API server takes a token for another minute after its time.
+    left = 5 + 4 * (time.monotonic() - began)  # seconds in which one more run completes, also here
+    # The API server accepts a token for another minute after its expiry.
     document["users"][0]["user"]["token"] = signed_token(rig, int(left) - 60)
     path.write_text(json.dumps(document))
     site.dnm("run")
 
-    refused: list[str] = []  # what the first run said that was; the next ones repeat nothing
+    refused: list[str] = []  # the refusals in the first run's output; the next ones repeat nothing
 
     def has_run_out() -> bool:
         answer = site.dnm("run", code=None)
@@ -253,7 +253,7 @@ def test_a_token_that_has_run_out_is_401_with_what_to_renew(
 def test_a_server_that_stops_in_the_middle_of_a_list(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
-    """SIGSTOP between two pages: the run ends within its time limit, and has done nothing."""
+    """SIGSTOP between two pages: the run ends within its time limit, and changes nothing."""
     full_rig.api.post(PODS, pod("big", DEV, "120", "8Gi"))
     site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=6)
     server = full_rig.servers["kube-apiserver"]
@@ -271,7 +271,7 @@ def test_a_server_that_stops_in_the_middle_of_a_list(
     assert "no complete answer" in answer.stderr or "can't" in answer.stderr, answer.stderr
     assert not [call for call in site.calls if "--set" in call]
     proxy.before = lambda seen: None
-    full_rig.wait_for(lambda: full_rig.api.answers("/readyz"), "the API server is back")
+    full_rig.wait_for(lambda: full_rig.api.answers("/readyz"), "the API server answers again")
     site.run_until(lambda: full_rig.running("dev") == 1, "the pod runs on a lent node")
 
 
@@ -284,7 +284,7 @@ def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSi
     answer = site.dnm("run", code=1)
     assert "is it up?" in answer.stderr, answer.stderr
     server.start()
-    # After an outage YuniKorn's caches need long to follow the API server again; new ones do not.
+    # After an outage YuniKorn's caches are slow to follow the API server again; new ones are not.
     rig.servers["yunikorn"].stop()
     rig.servers["yunikorn"].start()
     site.run_until(lambda: rig.running("dev") == 1, "the pod runs on a lent node")
@@ -292,10 +292,10 @@ def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSi
 
 
 def test_a_rig_that_does_not_start_says_which_program_said_what(rig: Rig, tmp_path: Path) -> None:
-    """The rig itself: a flag that a server does not know."""
+    """The rig itself, with a flag that a server does not know."""
     rig.add("wrong", [*rig.etcd_command(), "--no-such-flag"], lambda: False)
     try:
-        with pytest.raises(RigError, match=r"(?s)wrong ended with \d+. It said:.*no-such-flag"):
+        with pytest.raises(RigError, match=r"(?s)wrong ended with \d+. Its output:.*no-such-flag"):
             rig.servers["wrong"].start()
     finally:
         del rig.servers["wrong"]

@@ -16,7 +16,7 @@ taints = site/for={namespace}:NoSchedule
 
 
 def tied(name: str, queue: str, namespace: str, cpu: str) -> dict[str, object]:
-    """A pod that runs on nodes of its namespace alone."""
+    """Returns a pod that runs only on nodes of its namespace."""
     return pod(
         name, queue, cpu, "8Gi", nodeSelector={namespace: "true", "site/for": namespace},
         tolerations=[{"key": "site/for", "operator": "Equal", "value": namespace}],

@@ -1,5 +1,5 @@
-"""The one Lease of an instance on a real API server, with the roles of etc/rbac.yaml: a state
-directory that was wiped, two hosts with a file each, and two hosts with a shared file."""
+"""The one Lease of an instance on a real API server, with the roles of etc/rbac.yaml: a wiped state
+directory, two hosts with a file each, and two hosts with a shared file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDS_PERSON, IN_USE = ExitCode.NEEDS_PERSON, ExitCode.LOCKED
 
 
 def wipe(site: Site) -> None:
-    """Removes what an installation of the host removes."""
+    """Removes the files that a reinstallation of the host removes."""
     directory = site.directory / "state"
     shutil.rmtree(directory)
     directory.mkdir(mode=0o700)
@@ -92,7 +92,7 @@ def test_of_two_hosts_with_a_file_each_one_acts_until_a_takeover(
     demand.move_on()
     east.run_until(lambda: demand.is_served, "the first host lends again")
     west.dnm("takeover", "--yes")
-    west.run_until(lambda: len(west.lent) == 2, "the second host takes up what is lent")
+    west.run_until(lambda: len(west.lent) == 2, "the second host has all lent nodes")
     east.dnm("run", code=NEEDS_PERSON)
     demand.acting, codes = west, Counter[tuple[str, int]]()
     play_rounds(demand, sites, codes)

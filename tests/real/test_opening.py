@@ -1,8 +1,7 @@
-"""`opens_when` on a real API server, with real DaemonSets and before YuniKorn: what a node that
-joins is kept closed for, what dnm starts on it, what does not come, and that no pod is on it before
-it opens: by every change of every Node and pod, in the API server's order. The kubelet is kwok's:
-what it can pull, and how a pod ends there, is told by its image (`kwok.yaml`); what conditions the
-Node has is said here."""
+"""`opens_when` on a real API server, with real DaemonSets and before YuniKorn. The tests check how
+long a joining node stays closed, what dnm starts on it, and failing checks. By every change of
+every Node and pod, no pod is on it before it opens. The kubelet is kwok's: an image defines what it
+can pull and how a pod ends (`kwok.yaml`); the tests set the Node's conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ PULL_SECONDS = 60  # of SLOW
 
 
 class Watched:
-    """Every change of a Node and of a pod since it was made, as the API server tells it."""
+    """Every change of a Node and of a pod since it was made, as the API server reports it."""
 
     def __init__(self, rig: Rig, directory: Path) -> None:
         self.rig = rig
@@ -68,7 +67,7 @@ class Watched:
         ]
         newest = max(map(version_of, there))
         self.rig.wait_for(
-            lambda: version_of(self.changes()[-1]["object"]) >= newest, "all changes are told"
+            lambda: version_of(self.changes()[-1]["object"]) >= newest, "all changes are reported"
         )
         closed: dict[str, bool] = {}
         bound: dict[str, str] = {}
@@ -92,7 +91,7 @@ def version_of(item: Json) -> int:
 
 @pytest.fixture
 def bound_rig(rig: Rig) -> Iterator[Rig]:
-    """With the role that is bound to nobody."""
+    """Yields the rig with the role that is not bound by default."""
     subject = {"kind": "ServiceAccount", "name": "dynamic-node-manager", "namespace": "yunikorn"}
     binding = {
         "metadata": {"name": ROLE},
@@ -117,7 +116,7 @@ def watched(bound_rig: Rig, tmp_path: Path) -> Iterator[Watched]:
 
 
 def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> Site:
-    """A queue that needs one node more; machines register with the taint."""
+    """Makes a queue that needs one more node; machines register with the taint."""
     site = make_site(sections=STEPS.format(steps=steps), max_converted_nodes=1)
     (site.directory / "dress").write_text(json.dumps({TAINT: ""}))
     for number in range(40):
@@ -128,7 +127,7 @@ def workshop(rig: Rig, make_site: MakeSite, steps: str, image: str = "none") -> 
 
 
 def opening(site: Site) -> str:
-    """What the last run found missing."""
+    """Returns what the last run found missing."""
     nodes = site.json("status")["nodes"]
     return str(nodes[0]["reason"]) if nodes else ""
 
@@ -149,7 +148,7 @@ def patch_pod(rig: Rig, path: str, status: Json) -> None:
 
 
 def bind_daemons(rig: Rig, node: str) -> bool:
-    """As the scheduler of DaemonSets' pods does, which the rig has not."""
+    """Binds pods as the scheduler of DaemonSets does, which the rig lacks."""
     made = [item for item in rig.pods("kube-system") if not item["spec"].get("nodeName")]
     for entry in made:
         path = f"/api/v1/namespaces/kube-system/pods/{entry['metadata']['name']}/binding"
@@ -192,7 +191,7 @@ def test_the_whole_list(bound_rig: Rig, make_site: MakeSite, watched: Watched) -
     steps = "daemonset kube-system/driver, condition NetUp=True, images, probe kube-system/check"
     site = workshop(rig, make_site, steps, SLOW)
     name = wait_for(site, "DaemonSet kube-system/driver has no pod there")
-    assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "the queue grows when it opens"
+    assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "the queue grows at opening"
     rig.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"driver": "wanted"}}})
     site.run_until(lambda: bind_daemons(rig, name), "the controller has made its pod", code=None)
     wait_for(site, "the condition NetUp is not there")
@@ -243,7 +242,7 @@ NEVER = [
 def test_what_does_not_come_goes_back(
     bound_rig: Rig, make_site: MakeSite, watched: Watched, steps: str, image: str, missing: str
 ) -> None:
-    """What is missing is waited for, and a probe's failure is not; dnm's clock ends the wait."""
+    """dnm waits for what is missing, but not after a probe's failure; a deadline ends the wait."""
     rig = bound_rig
     rig.create(TEMPLATES, probe_template(FAILS))
     rig.create(DAEMONS, daemon_set("late", nodeSelector={"never": "there"}))

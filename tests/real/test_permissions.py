@@ -1,4 +1,4 @@
-"""The roles of etc/rbac.yaml before the real authorizer: a verb that is missing is named."""
+"""The roles of etc/rbac.yaml with the real authorizer: dnm names a missing verb."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERBS = [
 
 
 def withdraw(rig: Rig, verb: str, resource: str, name: str) -> None:
-    """Takes one verb out of every role that the account has: the converter's may grant it too."""
+    """Removes one verb from every role of the account: the converter's role may grant it too."""
     for role in ROLES:
         less = copy.deepcopy(role)
         for rule in less["rules"]:
@@ -62,8 +62,8 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
     answer = site.json("check")
     assert answer["ok"], answer
     rows = [check for check in answer["checks"] if check["result"] != "ok"]
-    # A machine without a syslog daemon, a converter that does not tell its claims, the optional
-    # role of test-load, and fair sorting.
+    # A machine without a syslog daemon, a converter that lists no claims, the optional role of
+    # test-load, and fair sorting.
     expected = (
         "/dev/log",
         "does not tell what it has claimed",

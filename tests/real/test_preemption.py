@@ -1,8 +1,8 @@
-"""YuniKorn preempts pods for another queue's guarantee: one node is lent, and nothing goes round.
+"""YuniKorn preempts pods for another queue's guarantee: one node is lent, and nothing oscillates.
 
-Two full-time nodes of 64 cores are full of 32 pods of `dev`, which has no guarantee. Two pods of 4
-cores come to `notebook`, which is guaranteed 8: after half a minute YuniKorn ends two pods of `dev`
-for them, whose ReplicaSet makes them again.
+32 pods of `dev`, which has no guarantee, fill two full-time nodes of 64 cores. Two pods of 4 cores
+join `notebook`, which is guaranteed 8. After half a minute YuniKorn ends two pods of `dev` for
+them, which their ReplicaSet creates again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ WIDER = QUEUES.replace("vcore: 100\n", "vcore: 128\n")
 
 @pytest.fixture(params=YUNIKORNS)
 def full_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
-    """Both nodes full of the pods of a ReplicaSet in `dev`."""
+    """Fills both nodes with the pods of a ReplicaSet in `dev`."""
     rig.use_yunikorn(request.param)
     rig.write_queues(WIDER)
     wanted = {"vcore": 128_000, "memory": 400 * 2**30}
-    rig.wait_for(lambda: rig.queue(DEV).get("maxResource") == wanted, "the document is in force")
+    rig.wait_for(lambda: rig.queue(DEV).get("maxResource") == wanted, "the document is active")
     add_controller(rig, "fill", pod("fill", DEV, "4", "4Gi"), FILLING)
     rig.wait_for(lambda: rig.running("dev") == FILLING, "the nodes are full")
     return rig
@@ -41,7 +41,7 @@ def come(rig: Rig) -> None:
 
 
 def preempted(rig: Rig) -> list[Json]:
-    """YuniKorn's own word: its event on each pod that it ended for another."""
+    """Returns YuniKorn's event on each pod that it ended for another."""
     events = rig.api.get("/api/v1/namespaces/dev/events")["items"]
     return [
         event
@@ -59,7 +59,7 @@ def all_run(rig: Rig) -> bool:
 
 
 def assert_at_rest(rig: Rig, site: Site) -> None:
-    """For longer than YuniKorn takes to preempt: no pod is ended, no node is lent or returned."""
+    """Checks beyond the preemption delay: no pod ends, no node is lent or returned."""
     uids = {entry["metadata"]["uid"] for entry in rig.pods("dev") + rig.pods("notebook")}
     until = time.monotonic() + 35  # YuniKorn preempts after 30
     while time.monotonic() < until:
@@ -71,19 +71,19 @@ def assert_at_rest(rig: Rig, site: Site) -> None:
 
 def end(rig: Rig, site: Site) -> None:
     rig.remove_work()
-    site.run_until(site.has_given_back, "the node is back")
+    site.run_until(site.has_given_back, "the node is returned")
     assert rig.queues_text() == WIDER
     assert conversions(site) == 1
 
 
 def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSite) -> None:
-    """What is pending by then is dev's: quota it has, room it lacks."""
+    """The pending pods are dev's: it has quota, but no free capacity."""
     come(full_rig)
     full_rig.wait_for(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
     assert full_rig.running("dev") == FILLING - COMING
     print(full_rig.versions()["YuniKorn"], [entry.get("message") for entry in preempted(full_rig)])
     site = make_site()
-    full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are made again")
+    full_rig.wait_for(lambda: len(full_rig.pods("dev")) == FILLING, "they are created again")
     message = site.dnm("plan").stdout
     assert (
         f"queue {DEV}: lend" in message and "no node has free capacity for them: 2 pods" in message
@@ -96,7 +96,7 @@ def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSit
 def test_pods_that_are_preempted_while_a_node_joins_get_no_second_one(
     full_rig: Rig, make_site: MakeSite
 ) -> None:
-    """The node was asked for by notebook, whose pods have got dev's room before it came."""
+    """notebook's demand started the lend; its pods took dev's capacity before the node joined."""
     site = make_site(check_interval_seconds=4)
     site.seconds(60)
     come(full_rig)

@@ -1,4 +1,4 @@
-"""The queue document under the real API's optimistic locking, beside others who write it too."""
+"""The queue document under the real API's optimistic locking, with other clients as writers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def is_served(rig: Rig) -> bool:
 
 
 def end(rig: Rig, site: Site) -> None:
-    """Everything goes back, and the document is what it was."""
+    """Ends the demand; checks that all nodes are returned and the document is as before."""
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "the node is back")
+    site.run_until(site.has_given_back, "the node is returned")
     assert rig.queues_text() == QUEUES
     assert rig.queue(DEV)["maxResource"] == BASE
 
@@ -65,7 +65,7 @@ def test_a_second_writer_between_read_and_write_costs_nothing(
 
 @contextmanager
 def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
-    """An admission webhook that refuses each change of a ConfigMap, as a policy of the site."""
+    """Runs an admission webhook that refuses each change of a ConfigMap, as a site's policy."""
 
     class Handler(Quiet):
         def do_POST(self) -> None:
@@ -109,13 +109,13 @@ def refusing_webhook(rig: Rig, message: str) -> Iterator[None]:
 
 
 def refused(site: Site) -> str:
-    """What runs say while the document can't be written; the node is there and serves nothing."""
+    """Returns the runs' messages while the document is not writable; the node serves nothing."""
     for _ in range(8):
         answer = site.dnm("run", code=None)
         if answer.returncode:
             return answer.stderr
         time.sleep(0.5)
-    raise AssertionError("no run said anything")
+    raise AssertionError("no run printed anything")
 
 
 def test_a_webhook_that_refuses_is_quoted_and_afterwards_all_goes_on(
@@ -146,14 +146,14 @@ def test_an_immutable_config_map_is_named_with_what_to_do(rig: Rig, make_site: M
 
 
 def fill_config_map(rig: Rig, room: int) -> None:
-    """Up to so many bytes below its 1 MiB; keys and annotations do not count."""
+    """Fills it to so many bytes below its 1 MiB; keys and annotations do not count."""
     padding = "x" * (2**20 - len(QUEUES) - len("1s") - room)
     rig.api.patch(rig.config_map, {"data": {"padding": padding}})
 
 
 def test_a_config_map_is_filled_to_its_last_byte(rig: Rig, make_site: MakeSite) -> None:
-    """900, 96 and 24 get a digit more, and there is room for three; the ledger is an annotation,
-    which has a limit of its own."""
+    """900, 96 and 24 get one more digit, and three bytes are free; the ledger is an annotation with
+    a limit of its own."""
     ask_for_one_node(rig)
     fill_config_map(rig, room=3)
     site = make_site()
@@ -196,7 +196,7 @@ def test_server_side_apply_by_another_manager_is_noticed_and_added_to_again(
     assert refused.returncode and "conflict" in refused.stderr, refused
     assert rig.queue(DEV)["maxResource"] == ONE_MORE
     rig.shell(f"{apply} --force-conflicts")
-    rig.wait_for(lambda: rig.queue(DEV)["maxResource"] == BASE, "the manifest is in force")
+    rig.wait_for(lambda: rig.queue(DEV)["maxResource"] == BASE, "the manifest is active")
     site.run_until(lambda: rig.queue(DEV)["maxResource"] == ONE_MORE, "the node counts again")
     assert rig.has_ledger()
     end(rig, site)
@@ -205,8 +205,8 @@ def test_server_side_apply_by_another_manager_is_noticed_and_added_to_again(
 def test_a_site_that_re_applies_its_manifest_every_few_seconds(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """For two minutes, three seconds apart, as Argo CD's self-heal does: no node is lent for it,
-    none goes back for it, no amount is added twice."""
+    """For two minutes, three seconds apart, as Argo CD's self-heal does: dnm lends and returns no
+    node for it, and adds no amount twice."""
     ask_for_one_node(rig)
     site = make_site()
     site.run_until(lambda: is_served(rig), "the pods run")
@@ -241,7 +241,7 @@ LEDGER, KEY = LEDGER_ANNOTATION, "queues.yaml"
 MANIFEST = json.dumps({
     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owners"}, "data": {KEY: "m"},
 })  # fmt: skip
-WRITERS = [  # what is done to dnm's own write, and who owns text and ledger then
+WRITERS = [  # a change of dnm's own write, and then the owner of text and ledger
     pytest.param("EDITOR='sed -i s/dnm-text/edited/' kubectl edit configmap owners",
                  {"kubectl-edit"}, {"dnm"}, id="edit"),
     pytest.param("EDITOR='sed -i s/dnm-ledger/edited/' kubectl edit configmap owners",
@@ -267,12 +267,12 @@ WRITERS = [  # what is done to dnm's own write, and who owns text and ledger the
 def test_who_wrote_text_and_ledger_is_told_by_the_server(
     rig: Rig, script: str, of_text: set[str], of_ledger: set[str]
 ) -> None:
-    """dnm's questions rest on managedFields (`dnm/queues/authors.py`)."""
+    """dnm's decision uses managedFields (`dnm/queues/authors.py`)."""
     rig.shell("kubectl create configmap owners --from-literal=queues.yaml=a")
     config = a_config(kubeconfig_path=Path(rig.kubeconfig()))
     try:
         with closing(KubeClient.connect(config)) as kube:
-            for _ in range(2):  # over whatever others have written it is dnm's again
+            for _ in range(2):  # dnm owns both again after any other client's write
                 config_map = kube.read_config_map("default", "owners")
                 assert config_map is not None
                 text = {**config_map.data, KEY: "dnm-text"}

@@ -28,8 +28,8 @@ def limit(rig: Rig) -> Json:
 def test_two_hosts_share_a_queue_and_a_document(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """Two instances, each on a host of its own with nodes of its own, started together again and
-    again: each amount stands in the document once."""
+    """Two instances, each on a host of its own with nodes of its own, start together again and
+    again: each amount is in the document once."""
     with ExitStack() as stack:
         sites: list[Site] = []
         for number in range(COUNT):
@@ -67,7 +67,7 @@ def test_two_hosts_share_a_queue_and_a_document(
             run_together()
             return all(site.has_given_back() for site in sites)
 
-        rig.wait_for(is_back, "every node is back", 120)
+        rig.wait_for(is_back, "every node is returned", 120)
         assert rig.queues_text() == QUEUES
 
 
@@ -75,7 +75,7 @@ KIND = tuple[str, str]  # of a write: method, name of the object
 
 
 def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set[KIND]) -> None:
-    """One run through a proxy that kills it at its first write of a kind not in `seen_before`."""
+    """Plays one run through a proxy that kills it at its first write of a new kind."""
     with proxied(rig, KUBECONFIG, tmp_path) as proxy:
         site.use_kubeconfig(proxy.kubeconfig)
         process: list[subprocess.Popen[str]] = []
@@ -102,7 +102,7 @@ def run_until(
         if is_so():
             return True
         run()
-        # Whatever was killed: one node at most, and it counts once or not at all.
+        # After any kill: one node at most, and it counts once or not at all.
         assert len(rig.nodes()) <= 3
         assert limit(rig) in (with_nodes(0), with_nodes(1))
         return False
@@ -121,7 +121,7 @@ def is_served(rig: Rig, site: Site) -> bool:
 def test_a_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     rig: Rig, make_site: MakeSite, tmp_path: Path, when: str
 ) -> None:
-    """Before: the API server never hears of the write. After: dnm never hears of the answer."""
+    """Before: the API server never gets the write. After: dnm never gets the answer."""
     site = make_site()
     lend: set[KIND] = set()
     ask_for_one_node(rig)
@@ -134,12 +134,12 @@ def test_a_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     rig.api.ask("DELETE", PODS)
     run_until(
         rig, site, site.has_given_back,
-        lambda: killed_run(site, rig, tmp_path, when, give_back), "the node is back",
+        lambda: killed_run(site, rig, tmp_path, when, give_back), "the node is returned",
     )  # fmt: skip
     assert rig.queues_text() == QUEUES and not rig.has_ledger()
     print(when, lend, give_back)
-    # The node's mark and its fence, the run that acts, the limits, and the Events. Only the first
-    # run creates the Lease.
+    # The node's mark and its fence, the acting run's Lease, the limits, and the Events. Only the
+    # first run creates the Lease.
     both = {
         ("PATCH", node), ("PATCH", "dnm-real"), ("PUT", "yunikorn-configs"), ("POST", "events"),
     }  # fmt: skip

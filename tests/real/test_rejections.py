@@ -1,4 +1,4 @@
-"""Pods that the scheduler refuses or lets wait for ever: no node is lent for them, and why."""
+"""Pods that the scheduler refuses or keeps waiting: dnm lends no node, and reports why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def phases(rig: Rig, namespace: str) -> dict[str, int]:
 
 
 def says(site: Site, queue: str) -> str:
-    """All that the plan says of a queue and its pods, in text and JSON."""
+    """Returns the plan's whole text for a queue and its pods, in text and JSON."""
     answer = site.dnm("plan")
     print(answer.stdout, answer.stderr)
     return answer.stdout
@@ -54,7 +54,7 @@ def rests_at(rig: Rig, namespace: str, wanted: dict[str, int]) -> Callable[[], b
 def test_a_gang_larger_than_its_queue_is_rejected_at_once(
     either_rig: Rig, make_site: MakeSite
 ) -> None:
-    """60 vcore where the queue has 48: YuniKorn fails the pods, and nothing is pending."""
+    """60 vcore in a queue with 48: YuniKorn fails the pods, and none is pending."""
     make(either_rig, "notebook", gang("wide", 6, 2, "10")(NOTEBOOK))
     either_rig.wait_for(rests_at(either_rig, "notebook", {"Failed": 2}), "the gang is rejected")
     reasons = {entry["status"].get("reason") for entry in either_rig.pods("notebook")}
@@ -65,7 +65,7 @@ def test_a_gang_larger_than_its_queue_is_rejected_at_once(
 
 
 def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
-    """Where no placement rule makes the queue."""
+    """No placement rule creates the queue."""
     rule = "      - name: tag\n        value: namespace\n        create: true\n"
     assert rule in QUEUES
     either_rig.write_queues(QUEUES.replace(rule, ""))
@@ -77,8 +77,8 @@ def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> N
 
 
 def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) -> None:
-    """16 vcore for each user, and ten pods of 5 vcore of one of them: three run, and no node would
-    let a fourth run, although the queue's 48 are too few for all."""
+    """16 vcore for each user, and ten pods of 5 vcore of one user: three run. No node would start a
+    fourth one, although the queue's 48 are too few for all."""
     user_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
@@ -102,7 +102,7 @@ def user_limit(rig: Rig) -> None:
 def application_limit(rig: Rig) -> None:
     line = "                  - name: dev            # workshops\n"
     rig.write_queues(QUEUES.replace(line, f"{line}                    maxapplications: 1\n"))
-    rig.wait_for(lambda: rig.queue(DEV).get("maxRunningApps") == 1, "it is in force")
+    rig.wait_for(lambda: rig.queue(DEV).get("maxRunningApps") == 1, "it is active")
     make(rig, "dev", [pod(f"d{number}", DEV, "60", "8Gi") for number in range(2)])
     rig.wait_for(rests_at(rig, "dev", {"Running": 1, "Pending": 1}), "one pod runs")
 
@@ -114,7 +114,7 @@ LIMITS = {"user": (user_limit, NOTEBOOK), "application": (application_limit, DEV
 def test_without_the_schedulers_word_a_limit_costs_one_node_once(
     rig: Rig, make_site: MakeSite, name: str
 ) -> None:
-    """`dnm check` names the limit; the node goes back unused, and no other is lent."""
+    """`dnm check` names the limit; the node is returned unused, and dnm lends no other."""
     limit, queue = LIMITS[name]
     limit(rig)
     document = rig.queues_text()
@@ -127,7 +127,7 @@ def test_without_the_schedulers_word_a_limit_costs_one_node_once(
     def has_been_in_vain() -> bool:
         return any("--set batch" in call for call in site.calls) and site.has_given_back()
 
-    site.run_until(has_been_in_vain, "the node has come and gone")
+    site.run_until(has_been_in_vain, "the node was lent and returned")
     for _ in range(6):
         site.dnm("run")
     assert sum("--set k8s" in call for call in site.calls) == 1, site.calls
@@ -136,8 +136,8 @@ def test_without_the_schedulers_word_a_limit_costs_one_node_once(
 
 
 def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:
-    """No vcore but some memory admits no pod that asks for vcore; nodes raise it, and it is a wall
-    only where dnm may not."""
+    """No vcore but some memory admits no pod that requests vcore. Nodes raise it; it blocks pods
+    only if dnm may not raise it."""
     text = QUEUES.replace(
         "                        memory: 400Gi\n                        vcore: 100\n",
         "                        memory: 400Gi\n                        vcore: 0\n",
@@ -151,5 +151,5 @@ def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:
     site.run_until(rests_at(either_rig, "dev", {"Running": 2}), "the pods run on a lent node")
     assert len(site.lent) == 1
     either_rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "the node is back")
+    site.run_until(site.has_given_back, "the node is returned")
     assert either_rig.queues_text() == text

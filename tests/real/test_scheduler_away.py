@@ -1,4 +1,4 @@
-"""YuniKorn dies, hangs and comes back: what pods did meanwhile says nothing about the pods."""
+"""YuniKorn dies, hangs and returns: the state of pods meanwhile is no evidence about them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.real.site import PODS, add_pods
 
 
 def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) -> None:
-    """The node stays while its pods wait for the scheduler, no pod is noted as one that waits for
-    something else, and everything goes on without a word from anybody when it is back."""
+    """The node stays while its pods wait for the scheduler. dnm records no pod as waiting for
+    something else, and continues without a command when the scheduler is back."""
     add_pods(rig, 12, "16", "8Gi")
     rig.wait_for(lambda: rig.running("dev") == 6, "the quota's worth of pods runs")
     site = make_site()
@@ -24,12 +24,12 @@ def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) ->
     while time.monotonic() < began + 8:  # four times reversion_idle_seconds
         lines.append(site.dnm("run", code=1).stderr)
         assert len(site.lent) == 1
-    assert "YuniKorn at" in lines[0] and not any(lines[1:]), "said once, and lasting"
+    assert "YuniKorn at" in lines[0] and not any(lines[1:]), "printed once, and lasting"
     rig.servers["yunikorn"].start()
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs")
     assert len(site.lent) == 1
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "the node is back")
+    site.run_until(site.has_given_back, "the node is returned")
     assert rig.queues_text() == QUEUES
 
 

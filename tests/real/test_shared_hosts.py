@@ -1,7 +1,7 @@
 """Several hosts with one registry on a real API server, with the roles of etc/rbac.yaml: started
-together, with a clock that is off, put to sleep in each step for longer than a Lease is good.
+together, with a wrong clock, suspended in each step for longer than a Lease is valid.
 
-DNM_PROOF_ROUNDS=200 plays 200 rounds and every touch; by default a dozen, and one touch.
+DNM_PROOF_ROUNDS=200 plays 200 rounds and every fault point; by default a dozen, and one point.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
 IS_WHOLE = ROUNDS >= 200
 NAMES = ("east", "west", "north")
 CLOCKS = {"west": 600, "north": -600}  # seconds
-# A call that may have been started, and was not, is made again after these.
+# After these, dnm repeats a call that may have been started, and was not.
 SOON = {
     "check_interval_seconds": 1, "join_timeout_seconds": 20, "convert_timeout_seconds": 20,
     "breaker_strikes": 1000, "max_converted_nodes": 1, "request_timeout_seconds": SHORT,
 }  # fmt: skip
 OF_THE_HOST = ("history.", "registry.time", "lock.", "lease.", "run.", "last_run")
-ALWAYS = ("kube.write_config_map",)  # a sleeper could still write there once
+ALWAYS = ("kube.write_config_map",)  # a suspended host could still write there once
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, count: int) -> None:
-    """Round after round; clocks are ten minutes ahead and behind. Nodes are lent and returned as
-    one host does it: one call for both, one for each that goes back."""
+    """Round after round; clocks are ten minutes ahead and behind. Nodes are lent and returned as by
+    one host: one call for both, one for each returned node."""
     began = time.monotonic()
     sites = make_hosts(
         make_site, NAMES[:count], CLOCKS, max_converted_nodes=2, breaker_strikes=1000
@@ -82,8 +82,8 @@ def test_a_pause_on_one_stops_all(rig: Rig, make_site: MakeSite) -> None:
 
 
 def touches(site: Site, demand: Demand, log: Path) -> list[str]:
-    """Each thing that the runs of a story touch once they know the registry, as POINT:NTH: the
-    first of each name, and of what is written all."""
+    """Returns each fault point of a story's runs once they have read the registry, as POINT:NTH:
+    the first of each name, and of writes all."""
     results: dict[str, None] = {}
     for _ in range(60):
         demand.move_on(begins_anew=not results)
@@ -107,14 +107,14 @@ def some_of(points: Sequence[str]) -> list[str]:
 
 
 def sleep_at(point: str) -> str:
-    """As DNM_FAULT names it; empty: none."""
+    """Returns the point as DNM_FAULT names it; empty: none."""
     name, _, number = point.partition(":")
     return f"{name}:before:stop:{number}" if point else ""
 
 
 def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> None:
-    """Plays stories until a run of the first host was struck at each of the points. The other one
-    runs as often: it alone sees what becomes of the converters that it has started."""
+    """Plays stories until a run of the first host had a fault at each of the points. The other host
+    runs as often: only it sees the results of the converters that it has started."""
     left, runs = list(points), 0
     while left or demand.is_wanted or not demand.is_back:
         runs += 1
@@ -131,7 +131,7 @@ def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> No
 def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """Neither registry nor ledger, nor a Node; and it starts no converter."""
+    """It changes neither registry nor ledger nor Node, and starts no converter."""
     began = time.monotonic()
     east, west = make_hosts(make_site, NAMES[:2], **SOON)
     demand = Demand(rig, [east, west], 1)
@@ -146,7 +146,7 @@ def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
             return False
         facts = demand.version
         follow(west)
-        if demand.version == facts:  # neither had anything to do: it may go on
+        if demand.version == facts:  # neither had anything to do: it may continue
             wake(asleep)
             return False
         before = demand.cluster

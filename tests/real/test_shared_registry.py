@@ -1,4 +1,4 @@
-"""The registry is moved into a real API server and back, with the roles of etc/rbac.yaml."""
+"""The registry moves into a real API server and back, with the roles of etc/rbac.yaml."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_there_and_back_with_nodes_lent(rig: Rig, make_site: MakeSite, tmp_path:
 def test_secret_and_lease_are_deleted_and_restored_by_hand(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    """By the commands of docs/hosts.md."""
+    """Uses the commands of docs/hosts.md."""
     page = (REPOSITORY / "docs" / "hosts.md").read_text()
     keep, put_back = (
         f"cd {tmp_path}; {line}" for line in re.findall(r"^.*dnm-prod\.yaml$|^sed .*$", page, re.M)

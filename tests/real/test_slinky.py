@@ -1,5 +1,5 @@
 """nodeset-convert on the real API server, with dnm's own account: the scale subresource,
-preconditions, rights and taints are those of Kubernetes. 12 s, without the rig."""
+preconditions, permissions and taints are those of Kubernetes. 12 s, without the rig."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Converter:
     """A program of the contract on the rig's server and a Slurm in memory."""
 
     def __init__(self, directory: Path, state: SlurmState) -> None:
-        self.state: Any = state  # a World, as far as SlurmSide asks
+        self.state: Any = state  # a World, as far as SlurmSide reads it
         self.settings = Settings(
             machines=Machines.PODS, nodeset_label=LABEL, state_dir=directory, hooks_dir=directory,
             kubeconfig_path=KUBECONFIG, poll_seconds=timedelta(seconds=0.1),
@@ -56,7 +56,7 @@ class Converter:
 
 @pytest.fixture
 def slinky(rig: Rig) -> Iterator[Rig]:
-    """The CRD, the namespace, and the roles as etc/ has them."""
+    """Adds the CRD, the namespace, and the roles of etc/."""
     rig.create("/api/v1/namespaces", {"metadata": {"name": "slurm"}})
     rig.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
     rig.wait_for(lambda: rig.api.answers(SETS), "NodeSets are served")

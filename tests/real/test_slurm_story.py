@@ -45,7 +45,7 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
     assert len(site.lent) == 4 and "a001" not in site.lent
     assert rig.queue(DEV)["maxResource"]["vcore"] == with_nodes(4)["vcore"]
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "every node is back", 120)
+    site.run_until(site.has_given_back, "every node is returned", 120)
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     assert is_running(lab, job)
     site.assert_slurm_is_clean()
@@ -57,10 +57,10 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
 def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     rig: Rig, lab: SlurmLab, tmp_path: Path, known: str
 ) -> None:
-    """Whom Slurm names has it, whether the first instance had recorded it as serving, or had only
-    started the converter that lent it. Both serve dev, and no run of the first comes in between; or
-    one comes while the machine boots, and has no Node. Marks that the first has left are nothing to
-    go by, for who holds a node has drained it."""
+    """The instance that Slurm names has the node, even if the first instance recorded it as
+    serving, or had only started the converter that lent it. Both serve dev. The first has no run in
+    between, or one while the machine boots and has no Node. Marks of the first do not count, since
+    the node's holder drained it."""
     # fmt: off
     east, west = (
         SlurmSite(
@@ -80,7 +80,7 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     join.write_text(join.read_text().replace("join(Api", waits))
 
     def lend(site: SlurmSite) -> None:
-        """One run alone, whose converter claims the one node that is free, and ends."""
+        """Plays one run alone; its converter claims the one free node, and ends."""
         ask_for_one_node(rig)
         rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
         site.dnm("run")
@@ -108,7 +108,7 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     for _ in range(3):
         for site in (east, west):
             site.dnm("run", code=None)
-            limit = rig.queue(DEV)["maxResource"]  # never below what its pods use
+            limit = rig.queue(DEV)["maxResource"]  # never below the use of its pods
             for resource, amount in with_nodes(0).items():
                 assert amount <= limit[resource] <= with_nodes(1)[resource], limit
             time.sleep(0.5)
@@ -126,8 +126,8 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
 def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """Slurm's word outweighs a mark that nothing else says: who lent the node keeps it, and a
-    person is told; it serves as soon as the mark is gone."""
+    """Slurm's reservation outweighs a mark without other evidence. The lender keeps the node, and
+    dnm reports it; the node serves as soon as the mark is gone."""
     east, west = (
         SlurmSite(
             rig, tmp_path / name, KUBECONFIG, lab, instance_id=name, join_timeout_seconds=3,
@@ -169,7 +169,7 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
 def test_a_node_that_is_uncordoned_after_its_return_has_failed_is_fenced_and_returned(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """As somebody does who wants its pods to run on meanwhile."""
+    """An administrator may do so to let its pods run meanwhile."""
     site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
     ask_for_one_node(rig)
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
@@ -194,8 +194,8 @@ def test_a_node_that_is_uncordoned_after_its_return_has_failed_is_fenced_and_ret
 def test_a_node_that_is_another_since_the_look_is_not_touched(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
-    """It is deleted and comes anew between dnm's look and its first write to it: what the plan has
-    counted is gone. The next run goes by what is there."""
+    """The Node is deleted and created again between dnm's read and its first write. The node of the
+    plan is gone; the next run uses the current one."""
     site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
     ask_for_one_node(rig)
     rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
@@ -236,7 +236,7 @@ def test_a_node_that_is_another_since_the_look_is_not_touched(
 
 @pytest.fixture
 def lent(rig: Rig, site: SlurmSite) -> Iterator[str]:
-    """A node that `node-convert` lent, ready for pods."""
+    """Yields a node that `node-convert` lent, ready for pods."""
     answer = site.convert("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert answer.returncode == 0, answer.stderr
     node = answer.stdout.strip()
@@ -249,7 +249,7 @@ def lent(rig: Rig, site: SlurmSite) -> Iterator[str]:
 
 
 def owned(rig: Rig, node: str, name: str, kind: str = "replicasets") -> Json:
-    """A pod of a controller on that node, so that eviction loses nothing."""
+    """Returns a pod of a controller on that node, so that eviction loses nothing."""
     there = {"kubernetes.io/hostname": node}
     manifest = pod(name, DEV, "1", "1Gi", nodeSelector=there, labels={"tier": "any"})
     add_controller(rig, name, manifest, kind=kind)
@@ -280,7 +280,7 @@ def test_an_exhausted_budget_holds_the_node(rig: Rig, site: SlurmSite, lent: str
 def test_two_budgets_for_one_pod_are_a_no_with_their_own_sentence(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    """The API says 500, which is no failure of the server: it will never evict such a pod."""
+    """The API answers 500, which is no failure of the server: it will never evict such a pod."""
     owned(rig, lent, "web")
     budget(rig, "first", {"app": "web"}, 0)
     budget(rig, "second", {"tier": "any"}, 0)
@@ -295,12 +295,12 @@ def test_two_budgets_for_one_pod_are_a_no_with_their_own_sentence(
 def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    """Of a StatefulSet, which makes it again only when it is gone."""
+    """A StatefulSet creates its pod again only when it is gone."""
     name = owned(rig, lent, "slow", "statefulsets")["metadata"]["name"]
     path = f"/api/v1/namespaces/dev/pods/{name}"
 
     def remove_when_cordoned() -> None:
-        """Before that its controller's next pod would come to the node, which nothing ends."""
+        """Waits for the cordon: before it, the next pod would start on the node and never end."""
         node = f"/api/v1/nodes/{lent}"
         rig.wait_for(lambda: rig.api.get(node)["spec"].get("unschedulable"), "a cordon", 300)
         rig.remove_pods("dev")
@@ -312,7 +312,7 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
         assert answer.returncode == 1 and name in answer.stderr, answer
         assert rig.api.get(path)["metadata"]["deletionTimestamp"]
         assert lent in rig.nodes()
-        # Its finalizer goes while the next call waits, for as long as a busy machine needs.
+        # Its finalizer is removed while the next call waits, for as long as a busy machine needs.
         config = Path(site.environment["DNM_CONFIG"])
         text = config.read_text().replace(
             "drain_timeout_seconds = 8", "drain_timeout_seconds = 300"
@@ -328,7 +328,7 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
 
 
 def test_a_pod_that_never_ends_holds_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
-    """It was evicted, and its kubelet does not end it: it is named, and the node is not reset."""
+    """The evicted pod never ends: the message names it, and the node is not reset."""
     name = owned(rig, lent, "stuck")["metadata"]["name"]
     rig.servers["kwok"].send(signal.SIGSTOP)
     try:
@@ -343,7 +343,7 @@ def test_a_pod_that_never_ends_holds_the_node(rig: Rig, site: SlurmSite, lent: s
 def test_an_unhealthy_pod_goes_although_its_budget_is_exhausted(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
-    """unhealthyPodEvictionPolicy AlwaysAllow; by default one that is not Ready is held."""
+    """unhealthyPodEvictionPolicy AlwaysAllow; by default a pod that is not Ready is kept."""
     results = owned(rig, lent, "sick")
     name = results["metadata"]["name"]
     conditions = [{"type": "Ready", "status": "False"}]

@@ -1,4 +1,4 @@
-"""What dnm counts for pods of every kind is what the scheduler counts, for each of its versions."""
+"""The check that dnm and each version of the scheduler count the same for pods of every kind."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.real.versions import YUNIKORNS
 
 CHILDREN = "\n".join(f"              - name: {kind.name}" for kind in KINDS)
 NAMES = [kind.name for kind in KINDS]
-SIDECARS = ["sidecar", "init-and-sidecar"]  # which 1.6 to 1.8 count twice
+SIDECARS = ["sidecar", "init-and-sidecar"]  # 1.6 to 1.8 count these twice
 COUNTED = ("vcore", "memory")
 Sums = dict[str, dict[str, tuple[int, int]]]  # kind -> used, pending -> (vcore, memory)
 
 
 @pytest.fixture(params=YUNIKORNS)
 def busy_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
-    """Every kind in a queue and a namespace of its own, at rest."""
+    """Adds every kind in a queue and a namespace of its own, and waits for a steady state."""
     rig.use_yunikorn(request.param)
     text = QUEUES.rstrip().splitlines()
     assert text[-1].lstrip().startswith("- name: sums")
@@ -41,7 +41,7 @@ def busy_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
     for kind in KINDS:
         rig.wait_for(partial(is_bound, rig, kind), f"the pods of {kind.name} are bound")
     try:
-        # The DaemonSet's pods run first; from then on the kubelets end no pod any more.
+        # The DaemonSet's pods run first; then the kubelets end no more pods.
         for kind in sorted(KINDS, key=lambda kind: kind.name != "daemonset"):
             kind.act(rig, kind.name)
             rig.servers["kwok"].send(signal.SIGSTOP)
@@ -81,7 +81,7 @@ def dnm_sums(site: Site) -> Sums:
 
 
 def settled(rig: Rig) -> Sums:
-    """The scheduler's sums when they have not changed for a second."""
+    """Returns the scheduler's sums when they have not changed for a second."""
     last: list[Sums] = []
 
     def is_still() -> bool:
@@ -94,7 +94,7 @@ def settled(rig: Rig) -> Sums:
 
 
 def shown(amounts: tuple[int, int]) -> str:
-    """`6 vcore, 11 GiB`, or a dash for nothing."""
+    """Returns `6 vcore, 11 GiB`, or a dash for nothing."""
     vcore, memory = amounts
     return f"{vcore / 1000:g} vcore, {memory / GIB:.4g} GiB" if vcore or memory else "-"
 
@@ -103,7 +103,7 @@ def shown(amounts: tuple[int, int]) -> str:
 def test_dnm_counts_what_the_scheduler_counts(
     busy_rig: Rig, make_site: MakeSite, asked: str
 ) -> None:
-    """Without its REST address dnm can't know the release, and counts sidecars as 1.9 does."""
+    """Without the REST address dnm does not know the release, and counts sidecars as 1.9 does."""
     is_asked = asked == "asks the scheduler"
     queue_map = {kind.name: f"root.sums.{kind.name}" for kind in KINDS}
     more = {} if is_asked else {"yunikorn_url": None}

