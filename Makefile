@@ -134,11 +134,11 @@ test-night: $(STAMP) tools
 
 # What CI plays on real servers: a story of each kind, with what they alone need to be built.
 SHORT_ROW := \
-	tests/real/test_slurm_story.py::test_a_workshop_on_slurm_nodes \
+	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
 	tests/real/test_permissions.py \
-	tests/real/test_races.py::test_a_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
+	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
 	tests/real/test_slinky.py \
-	'tests/real/test_shared_hosts.py::test_of_hosts_that_start_together_one_acts[2]'
+	'tests/real/test_shared_hosts.py::test_single_host_of_simultaneous_hosts_acts[2]'
 
 test-real: $(STAMP) tools
 	$(BIN)/python -m tests.real test $(SHORT_ROW)

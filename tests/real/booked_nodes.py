@@ -216,7 +216,9 @@ def clean(lab: SlurmLab, halves: list[Half]) -> None:
     lab.wait_for(lambda: all(node.state.text == "IDLE" for node in lab.read_nodes()), 60)
 
 
-def test_booked_nodes_serve_when_the_event_begins(lab: SlurmLab, tmp_path: Path) -> None:
+def test_booked_nodes_serve_at_the_begin_of_an_event_in_a_real_slurm(
+    lab: SlurmLab, tmp_path: Path
+) -> None:
     serving: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
     idle: dict[bool, list[float]] = {True: [], False: []}
     lost: list[str] = []

@@ -16,17 +16,17 @@ from tests.real.test_bridge_story import (
     at_work,
     site,
     slurm,
-    test_a_node_is_lent_and_given_back_by_hand,
-    test_a_workshop_beside_slurm_bridge,
-    test_no_job_is_lost_while_jobs_come,
+    test_bridged_node_is_lent_and_returned_manually,
+    test_no_job_is_lost_while_new_jobs_arrive,
+    test_workshop_beside_slurm_bridge_loses_no_job,
 )
 
 __all__ = (
     "site",
     "slurm",
-    "test_a_node_is_lent_and_given_back_by_hand",
-    "test_a_workshop_beside_slurm_bridge",
-    "test_no_job_is_lost_while_jobs_come",
+    "test_bridged_node_is_lent_and_returned_manually",
+    "test_no_job_is_lost_while_new_jobs_arrive",
+    "test_workshop_beside_slurm_bridge_loses_no_job",
 )
 
 

@@ -56,7 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     made("rmi", "--all")
 
 
-def test_the_image_is_built_and_its_user_runs_dnm(store: Store) -> None:
+def test_image_is_built_and_its_user_runs_dnm(store: Store) -> None:
     container = store("from", "--pull-never", IMAGE)
     message = store("run", container, "--", "sh", "-c",
                  "id -u; id -g; id -gn; dnm --version; node-convert --help; ssh -V 2>&1; "

@@ -56,7 +56,7 @@ def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
 
 
 @pytest.mark.parametrize("mode", ["DaemonSet", "StatefulSet"])
-def test_a_workshop_beside_slurm_operator(
+def test_workshop_beside_slurm_operator_loses_no_job(
     rig: Rig, directory: Path, tmp_path: Path, mode: str
 ) -> None:
     with at_work(rig, directory, mode) as made:

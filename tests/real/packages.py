@@ -116,7 +116,7 @@ def lend(root: Root) -> dict[str, str]:
     return lent(root)
 
 
-def test_a_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) -> None:
+def test_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) -> None:
     kind, root = played
     before = root.files()
     install, newer = f"{kind.install} /tmp/{VERSION}.{kind.name}", f"/tmp/{NEXT}.{kind.name}"

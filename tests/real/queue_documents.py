@@ -124,7 +124,7 @@ def seeded(part: int) -> random.Random:
 
 @pytest.mark.parametrize("chunk", range(2))
 @pytest.mark.parametrize("version", CORES)
-def test_what_yunikorn_takes_dnm_edits_or_names_why_not(
+def test_document_accepted_by_yunikorn_is_edited_or_refused_with_a_reason(
     version: str, chunk: int, record_property: Record
 ) -> None:
     """YuniKorn accepts a document if a scheduler starts with it and its placement rules, and a
@@ -157,7 +157,7 @@ def test_what_yunikorn_takes_dnm_edits_or_names_why_not(
 
 @pytest.mark.parametrize("chunk", range(2))
 @pytest.mark.parametrize("version", CORES)
-def test_every_edit_is_a_document_that_yunikorn_runs_with_the_limits_that_are_wanted(
+def test_yunikorn_runs_every_edited_document_with_the_requested_limits(
     version: str, chunk: int, record_property: Record
 ) -> None:
     rng = seeded(10 + chunk)

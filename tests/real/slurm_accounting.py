@@ -149,7 +149,7 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
         "slurm.update_reservation:after:kill:2", "convert.verify:after:kill",
     ],
 )  # fmt: skip
-def test_a_kill_around_the_charge_is_repaired(
+def test_kill_around_the_charge_is_repaired(
     site: SlurmSite, lab: AccountingLab, point: str
 ) -> None:
     lend(site, "a006", "proj", DNM_FAULT=point)
@@ -164,7 +164,9 @@ def test_a_kill_around_the_charge_is_repaired(
     assert reservation(lab, "k8s-a006") == "none"
 
 
-def test_another_s_reservation_over_a_charged_node(site: SlurmSite, lab: AccountingLab) -> None:
+def test_reservation_of_another_owner_over_a_charged_node_is_kept(
+    site: SlurmSite, lab: AccountingLab
+) -> None:
     lend(site, "a006", "proj")
     lab.run("scontrol", "create", "reservation", "ReservationName=class", "Nodes=a006",
             "StartTime=now", "Duration=60", "Users=root")  # fmt: skip
@@ -175,7 +177,9 @@ def test_another_s_reservation_over_a_charged_node(site: SlurmSite, lab: Account
     lab.run("scontrol", "delete", "ReservationName=class")
 
 
-def test_an_account_that_is_deleted_in_the_middle(site: SlurmSite, lab: AccountingLab) -> None:
+def test_node_is_returned_after_its_account_was_deleted(
+    site: SlurmSite, lab: AccountingLab
+) -> None:
     lend(site, "a007", "gone")
     lab.run("sacctmgr", "-i", "delete", "account", "gone")
     assert reservation(lab, "k8s-a007") == "gone"
@@ -183,7 +187,9 @@ def test_an_account_that_is_deleted_in_the_middle(site: SlurmSite, lab: Accounti
     assert reservation(lab, "k8s-a007") == "none"
 
 
-def test_a_slurmdbd_that_is_down_for_the_whole_lend(site: SlurmSite, lab: AccountingLab) -> None:
+def test_node_is_charged_although_slurmdbd_was_down_during_the_lend(
+    site: SlurmSite, lab: AccountingLab
+) -> None:
     """slurmctld caches the accounts, and reports all when slurmdbd is back."""
     lab.stop_slurmdbd()
     begun = datetime.now(UTC)
@@ -224,7 +230,7 @@ def office(lab: AccountingLab, site: SlurmSite, tmp_path: Path) -> Site:
     )  # fmt: skip
 
 
-def test_from_a_bad_availability_to_the_setting(
+def test_availability_finding_of_check_leads_to_the_right_setting(
     lab: AccountingLab, site: SlurmSite, office: Site
 ) -> None:
     """Follows `dnm check` to the page; its lines are set verbatim."""

@@ -72,7 +72,7 @@ def rest_lab(request: pytest.FixtureRequest) -> Iterator[RestLab]:
 
 
 @pytest.mark.parametrize("suite", EVERY)
-def test_slurmrestd_says_of_every_state_what_the_commands_say(
+def test_slurmrestd_and_commands_agree_on_every_state(
     suite: str, record_property: Callable[[str, object], None]
 ) -> None:
     with states_lab(programs_of(suite)) as lab:
@@ -98,7 +98,7 @@ def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str,
     return result
 
 
-def test_a_host_without_slurms_commands_lists_the_same(rest_lab: RestLab) -> None:
+def test_host_without_slurm_commands_gives_the_same_list(rest_lab: RestLab) -> None:
     lab = rest_lab.lab
     job = lab.submit("-w", "a002", "-n1", "--mem=100")
     lab.wait_for(lambda: bool(lab.client.read_jobs_on("a002")), 20)
@@ -114,7 +114,7 @@ def test_a_host_without_slurms_commands_lists_the_same(rest_lab: RestLab) -> Non
     lab.run("scontrol", "update", "nodename=a003", "state=resume")
 
 
-def test_what_is_wrong_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> None:
+def test_each_slurmrestd_failure_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> None:
     lab, url = rest_lab.lab, rest_lab.url
     old = lab.version < (23, 2)
     unclear = "has no answer of slurmctld .*(away).*does not take"
@@ -144,7 +144,7 @@ def test_what_is_wrong_has_its_sentence(rest_lab: RestLab, tmp_path: Path) -> No
         lab.wait_for(lambda: all(node.state.base == "IDLE" for node in lab.read_nodes()), 30)
 
 
-def test_a_node_is_changed_or_refused_with_the_way(rest_lab: RestLab) -> None:
+def test_node_is_changed_or_refused_with_the_alternative(rest_lab: RestLab) -> None:
     lab, client = rest_lab.lab, rest_lab.client
     if lab.version < (23, 2):
         with pytest.raises(SlurmError, match=r"can't change nodes.*leave slurmrestd_url out"):
@@ -185,7 +185,7 @@ def race(rest_lab: RestLab) -> list[str]:
     return won
 
 
-def test_one_of_many_has_the_claim(rest_lab: RestLab) -> None:
+def test_single_client_of_many_gets_the_claim(rest_lab: RestLab) -> None:
     lab, client = rest_lab.lab, rest_lab.client
     if lab.version < (25, 5):
         with pytest.raises(SlurmError, match=r"can't (make reserv|change).*slurmrestd_url out"):
@@ -210,7 +210,7 @@ def test_one_of_many_has_the_claim(rest_lab: RestLab) -> None:
     client.delete_reservation("k8s-a001")
 
 
-def test_a_node_with_a_job_is_not_claimed(rest_lab: RestLab) -> None:
+def test_node_with_a_job_is_not_claimed_through_slurmrestd(rest_lab: RestLab) -> None:
     lab, client = rest_lab.lab, rest_lab.client
     if lab.version < (25, 5):
         return
@@ -232,7 +232,7 @@ def rest_site(rest: RestLab, sandbox: Sandbox, directory: Path) -> SlurmSite:
     )  # fmt: skip
 
 
-def test_a_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_path: Path) -> None:
+def test_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_path: Path) -> None:
     """If the version cannot do it, the refusal comes before any change."""
     lab = rest_lab.lab
     sandbox = Sandbox(tmp_path / "sandbox", manual=False).start()
@@ -284,7 +284,7 @@ def requests_of(site: SlurmSite, arguments: list[str], log: Path) -> list[str]:
     return lines
 
 
-def test_killed_at_each_request_it_ends_right_when_repeated(
+def test_conversion_killed_at_each_slurmrestd_request_is_repeatable(
     rest_lab: RestLab, tmp_path: Path
 ) -> None:
     """Kills four conversions at a time, then repeats them, until each request was the last one:

@@ -192,7 +192,7 @@ def uids(rig: Rig) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in rig.pods("dev")}
 
 
-def test_a_workshop_beside_slurm_bridge(
+def test_workshop_beside_slurm_bridge_loses_no_job(
     rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
 ) -> None:
     """Two of four machines are lent. A job runs on a third one, and one on Slurm's own machine."""
@@ -250,7 +250,7 @@ def jobs_that_come(work: Work, chance: random.Random) -> Iterator[None]:
         assert not thread.is_alive() and not failed, (work.begun, failed)
 
 
-def test_no_job_is_lost_while_jobs_come(
+def test_no_job_is_lost_while_new_jobs_arrive(
     rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
 ) -> None:
     work, lent = Work(rig, bridge), 0
@@ -281,7 +281,7 @@ def test_no_job_is_lost_while_jobs_come(
         )
 
 
-def test_a_node_is_lent_and_given_back_by_hand(
+def test_bridged_node_is_lent_and_returned_manually(
     rig: Rig, slurm: BridgedSlurm, bridge: Bridge, site: StandingSite
 ) -> None:
     """Refuses a node with a job, and a return while Slurm lacks one of its partitions."""

@@ -57,7 +57,7 @@ def history(site: Site, *words: str) -> list[Json]:
     return [json.loads(line) for line in message.splitlines()]
 
 
-def test_a_person_lends_and_takes_nodes_out(rig: Rig, make_site: MakeSite) -> None:
+def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: MakeSite) -> None:
     site = make_site()
     site.dnm("exclude", "a[001-002]", "--reason", "the grant's")
     site.dnm("lend", "2", "--namespace", "dev", "--for", "1h", "--reason", "course", "--now")

@@ -94,7 +94,7 @@ def cluster(rig: Rig, make_site: MakeSite, tmp_path: Path) -> Cluster:
     return made
 
 
-def test_what_changed_is_proved_run_after_run(cluster: Cluster) -> None:
+def test_changes_are_proved_in_each_run(cluster: Cluster) -> None:
     ways = []
     for _ in range(5):
         cluster.stir()
@@ -105,7 +105,7 @@ def test_what_changed_is_proved_run_after_run(cluster: Cluster) -> None:
     assert waited is not None and float(waited[1]) < 4
 
 
-def test_a_server_that_was_killed_has_forgotten(cluster: Cluster) -> None:
+def test_killed_api_server_causes_a_full_list(cluster: Cluster) -> None:
     server = cluster.rig.servers["kube-apiserver"]
     cluster.stir()
     server.stop(signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_a_server_that_was_killed_has_forgotten(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 60], ids=["as restored", "grown past what was kept"])
-def test_an_etcd_that_was_restored_from_a_backup(cluster: Cluster, more: int) -> None:
+def test_restored_etcd_backup_causes_a_full_list(cluster: Cluster, more: int) -> None:
     """Its versions restart below the kept ones, and may be beyond them at the next run."""
     rig = cluster.rig
     data, backup = rig.directory / "etcd", rig.directory / "etcd-backup"
@@ -151,7 +151,7 @@ def servers_down(rig: Rig) -> Iterator[None]:
         rig.servers[name].start()
 
 
-def test_a_ring_that_is_full_is_expired(cluster: Cluster) -> None:
+def test_full_watch_cache_causes_a_full_list(cluster: Cluster) -> None:
     """A watch cache keeps a hundred events, and more only of the last 75 seconds."""
     cluster.change(30)
     assert cluster.read() == ("changes", "")
@@ -162,7 +162,7 @@ def test_a_ring_that_is_full_is_expired(cluster: Cluster) -> None:
     assert cluster.read() == ("changes", "") and cluster.is_right()
 
 
-def test_two_servers_on_one_etcd_and_requests_spread_between_them(
+def test_requests_spread_over_two_api_servers_give_right_changes(
     cluster: Cluster, make_site: MakeSite, tmp_path: Path
 ) -> None:
     """Each has a cache of its own, and one cache is younger than the store."""

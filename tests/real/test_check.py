@@ -55,7 +55,9 @@ UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
 
 
 @pytest.mark.parametrize("name", UNWELL)
-def test_what_is_wrong_is_named(rig: Rig, make_site: MakeSite, name: str) -> None:
+def test_check_names_each_problem_of_a_real_cluster(
+    rig: Rig, make_site: MakeSite, name: str
+) -> None:
     break_it, check, words = UNWELL[name]
     site = make_site(request_timeout_seconds=5)
     site.dnm("run")

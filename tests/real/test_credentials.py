@@ -32,7 +32,7 @@ def a_kubeconfig(source: Path, target: Path, user: Json, **cluster: str) -> Path
     return target
 
 
-def test_a_token_that_is_exchanged_in_the_middle_of_a_run(
+def test_token_replaced_during_a_run_is_used_at_once(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     """The server refuses the old one from then on: the run could not continue with it."""
@@ -70,7 +70,7 @@ print(json.dumps({{
 """
 
 
-def test_a_plugin_whose_token_ends_between_two_requests(
+def test_plugin_token_that_expires_between_two_requests_is_renewed(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     for number in range(2):
@@ -96,7 +96,9 @@ exec env KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT={port} dnm "$
 """
 
 
-def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
+def test_service_account_of_a_pod_is_sufficient(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
     settings = tmp_path / "serviceaccount"
     settings.mkdir()
     (settings / "token").write_text(signed_token(rig, FAR))
@@ -117,7 +119,7 @@ def test_what_every_pod_is_given_is_enough(rig: Rig, make_site: MakeSite, tmp_pa
     assert "401" in output and "renew the credentials of the service account of this pod" in output
 
 
-def test_through_a_proxy(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
+def test_run_through_a_proxy_succeeds(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
     user = {"token": signed_token(rig, FAR)}
     with tunnels() as asked:
         path = a_kubeconfig(KUBECONFIG, tmp_path / "k", user, **{"proxy-url": asked[0]})
@@ -128,9 +130,7 @@ def test_through_a_proxy(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["407 Proxy Authentication Required", "403 Forbidden"])
-def test_a_proxy_that_refuses_is_named(
-    rig: Rig, make_site: MakeSite, tmp_path: Path, code: str
-) -> None:
+def test_refusing_proxy_is_named(rig: Rig, make_site: MakeSite, tmp_path: Path, code: str) -> None:
     user = {"token": signed_token(rig, FAR)}
     with tunnels(f"HTTP/1.1 {code}\r\n\r\n".encode()) as asked:
         path = a_kubeconfig(KUBECONFIG, tmp_path / "k", user, **{"proxy-url": asked[0]})

@@ -10,7 +10,7 @@ from tests.real.site import add_pods
 BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/dynamic-node-manager-events"
 
 
-def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
+def test_kubectl_describe_shows_node_events_and_the_wait_reason_of_a_pod(
     rig: Rig, make_site: MakeSite
 ) -> None:
     """One node may be lent, so that 41 pods of 16 GiB fit into the queue; there are 60."""
@@ -33,7 +33,9 @@ def test_kubectl_describes_what_became_of_a_node_and_why_a_pod_waits(
     assert len(waiting) <= 3, waiting
 
 
-def test_without_the_role_a_run_goes_on_and_check_says_so(rig: Rig, make_site: MakeSite) -> None:
+def test_run_without_event_permission_succeeds_and_check_reports_it(
+    rig: Rig, make_site: MakeSite
+) -> None:
     binding = rig.api.get(BINDING)
     rig.api.delete(BINDING)
     try:

@@ -125,7 +125,7 @@ def assert_left_drained(lab: SlurmLab, reason: str) -> None:
     assert not node.comment and not lab.client.read_reservations()
 
 
-def test_a_fault_travels_with_the_node(rig: Rig, site: SlurmSite, sides: Sides) -> None:
+def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, sides: Sides) -> None:
     """Lent, faulty, emptied, returned, drained with its text, resumed manually, lent again."""
     lab = site.lab
     rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it")
@@ -168,7 +168,7 @@ def find_bad(site: SlurmSite, hook: str) -> None:
 
 
 @pytest.mark.parametrize("hook", ["reach", "prepare"])
-def test_what_a_health_check_drains_while_it_is_claimed_is_not_lent(
+def test_node_drained_by_a_health_check_during_its_claim_is_not_lent(
     rig: Rig, site: SlurmSite, sides: Sides, hook: str
 ) -> None:
     """Neither dnm's reservation nor its drain prevents that."""
@@ -186,7 +186,7 @@ def test_what_a_health_check_drains_while_it_is_claimed_is_not_lent(
     rig.wait_for(lambda: sides.now == "Slurm", "an administrator has resumed it")
 
 
-def test_what_a_health_check_drains_while_it_is_lent_stays_so(
+def test_node_drained_by_a_health_check_while_lent_stays_drained(
     rig: Rig, site: SlurmSite, sides: Sides
 ) -> None:
     begin_work(rig)

@@ -45,7 +45,7 @@ def applied(rig: Rig, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_api_server_takes_the_manifests(rig: Rig, applied: Path, name: str) -> None:
+def test_api_server_accepts_the_manifests(rig: Rig, applied: Path, name: str) -> None:
     rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
     strict = f"--validate=strict --kustomize {applied}/{name}"
     tried = rig.shell(f"kubectl apply --dry-run=server {strict} 2>&1")
@@ -61,9 +61,7 @@ def test_the_api_server_takes_the_manifests(rig: Rig, applied: Path, name: str) 
             assert stored["spec"]["concurrencyPolicy"] == "Forbid"
 
 
-def test_a_key_that_the_api_server_does_not_know_is_not_let_through(
-    rig: Rig, applied: Path
-) -> None:
+def test_api_server_rejects_an_unknown_key_in_a_manifest(rig: Rig, applied: Path) -> None:
     """Checks that the API's own schema judges the manifests, to the last key."""
     rig.shell("kubectl create namespace dnm --dry-run=client -o yaml | kubectl apply -f -")
     file = applied / "instance" / "cronjob.yaml"
@@ -101,7 +99,7 @@ def for_the_rig(folder: Path) -> None:
     ("overlay", "folder", "cron_job"),
     [("one", "instance", "dnm"), ("two", "two/cpu", "dnm-cpu"), ("two", "two/gpu", "dnm-gpu")],
 )
-def test_the_pod_of_the_cron_job_checks_and_plans(
+def test_pod_of_the_cron_job_checks_and_plans(
     rig: Rig, applied: Path, image: Root, tmp_path: Path, overlay: str, folder: str, cron_job: str
 ) -> None:
     for_the_rig(applied / folder)
@@ -125,7 +123,7 @@ def test_the_pod_of_the_cron_job_checks_and_plans(
     assert QUEUE_MAP[namespace] in queues, planned.stdout
 
 
-def test_the_pod_may_do_no_more_than_its_account(
+def test_pod_has_no_permission_beyond_its_account(
     rig: Rig, applied: Path, image: Root, tmp_path: Path
 ) -> None:
     """Its user, its root and its permissions are those of the template."""

@@ -59,7 +59,7 @@ def kubectl_does(site: Site, kit: Kit, asked: Asked, seconds: float) -> tuple[st
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_dnm_takes_what_kubectl_takes(site: Site, kit: Kit, case: Case) -> None:
+def test_dnm_accepts_the_kubeconfigs_that_kubectl_accepts(site: Site, kit: Kit, case: Case) -> None:
     with case.asked(kit) as asked:
         seconds = 3.0 if case.kubectl == WAITS else PATIENCE
         text, output = kubectl_does(site, kit, asked, seconds)
@@ -76,7 +76,7 @@ def test_dnm_takes_what_kubectl_takes(site: Site, kit: Kit, case: Case) -> None:
     assert bool(case.row) is (case.kubectl != wanted)
 
 
-def test_every_difference_is_on_the_page_and_no_other() -> None:
+def test_kubernetes_page_lists_every_difference_from_kubectl() -> None:
     heading = "The kubeconfig, beside kubectl"
     lines = {row[0] for row in table_of("docs/kubernetes.md", heading)}
     named = {case.row for case in CASES if case.row}

@@ -57,7 +57,7 @@ def config_of(vector: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("version", KUBELETS)
-def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
+def test_ten_thousand_kubelet_settings_are_judged_alike(version: str) -> None:
     draw = random.Random(SEED)
     cases: list[tuple[Settings, Machine, Said]] = []
     while len(cases) < DRAWN:
@@ -88,7 +88,7 @@ def test_ten_thousand_settings_are_judged_alike(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", KUBELETS)
-def test_the_vectors_are_what_the_kubelets_code_says(version: str) -> None:
+def test_kubelet_vectors_equal_the_answers_of_the_kubelet_code(version: str) -> None:
     vectors = VECTORS
     answers = judged(version, [(config_of(vector), vector["machine"]) for vector in vectors])
     for vector, answer in zip(vectors, answers, strict=True):
@@ -110,7 +110,7 @@ def admitted(questions: list[Question]) -> list[str]:
     return answers
 
 
-def test_the_admitted_are_what_the_managers_say() -> None:
+def test_admitted_pods_equal_the_answers_of_the_kubelet_managers() -> None:
     """DNM_WRITE_VECTORS=1 writes them."""
     draw = random.Random(5)
     questions = worked_examples() + [by_chance(draw, number) for number in range(60)]
@@ -124,7 +124,7 @@ def test_the_admitted_are_what_the_managers_say() -> None:
         assert message == ANSWERS
 
 
-def test_pods_by_chance_are_admitted_where_dnm_says_so() -> None:
+def test_random_pods_are_admitted_if_dnm_predicts_it() -> None:
     draw = random.Random(SEED)
     questions = [by_chance(draw, number) for number in range(DRAWN // 4)]
     answers = admitted(questions)
@@ -134,9 +134,7 @@ def test_pods_by_chance_are_admitted_where_dnm_says_so() -> None:
 
 
 @pytest.mark.parametrize("version", KUBELETS)
-def test_the_kubelet_itself_starts_or_refuses_as_the_vectors_say(
-    version: str, tmp_path: Path
-) -> None:
+def test_kubelet_starts_or_refuses_as_the_vectors_predict(version: str, tmp_path: Path) -> None:
     """All of them on the newer one, every third on the older."""
     vectors = VECTORS
     started = refused = 0
@@ -164,7 +162,7 @@ def test_the_kubelet_itself_starts_or_refuses_as_the_vectors_say(
 
 
 @pytest.mark.parametrize("version", KUBELETS)
-def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path) -> None:
+def test_rendered_drop_in_overrides_the_base_file(version: str, tmp_path: Path) -> None:
     """Checks that its terms count and the base's threshold stays; without it nothing changes."""
     vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
     drop_in = Said(vector["settings"]).config
@@ -181,7 +179,7 @@ def test_a_rendered_drop_in_lies_over_the_base_file(version: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("version", KUBELETS)
-def test_a_state_file_of_before_stops_the_kubelet(version: str, tmp_path: Path) -> None:
+def test_previous_state_file_stops_the_kubelet(version: str, tmp_path: Path) -> None:
     """Shows why the hooks remove both managers' files, and why dnm names them as a cause."""
     vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
     before = boot(tmp_path / "kubelet", version, json.dumps(HEAD), TWO)

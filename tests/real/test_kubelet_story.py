@@ -24,7 +24,7 @@ numa_memory = 0: 135372Mi, 1: 135372Mi
 """
 
 
-def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
+def test_real_node_of_a_configured_type_is_counted_by_its_allocatable(
     rig: Rig, make_site: MakeSite
 ) -> None:
     site = make_site(sections=SECTION.format(second="4300Mi"))
@@ -41,7 +41,7 @@ def test_a_type_with_right_settings_is_lent_and_counted_by_its_allocatable(
     assert rig.queues_text() == QUEUES
 
 
-def test_settings_that_would_stop_the_kubelet_take_no_node(rig: Rig, make_site: MakeSite) -> None:
+def test_fatal_kubelet_settings_prevent_a_real_lend(rig: Rig, make_site: MakeSite) -> None:
     site = make_site(sections=SECTION.format(second="4301Mi"))
     add_pods(rig, 45)
     for _ in range(4):
@@ -54,7 +54,7 @@ def test_settings_that_would_stop_the_kubelet_take_no_node(rig: Rig, make_site: 
     assert site.dnm("node-types", "check", code=1).stdout.endswith("1 wrong\n")
 
 
-def test_a_node_that_comes_up_with_others_is_said(rig: Rig, make_site: MakeSite) -> None:
+def test_real_node_with_other_kubelet_settings_is_reported(rig: Rig, make_site: MakeSite) -> None:
     site = make_site(sections=SECTION.format(second="4300Mi"))
     (site.directory / "memory").write_text("262244Mi")
     add_pods(rig, 45)
@@ -64,9 +64,7 @@ def test_a_node_that_comes_up_with_others_is_said(rig: Rig, make_site: MakeSite)
         assert difference in " ".join(site.dnm(command, code=None).stdout.split()), command
 
 
-def test_a_pinned_pod_that_fits_on_no_numa_node_takes_no_node(
-    rig: Rig, make_site: MakeSite
-) -> None:
+def test_pinned_pod_larger_than_a_numa_node_lends_no_node(rig: Rig, make_site: MakeSite) -> None:
     """The API server itself decides which pods are Guaranteed."""
     site = make_site(sections=SECTION.format(second="4300Mi"))
     # Only lent nodes have the label.

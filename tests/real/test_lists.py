@@ -63,7 +63,7 @@ def compact_etcd() -> None:
     etcd.post("/v3/kv/compaction", {"revision": put["header"]["revision"], "physical": True})
 
 
-def test_pages_over_changing_data_are_of_one_moment(
+def test_list_pages_over_changing_data_have_the_same_version(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
     site = make_site(kubeconfig_path=proxy.kubeconfig)
@@ -81,7 +81,7 @@ def test_pages_over_changing_data_are_of_one_moment(
     assert not [call for call in site.calls if "--set" in call]
 
 
-def test_a_token_that_has_expired_begins_the_list_anew(
+def test_expired_continue_token_restarts_the_list(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
     """The API server restarts between two pages, and etcd has discarded the old revision."""
@@ -103,7 +103,7 @@ def test_a_token_that_has_expired_begins_the_list_anew(
     assert "410" not in answer.stderr
 
 
-def test_gzip_where_the_server_is_not_on_this_machine(
+def test_gzip_is_requested_from_a_remote_server(
     full_rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     """dnm requests it off loopback, and decodes it: the numbers are the same."""
@@ -174,7 +174,7 @@ def others_ask_too(rig: Rig) -> Iterator[None]:
             thread.join()
 
 
-def test_priority_and_fairness_refuses_and_nothing_is_decided_on_less(
+def test_refusal_by_priority_and_fairness_leads_to_no_decision(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
     """429 with Retry-After: the run retries, and reports it if that did not help."""
@@ -219,7 +219,7 @@ def signed_token(rig: Rig, seconds: int) -> str:
     return f"{text}.{encoded(signature)}"
 
 
-def test_a_token_that_has_run_out_is_401_with_what_to_renew(
+def test_expired_credentials_are_a_401_error_with_a_remedy(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     document: Json = yaml.safe_load(KUBECONFIG.read_text())
@@ -250,7 +250,7 @@ def test_a_token_that_has_run_out_is_401_with_what_to_renew(
         )
 
 
-def test_a_server_that_stops_in_the_middle_of_a_list(
+def test_server_stopped_during_a_list_ends_the_run_in_time(
     full_rig: Rig, make_site: MakeSite, proxy: Proxy
 ) -> None:
     """SIGSTOP between two pages: the run ends within its time limit, and changes nothing."""
@@ -275,7 +275,7 @@ def test_a_server_that_stops_in_the_middle_of_a_list(
     site.run_until(lambda: full_rig.running("dev") == 1, "the pod runs on a lent node")
 
 
-def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSite) -> None:
+def test_server_restarted_while_a_node_is_lent_loses_nothing(rig: Rig, make_site: MakeSite) -> None:
     site = make_site()
     rig.api.post(PODS, pod("big", DEV, "120", "8Gi"))
     site.dnm("run")
@@ -291,7 +291,7 @@ def test_a_server_that_restarts_while_a_node_is_lent(rig: Rig, make_site: MakeSi
     assert len(site.lent) == 1
 
 
-def test_a_rig_that_does_not_start_says_which_program_said_what(rig: Rig, tmp_path: Path) -> None:
+def test_failed_start_of_the_rig_names_the_program_and_its_output(rig: Rig, tmp_path: Path) -> None:
     """The rig itself, with a flag that a server does not know."""
     rig.add("wrong", [*rig.etcd_command(), "--no-such-flag"], lambda: False)
     try:

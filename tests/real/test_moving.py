@@ -23,7 +23,7 @@ def tied(name: str, queue: str, namespace: str, cpu: str) -> dict[str, object]:
     )  # fmt: skip
 
 
-def test_an_idle_node_of_dev_runs_a_pod_of_notebook(rig: Rig, make_site: MakeSite) -> None:
+def test_idle_node_of_dev_runs_a_pod_of_notebook(rig: Rig, make_site: MakeSite) -> None:
     site = make_site(sections=TYPE, move_in_place="true", max_converted_nodes=1)
     (site.directory / "dress").write_text('{"site/for": "NAMESPACE"}')
     rig.create(PODS, tied("first", DEV, "dev", "100"))

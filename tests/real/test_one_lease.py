@@ -31,7 +31,7 @@ def wipe(site: Site) -> None:
 
 
 @pytest.mark.parametrize("state", ["file", "kubernetes"])
-def test_what_people_said_outlives_a_wiped_state_directory(
+def test_holds_and_exclusions_survive_a_wiped_state_directory(
     rig: Rig, make_site: MakeSite, state: str
 ) -> None:
     site = make_site(instance_id="prod", state=state)
@@ -76,7 +76,7 @@ def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int
         demand.check()
 
 
-def test_of_two_hosts_with_a_file_each_one_acts_until_a_takeover(
+def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
     rig: Rig, make_site: MakeSite
 ) -> None:
     east, west = sites = make_hosts(make_site, HOSTS, state="file", max_converted_nodes=2)
@@ -103,7 +103,7 @@ def test_of_two_hosts_with_a_file_each_one_acts_until_a_takeover(
     assert demand.calls("--set batch") == 2 * demand.stories
 
 
-def test_of_two_hosts_with_a_shared_file_one_acts_at_a_time(rig: Rig, make_site: MakeSite) -> None:
+def test_two_hosts_with_a_shared_file_act_alternately(rig: Rig, make_site: MakeSite) -> None:
     east, west = sites = make_hosts(make_site, HOSTS, state="file", max_converted_nodes=2)
     rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
     text = west.config.read_text()

@@ -183,7 +183,9 @@ def probe_template(image: str) -> Json:
     }
 
 
-def test_the_whole_list(bound_rig: Rig, make_site: MakeSite, watched: Watched) -> None:
+def test_node_opens_after_all_readiness_checks_of_a_real_cluster(
+    bound_rig: Rig, make_site: MakeSite, watched: Watched
+) -> None:
     """A DaemonSet that is late, an image that takes a minute, a condition that flips, a probe."""
     rig = bound_rig
     rig.create(TEMPLATES, probe_template("x"))
@@ -239,7 +241,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize(("steps", "image", "missing"), NEVER)
-def test_what_does_not_come_goes_back(
+def test_node_with_a_missing_readiness_check_is_returned(
     bound_rig: Rig, make_site: MakeSite, watched: Watched, steps: str, image: str, missing: str
 ) -> None:
     """dnm waits for what is missing, but not after a probe's failure; a deadline ends the wait."""
@@ -270,7 +272,7 @@ def test_what_does_not_come_goes_back(
     assert took == [{"boot", "join", "condition Ready=True"}], history
 
 
-def test_without_the_role_it_is_said_and_nothing_opens(
+def test_missing_readiness_permission_is_reported_and_opens_no_node(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     watched = Watched(rig, tmp_path)

@@ -56,7 +56,7 @@ def roles_rig(rig: Rig) -> Iterator[Rig]:
             rig.api.put(role_path(role), role)
 
 
-def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None:
+def test_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None:
     site = make_site()
     site.dnm("run")
     answer = site.json("check")
@@ -74,7 +74,7 @@ def test_the_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None
 
 
 @pytest.mark.parametrize(("verb", "resource", "name"), VERBS)
-def test_a_verb_that_is_missing_is_named_by_the_check(
+def test_check_names_a_missing_verb(
     roles_rig: Rig, make_site: MakeSite, verb: str, resource: str, name: str
 ) -> None:
     withdraw(roles_rig, verb, resource, name)
@@ -89,7 +89,7 @@ def test_a_verb_that_is_missing_is_named_by_the_check(
     ("verb", "resource", "name"),
     [("list", "nodes", ""), ("list", "pods", ""), ("get", "configmaps", "yunikorn-configs")],
 )
-def test_a_run_that_may_not_read_lends_nothing_and_says_what_it_may_not(
+def test_run_without_read_permission_lends_nothing_and_names_it(
     roles_rig: Rig, make_site: MakeSite, verb: str, resource: str, name: str
 ) -> None:
     withdraw(roles_rig, verb, resource, name)

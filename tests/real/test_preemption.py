@@ -76,7 +76,7 @@ def end(rig: Rig, site: Site) -> None:
     assert conversions(site) == 1
 
 
-def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSite) -> None:
+def test_preempted_pods_get_a_single_node(full_rig: Rig, make_site: MakeSite) -> None:
     """The pending pods are dev's: it has quota, but no free capacity."""
     come(full_rig)
     full_rig.wait_for(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
@@ -93,7 +93,7 @@ def test_pods_that_were_preempted_get_one_node(full_rig: Rig, make_site: MakeSit
     end(full_rig, site)
 
 
-def test_pods_that_are_preempted_while_a_node_joins_get_no_second_one(
+def test_pods_preempted_while_a_node_joins_get_no_second_node(
     full_rig: Rig, make_site: MakeSite
 ) -> None:
     """notebook's demand started the lend; its pods took dev's capacity before the node joined."""

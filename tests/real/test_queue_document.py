@@ -39,7 +39,7 @@ def end(rig: Rig, site: Site) -> None:
     assert rig.queue(DEV)["maxResource"] == BASE
 
 
-def test_a_second_writer_between_read_and_write_costs_nothing(
+def test_second_writer_between_read_and_write_loses_nothing(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     ask_for_one_node(rig)
@@ -118,7 +118,7 @@ def refused(site: Site) -> str:
     raise AssertionError("no run printed anything")
 
 
-def test_a_webhook_that_refuses_is_quoted_and_afterwards_all_goes_on(
+def test_refusing_webhook_is_quoted_and_the_next_run_continues(
     rig: Rig, make_site: MakeSite
 ) -> None:
     ask_for_one_node(rig)
@@ -135,7 +135,7 @@ def test_a_webhook_that_refuses_is_quoted_and_afterwards_all_goes_on(
     end(rig, site)
 
 
-def test_an_immutable_config_map_is_named_with_what_to_do(rig: Rig, make_site: MakeSite) -> None:
+def test_immutable_config_map_is_reported_with_a_remedy(rig: Rig, make_site: MakeSite) -> None:
     ask_for_one_node(rig)
     rig.api.patch(rig.config_map, {"immutable": True})
     site = make_site()
@@ -151,7 +151,7 @@ def fill_config_map(rig: Rig, room: int) -> None:
     rig.api.patch(rig.config_map, {"data": {"padding": padding}})
 
 
-def test_a_config_map_is_filled_to_its_last_byte(rig: Rig, make_site: MakeSite) -> None:
+def test_config_map_may_be_filled_to_its_last_byte(rig: Rig, make_site: MakeSite) -> None:
     """900, 96 and 24 get one more digit, and three bytes are free; the ledger is an annotation with
     a limit of its own."""
     ask_for_one_node(rig)
@@ -164,7 +164,7 @@ def test_a_config_map_is_filled_to_its_last_byte(rig: Rig, make_site: MakeSite) 
     end(rig, site)
 
 
-def test_a_full_config_map_is_named_with_what_to_do(rig: Rig, make_site: MakeSite) -> None:
+def test_full_config_map_is_reported_with_a_remedy(rig: Rig, make_site: MakeSite) -> None:
     ask_for_one_node(rig)
     fill_config_map(rig, room=2)
     site = make_site()
@@ -175,7 +175,7 @@ def test_a_full_config_map_is_named_with_what_to_do(rig: Rig, make_site: MakeSit
     site.run_until(lambda: is_served(rig), "the pods run")
 
 
-def test_server_side_apply_by_another_manager_is_noticed_and_added_to_again(
+def test_server_side_apply_of_a_manifest_gets_the_lent_nodes_again(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     manifest = rig.api.get(rig.config_map)
@@ -202,7 +202,7 @@ def test_server_side_apply_by_another_manager_is_noticed_and_added_to_again(
     end(rig, site)
 
 
-def test_a_site_that_re_applies_its_manifest_every_few_seconds(
+def test_manifest_reapplied_every_few_seconds_changes_no_lend(
     rig: Rig, make_site: MakeSite
 ) -> None:
     """For two minutes, three seconds apart, as Argo CD's self-heal does: dnm lends and returns no
@@ -264,7 +264,7 @@ WRITERS = [  # a change of dnm's own write, and then the owner of text and ledge
 
 
 @pytest.mark.parametrize(("script", "of_text", "of_ledger"), WRITERS)
-def test_who_wrote_text_and_ledger_is_told_by_the_server(
+def test_managed_fields_name_the_writers_of_text_and_ledger(
     rig: Rig, script: str, of_text: set[str], of_ledger: set[str]
 ) -> None:
     """dnm's decision uses managedFields (`dnm/queues/authors.py`)."""

@@ -118,7 +118,7 @@ def is_served(rig: Rig, site: Site) -> bool:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
+def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     rig: Rig, make_site: MakeSite, tmp_path: Path, when: str
 ) -> None:
     """Before: the API server never gets the write. After: dnm never gets the answer."""

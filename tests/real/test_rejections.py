@@ -51,7 +51,7 @@ def rests_at(rig: Rig, namespace: str, wanted: dict[str, int]) -> Callable[[], b
     return lambda: phases(rig, namespace) == wanted
 
 
-def test_a_gang_larger_than_its_queue_is_rejected_at_once(
+def test_gang_larger_than_its_queue_is_rejected_at_once(
     either_rig: Rig, make_site: MakeSite
 ) -> None:
     """60 vcore in a queue with 48: YuniKorn fails the pods, and none is pending."""
@@ -64,7 +64,7 @@ def test_a_gang_larger_than_its_queue_is_rejected_at_once(
     assert f"queue {NOTEBOOK}: nothing" in says(site, NOTEBOOK)
 
 
-def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
+def test_pod_of_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
     """No placement rule creates the queue."""
     rule = "      - name: tag\n        value: namespace\n        create: true\n"
     assert rule in QUEUES
@@ -76,7 +76,7 @@ def test_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> N
     assert f"queue {DEV}: nothing" in says(site, DEV)
 
 
-def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) -> None:
+def test_user_limit_creates_no_demand_for_nodes(either_rig: Rig, make_site: MakeSite) -> None:
     """16 vcore for each user, and ten pods of 5 vcore of one user: three run. No node would start a
     fourth one, although the queue's 48 are too few for all."""
     user_limit(either_rig)
@@ -85,7 +85,9 @@ def test_a_user_limit_is_no_want_of_nodes(either_rig: Rig, make_site: MakeSite) 
     assert "held back by a user or group limit" in says(site, NOTEBOOK)
 
 
-def test_more_applications_than_the_queue_may_run(either_rig: Rig, make_site: MakeSite) -> None:
+def test_application_limit_creates_no_demand_for_nodes(
+    either_rig: Rig, make_site: MakeSite
+) -> None:
     """maxapplications 1: the second application waits, and a node would not help it."""
     application_limit(either_rig)
     site = make_site()
@@ -111,7 +113,7 @@ LIMITS = {"user": (user_limit, NOTEBOOK), "application": (application_limit, DEV
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_without_the_schedulers_word_a_limit_costs_one_node_once(
+def test_limit_unknown_without_yunikorn_url_lends_a_single_node_once(
     rig: Rig, make_site: MakeSite, name: str
 ) -> None:
     """`dnm check` names the limit; the node is returned unused, and dnm lends no other."""
@@ -135,7 +137,7 @@ def test_without_the_schedulers_word_a_limit_costs_one_node_once(
     assert rig.queues_text() == document
 
 
-def test_a_quota_of_zero(either_rig: Rig, make_site: MakeSite) -> None:
+def test_quota_of_zero_is_raised_if_dnm_may_raise_it(either_rig: Rig, make_site: MakeSite) -> None:
     """No vcore but some memory admits no pod that requests vcore. Nodes raise it; it blocks pods
     only if dnm may not raise it."""
     text = QUEUES.replace(

@@ -11,7 +11,9 @@ from tests.real.rig import Rig
 from tests.real.site import PODS, add_pods
 
 
-def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) -> None:
+def test_yunikorn_killed_while_a_lent_node_joins_loses_nothing(
+    rig: Rig, make_site: MakeSite
+) -> None:
     """The node stays while its pods wait for the scheduler. dnm records no pod as waiting for
     something else, and continues without a command when the scheduler is back."""
     add_pods(rig, 12, "16", "8Gi")
@@ -33,9 +35,7 @@ def test_yunikorn_dies_while_a_lent_node_joins(rig: Rig, make_site: MakeSite) ->
     assert rig.queues_text() == QUEUES
 
 
-def test_a_scheduler_that_hangs_costs_a_run_its_patience_and_no_more(
-    rig: Rig, make_site: MakeSite
-) -> None:
+def test_hanging_yunikorn_delays_a_run_by_its_timeout_only(rig: Rig, make_site: MakeSite) -> None:
     site = make_site()
     site.dnm("run")
     rig.servers["yunikorn"].send(signal.SIGSTOP)

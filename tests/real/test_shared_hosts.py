@@ -38,7 +38,7 @@ ALWAYS = ("kube.write_config_map",)  # a suspended host could still write there 
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, count: int) -> None:
+def test_single_host_of_simultaneous_hosts_acts(rig: Rig, make_site: MakeSite, count: int) -> None:
     """Round after round; clocks are ten minutes ahead and behind. Nodes are lent and returned as by
     one host: one call for both, one for each returned node."""
     began = time.monotonic()
@@ -65,7 +65,7 @@ def test_of_hosts_that_start_together_one_acts(rig: Rig, make_site: MakeSite, co
           f"stories={demand.stories} seconds={time.monotonic() - began:.0f}")  # fmt: skip
 
 
-def test_a_pause_on_one_stops_all(rig: Rig, make_site: MakeSite) -> None:
+def test_pause_on_a_real_host_stops_all_hosts(rig: Rig, make_site: MakeSite) -> None:
     east, west = make_hosts(make_site, NAMES[:2], CLOCKS, max_converted_nodes=1)
     demand = Demand(rig, [east, west], 1)
     demand.move_on()
@@ -128,7 +128,7 @@ def walk(demand: Demand, points: list[str], strike: Callable[[str], bool]) -> No
         time.sleep(0.3)
 
 
-def test_a_host_that_slept_for_longer_than_its_lease_changes_nothing(
+def test_suspended_host_with_an_expired_lease_changes_nothing(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     """It changes neither registry nor ledger nor Node, and starts no converter."""

@@ -13,7 +13,9 @@ from tests.real.rig import Rig
 from tests.real.site import add_pods
 
 
-def test_there_and_back_with_nodes_lent(rig: Rig, make_site: MakeSite, tmp_path: Path) -> None:
+def test_registry_move_there_and_back_keeps_lent_nodes(
+    rig: Rig, make_site: MakeSite, tmp_path: Path
+) -> None:
     site = make_site(instance_id="prod", max_converted_nodes=2)
     add_pods(rig, 24, "16", "8Gi")
     site.run_until(lambda: len(site.lent) == 2, "two nodes are lent")
@@ -31,7 +33,7 @@ def test_there_and_back_with_nodes_lent(rig: Rig, make_site: MakeSite, tmp_path:
         site.dnm("run")
 
 
-def test_secret_and_lease_are_deleted_and_restored_by_hand(
+def test_deleted_secret_and_lease_are_restored_manually(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
     """Uses the commands of docs/hosts.md."""

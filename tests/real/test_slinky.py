@@ -81,7 +81,9 @@ def assert_open(rig: Rig, name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["DaemonSet", "StatefulSet"])
-def test_a_machine_with_its_slurmd_in_a_pod(slinky: Rig, tmp_path: Path, mode: str) -> None:
+def test_machine_with_its_slurmd_in_a_pod_is_lent_and_returned(
+    slinky: Rig, tmp_path: Path, mode: str
+) -> None:
     state = SlurmState(NAMES)
     made = Converter(tmp_path, state)
     template = {

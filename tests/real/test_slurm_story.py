@@ -35,7 +35,7 @@ def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
     return SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, drain_timeout_seconds=8)
 
 
-def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
+def test_workshop_on_slurm_nodes_loses_no_job(rig: Rig, site: SlurmSite) -> None:
     lab = site.lab
     rig.note_versions({"Slurm": lab.release})
     job = lab.submit("-w", "a001", "-n1", "--mem=100", "--uid=nobody")
@@ -54,7 +54,7 @@ def test_a_workshop_on_slurm_nodes(rig: Rig, site: SlurmSite) -> None:
 @pytest.mark.parametrize(
     "known", ["named", "serving", "serving, and it boots", "serving, and its marks are left"]
 )
-def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
+def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
     rig: Rig, lab: SlurmLab, tmp_path: Path, known: str
 ) -> None:
     """The instance that Slurm names has the node, even if the first instance recorded it as
@@ -123,7 +123,7 @@ def test_a_node_returned_by_hand_and_lent_by_another_instance_is_the_other_s(
     west.assert_slurm_is_clean()
 
 
-def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
+def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
     """Slurm's reservation outweighs a mark without other evidence. The lender keeps the node, and
@@ -166,7 +166,7 @@ def test_a_kubelet_that_writes_another_s_mark_first_gives_its_node_to_nobody(
     east.assert_slurm_is_clean()
 
 
-def test_a_node_that_is_uncordoned_after_its_return_has_failed_is_fenced_and_returned(
+def test_node_uncordoned_after_a_failed_return_is_fenced_and_returned(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
     """An administrator may do so to let its pods run meanwhile."""
@@ -191,7 +191,7 @@ def test_a_node_that_is_uncordoned_after_its_return_has_failed_is_fenced_and_ret
     site.assert_slurm_is_clean()
 
 
-def test_a_node_that_is_another_since_the_look_is_not_touched(
+def test_node_replaced_since_the_snapshot_is_not_changed(
     rig: Rig, lab: SlurmLab, tmp_path: Path
 ) -> None:
     """The Node is deleted and created again between dnm's read and its first write. The node of the
@@ -267,7 +267,7 @@ def budget(rig: Rig, name: str, labels: dict[str, str], least: int = 1) -> None:
     )
 
 
-def test_an_exhausted_budget_holds_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
+def test_exhausted_budget_keeps_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
     """429: the node keeps its pod and is uncordoned again."""
     owned(rig, lent, "web")
     budget(rig, "web", {"app": "web"})
@@ -277,7 +277,7 @@ def test_an_exhausted_budget_holds_the_node(rig: Rig, site: SlurmSite, lent: str
     assert not rig.api.get(f"/api/v1/nodes/{lent}")["spec"].get("unschedulable")
 
 
-def test_two_budgets_for_one_pod_are_a_no_with_their_own_sentence(
+def test_pod_with_two_budgets_is_refused_with_its_own_sentence(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
     """The API answers 500, which is no failure of the server: it will never evict such a pod."""
@@ -292,7 +292,7 @@ def test_two_budgets_for_one_pod_are_a_no_with_their_own_sentence(
     assert not rig.api.get(f"/api/v1/nodes/{lent}")["spec"].get("unschedulable")
 
 
-def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
+def test_pod_with_a_finalizer_keeps_the_node_until_its_deletion(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
     """A StatefulSet creates its pod again only when it is gone."""
@@ -327,7 +327,7 @@ def test_a_pod_with_a_finalizer_holds_the_node_until_it_is_gone(
         rig.servers["kwok"].send(signal.SIGCONT)
 
 
-def test_a_pod_that_never_ends_holds_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
+def test_pod_that_never_ends_keeps_the_node(rig: Rig, site: SlurmSite, lent: str) -> None:
     """The evicted pod never ends: the message names it, and the node is not reset."""
     name = owned(rig, lent, "stuck")["metadata"]["name"]
     rig.servers["kwok"].send(signal.SIGSTOP)
@@ -340,7 +340,7 @@ def test_a_pod_that_never_ends_holds_the_node(rig: Rig, site: SlurmSite, lent: s
     assert not [call for call in site.hook_calls if call.startswith("reset")]
 
 
-def test_an_unhealthy_pod_goes_although_its_budget_is_exhausted(
+def test_unhealthy_pod_is_evicted_although_its_budget_is_exhausted(
     rig: Rig, site: SlurmSite, lent: str
 ) -> None:
     """unhealthyPodEvictionPolicy AlwaysAllow; by default a pod that is not Ready is kept."""

@@ -100,7 +100,7 @@ def shown(amounts: tuple[int, int]) -> str:
 
 
 @pytest.mark.parametrize("asked", ["asks the scheduler", "reads the pods"])
-def test_dnm_counts_what_the_scheduler_counts(
+def test_dnm_and_the_scheduler_count_the_same_amounts(
     busy_rig: Rig, make_site: MakeSite, asked: str
 ) -> None:
     """Without the REST address dnm does not know the release, and counts sidecars as 1.9 does."""

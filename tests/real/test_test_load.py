@@ -9,7 +9,7 @@ from tests.real.rig import Rig
 BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/dev/rolebindings/dnm-test-load"
 
 
-def test_a_validation_load_runs_changes_and_is_deleted(rig: Rig, make_site: MakeSite) -> None:
+def test_validation_load_is_created_changed_and_deleted(rig: Rig, make_site: MakeSite) -> None:
     site = make_site()
     refused = site.dnm("test-load", "dev", "--replicas", "5", code=1)
     assert "403" in refused.stderr and "permission to create deployments" in refused.stderr

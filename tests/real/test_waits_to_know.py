@@ -150,7 +150,7 @@ def said_of(rig: Rig, has_claims: bool) -> str:
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_what_dnm_makes_of_a_pod_and_what_the_scheduler_does(
+def test_dnm_and_the_scheduler_treat_waiting_pods_as_documented(
     waiting_rig: Rig, make_site: MakeSite, name: str
 ) -> None:
     rig, wait = waiting_rig, WAITS[name]
@@ -168,7 +168,7 @@ def test_what_dnm_makes_of_a_pod_and_what_the_scheduler_does(
     assert result == documented("pods that wait", rig.yunikorn_version)[name]
 
 
-def test_devices_count_where_the_scheduler_was_seen_to_allocate_them(
+def test_devices_count_after_the_scheduler_allocated_a_device(
     rig: Rig, make_site: MakeSite
 ) -> None:
     """Without the role dnm cannot read them; then no lent node has published any. Then YuniKorn

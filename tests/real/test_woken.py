@@ -41,7 +41,9 @@ def woken(site: Site) -> Iterator[Path]:
         unit.wait()
 
 
-def test_a_join_is_seen_at_once(rig: Rig, make_site: MakeSite, record_property: Record) -> None:
+def test_join_starts_the_next_run_at_once(
+    rig: Rig, make_site: MakeSite, record_property: Record
+) -> None:
     """No timer runs: ends of conversions start everything after the first run."""
     site = make_site(check_interval_seconds=2)
     site.seconds(6)

@@ -33,7 +33,7 @@ def sha256(text: str) -> str:
 
 
 @pytest.mark.parametrize("yunikorn", YUNIKORNS)
-def test_a_workshop_gets_four_nodes_and_gives_them_back(
+def test_workshop_gets_four_nodes_and_returns_them(
     rig: Rig, make_site: MakeSite, yunikorn: str
 ) -> None:
     rig.use_yunikorn(yunikorn)
