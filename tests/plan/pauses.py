@@ -1,4 +1,4 @@
-"""Pauses of one node after the other, as the rule for the idle time sees them."""
+"""A sequence of idle times of one node, as the rule for the idle time sees it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dnm.model.registry import Registry
 from dnm.plan.idle_times import USUAL, idle_times, note_returns
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
 
-BACK = 2 * USUAL  # seconds of a return and a conversion, where none has been seen
+BACK = 2 * USUAL  # seconds of a return and a lend of a type without history
 CONFIG = a_config()
 
 
 def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
-    """Plays pauses in seconds. Returns what they have cost by the rule, in seconds of a node, and
+    """Plays idle times, given in seconds. Returns their cost under the rule, in node-seconds, and
     how long the next idle node is kept."""
     registry, now, total = Registry(), NOW, 0.0
     for pause in pauses:

@@ -1,4 +1,4 @@
-"""Which actions follow from the decisions and from what stands there, and in which order."""
+"""The actions that follow from the decisions and the observed state, and their order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_marks_and_fences_follow_the_registry(
 
 
 def test_fenced_node_without_mark_serves_on_and_is_marked_again() -> None:
-    """Its cordon can't be told from an administrator's any more, so it is his to take off."""
+    """Without a mark, dnm's cordon looks like an administrator's, so an administrator lifts it."""
     world = World().lent("a001", Phase.RELEASING, since=NOW)
     world.node("a001", mark=None, is_cordoned=True).set(maps=(queue_map(), None))
     decided = world.decided()

@@ -1,4 +1,4 @@
-"""Nodes that carry a mark: ours without a record, another's on a node that is recorded."""
+"""Nodes with a mark: this instance's without a record, or another instance's on a recorded node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVIDENCE = [
     pytest.param({"batch": [UNKNOWN]}, None, id="Slurm does not tell"),
     pytest.param({"lenders": {"a001": "prod"}}, True, id="counted for us"),
     pytest.param({"lenders": {"a001": "other"}, "batch": [AWAY]}, False, id="counted for others"),
-    pytest.param({"batch": [CLAIMED]}, False, id="lent by others, and counted by nobody yet"),
+    pytest.param({"batch": [CLAIMED]}, False, id="lent by another instance, in no ledger yet"),
     pytest.param({"lenders": None, "batch": [CLAIMED]}, False, id="lent by others, no ledger"),
     pytest.param({"lenders": None}, None, id="no ledger can be read"),
     pytest.param({"lenders": None, "batch": [AWAY]}, True, id="Slurm without a ledger"),

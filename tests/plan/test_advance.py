@@ -1,4 +1,4 @@
-"""The record as the facts have moved it: what all requests and nodes together say."""
+"""The registry after the facts of all requests and nodes together have been applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that are always Nodes: while the taint says that Slurm has one, it is none for dnm."""
+"""Machines that always have a Node: while the taint marks one as Slurm's, dnm ignores it."""
 
 from __future__ import annotations
 

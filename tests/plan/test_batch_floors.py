@@ -1,4 +1,4 @@
-"""`batch_floor`: how many more nodes may be lent, row by row."""
+"""`batch_floor`: how many more nodes dnm may lend, one case for each row."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_claimed_node_does_not_count_against_the_batch_floor_again() -> None:
 
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])
 def test_plan_leaves_the_batch_floor_in_slurm(floor: int, asked: int) -> None:
-    """Ten idle nodes, and pods for three."""
+    """Ten nodes are idle, and pods need three of them."""
     world = wanting(3).configured(batch_floor=Floor(nodes=floor))
     conversions = world.converted()
     assert sum(request.count for request in conversions.requests) == asked

@@ -1,4 +1,4 @@
-"""When a run has to ask the batch side, and when it need not."""
+"""When a run has to query the batch side, and when it can do without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bookings ahead of events, as the planner asks for them, beside a Slurm that refuses some."""
+"""Reservations ahead of events: the planner requests them, and Slurm refuses some."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tests.plan.test_event_floors import event
 from tests.plan.worlds import World
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
-LENDS = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}  # a lead of two minutes
-OTHERS = ("dnm-ev-workshop-20260303T1200-000000-a059", "dnm-ev-x", "maintenance")
+LENDS = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}  # gives a lead of two minutes
+OTHER_RESERVATIONS = ("dnm-ev-workshop-20260303T1200-000000-a059", "dnm-ev-x", "maintenance")
 
 
 class Booked(World):
-    """A world whose Slurm has ten machines, and books what it can: not the `taken`."""
+    """A world with ten machines in Slurm, which reserves all of them except those in `taken`."""
 
     def __init__(self, *events: CalendarEvent, taken: tuple[str, ...] = (), **changes: Any) -> None:
         super().__init__()
         self.configured(calendar_events=events, **{"book_ahead": timedelta(days=7), **changes})
         self.recorded(lend_times=LENDS)
         self.batch = {name: _with(row, ()) for name, row in self.batch.items()}
-        self.batch["a059"] = a_batch_node("a059", reservations=OTHERS)
+        self.batch["a059"] = a_batch_node("a059", reservations=OTHER_RESERVATIONS)
         self.taken = taken
         self.at = NOW
-        self.begins: dict[str, datetime] = {}  # of reservations, as Slurm has them
+        self.begins: dict[str, datetime] = {}  # start times of reservations in Slurm
         self.tells_begins = True
 
     def snapshot(self) -> Any:
@@ -57,7 +57,7 @@ class Booked(World):
         return super().snapshot()
 
     def step(self) -> Plan:
-        """A run, and what Slurm makes of it."""
+        """Plays one run, and applies its reservations to Slurm."""
         plan = self.plan()
         self.registry = msgspec.structs.replace(plan.registry, requests=(), last_conversion=None)
         for action in plan.actions:
@@ -79,7 +79,7 @@ class Booked(World):
             if name in held and self.begins[reservation] <= booking.begins + 5 * MINUTE:
                 continue
             if name not in held and node.reservations:
-                continue  # as far as this test goes, all overlap
+                continue  # in this test all events overlap
             self.batch[name] = _with(node, (reservation,))
             self.begins[reservation] = booking.begins
             left -= 1
@@ -128,23 +128,23 @@ def test_workshop_is_booked_once_from_lead_time_to_end() -> None:
         assert not asked.step().actions
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["told", "not-told"])
-def test_booking_that_begins_after_lending_is_replaced(tells: bool) -> None:
-    """Lending has taken longer since; of one node a job keeps the time in between."""
+@pytest.mark.parametrize("reports_begins", [True, False], ids=["told", "not-told"])
+def test_booking_that_begins_after_lending_is_replaced(reports_begins: bool) -> None:
+    """The measured lend time has grown since. A job uses one node in the meantime."""
     workshop = event(NOW + DAY, nodes=3)
     asked = Booked(workshop)
-    asked.tells_begins = tells
+    asked.tells_begins = reports_begins
     asked.step()
     before = dict(asked.begins)
     asked.taken = ("a050",)
     asked.recorded(lend_times={"a": LendTimes(lends=(300,) * 40, returns=(60,) * 40)})
-    assert not steps(asked.step()) and asked.begins == before  # that is no more than minutes
+    assert not steps(asked.step()) and asked.begins == before  # differs by minutes only
     asked.recorded(lend_times={"a": LendTimes(lends=(900,) * 40, returns=(60,) * 40)})
-    if not tells:
+    if not reports_begins:
         assert not steps(asked.step()) and asked.begins == before
         return
     assert steps(asked.step()) == ["BookNodes"]
-    assert steps(asked.step()) == ["UnbookNodes"]  # of the one that could not be had earlier
+    assert steps(asked.step()) == ["UnbookNodes"]  # releases the node that was missing before
     begins = NOW + DAY - lead_of(asked.config, asked.registry, workshop)
     assert set(asked.begins.values()) == {begins} and asked.booked(workshop) == 3
     assert not steps(asked.step())
@@ -173,7 +173,7 @@ def test_bookings_follow_calendar_changes_and_foreign_reservations_stay(
     asked.configured(calendar_events=() if after is None else (after,))
     asked.step()
     assert asked.booked(after or before) == count
-    assert asked.batch["a059"].reservations == OTHERS
+    assert asked.batch["a059"].reservations == OTHER_RESERVATIONS
     assert not steps(asked.step())
 
 
@@ -201,14 +201,14 @@ def test_retry_time_of_a_fast_clock_blocks_no_booking() -> None:
 
 
 def test_booking_shrinks_to_lent_nodes_once_the_event_has_them() -> None:
-    """And nothing is booked any more once lending has begun."""
+    """Checks too that no further node is reserved once lending has begun."""
     now = event(NOW + MINUTE, nodes=2)
     asked = Booked(now)
     assert not steps(asked.step())
     name = booking_name("workshop", NOW + MINUTE, "prod")
     for node in ("a050", "a051", "a052"):
         asked.batch[node] = _with(asked.batch[node], (f"{name}-{node}",))
-    assert not steps(asked.step())  # it has none yet
+    assert not steps(asked.step())  # the event has no node yet
     for node in ("a050", "a051"):
         asked.lent(node).node(node)
     (removed,) = [action for action in asked.step().actions if isinstance(action, UnbookNodes)]
@@ -225,7 +225,7 @@ def test_excluded_held_and_lent_nodes_are_not_booked() -> None:
     assert expand_hostlist(booking.leave_out) == ("a050", "a051", "a052")
 
 
-STOPS = KubeletSettings(memory_manager_policy="Static")  # and nothing that it would hand out
+STOPS = KubeletSettings(memory_manager_policy="Static")  # and no memory to allocate
 BOUNDS: dict[str, tuple[dict[str, Any], int]] = {
     "Slurm's floor": ({"batch_floor": Floor(nodes=7)}, 3),
     "a budget of hours": ({"namespaces": {"dev": {"options": {"node_hours_per_week": 2.5}}}}, 2),
@@ -237,7 +237,7 @@ BOUNDS: dict[str, tuple[dict[str, Any], int]] = {
 def test_nodes_that_a_rule_keeps_from_lending_are_not_booked(
     key: dict[str, Any], count: int
 ) -> None:
-    """It would stand idle in Slurm from when lending begins until the event ends."""
+    """A reserved node would be idle in Slurm until the end of the event."""
     asked = Booked(event(NOW + DAY, nodes=5))
     for name, value in key.items():
         kept = getattr(asked.config, name)
@@ -280,7 +280,7 @@ def test_converter_without_book_option_is_reported() -> None:
 
 
 def test_released_booking_is_available_to_another_event_in_the_same_run() -> None:
-    """Not in ten minutes, when what was short is tried again."""
+    """Checks that the other event does not wait ten minutes for the retry."""
     two = event(NOW + 2 * DAY, name="two", nodes=5)
     asked = Booked(event(NOW + DAY, name="one", nodes=5), two)
     asked.step()
@@ -313,7 +313,7 @@ def test_node_list_without_reservations_starts_no_booking() -> None:
 
 
 class Counted(dict[str, BatchNode]):
-    """Counts how often all of it is looked through."""
+    """A reservation source that counts how often the planner reads all of it."""
 
     looks = 0
 
@@ -345,7 +345,7 @@ EVENTS = st.lists(
 )
 
 
-# What one event gave up was offered to nobody before ten minutes had passed.
+# Once, another event got a released node only after ten minutes.
 FEWER = [
     ([event(NOW + 2_000 * MINUTE, hours=1, name="one", nodes=3)], {50, 51}, 0),
     (
@@ -364,7 +364,7 @@ FEWER = [
                 min_size=1, max_size=5))  # fmt: skip
 @example(FEWER)
 def test_bookings_equal_calendar_demand_after_any_changes(history: list[Any]) -> None:
-    """The invariant: as many as wanted, or all that can be had; nothing else of ours; and rest."""
+    """The invariant: an event gets the requested nodes, or all that exist. Then nothing changes."""
     asked = Booked()
     for events, taken, minutes in history:
         asked.configured(calendar_events=tuple(events))
@@ -388,7 +388,7 @@ def test_bookings_equal_calendar_demand_after_any_changes(history: list[Any]) ->
             for reservation in row.reservations or ():
                 if booked := booking_on(reservation, name, "prod"):
                     assert booked.rpartition("-")[0] in facts
-        assert asked.batch["a059"].reservations == OTHERS
+        assert asked.batch["a059"].reservations == OTHER_RESERVATIONS
         assert not steps(asked.step())
 
 
@@ -425,7 +425,7 @@ def test_cap_of_zero_releases_all_bookings() -> None:
 
 @pytest.mark.parametrize(("later", "booked"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
 def test_simultaneous_events_share_the_caps(later: int, booked: int) -> None:
-    """What no cap lets them have would stand idle for as long as they last."""
+    """Reserved nodes beyond the caps would be idle for the whole event."""
     item, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
     asked = Booked(item, two, max_converted_nodes=6)
     for _ in range(2):
@@ -437,7 +437,7 @@ def test_simultaneous_events_share_the_caps(later: int, booked: int) -> None:
 
 
 def test_two_events_with_the_same_name_and_time_are_reported() -> None:
-    """Their reservations would have one name."""
+    """Their reservations would have the same name."""
     item, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
     asked = Booked(item)
     more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))

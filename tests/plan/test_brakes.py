@@ -1,4 +1,4 @@
-"""Caps, batch nodes at hand, pause, cooldown, back-off: what keeps a conversion from starting."""
+"""Caps, available batch nodes, pause, cooldown and back-off: all that stops a conversion."""
 
 from __future__ import annotations
 

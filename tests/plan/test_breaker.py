@@ -1,5 +1,5 @@
-"""The breaker of a queue: what trips it, when changed demand is another chance, what closes it. And
-the back-off of a node type: it grows, ends, and counts a conversion once."""
+"""The circuit breaker of a queue: what trips it, which change of demand permits a retry, what
+closes it. The back-off of a node type: it grows, it ends, and it counts a conversion once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.builders import NOW, QUEUE, a_config, a_lent_node
 from tests.plan.worlds import LONG_AGO, namespace_policy
 
 OTHER = "root.anvil.services.notebook"
-CONFIG = a_config()  # 3 unused in a row, a run each minute
+CONFIG = a_config()  # 3 unused nodes in a row, a run each minute
 
 
 def registry(breaker: Breaker | None = None, *nodes: LentNode) -> Registry:
@@ -182,7 +182,7 @@ def test_node_transition_updates_the_breaker_of_its_queue(
 # --- used quota ------------------------------------------------------------------------------
 
 COUNTED = {"vcore": 100_000, "memory": 400}
-LIMIT = {"vcore": 180_000, "memory": 900, "pods": 10}  # of which it brings none
+LIMIT = {"vcore": 180_000, "memory": 900, "pods": 10}  # the node brings none of these
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ LIMIT = {"vcore": 180_000, "memory": 900, "pods": 10}  # of which it brings none
 def test_used_quota_closes_the_breaker(
     used: dict[str, int], fixed: tuple[str, ...], is_credited: bool
 ) -> None:
-    """The queue runs what it could not without the node, even if the node itself stands empty."""
+    """The queue runs pods beyond its baseline, even if the node itself is empty."""
     before = registry(OPEN, a_lent_node(counted=COUNTED))
     demand = Demand(queues={QUEUE: QueueDemand(queue=QUEUE, used=used)}, groups=(), nodes={})
     limits = {

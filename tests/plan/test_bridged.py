@@ -1,4 +1,4 @@
-"""Beside slurm-bridge: no machine is lent that it would taint, and no node serves that it has."""
+"""dnm beside slurm-bridge: dnm lends no machine that slurm-bridge would taint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bridged(name: str, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("node", "found"),
+    ("node", "expected"),
     [
         pytest.param(bridged("b1"), ("b1",), id="of-one-name"),
         pytest.param(bridged("b1", taints=()), (), id="not-tainted"),
@@ -39,10 +39,10 @@ def bridged(name: str, **changes: Any) -> Any:
     ],
 )
 def test_nodes_managed_by_slurm_bridge_are_recognized_by_label_and_taint(
-    node: Any, found: tuple[str, ...]
+    node: Any, expected: tuple[str, ...]
 ) -> None:
     batch = {name: a_batch_node(name) for name in ("b1", "b9")}
-    assert managed_nodes((node,), batch) == found
+    assert managed_nodes((node,), batch) == expected
 
 
 def test_bridge_label_that_names_no_slurm_node_is_ignored() -> None:
@@ -51,7 +51,7 @@ def test_bridge_label_that_names_no_slurm_node_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "verdict", "found"),
+    ("nodes", "verdict", "expected"),
     [
         pytest.param((), "OK", {"a": "a050"}, id="a-machine-that-is-no-Node"),
         pytest.param((), "PREEMPT", {"a": "a050"}, id="with-a-job-that-may-be-preempted"),
@@ -60,11 +60,11 @@ def test_bridge_label_that_names_no_slurm_node_is_ignored() -> None:
     ],
 )
 def test_types_with_bare_machines_would_lose_pods_to_the_bridge(
-    nodes: tuple[str, ...], verdict: str, found: dict[str, str]
+    nodes: tuple[str, ...], verdict: str, expected: dict[str, str]
 ) -> None:
     batch = {"a050": a_batch_node("a050", verdict=verdict), "x1": a_batch_node("x1")}
     recorded = {name: a_node(name) for name in nodes}
-    assert bare_types(a_config(), Registry(), recorded, batch) == found
+    assert bare_types(a_config(), Registry(), recorded, batch) == expected
 
 
 def test_cluster_without_slurm_bridge_has_no_bridge_bound() -> None:
@@ -105,7 +105,7 @@ def test_interrupted_lend_is_not_continued_beside_slurm_bridge(
 
 
 def test_leaving_node_with_bridge_taint_keeps_leaving() -> None:
-    """Its pods are evicted, so it is empty soon: nobody has to do anything."""
+    """slurm-bridge evicts its pods, so the node becomes empty without any action."""
     world = serving(leaves="overdue", was_used=True)
     world.nodes[-1] = a_node(taints=(MANAGED,), is_cordoned=True, mark=FENCED)
     after = world.advanced()
@@ -152,7 +152,7 @@ LABELLED = {"scheduler.slinky.slurm.net/external-node": ""}
 
 @pytest.mark.parametrize("label", ["external-node", "slurm-bridge-external-node"])
 def test_bridge_label_assigns_an_unlent_node_to_slurm(label: str) -> None:
-    """bridge-convert lends it; a label that somebody puts on a lent Node makes it no less lent."""
+    """bridge-convert lends it. A bridge label added later does not undo the lend."""
     labels = {f"scheduler.slinky.slurm.net/{label}": ""}
     assert bridged("a050", labels=labels).is_with_batch
     assert not a_node(labels=labels).is_with_batch
@@ -163,7 +163,7 @@ def test_bridge_label_assigns_an_unlent_node_to_slurm(label: str) -> None:
 
 
 def test_bridge_nodes_alone_show_that_slurm_bridge_is_active() -> None:
-    """They are no Nodes for pods, and still tell that a bare machine would be tainted."""
+    """Pods cannot use them, yet they show that slurm-bridge would taint a bare machine."""
     world = wanting()
     world.nodes.append(bridged("b1", labels=LABELLED))
     world.batch = {**world.batch, "b1": a_batch_node("b1", verdict="SKIP")}

@@ -1,4 +1,4 @@
-"""Whom what is lent is charged to, and what its pods asked for, as the record remembers it."""
+"""The account that is charged for lent nodes, and the pods' requests in the registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plan_of(world: World, charges: bool = True) -> Plan:
 
 
 def accounts(plan: Plan) -> list[str]:
-    """Of the requests, as the record and as the converter are told them."""
+    """Returns the accounts of the requests, which the registry and the converter must agree on."""
     lines = [
         action.request.account for action in plan.actions if isinstance(action, StartConversion)
     ]
@@ -59,7 +59,7 @@ def test_account_of_an_order_precedes_that_of_its_namespace(
 
 
 def charge(world: World, account: str) -> World:
-    """Charges the lends of the namespace to an account."""
+    """Charges the namespace's lends to an account."""
     return world.configured(namespaces=namespace_policy(world.config, charge_account=account))
 
 

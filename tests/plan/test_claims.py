@@ -1,4 +1,4 @@
-"""Claims of this instance that nobody goes on with: what becomes of each, and what they count."""
+"""Claims of this instance without a running converter: how dnm resolves and counts each."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def telling(*names: str) -> list[BatchNode]:
     return [a_batch_node(name, tells_claim=True) for name in names]
 
 
-def take(known: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
+def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
     """Returns the adopted nodes, the claims that count, and the errors."""
-    result = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, known)
+    result = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, recorded)
     return result.nodes, result.claimed, result.errors
 
 
@@ -143,7 +143,7 @@ def test_unreadable_batch_side_keeps_all_recorded_claims() -> None:
 
 
 def test_request_of_dead_converter_leaves_its_claims() -> None:
-    """Killed with the host: one node had come, one was claimed, one was not reached."""
+    """The host died: one node had joined, one was claimed, one was not reached."""
     request = a_request(count=3, converter=CONVERTER, names=("a001",))
     rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
     arrived = a_node("a001", mark=None, labels={"dev": "true"})
@@ -182,8 +182,8 @@ def test_claims_of_dead_converter_are_not_decided_without_slurm() -> None:
 
 
 def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
-    """It does not tell its claims: what left Slurm's service since is named, waited for, and then
-    counted until it is back."""
+    """A site's own converter reports no claims. dnm names each node that left Slurm, and counts it
+    until it is back."""
     config = a_config()
     request = a_request(count=2, converter=CONVERTER, known_out=("a009",))
     rows = [a_batch_node(name, in_service=False) for name in ("a001", "a002", "a009")]
@@ -207,11 +207,11 @@ def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
 
 
 def test_joining_node_of_dead_converter_becomes_a_claim() -> None:
-    """Named before the host died: it would wait for a Node that never comes."""
+    """The converter named it before the host died. dnm would wait for a Node that never joins."""
     world = World().lent("a001", Phase.JOINING, since=NOW, converter=CONVERTER)
     world.batch = {"a001": claimed("a001", claim(namespace="")), **world.batch}
     plan = world.plan()
-    assert plan.registry.nodes["a001"].phase is Phase.RETURNING  # nobody has pods for it
+    assert plan.registry.nodes["a001"].phase is Phase.RETURNING  # no pod needs it
     assert plan.registry.nodes["a001"].queue == QUEUE
     assert not plan.actions
 
@@ -220,7 +220,7 @@ def test_joining_node_of_dead_converter_becomes_a_claim() -> None:
 
 
 def stranded(*names: str, **config: Any) -> World:
-    """Each is claimed for `dev`; one pod that waits needs one node of the type."""
+    """Builds nodes that are claimed for `dev`. Each pending pod needs one node of the type."""
     world = World().configured(**config)
     rows = {name: claimed(name) for name in names}
     other = {
@@ -256,7 +256,7 @@ def test_unwanted_claim_is_returned_in_the_next_run() -> None:
 
 
 def test_hold_keeps_an_interrupted_node_unchanged() -> None:
-    """It is neither lent nor sent back, whatever its queue wants, and counts."""
+    """The node is neither lent nor returned, even if its queue needs one. It counts as lent."""
     for count in (0, 1):
         plan = stranded("a001").with_pods(*pods(count)).recorded(held=("a001",)).plan()
         assert "a001" in plan.registry.claimed and "a001" not in plan.registry.nodes
@@ -265,7 +265,7 @@ def test_hold_keeps_an_interrupted_node_unchanged() -> None:
 
 
 def test_claims_fill_the_caps_and_may_still_be_continued() -> None:
-    """Three of three are claimed: the three are had, and no fourth."""
+    """Three of three nodes are claimed. dnm continues those three and adds no fourth."""
     world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
     plan = world.with_pods(*pods(5)).plan()
     assert asked(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
@@ -273,7 +273,7 @@ def test_claims_fill_the_caps_and_may_still_be_continued() -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "goes_on"),
+    ("world", "is_running"),
     [
         pytest.param(
             lambda: stranded("a001").recorded(
@@ -288,7 +288,7 @@ def test_claims_fill_the_caps_and_may_still_be_continued() -> None:
     ],
 )  # fmt: skip
 def test_claim_that_an_order_waits_for_is_not_returned(
-    world: Callable[[], World], goes_on: bool
+    world: Callable[[], World], is_running: bool
 ) -> None:
     order = LendOrder(
         id="lend-1", node_type="a", namespace="dev", count=1, since=LONG_AGO,
@@ -296,7 +296,7 @@ def test_claim_that_an_order_waits_for_is_not_returned(
     )  # fmt: skip
     plan = world().recorded(orders=(order,)).plan()
     assert "a001" not in plan.registry.nodes
-    assert asked(plan) == [("a001", 1)] * goes_on, plan.registry.orders
+    assert asked(plan) == [("a001", 1)] * is_running, plan.registry.orders
 
 
 def test_claim_for_another_namespace_uses_up_the_cap() -> None:
@@ -315,7 +315,7 @@ def test_new_nodes_are_requested_beside_continued_claims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("brake", "goes_back"),
+    ("brake", "is_returned"),
     [
         pytest.param({"pause": Pause(since=LONG_AGO)}, False, id="paused"),
         pytest.param({"last_conversion": NOW - timedelta(seconds=5)}, False, id="cooldown"),
@@ -331,12 +331,12 @@ def test_new_nodes_are_requested_beside_continued_claims() -> None:
     ],
 )  # fmt: skip
 def test_brakes_keep_wanted_claims_and_an_open_breaker_returns_them(
-    brake: dict[str, Any], goes_back: bool
+    brake: dict[str, Any], is_returned: bool
 ) -> None:
     plan = stranded("a001").with_pods(*pods(1)).recorded(**brake).plan()
     assert not asked(plan)
-    assert ("a001" in plan.registry.claimed) is not goes_back
-    assert ("a001" in plan.registry.nodes) is goes_back
+    assert ("a001" in plan.registry.claimed) is not is_returned
+    assert ("a001" in plan.registry.nodes) is is_returned
 
 
 def test_claims_are_not_decided_while_pods_are_unreadable() -> None:
@@ -345,7 +345,7 @@ def test_claims_are_not_decided_while_pods_are_unreadable() -> None:
 
 
 def test_mark_written_by_a_kubelet_does_not_decide_a_claim() -> None:
-    """A mark on a Node that Slurm has as claimed changes nothing of whose it is."""
+    """A mark on the Node of a claimed machine does not change its owner."""
     world = stranded("a001").node("a001", labels={"dev": "true"})
     plan = world.plan()
     assert plan.registry.nodes["a001"].phase in (Phase.SERVING, Phase.JOINING)
@@ -371,7 +371,7 @@ SERVED = {
 def test_moved_node_is_recorded_for_the_namespace_that_it_serves(
     node: dict[str, Any], phase: Phase | None, namespace: str
 ) -> None:
-    """Its converter's journal names the namespace that it was lent to, and the record is lost."""
+    """The converter's journal names the first namespace of the lend, and the registry is lost."""
     there = a_node("a001", **{"mark": None, **node})
     recorded = facts(nodes=[there], batch=[claimed(own=claim(""))])
     result = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
@@ -407,8 +407,8 @@ def test_claimed_node_is_recorded_for_the_namespace_of_its_mark() -> None:
 @pytest.mark.parametrize("is_listed", [False, True], ids=["slurm-forgot-it", "still-in-slurm"])
 @pytest.mark.parametrize("is_recorded", [False, True], ids=["named", "taken-up-before"])
 def test_node_that_the_converter_abandoned_is_not_lent(is_listed: bool, is_recorded: bool) -> None:
-    """bridge-convert leaves one that an administrator takes out of Slurm meanwhile: Ready and open
-    to all pods it must not make the queue grow, nor be marked."""
+    """bridge-convert abandons a node that an administrator takes out of Slurm meanwhile. It is
+    Ready and open to all pods. It must not raise the limit or get a mark."""
     world = World().recorded(requests=(a_request(names=("a001",), ended=True, error="exit 1"),))
     if is_recorded:
         joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={}, converter=CONVERTER)

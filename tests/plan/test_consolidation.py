@@ -1,4 +1,4 @@
-"""Consolidation: which half-empty nodes get no new pods, since when, and what opens them again."""
+"""Consolidation: which half-empty nodes get no new pods, since when, and what reopens them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_SPARE = NOW - SPARE_FOR
 
 
 def used(*vcores: int, **changes: Any) -> World:
-    """Nodes of 128 cores, each with one pod of so many thousandths."""
+    """Builds nodes of 128 cores, each with one pod of that many millicores."""
     world = World()
     for number, vcore in enumerate(vcores, 1):
         name = f"a{number:03}"
@@ -32,7 +32,7 @@ def used(*vcores: int, **changes: Any) -> World:
 
 
 def spare(*vcores: int, **changes: Any) -> World:
-    """The same, and the first node has been spare for long enough."""
+    """Builds the same nodes; the first one has been spare for long enough."""
     return used(*vcores, **changes).recorded(spare_nodes={"a001": LONG_SPARE})
 
 
@@ -44,7 +44,7 @@ def leaving(world: World) -> list[str]:
 SPARE = {
     "two half-empty nodes": (used(8_000, 9_000), {"a001", "a002"}),
     "the second is more than half used": (used(8_000, 65_000), {"a001"}),
-    "the other has too little room": (used(60_000, 64_001), set()),
+    "the other has too little free capacity": (used(60_000, 64_001), set()),
     "with a tenth to spare": (used(57_600, 64_000), {"a001"}),
     "without a tenth to spare": (used(57_601, 64_000), set()),
     "the only node": (used(8_000), set()),

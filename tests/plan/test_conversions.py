@@ -1,4 +1,4 @@
-"""Requests for nodes: how many, whose, and which nodes they did not bring."""
+"""Requests for nodes: their size, their namespace, and the nodes that did not come from them."""
 
 from __future__ import annotations
 
@@ -65,16 +65,17 @@ def test_trip_of_a_breaker_is_recorded_with_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("demand", "who"), [("before", "changed demand"), pytest.param("", "it", id="for-an-image")]
+    ("demand", "node_count"),
+    [("before", "changed demand"), pytest.param("", "it", id="for-an-image")],
 )
-def test_waiting_queue_reports_the_time_of_its_next_chance(demand: str, who: str) -> None:
+def test_waiting_queue_reports_the_time_of_its_next_chance(demand: str, node_count: str) -> None:
     breaker = Breaker(unused=3, tripped_at=NOW, demand=demand, trips=2)
     verdict = wanting(1).recorded(breakers={QUEUE: breaker}).converted().verdicts[QUEUE]
-    assert verdict.detail.endswith(f"; {who} is tried after 2026-03-02 12:02:00 UTC")
+    assert verdict.detail.endswith(f"; {node_count} is tried after 2026-03-02 12:02:00 UTC")
 
 
 def test_request_records_present_nodes_that_are_not_lent() -> None:
-    """A recorded node is somebody's already; it must be free to be lent anew once it has left."""
+    """A recorded node has an owner. dnm must be able to lend it again after its return."""
     world = wanting(3).node("a007", mark=None).node("a003", mark=None).node("b1", mark=None)
     world.lent("a001", was_used=True).node("a001")
     (request,) = world.converted().requests
@@ -90,7 +91,7 @@ def test_requests_have_distinct_recorded_ids() -> None:
 
 @pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
 def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) -> None:
-    """Nor is more lent then: the next run that can ask it decides."""
+    """Checks too that dnm lends nothing more until a run can query YuniKorn."""
     world = World().with_pods(*pods(2)).knowing(yunikorn=yunikorn)
     for number in range(3):
         world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
@@ -103,7 +104,7 @@ def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) ->
 
 
 def test_tripped_breaker_does_not_stop_nodes_for_min_nodes() -> None:
-    """Nobody's pods went without them, so nodes that stand unused say nothing against them."""
+    """No pods failed to use these nodes, so unused nodes are no evidence against the pods."""
     world = World().recorded(breakers={QUEUE: Breaker(unused=9)})
     world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
     converted = world.converted()
@@ -113,8 +114,7 @@ def test_tripped_breaker_does_not_stop_nodes_for_min_nodes() -> None:
 
 
 def test_nodes_for_min_nodes_take_no_chance_of_the_breaker() -> None:
-    """Else the breaker was closed, and whatever pods wait got a node that they had not changed
-    for."""
+    """Otherwise the breaker would close, and unchanged pods would get a node."""
     world = World().recorded(breakers={QUEUE: TRIPPED})
     world.configured(namespaces=namespace_policy(world.config, min_nodes=2))
     converted = world.converted()
@@ -123,7 +123,7 @@ def test_nodes_for_min_nodes_take_no_chance_of_the_breaker() -> None:
 
 
 def test_chance_stays_a_single_node_while_that_node_is_joining() -> None:
-    """Else a lend that takes some minutes would bring as many as there are runs meanwhile."""
+    """Otherwise a lend of several minutes would request one more node in each run."""
     world = wanting(3).recorded(breakers={QUEUE: Breaker(unused=2, trips=1)})
     world.lent("a001", Phase.JOINING)
     converted = world.converted()
@@ -142,7 +142,7 @@ def test_chance_is_a_single_node_for_all_namespaces_of_a_queue(breaker: Breaker)
 
 
 def test_breaker_opened_by_an_image_holds_back_min_nodes_and_pods() -> None:
-    """A node for min_nodes fails by it as one for pods does: each run would lend one more."""
+    """A node for min_nodes can fail too. Without the breaker each run would lend one more."""
     world = World().configured(namespaces=namespace_policy(World().config, min_nodes=2))
     waits = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
     held = world.recorded(breakers={QUEUE: waits}).converted()
@@ -173,28 +173,28 @@ def test_queue_that_gets_a_node_reports_convert_despite_a_backed_off_type() -> N
 
 
 def test_two_queues_share_the_conversions_of_a_run() -> None:
-    """What the first has asked for is no longer left to the second."""
+    """The second queue gets only what the first one has left of the run's conversions."""
     world = wanting(2).with_pods(*pods(2, namespace="two", queue=OTHER, app_id="other"))
     more = NamespacePolicy(name="two", queue=OTHER, node_types=("a",))
     world.configured(namespaces={**world.config.namespaces, "two": more}, max_conversions_per_run=3)
     converted = world.converted()
     assert sorted(request.count for request in converted.requests) == [1, 2]
-    most_one = world.configured(max_conversions_per_run=1).converted()
-    assert [request.count for request in most_one.requests] == [1]
-    assert {verdict.detail for verdict in most_one.verdicts.values()} >= {
+    one_conversion = world.configured(max_conversions_per_run=1).converted()
+    assert [request.count for request in one_conversion.requests] == [1]
+    assert {verdict.detail for verdict in one_conversion.verdicts.values()} >= {
         "max_conversions_per_run = 1"
     }
 
 
 def two_queues(first: int, second: int, *types: str) -> World:
-    """Pods in two namespaces of equal priority that need so many nodes."""
+    """Builds two namespaces of equal priority; their pods need that many nodes."""
     world = wanting(first).with_pods(*pods(second, namespace="two", queue=OTHER, app_id="other"))
     more = NamespacePolicy(name="two", queue=OTHER, node_types=types or ("a",))
     return world.configured(namespaces={**world.config.namespaces, "two": more})
 
 
 def test_namespaces_share_the_conversions_of_one_run() -> None:
-    """A namespace that needs nine nodes took all conversions of each run."""
+    """Once, a namespace that needed nine nodes took all conversions of each run."""
 
     def by_namespace(world: World) -> dict[str, int]:
         return {request.namespace: request.count for request in world.converted().requests}

@@ -1,4 +1,4 @@
-"""Nodes that are of no use as they are: they go, others come, and nothing wants them again."""
+"""Unusable nodes: dnm returns them, lends others instead, and no demand counts them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEAD: dict[str, dict[str, Any]] = {
 
 
 def dead(node: dict[str, Any], **fields: Any) -> World:
-    """An idle node of that kind, whose queue's pods wait for one."""
+    """Builds an unusable idle node, and pods of its queue that wait for a node."""
     has_gpus = "allocatable" in node
     world = World().node("a001", **node)
     world.lent(
@@ -49,7 +49,7 @@ def dead(node: dict[str, Any], **fields: Any) -> World:
 
 
 def of_two(**changes: Any) -> World:
-    """Two namespaces share a queue; the idle node has the label of the first."""
+    """Builds two namespaces that share a queue; the idle node has the label of the first one."""
     world = World().lent("a001", **IDLE).node("a001")
     two = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",), **changes)
     return world.configured(namespaces={**world.config.namespaces, "two": two})
@@ -64,7 +64,7 @@ def for_two() -> World:
 def test_unusable_node_is_released_before_its_replacement_is_requested(
     node: dict[str, Any],
 ) -> None:
-    """One plan for both broke an invariant, so that dnm did nothing at all, run after run."""
+    """Once, one plan did both and broke an invariant, so that dnm did nothing in any run."""
     world = dead(node)
     first = world.plan()
     assert not first.is_refused, first.errors
@@ -80,7 +80,7 @@ def test_unusable_node_is_released_before_its_replacement_is_requested(
 def test_unusable_node_is_released_while_another_namespace_gets_a_node(
     world: Callable[[], World],
 ) -> None:
-    """Its pods select its own label, or it keeps one ready."""
+    """The other namespace's pods select its own label, or it has min_nodes = 1."""
     plan = world().plan()
     assert not plan.is_refused, plan.errors
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING and conversions(plan)
@@ -124,7 +124,7 @@ def test_fenced_unusable_node_is_not_wanted_again(node: dict[str, Any]) -> None:
 def test_reset_node_that_never_joined_is_released(
     fields: dict[str, Any], node: dict[str, Any]
 ) -> None:
-    """It served instead, NotReady and uncounted, or failed and was reset in turn."""
+    """Once, such a node served while NotReady, or failed and was reset again."""
     world = World().lent(
         "a001", Phase.FAILED, since=LONG_AGO, counted={}, error="no join", **fields
     )
@@ -137,7 +137,7 @@ def test_reset_node_that_never_joined_is_released(
 
 
 def test_unusable_node_is_released_before_a_healthy_node() -> None:
-    """Which is kept ready then."""
+    """The healthy node is then the one that min_nodes keeps."""
     world = World().lent("a001", **IDLE).node("a001").lent("a002", **IDLE)
     world.node("a002", is_ready=False)
     dev = msgspec.structs.replace(world.config.namespaces["dev"], min_nodes=1)

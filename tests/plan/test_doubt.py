@@ -1,4 +1,4 @@
-"""Lists that are well formed and can't be true."""
+"""Well-formed lists that cannot be true."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_empty_node_list_is_accepted_if_only_another_instance_lends() -> None:
 
 
 DAY = timedelta(days=1)
-KNOWN = RunRecord(attended=("a001", "k1"))
+LAST = RunRecord(attended=("a001", "k1"))
 
 
 def listed(*stays: str, work: Mapping[str, int] = {}, kind: str = "is_daemonset") -> Snapshot:
-    """These Nodes have a pod that stays, and these so many that work."""
+    """Builds a list of pods: DaemonSet pods on some Nodes, and that many working pods on others."""
     shape = PodShape(request={"vcore": 1000, "pods": 1})
     pods = [
         Pod(namespace="kube-system", name=f"s{node}", shape=shape, node=node, **{kind: True})
@@ -95,7 +95,7 @@ def record(last: RunRecord, phase: Phase = Phase.SERVING) -> Registry:
 def test_nodes_with_daemon_pods_are_recorded_in_steady_state(kind: str) -> None:
     seen = listed("a001", "k1", work={"k2": 3}, kind=kind)
     last = remembered(record(RunRecord()), seen)
-    assert last == KNOWN == remembered(record(last), seen)
+    assert last == LAST == remembered(record(last), seen)
 
 
 def test_three_unlent_nodes_with_daemon_pods_are_recorded() -> None:
@@ -115,23 +115,23 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
     ("last", "seen", "result"),
     [
         pytest.param(RunRecord(), listed(), BELIEVED, id="nothing is known yet"),
-        pytest.param(KNOWN, listed("a001", "k1"), BELIEVED, id="all have them"),
-        pytest.param(KNOWN, listed("a001", "k1", work={"a001": 9}), BELIEVED, id="and work"),
-        pytest.param(KNOWN, listed(), NOT_AT_ALL, id="an empty list"),
-        pytest.param(KNOWN, listed(work={"a001": 9}), NOT_AT_ALL, id="a namespace is filtered"),
-        pytest.param(KNOWN, listed("k1"), NOT_OF_NODE, id="the lent node has none"),
-        pytest.param(KNOWN, listed("a001"), BELIEVED, id="another Node has none"),
+        pytest.param(LAST, listed("a001", "k1"), BELIEVED, id="all have them"),
+        pytest.param(LAST, listed("a001", "k1", work={"a001": 9}), BELIEVED, id="and work"),
+        pytest.param(LAST, listed(), NOT_AT_ALL, id="an empty list"),
+        pytest.param(LAST, listed(work={"a001": 9}), NOT_AT_ALL, id="a namespace is filtered"),
+        pytest.param(LAST, listed("k1"), NOT_OF_NODE, id="the lent node has none"),
+        pytest.param(LAST, listed("a001"), BELIEVED, id="another Node has none"),
         pytest.param(RunRecord(attended=("a001",)), listed(work={"k1": 1}), NOT_OF_NODE,
             id="the only one that had any"),
         pytest.param(RunRecord(attended=("a001",)), listed(), NOT_AT_ALL, id="and an empty list"),
         pytest.param(RunRecord(attended=("gone",)), listed(), BELIEVED, id="its Node is gone"),
-        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY / 2), listed(),
+        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - DAY / 2), listed(),
             NOT_AT_ALL, id="empty for half a day"),
-        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - DAY), listed(),
+        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - DAY), listed(),
             BELIEVED, id="empty for a day"),
-        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW - HOUR), listed("k1"),
+        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - HOUR), listed("k1"),
             BELIEVED, id="the lent node has none for an hour"),
-        pytest.param(msgspec.structs.replace(KNOWN, pods_doubted_since=NOW + HOUR), listed(),
+        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW + HOUR), listed(),
             BELIEVED, id="a wrong clock"),
     ],
 )  # fmt: skip
@@ -150,8 +150,8 @@ def test_unread_or_partial_pod_list_is_neither_recorded_nor_rejected() -> None:
     unread = msgspec.structs.replace(snapshot(), pods=Unreadable(what="pods", error="x"))
     part = msgspec.structs.replace(snapshot(), pods=PodList(pods=(), cluster_wide=False))
     for seen in (unread, part):
-        assert remembered(record(KNOWN), seen) == KNOWN
-        assert doubted(record(KNOWN), seen) == seen
+        assert remembered(record(LAST), seen) == LAST
+        assert doubted(record(LAST), seen) == seen
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_unread_or_partial_pod_list_is_neither_recorded_nor_rejected() -> None:
 def test_pod_list_is_unverified_until_pods_return_or_time_passes(
     seen: Snapshot, patience: timedelta
 ) -> None:
-    last = remembered(record(KNOWN), seen)
-    assert last == msgspec.structs.replace(KNOWN, pods_doubted_since=NOW)
+    last = remembered(record(LAST), seen)
+    assert last == msgspec.structs.replace(LAST, pods_doubted_since=NOW)
     later = msgspec.structs.replace(seen, taken_at=NOW + patience / 2)
     assert remembered(record(last), later) == last
-    assert remembered(record(last), listed("a001", "k1")) == KNOWN
+    assert remembered(record(last), listed("a001", "k1")) == LAST
     over = msgspec.structs.replace(seen, taken_at=NOW + patience)
     believed = remembered(record(last), over)
     assert "a001" not in believed.attended
@@ -222,7 +222,7 @@ def test_yunikorn_allocation_contradicts_a_pod_list_without_pods_of_the_queue(
 @pytest.mark.parametrize("count", [0, 56])
 def test_node_does_not_become_idle_on_an_incomplete_pod_list(count: int) -> None:
     entry = a_lent_node(idle_since=NOW - HOUR, was_used=True)
-    registry = Registry(nodes={"a001": entry}, last_run=KNOWN)
+    registry = Registry(nodes={"a001": entry}, last_run=LAST)
     seen = listed("k1", work={"k1": count})
     plan = make_plan(a_config(), registry, seen)
     assert plan.registry.nodes["a001"].phase is Phase.SERVING

@@ -1,4 +1,4 @@
-"""Events become floors: warm in time, kept until they end, sized as pending pods are."""
+"""Events set floors: nodes are lent in time, kept until the end, and sized as pending pods are."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def event(begins: datetime = NOW, hours: int = 8, **changes: Any) -> CalendarEve
 
 
 def world(*events: CalendarEvent, **changes: Any) -> World:
-    """Four nodes a run, a minute apart; nothing else brings a node."""
+    """Builds a world that lends four nodes a run, a minute apart, for events only."""
     return World().configured(calendar_events=events, **changes)
 
 
 def floor(asked: World) -> dict[str, int]:
-    """By type, of the one namespace."""
+    """Returns the floor of the only namespace, by node type."""
     rows = [dict(node_floor.of_type) for node_floor in floors_in_force(asked.inputs())]
     return rows[0] if rows else {}
 
@@ -68,7 +68,7 @@ def test_event_of_75_people_needs_as_many_nodes_as_their_pods() -> None:
 PERMANENT = {"vcore": 64_000, "memory": 256 * 10**9, "pods": 110}
 
 SIZES: dict[str, tuple[dict[str, Any], tuple[Any, ...], dict[str, int]]] = {
-    # 320 GB of the limit are 20 of the 75 pods, and 16 have room on the node that is there.
+    # 320 GB of the limit fit 20 of the 75 pods, and 16 of these fit on the existing node.
     "what is free is used": ({"pods": 20}, (), {"a": 1}),
     "all of it fits": ({"pods": 16}, (), {}),
     "others use it": ({"pods": 16}, pods(1, namespace="two", node="k2"), {"a": 1}),
@@ -139,12 +139,12 @@ PLACES: dict[str, tuple[str, str, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("first", "second", "is_told"), PLACES.values(), ids=PLACES)
-def test_event_name_in_two_places_is_reported(first: str, second: str, is_told: bool) -> None:
+@pytest.mark.parametrize(("first", "second", "is_reported"), PLACES.values(), ids=PLACES)
+def test_event_name_in_two_places_is_reported(first: str, second: str, is_reported: bool) -> None:
     kept = KeptCalendar(events=(event(nodes=3, source=second),))
     asked = world(event(nodes=2, source=first)).recorded(calendars={second: kept})
     lines = [note for note in asked.plan().notes if "rename one" in note]
-    assert len(lines) == is_told and all(
+    assert len(lines) == is_reported and all(
         note.startswith("b.ini: [event:workshop]") for note in lines
     )
     assert floor(asked) == {"a": 2}
@@ -152,7 +152,7 @@ def test_event_name_in_two_places_is_reported(first: str, second: str, is_told: 
 
 def test_events_of_a_queue_add_up() -> None:
     both = world(event(pods=32), event(pods=33, name="other"))
-    assert floor(both) == {"a": 5}  # 65 of 16 a node, and none is free
+    assert floor(both) == {"a": 5}  # 65 pods at 16 a node, and no node is free
     assert floor(world(event(nodes=2), event(nodes=1, name="other"))) == {"a": 3}
 
 
@@ -178,7 +178,7 @@ def test_event_windows_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyP
 
 
 def test_unreadable_event_is_reported_once_and_keeps_its_previous_nodes() -> None:
-    """Its node stays by what was read last; another one goes back."""
+    """The event's node stays by the last valid reading; the other node is returned."""
     asked = world().recorded(calendars={"/nonexistent/dnm.ini": KeptCalendar(
         events=(event(nodes=1, name="w"), event(NOW - timedelta(days=1), nodes=1, name="v")),
         troubles=("[event:w] nodes = x: is no number",),
@@ -198,7 +198,7 @@ def test_same_event_in_two_places_counts_once() -> None:
 
 
 def test_larger_next_occurrence_gets_its_nodes_in_time() -> None:
-    """A calendar's series has one name: the second begins in ten minutes, as the first ends."""
+    """Events of a series share one name. The second starts in ten minutes, when the first ends."""
     first = event(NOW - 50 * MINUTE, hours=1, pods=10)
     second = event(NOW + 10 * MINUTE, pods=75)
     assert floor(world(first, second)) == floor(world(second)) == {"a": 5}
@@ -223,7 +223,7 @@ def test_event_with_gpu_requests_gets_gpu_nodes() -> None:
 LENDS = tuple(range(300, 700, 10))  # seconds; the 38th of the 40 is 670
 
 WHEN: dict[str, tuple[timedelta, tuple[int, ...], dict[str, int]]] = {
-    # Five nodes are two runs, a minute apart, and the run that asks comes a minute late.
+    # Five nodes take two runs, a minute apart, and the requesting run may be a minute late.
     "before ten lends, in time": (31 * MINUTE, LENDS[:9], {"a": 5}),
     "before ten lends, too early": (31 * MINUTE + timedelta(seconds=1), LENDS[:9], {}),
     "learned, in time": (timedelta(seconds=670 + 60), LENDS, {"a": 5}),
@@ -242,7 +242,7 @@ def test_lending_for_an_event_begins_by_the_learned_lead_time(
 
 
 def test_node_needed_by_an_event_is_not_returned_shortly_before() -> None:
-    """Going takes as long as the lead, as far as is known, and so does coming back."""
+    """The return takes as long as the lead, as far as dnm has measured, and so does the lend."""
     for ahead, reason in ((61 * MINUTE, Reason.KEPT_READY), (62 * MINUTE, Reason.IDLE_LONG_ENOUGH)):
         asked = world(event(NOW + ahead, nodes=5), headroom=1.0)
         asked.lent("a001", idle_since=LONG_AGO, was_used=True).node("a001")
@@ -251,29 +251,29 @@ def test_node_needed_by_an_event_is_not_returned_shortly_before() -> None:
 
 
 def test_nodes_lent_for_an_event_stay_if_the_learned_lead_shrinks() -> None:
-    """Twenty-nine minutes ahead they were lent, by the lead of a site that had learned nothing."""
+    """dnm lent them 29 minutes ahead, by the default lead of a site without measurements."""
     learned = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}
     asked = world(event(NOW + 29 * MINUTE, nodes=2), headroom=1.0).recorded(lend_times=learned)
     asked.lent("a001", asked_at=NOW - MINUTE, idle_since=LONG_AGO, was_used=True).node("a001")
     asked.lent("a002", asked_at=LONG_AGO, idle_since=LONG_AGO, was_used=True).node("a002")
     plan = asked.plan()
     assert [node.reason for node in plan.nodes] == [Reason.KEPT_READY] * 2
-    assert not asked.converted().requests  # but for more it is too early
+    assert not asked.converted().requests  # too early for more
     asked.recorded(nodes={"a002": asked.registry.nodes["a002"]})
     assert [node.reason for node in asked.plan().nodes] == [Reason.IDLE_LONG_ENOUGH]
 
 
 def test_reapplied_queue_document_requests_no_further_node() -> None:
-    """Its limits are without what is lent already: 16 of 32 pods have room and quota beside it."""
+    """Its limits omit the lent node: 16 of 32 pods have capacity and quota on that node."""
     asked = world(event(pods=32)).node("k2", mark=None, labels={}, allocatable=PERMANENT)
     asked.lent("a001").node("a001")
     as_recorded = floor(asked)
     assert as_recorded == {"a": 1}
-    asked.set(maps=(queue_map(), None))  # back at its baseline, and without the ledger
+    asked.set(maps=(queue_map(), None))  # at the baseline, without the ledger
     assert floor(asked) == as_recorded
     lent = {name: dict(entry.counted) for name, entry in asked.registry.nodes.items()}
     counted = queue_map(lent)
-    plain = msgspec.structs.replace(counted, data=queue_map().data)  # with the ledger
+    plain = msgspec.structs.replace(counted, data=queue_map().data)  # keeps the ledger
     asked.set(maps=(plain, None))
     assert floor(asked) == as_recorded
 
@@ -292,8 +292,8 @@ def test_event_with_its_nodes_causes_no_action() -> None:
     assert not asked.converted().requests
 
 
-# A node that served since, before an event was over, and that nobody used.
-NOBODY_CAME = {
+# A node that has served before the end of an event, and that no pod used.
+UNUSED_NODES = {
     "an event that is over": (LONG_AGO, event(NOW - timedelta(hours=9)), -1),
     "one before the node came": (LONG_AGO, event(NOW - timedelta(hours=20)), 0),
     "another namespace's": (LONG_AGO, event(NOW - timedelta(hours=9), namespace="other"), 0),
@@ -301,11 +301,11 @@ NOBODY_CAME = {
 }
 
 
-@pytest.mark.parametrize(("since", "told", "unused"), NOBODY_CAME.values(), ids=NOBODY_CAME)
+@pytest.mark.parametrize(("since", "past", "unused"), UNUSED_NODES.values(), ids=UNUSED_NODES)
 def test_unused_nodes_of_an_event_do_not_trip_the_breaker(
-    since: datetime, told: CalendarEvent | None, unused: int
+    since: datetime, past: CalendarEvent | None, unused: int
 ) -> None:
-    asked = world(*filter(None, [told]), headroom=1.0)
+    asked = world(*filter(None, [past]), headroom=1.0)
     asked.lent("a001", since=since, idle_since=since).node("a001")
     after = asked.plan()
     assert [node.reason for node in after.nodes] == [Reason.IDLE_LONG_ENOUGH]

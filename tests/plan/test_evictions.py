@@ -1,4 +1,4 @@
-"""From which nodes pods are asked to go, what stops that, and what is said of it."""
+"""Evictions: from which nodes, what prevents them, and what dnm reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MINUTE = timedelta(minutes=1)
 DUE = Emptying(since=NOW)
 
 
-def told_to_go(count: int = 1, **changes: Any) -> World:
-    """A fenced node that a person wants out, with so many pods."""
+def emptying(count: int = 1, **changes: Any) -> World:
+    """Builds a fenced node with that many pods, which an administrator is emptying."""
     entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.BY_HAND, "emptying": DUE}
     world = World().lent("a001", **{**entry, **changes})
     world.node("a001", is_cordoned=True, mark=FENCED)
@@ -32,13 +32,13 @@ def evictions(plan: Plan) -> list[str]:
 
 
 def with_pod(**changes: Any) -> World:
-    world = told_to_go()
+    world = emptying()
     world.pods = tuple(msgspec.structs.replace(pod, **changes) for pod in world.pods)
     return world
 
 
 def with_node(**changes: Any) -> World:
-    world = told_to_go()
+    world = emptying()
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], **changes)
     return world
 
@@ -53,25 +53,25 @@ def test_eviction_follows_the_fence_and_precedes_conversions() -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        pytest.param(told_to_go(emptying=None), id="its-pods-run-on"),
-        pytest.param(told_to_go(emptying=Emptying(since=NOW + MINUTE)), id="not-yet"),
-        pytest.param(told_to_go(leaves="overdue"), id="no-person-said-so"),
-        pytest.param(told_to_go(0), id="empty"),
-        pytest.param(told_to_go(owner="other"), id="another-instance-s"),
+        pytest.param(emptying(emptying=None), id="its-pods-run-on"),
+        pytest.param(emptying(emptying=Emptying(since=NOW + MINUTE)), id="not-yet"),
+        pytest.param(emptying(leaves="overdue"), id="no-person-said-so"),
+        pytest.param(emptying(0), id="empty"),
+        pytest.param(emptying(owner="other"), id="another-instance-s"),
         pytest.param(with_pod(is_terminating=True), id="they-go-already"),
         pytest.param(with_pod(is_daemonset=True), id="a-daemonset-s"),
         pytest.param(with_pod(is_mirror=True), id="a-mirror-pod"),
         pytest.param(with_pod(node="k1"), id="elsewhere"),
         pytest.param(with_node(mark=None), id="an-administrator-s-cordon"),
         pytest.param(with_node(unreadable="?"), id="a-node-that-can-t-be-read"),
-        pytest.param(told_to_go().recorded(held=("a001",)), id="held"),
-        pytest.param(told_to_go().recorded(pause=Pause(since=NOW)), id="paused"),
+        pytest.param(emptying().recorded(held=("a001",)), id="held"),
+        pytest.param(emptying().recorded(pause=Pause(since=NOW)), id="paused"),
         pytest.param(
-            told_to_go().recorded(pause=Pause(since=NOW, half=Way.RETURNING)), id="half-paused"
+            emptying().recorded(pause=Pause(since=NOW, half=Way.RETURNING)), id="half-paused"
         ),
-        pytest.param(told_to_go().set(pods=UNREAD), id="pods-that-can-t-be-read"),
-        pytest.param(told_to_go().set(nodes=UNREAD), id="nodes-that-can-t-be-read"),
-        pytest.param(told_to_go().set(maps=(None, None)), id="a-queue-that-can-t-shrink"),
+        pytest.param(emptying().set(pods=UNREAD), id="pods-that-can-t-be-read"),
+        pytest.param(emptying().set(nodes=UNREAD), id="nodes-that-can-t-be-read"),
+        pytest.param(emptying().set(maps=(None, None)), id="a-queue-that-can-t-shrink"),
     ],
 )
 def test_pods_are_not_evicted_without_request_or_before_time(world: World) -> None:
@@ -79,20 +79,20 @@ def test_pods_are_not_evicted_without_request_or_before_time(world: World) -> No
 
 
 def test_pause_of_lending_stops_no_eviction() -> None:
-    world = told_to_go().recorded(pause=Pause(since=NOW, half=Way.LENDING))
+    world = emptying().recorded(pause=Pause(since=NOW, half=Way.LENDING))
     assert evictions(world.plan()) == ["a001"]
 
 
 @pytest.mark.parametrize(
     ("world", "detail"),
     [
-        pytest.param(told_to_go(emptying=None), "a person returns it", id="its-pods-run-on"),
-        pytest.param(told_to_go(), "and its pods are asked to go", id="due"),
-        pytest.param(told_to_go(emptying=Emptying(since=NOW + MINUTE)),
+        pytest.param(emptying(emptying=None), "a person returns it", id="its-pods-run-on"),
+        pytest.param(emptying(), "and its pods are asked to go", id="due"),
+        pytest.param(emptying(emptying=Emptying(since=NOW + MINUTE)),
             "asked to go from 2026-03-02 12:01:00 UTC on", id="later"),
-        pytest.param(told_to_go(emptying=Emptying(since=NOW, why="dev/p0 is not evicted: why")),
+        pytest.param(emptying(emptying=Emptying(since=NOW, why="dev/p0 is not evicted: why")),
             "asked to go: dev/p0 is not evicted: why", id="refused"),
-        pytest.param(told_to_go().recorded(pause=Pause(since=NOW)),
+        pytest.param(emptying().recorded(pause=Pause(since=NOW)),
             "not asked to go: dnm is paused", id="paused"),
         pytest.param(with_node(is_ready=False),
             "asked to go, but it is NotReady; kubectl describe node a001", id="a-dead-node"),
@@ -110,7 +110,7 @@ def test_cordon_of_an_administrator_is_reported() -> None:
 
 @pytest.mark.parametrize("is_fenced", [True, False])
 def test_pause_neither_fences_nor_unfences(is_fenced: bool) -> None:
-    world = told_to_go() if is_fenced else with_node(is_cordoned=False, mark=None)
+    world = emptying() if is_fenced else with_node(is_cordoned=False, mark=None)
     plan = world.recorded(pause=Pause(since=NOW)).plan()
     assert not [
         action for action in plan.actions if isinstance(action, Fence | Unfence | EvictPods)
@@ -119,16 +119,16 @@ def test_pause_neither_fences_nor_unfences(is_fenced: bool) -> None:
 
 
 def test_hold_cancels_an_eviction() -> None:
-    plan = told_to_go().recorded(held=("a001",)).plan()
+    plan = emptying().recorded(held=("a001",)).plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.leaves, entry.emptying) == (None, None) and Unfence(node="a001") in plan.actions
 
 
 def test_node_with_pods_is_not_passed_to_the_converter() -> None:
-    """Those that end take their time; the ordinary rule waits for it, in whatever phase."""
+    """Terminating pods take time. The ordinary rule waits for them in every phase."""
     away = {"a001": a_batch_node(in_service=False)}
     for phase in (Phase.SERVING, Phase.RELEASING, Phase.RETURNING):
-        world = told_to_go(phase=phase).set(batch=away)
+        world = emptying(phase=phase).set(batch=away)
         world.pods = tuple(msgspec.structs.replace(p, is_terminating=True) for p in world.pods)
         plan = world.plan()
         assert not [action for action in plan.actions if isinstance(action, ReturnNode)], phase

@@ -1,6 +1,5 @@
-"""The order of the fates: of two rows that both speak the one above decides. Each pair of
-neighbours that can both be true has a named case, whose answer would be another the other way
-round."""
+"""The order of the decision table: if two rows match, the upper one decides. Each pair of
+neighbours that can both match has a named case, and the order decides its answer."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ WANTED = NodeVerdict(node="a001", verdict=Verdict.KEEP, reason=Reason.DEMAND_RET
 BLIND = PodList(pods=(), unreadable={"dev": "forbidden"})
 
 
-class Told(NamedTuple):
-    """A node in a world, and what becomes of it. `refusal`: why no limit can be changed."""
+class Spec(NamedTuple):
+    """A node in a world, and its decision. `refusal`: why dnm cannot change any limit."""
 
     name: str
     world: World
@@ -36,7 +35,7 @@ class Told(NamedTuple):
     refusal: str = ""
     wanted: NodeVerdict | None = None
     detail: str = ""
-    has_ceased: bool = False  # to leave, in this run
+    has_ceased: bool = False  # leaves in this run
 
     def case(self) -> Case:
         inputs, seen = self.world.inputs(), self.world.advanced()
@@ -54,7 +53,7 @@ def idle(**changes: object) -> World:
 
 
 def emptying() -> World:
-    """It serves pods, and a person has said that they are to go."""
+    """Builds a node that serves pods and that an administrator wants to empty."""
     world = serving(leaves=Leaving.BY_HAND, emptying=Emptying(since=LONG_AGO), was_used=True)
     return world.with_pods(*pods(1, SMALL, node="a001"))
 
@@ -64,67 +63,67 @@ def fenced_for(**changes: object) -> World:
 
 
 def counted() -> World:
-    """The queue document still counts the fenced node."""
+    """Builds a fenced node that the queue document still counts."""
     return fenced().set(maps=(queue_map({"a001": {"vcore": 128_000}}), None))
 
 
 def returning(world: World) -> World:
-    """Held after a call for it has failed, or a run was killed before its call."""
+    """Builds a held node after a failed call, or after a run that was killed before its call."""
     return world.lent("a001", Phase.RETURNING, was_used=True).recorded(held=("a001",))
 
 
 CASES = (
-    Told("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
+    Spec("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
          Fate.STAYS, Reason.HELD),
-    Told("idle and held, to leave no more", idle(leaves=Leaving.BY_HAND).recorded(held=("a001",)),
+    Spec("idle and held, to leave no more", idle(leaves=Leaving.BY_HAND).recorded(held=("a001",)),
          Fate.STAYS, Reason.HELD, has_ceased=True),
-    Told("idle, to leave no more, in a pause", idle(leaves=Leaving.BY_HAND).recorded(pause=PAUSED),
+    Spec("idle, to leave no more, in a pause", idle(leaves=Leaving.BY_HAND).recorded(pause=PAUSED),
          Fate.STAYS, Reason.IDLE, has_ceased=True),
-    Told("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
+    Spec("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
          Fate.PAUSED, Reason.PAUSED),
-    Told("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),
+    Spec("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),
          Fate.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
-    Told("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
+    Spec("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
          Fate.WAITS, Reason.DEMAND_UNREADABLE),
-    Told("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.GOES, Reason.LEAVING),
-    Told("used, its pods to go", emptying(), Fate.EMPTIES, Reason.LEAVING),
-    Told("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
+    Spec("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.GOES, Reason.LEAVING),
+    Spec("used, its pods to go", emptying(), Fate.EMPTIES, Reason.LEAVING),
+    Spec("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
          Fate.PAUSED, Reason.PAUSED),
-    Told("fenced and held, lent for a time", fenced_for(stays_until=LATER).recorded(held=("a001",)),
+    Spec("fenced and held, lent for a time", fenced_for(stays_until=LATER).recorded(held=("a001",)),
          Fate.STAYS, Reason.HELD),
-    Told("fenced, lent for a time, can't be shrunk", fenced_for(stays_until=LATER),
+    Spec("fenced, lent for a time, can't be shrunk", fenced_for(stays_until=LATER),
          Fate.STAYS, Reason.ASKED_FOR, refusal="not found"),
-    Told("fenced and wanted, can't be shrunk", fenced(),
+    Spec("fenced and wanted, can't be shrunk", fenced(),
          Fate.STAYS, Reason.QUEUE_UNREADABLE, refusal="not found", wanted=WANTED),
-    Told("fenced and wanted, Slurm mute", fenced().set(batch=UNREAD),
+    Spec("fenced and wanted, Slurm mute", fenced().set(batch=UNREAD),
          Fate.STAYS, Reason.DEMAND_RETURNED, wanted=WANTED),
-    Told("fenced and empty, Slurm mute, still counted", counted().set(batch=UNREAD),
+    Spec("fenced and empty, Slurm mute, still counted", counted().set(batch=UNREAD),
          Fate.WAITS, Reason.UNKNOWN),
-    Told("fenced and empty, offered to Slurm, still counted",
+    Spec("fenced and empty, offered to Slurm, still counted",
          counted().set(batch={"a001": a_batch_node(in_service=True)}),
          Fate.OFFERED, Reason.FENCED),
-    Told("fenced and empty, still counted, in a pause", counted().recorded(pause=PAUSED),
+    Spec("fenced and empty, still counted, in a pause", counted().recorded(pause=PAUSED),
          Fate.WAITS, Reason.FENCED),
-    Told("returning and held, still counted", returning(counted()),
+    Spec("returning and held, still counted", returning(counted()),
          Fate.WAITS, Reason.RETRY),
-    Told("returning and held, in a pause", returning(fenced().recorded(pause=PAUSED)),
+    Spec("returning and held, in a pause", returning(fenced().recorded(pause=PAUSED)),
          Fate.WAITS, Reason.HELD),
-    Told("fenced and empty, in a pause", fenced().recorded(pause=PAUSED),
+    Spec("fenced and empty, in a pause", fenced().recorded(pause=PAUSED),
          Fate.PAUSED, Reason.PAUSED),
-    Told("fenced and empty", fenced(), Fate.RETURNS, Reason.RETURNING),
+    Spec("fenced and empty", fenced(), Fate.RETURNS, Reason.RETURNING),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("told", [pytest.param(case, id=case.name) for case in CASES])
-def test_earlier_row_of_decision_table_wins(told: Told) -> None:
-    result = find_fate(told.case())
+@pytest.mark.parametrize("expected", [pytest.param(case, id=case.name) for case in CASES])
+def test_earlier_row_of_decision_table_wins(expected: Spec) -> None:
+    result = find_fate(expected.case())
     assert result is not None
-    assert (result[0], result[1].reason) == (told.fate, told.reason)
-    assert told.detail in result[1].detail
+    assert (result[0], result[1].reason) == (expected.fate, expected.reason)
+    assert expected.detail in result[1].detail
 
 
 def neighbours(up: set[At]) -> list[tuple[Row, Row]]:
-    """Rows for what a node is up for, one directly above the other."""
+    """Returns pairs of adjacent rows for the same candidate."""
     rows = [row for row in TABLE if up & {*row.at}]
     return list(pairwise(rows))
 
@@ -132,7 +131,7 @@ def neighbours(up: set[At]) -> list[tuple[Row, Row]]:
 ALL = [*neighbours({At.IDLE}), *neighbours({At.LEAVING}), *neighbours({At.FENCED, At.EMPTY})]
 
 
-# Never both: what the first says is what the second asks to be otherwise.
+# Never both: the first row requires the opposite of the second.
 EXCLUSIVE = {("_slurm_is_mute", "_in_service"), ("_paused_unfenced", "_emptied")}
 
 

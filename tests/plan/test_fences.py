@@ -1,5 +1,4 @@
-"""Whose fence is lifted, who is fenced next, who is handed to the converter, and who is not even
-asked about."""
+"""Fences: which node is unfenced, fenced next, passed to the converter, or ignored."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ def test_nothing_is_fenced_or_unfenced_while_pods_or_nodes_are_unreadable(unread
 
 
 def test_stalled_pods_create_no_demand_in_the_same_run() -> None:
-    """They had an idle node, room and quota for its whole idle time, and did not start."""
+    """The pods did not start, although node, capacity and quota were free for the idle time."""
     world = serving(idle_since=LONG_AGO, since=NOW - timedelta(hours=9), was_used=True)
     world.with_pods(*pods(2, SMALL, created="2026-03-02T03:00:00Z"))
     world.set(batch={"a001": a_batch_node(in_service=False)})
@@ -71,15 +70,15 @@ def test_no_node_is_requested_beside_a_node_that_is_unfenced() -> None:
 
 
 def test_idle_time_of_a_needed_node_begins_when_the_need_ends() -> None:
-    """Pods on the permanent nodes use what it brings: it stays, and then has its whole time."""
-    used = pods(104, SMALL, node="k1")  # of a core each, where the queue has 80
+    """Pods on permanent nodes use its quota: it stays, and its idle time restarts after that."""
+    used = pods(104, SMALL, node="k1")  # of one core each, and the queue has 80
     needed = idle().with_pods(*used).fates()
     assert needed.verdicts["a001"].reason is Reason.NEEDED
     assert "would have 80 vcore, and 104 vcore is used" in needed.verdicts["a001"].detail
     entry = needed.registry.nodes["a001"]
     assert entry.is_needed and entry.idle_since == LONG_AGO
     again = idle().with_pods(*used).recorded(nodes={"a001": entry}).fates()
-    assert again.registry.nodes["a001"] == entry, "what stays as it is is not written anew"
+    assert again.registry.nodes["a001"] == entry, "an unchanged entry is not rewritten"
     over = idle().recorded(nodes={"a001": entry}).fates()
     assert over.verdicts["a001"].reason is Reason.IDLE
     entry = over.registry.nodes["a001"]

@@ -1,4 +1,4 @@
-"""What must be true of every plan: one that is right is taken, each way to break it is named."""
+"""The invariants of every plan: a correct plan passes, and each violation is named."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def limits(nodes: dict[str, dict[str, dict[str, int]]]) -> SetQueueLimits:
     return SetQueueLimits(wants=QueueWants(instance_id="prod", nodes=nodes), edit=EMPTY_EDIT)
 
 
-def said(
+def objection(
     plan: Plan,
     before: Registry = NOTHING,
     *,
@@ -84,7 +84,7 @@ RIGHT = [
 
 @pytest.mark.parametrize(("plan", "config"), RIGHT)
 def test_valid_plan_violates_no_invariant(plan: Plan, config: dict[str, Any]) -> None:
-    assert said(plan, **config) == ""
+    assert objection(plan, **config) == ""
 
 
 WRONG = [
@@ -127,7 +127,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("plan", "case", "sentence"), WRONG)
 def test_each_violated_invariant_is_named(plan: Plan, case: dict[str, Any], sentence: str) -> None:
-    assert sentence in said(plan, **case)
+    assert sentence in objection(plan, **case)
 
 
 @pytest.mark.parametrize("of", ["type", "namespace"])
@@ -139,13 +139,13 @@ def test_caps_of_type_and_namespace_are_invariants(of: str) -> None:
         if of == "type"
         else {"namespaces": {"dev": msgspec.structs.replace(policy, max_nodes=2)}}
     )
-    assert f"max_nodes of {of}" in said(Plan(registry=ASKED), **capped)
-    assert said(Plan(registry=ASKED), ASKED, **capped) == "", "lowered after it was asked for"
+    assert f"max_nodes of {of}" in objection(Plan(registry=ASKED), **capped)
+    assert objection(Plan(registry=ASKED), ASKED, **capped) == "", "lowered after the request"
 
 
 @pytest.mark.parametrize("world", [serving(), fenced(), wanting(3)], ids=["idle", "goes", "wants"])
 def test_plan_that_violates_an_invariant_is_refused_with_a_sentence(world: World) -> None:
-    """Whatever it was to do, nothing is done but what ends a converter that hangs."""
+    """A refused plan keeps only the actions that end a hanging converter."""
     process = ConverterProcess(pid=1, start_ticks=1)
     wrong = (Unfence(node="k1"), EndConverter(key="x", process=process))
     made, inputs = world.plan(), world.inputs()
@@ -157,12 +157,12 @@ def test_plan_that_violates_an_invariant_is_refused_with_a_sentence(world: World
     assert "k1 is not recorded as lent by prod" in left.errors[0] and "dnm pause" in left.errors[0]
 
 
-OTHERS = Mark(instance="other", node_type="a", namespace="dev", queue=QUEUE)
+OTHER_MARK = Mark(instance="other", node_type="a", namespace="dev", queue=QUEUE)
 SHOWN = [
     None,
     *(
         a_node(mark=mark, is_cordoned=cordoned)
-        for mark, cordoned in product([MARK, FENCED, OTHERS, None], [False, True])
+        for mark, cordoned in product([MARK, FENCED, OTHER_MARK, None], [False, True])
     ),
 ]
 LISTED = [
@@ -177,8 +177,8 @@ LISTED = [
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_no_combination_of_manual_changes_makes_a_plan_refused(phase: Phase) -> None:
-    """A plan that breaks one stops every run until a person comes, for the next run makes it anew:
-    so each phase meets each Node, each row of Slurm's, work or none, and a person's word."""
+    """A plan that breaks an invariant stops every run until an administrator acts.
+    So the test combines each phase, Node, row of Slurm's, work and request."""
     move = Move(to="notebook") if phase is Phase.MOVING else None
     for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.BY_HAND)):
         working, waiting = pods(works, SMALL, node="a001"), pods(2, BIG)[1:]

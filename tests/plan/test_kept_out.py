@@ -1,5 +1,5 @@
-"""Nodes that are kept out of lending: by which rule, how the converter is told, and what becomes of
-one that came all the same."""
+"""Nodes that are excluded from lending: by which rule, how the converter learns it, and what
+happens to an excluded node that joins nevertheless."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ TEN = [f"a{n:03}" for n in range(50, 60)]
 
 
 @pytest.mark.parametrize(
-    ("names", "told", "named"),
+    ("names", "listed", "named"),
     [
         pytest.param([], [(2, "", "")], [(2, "", "")], id="nothing-is-kept-out"),
         pytest.param(["b001"], [(2, "", "")], [(2, "", "")], id="of-another-type"),
@@ -111,9 +111,9 @@ TEN = [f"a{n:03}" for n in range(50, 60)]
     ],
 )  # fmt: skip
 def test_exclusions_reach_the_converter_as_list_or_by_naming_nodes(
-    names: list[str], told: list[tuple[int, str, str]], named: list[tuple[int, str, str]]
+    names: list[str], listed: list[tuple[int, str, str]], named: list[tuple[int, str, str]]
 ) -> None:
-    assert calls(excluding(wanting(2).knowing(leaves_out=True), *names)) == told
+    assert calls(excluding(wanting(2).knowing(leaves_out=True), *names)) == listed
     assert calls(excluding(wanting(2), *names)) == named
 
 
@@ -142,8 +142,8 @@ def test_queue_reports_that_no_batch_node_is_available() -> None:
     assert (verdict.verdict, verdict.reason) == (Verdict.WAIT, Reason.NO_BATCH_NODE)
 
 
-def came(**changes: Any) -> World:
-    """A node that was kept out, and that a converter has brought."""
+def arrived(**changes: Any) -> World:
+    """Builds an excluded node that a converter has lent nevertheless."""
     request = a_request(**{"names": ("a050",), "ended": True, **changes})
     world = World().node("a050", mark=None).recorded(requests=(request,))
     world.batch = {**world.batch, "a050": a_batch_node("a050", in_service=False)}
@@ -151,8 +151,8 @@ def came(**changes: Any) -> World:
 
 
 def test_excluded_node_that_arrives_leaves_at_once_and_counts_as_failure() -> None:
-    """Its queue does not grow by it, and it counts as a failed conversion of the type."""
-    plan = excluding(came(leave_out="a050"), "a050").plan()
+    """It does not raise the limit of its queue. It counts as a failed conversion of the type."""
+    plan = excluding(arrived(leave_out="a050"), "a050").plan()
     entry = plan.registry.nodes["a050"]
     assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.KEPT_OUT, {})
     (error,) = plan.errors
@@ -163,7 +163,7 @@ def test_excluded_node_that_arrives_leaves_at_once_and_counts_as_failure() -> No
 
 
 def test_type_with_two_rejected_nodes_backs_off() -> None:
-    world = excluding(came(leave_out="a050"), "a050").with_pods(*wanting(1).pods)
+    world = excluding(arrived(leave_out="a050"), "a050").with_pods(*wanting(1).pods)
     world.recorded(backoffs={"a": Backoff(failures=1, until=NOW, ask_at_most=1)})
     for _ in range(2):
         converted = world.converted()
@@ -184,7 +184,7 @@ def test_type_with_two_rejected_nodes_backs_off() -> None:
 def test_converter_that_ignores_its_exclusions_is_blamed(
     request_: dict[str, Any], is_blamed: bool
 ) -> None:
-    advanced = excluding(came(**request_), "a050").advanced()
+    advanced = excluding(arrived(**request_), "a050").advanced()
     assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     lines = (*advanced.errors, *advanced.notes)
     assert [("does as it is told" in name) for name in lines] == [is_blamed]
@@ -192,10 +192,10 @@ def test_converter_that_ignores_its_exclusions_is_blamed(
 
 
 def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
-    """By an administrator's own verb, between the call and the node's coming: other nodes are asked
-    for in the same run."""
+    """An administrator excludes it between the call and the join. The same run requests other
+    nodes."""
     excluded = {"a050": Keeping(since=NOW, who="kim")}
-    world = came().recorded(excluded=excluded).with_pods(*wanting(1).pods)
+    world = arrived().recorded(excluded=excluded).with_pods(*wanting(1).pods)
     plan = world.plan()
     assert plan.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     assert not (plan.errors or plan.registry.backoffs)
@@ -207,7 +207,7 @@ def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
 
 
 def ended_claim() -> World:
-    """Lent by a call that nobody waited for, and there by now."""
+    """Builds a node that joined after its request had expired."""
     batch_claim = BatchClaim(instance="prod", direction="", namespace="dev", node_type="a")
     row = a_batch_node(
         "a050", in_service=False, claim=batch_claim, tells_claim=True, verdict="SKIP"
@@ -216,11 +216,11 @@ def ended_claim() -> World:
 
 
 def marked() -> World:
-    """Lent, and its registry was lost."""
+    """Builds a lent node and no registry of it."""
     return World().node("a050").set(batch={"a050": a_batch_node("a050", in_service=False)})
 
 
-@pytest.mark.parametrize("world", [came, ended_claim, marked])
+@pytest.mark.parametrize("world", [arrived, ended_claim, marked])
 def test_excluded_node_leaves_however_it_was_lent(world: Any) -> None:
     welcome = world().advanced()
     assert welcome.registry.nodes["a050"].leaves is None and not welcome.errors
@@ -252,7 +252,7 @@ def test_node_excluded_while_lent_keeps_serving() -> None:
 
 
 def test_held_node_is_not_returned_for_an_exclusion() -> None:
-    advanced = came().recorded(held=("a050",)).advanced()
+    advanced = arrived().recorded(held=("a050",)).advanced()
     assert advanced.registry.nodes["a050"].leaves is None and not advanced.errors
 
 
@@ -276,8 +276,8 @@ RULES: list[dict[str, Any]] = [
     ],
 )
 def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unread: Any) -> None:
-    """What is not known sends nothing back, and makes nothing welcome for good."""
-    world = came(names=("a050",)).configured(**rule).set(batch=unread)
+    """Unknown facts neither return a node nor accept it for good."""
+    world = arrived(names=("a050",)).configured(**rule).set(batch=unread)
     world.registry = world.advanced().registry
     entry = world.registry.nodes["a050"]
     assert (entry.leaves, entry.is_unjudged) == (None, True)
@@ -313,7 +313,7 @@ def test_excluded_node_keeps_leaving_while_it_is_excluded(
 
 
 def test_expired_hold_or_exclusion_is_removed_and_reported_once() -> None:
-    """A hold of a node that is not lent stays, as long as it was meant to."""
+    """A hold of a node that is not lent stays until its own end."""
     over, lasting = Keeping(since=NOW, until=NOW), Keeping(since=NOW, until=LATER)
     world = World().recorded(
         held=("a050", "a051", "a052"),

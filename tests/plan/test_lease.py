@@ -1,4 +1,4 @@
-"""Which registry may act for an instance: the one that the Lease names, and after a day any."""
+"""The registry that may act for an instance: the one in the Lease, or any one after a day."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
 
 
 @pytest.mark.parametrize(
-    ("found", "who", "expected"),
+    ("lease", "actor", "expected"),
     [
         pytest.param(NONE, actor(knows()), WRITES, id="no registry has acted"),
         pytest.param(lease(), actor(), MAY, id="this one"),
@@ -90,9 +90,9 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
     ],
 )  # fmt: skip
 def test_lease_decides_which_registry_may_act(
-    found: Lease | Unreadable, who: Actor, expected: str
+    lease: Lease | Unreadable, actor: Actor, expected: str
 ) -> None:
-    judged = judge_lease(found, who)
+    judged = judge_lease(lease, actor)
     assert expected == (REFUSED if judged.refusal else WRITES if judged.needs_word else MAY)
 
 

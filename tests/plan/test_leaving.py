@@ -1,5 +1,5 @@
-"""Nodes that are fenced although pods use them: why, which, when the fence comes off, and that they
-go back once they are empty, whatever their queue wants."""
+"""Nodes that are fenced although pods use them: why, which, and when the fence is lifted. Once
+empty, they are returned, even if their queue needs them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MONDAY = datetime(2026, 3, 2, tzinfo=NOW.tzinfo)
 
 
 def used(count: int = 1, **changes: Any) -> World:
-    """Nodes that serve, the first with one pod, the second with two, and so on."""
+    """Builds serving nodes, the first with one pod, the second with two, and so on."""
     world = World()
     for number in range(1, count + 1):
         name = f"a{number:03}"
@@ -49,14 +49,14 @@ def fences(plan: Plan) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("hours", "most", "goes"),
+    ("hours", "most", "is_fenced"),
     [(0, 2, False), (3, 2, False), (2, 2, True), (1, 2, True)],
 )
-def test_node_beyond_max_lend_hours_is_fenced(hours: int, most: int, goes: bool) -> None:
+def test_node_beyond_max_lend_hours_is_fenced(hours: int, most: int, is_fenced: bool) -> None:
     plan = used().configured(options={"max_lend_hours": hours * HOUR}).plan()
-    assert (leaving(plan) == {"a001": "overdue"}) is goes
-    assert (fences(plan) == {"a001"}) is goes
-    assert (plan.nodes[0].reason is Reason.LEAVING) is goes
+    assert (leaving(plan) == {"a001": "overdue"}) is is_fenced
+    assert (fences(plan) == {"a001"}) is is_fenced
+    assert (plan.nodes[0].reason is Reason.LEAVING) is is_fenced
     assert not any(isinstance(action, SetQueueLimits) for action in plan.actions), "pods run on it"
 
 
@@ -68,7 +68,7 @@ def test_no_more_nodes_are_fenced_at_once_than_may_be_returned() -> None:
 def test_start_of_a_lend_is_kept_through_its_phases() -> None:
     plan = used().configured(options={"max_lend_hours": 9 * HOUR}).plan()
     assert plan.registry.nodes["a001"].lent_since == LONG_AGO
-    assert used().plan().registry.nodes["a001"].lent_since is None  # nothing depends on it
+    assert used().plan().registry.nodes["a001"].lent_since is None  # no rule uses it
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_overdue_node_with_a_cordon_of_an_administrator_stays() -> None:
 
 
 def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
-    """Where pods may be listed in some namespaces alone it would stay so, and never go back."""
+    """If dnm may list pods in some namespaces only, it would stay fenced and never be returned."""
     world = World().lent("a001", since=LONG_AGO).node("a001")
     world.knowing(pods=PodList(pods=(), cluster_wide=False))
     plan = world.configured(options={"max_lend_hours": HOUR}).plan()
@@ -123,7 +123,7 @@ def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
 
 
 def emptying(count: int = 0, **changes: Any) -> World:
-    """A fenced node with so many pods."""
+    """Builds a fenced node with that many pods."""
     world = World().configured(options={"max_lend_hours": HOUR})
     entry = {"was_used": True, "since": LONG_AGO, "leaves": "overdue"}
     world.lent("a001", **{**entry, **changes})
@@ -248,7 +248,7 @@ def test_hours_of_returned_nodes_are_kept() -> None:
 
 
 def test_used_up_budget_fences_nodes_and_stops_lending() -> None:
-    """Two hours ago a node came; pods wait for another."""
+    """A node was lent two hours ago, and pods wait for another one."""
     world = used(lent_since=LONG_AGO).with_pods(*pods(3))
     world.configured(namespaces=namespace_policy(world.config, options={"node_hours_per_week": 2}))
     plan = world.plan()

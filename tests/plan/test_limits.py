@@ -1,4 +1,4 @@
-"""The limits before and after the fences: what they are computed from, and when they can't be."""
+"""The limits before and after the fences: their inputs, and when dnm cannot compute them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_edit_of_limits_is_planned_once_without_fences() -> None:
 
 
 def test_limit_lowered_manually_below_the_lent_amount_is_fixed() -> None:
-    """No node raises it, so none is asked for its sake."""
+    """No node raises this limit, so dnm requests none for it."""
     text = queue_map({"a001": COUNTED}).data["queues.yaml"]
     lowered = text.replace("vcore: 208", "vcore: 100").replace("vcore: 136", "vcore: 8")
     assert lowered != text
@@ -114,7 +114,7 @@ def test_unwritable_limit_still_releases_the_nodes_from_the_ledger() -> None:
 
 
 def test_queue_closed_by_pods_0_gets_no_node() -> None:
-    """`pods: 0` is how YuniKorn closes a queue: dnm neither lends for it nor opens it."""
+    """`pods: 0` closes a queue in YuniKorn: dnm neither lends for it nor opens it."""
     plan = wanting(3).set(maps=(queue_map(text=CLOSED), None)).plan()
     assert not any(isinstance(action, StartConversion) for action in plan.actions)
     (verdict,) = (queue for queue in plan.queues if queue.queue == QUEUE)
@@ -151,7 +151,7 @@ def test_written_ledger_is_recorded_in_case_the_annotation_is_lost() -> None:
 
 
 def test_registry_of_an_older_dnm_without_ledger_needs_an_administrator() -> None:
-    """Where it had nothing lent the first growth is one; where it had, a person is asked."""
+    """If nothing was lent, this is the first growth. Otherwise an administrator has to decide."""
     bare = serving().set(maps=(queue_map(), None))
     assert not bare.plan().needs_person
     status = QueueStatus(

@@ -1,4 +1,4 @@
-"""What a Lease keeps of a registry, and the registry that begins in place of a lost one."""
+"""The part of a registry that the Lease keeps, and the registry that replaces a lost one."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def a_registry(held: Any = ("a001",), excluded: Any = ("a002",), **changes: Any)
 
 
 PAUSE = Pause(since=NOW, reason="the password is hunter2", who="ada on mgmt1", half=Way.RETURNING)
-WHOLE = a_registry(pause=PAUSE)
-KEPT = keep_names(WHOLE)
+FULL = a_registry(pause=PAUSE)
+KEPT = keep_names(FULL)
 WORN = Lease(version="1", number=4, registry="w", last="mgmt1:/dnm", kept=KEPT, read_at=NOW)
 
 
@@ -124,7 +124,7 @@ def of_the_ledger(instance: str) -> str:
         pytest.param(Registry(nodes={"a001": a_lent_node()}), seen(mark="prod"), False,
                      id="the record of the predecessor"),
         pytest.param(Registry(), seen(replace(WORN, registry="Secret dnm/dnm-prod")), False,
-                     id="a Secret, which tells its own loss"),
+                     id="a Secret, so a loss is visible"),
     ],
 )  # fmt: skip
 def test_empty_registry_is_lost_if_the_cluster_shows_earlier_actions(

@@ -1,5 +1,5 @@
-"""Nodes that change their queue without a reboot: which may, what each fact means on the way, and
-that whatever comes in between brings them to one of the two queues."""
+"""Nodes that change their queue without a reboot: which ones may, and what each fact means during
+the move. Any interruption ends with the node in one of the two queues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.builders import COUNTED, MARK, NOW, SIZE, a_batch_node, a_lent_node, 
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
 
 OTHER = "root.anvil.services.notebook"
-OURS, THEIRS = (Taint(key="for", value=name, effect="NoSchedule") for name in ("dev", "notebook"))
+DEV, NOTEBOOK = (Taint(key="for", value=name, effect="NoSchedule") for name in ("dev", "notebook"))
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 MIXED = {"kubernetes.io/os": "linux"}
 TYPE = NodeType(
@@ -59,7 +59,7 @@ SILENT = Unreadable(what="batch", error="the converter's list did not answer")
 
 
 def site(**policy: Any) -> World:
-    """Two namespaces, each with a queue of its own; `policy` is of the second one."""
+    """Builds two namespaces, each with its own queue; `policy` is that of the second one."""
     world = World()
     more = NamespacePolicy(
         name="notebook", queue=OTHER, node_types=policy.pop("node_types", ("a",)), **policy
@@ -73,28 +73,28 @@ def site(**policy: Any) -> World:
 
 
 def wanted(world: World, count: int = 1) -> World:
-    """Pods of the second namespace wait that only its own nodes take."""
+    """Adds pending pods of the second namespace that only its own nodes accept."""
     tolerates = Toleration(key="for", value="notebook")
     shape = msgspec.structs.replace(BIG, tolerations=(tolerates,))
     return world.with_pods(*pods(count, shape, namespace="notebook", queue=OTHER, app_id="other"))
 
 
 def wanted_back(world: World) -> World:
-    """A pod of the first namespace waits that only its own nodes take."""
+    """Adds a pending pod of the first namespace that only its own nodes accept."""
     shape = msgspec.structs.replace(BIG, tolerations=(Toleration(key="for", value="dev"),))
     return world.with_pods(*pods(1, shape))
 
 
 def of(namespace: str, **changes: Any) -> dict[str, Any]:
-    """What a Node carries that is lent to the namespace."""
-    taint = OURS if namespace == "dev" else THEIRS
+    """Returns the Node fields of a node that is lent to the namespace."""
+    taint = DEV if namespace == "dev" else NOTEBOOK
     mark = msgspec.structs.replace(MARK, namespace=namespace, queue=OTHER)
     mark = MARK if namespace == "dev" else mark
     return {"labels": {**MIXED, **LABELS[namespace]}, "taints": (taint,), "mark": mark, **changes}
 
 
 def idle(**changes: Any) -> World:
-    """A node of the first namespace is without pods, and the second one wants one."""
+    """Builds an empty node of the first namespace, which the second one needs."""
     return of_idle(wanted(site()), **changes)
 
 
@@ -104,7 +104,7 @@ def of_idle(world: World, **changes: Any) -> World:
 
 
 def fenced(namespace: str, **changes: Any) -> dict[str, Any]:
-    """What a Node carries that dnm has fenced."""
+    """Returns the Node fields of a node that dnm has fenced."""
     carried = of(namespace)
     mark = msgspec.structs.replace(carried["mark"], fenced=True)
     taints = (*carried["taints"], CORDON)
@@ -112,7 +112,7 @@ def fenced(namespace: str, **changes: Any) -> dict[str, Any]:
 
 
 def moving(world: World | None = None, node: dict[str, Any] | None = None, **entry: Any) -> World:
-    """The run after: fenced, counted by no queue, still wanted."""
+    """Builds the next run's world: the node is fenced, in no queue's ledger, and still needed."""
     world = wanted(site()) if world is None else world
     changes = {"move": MOVE, "was_used": True, "since": NOW - timedelta(minutes=1), **entry}
     world.lent("a001", Phase.MOVING, **changes)
@@ -175,7 +175,7 @@ WORLDS: dict[str, Callable[[], World]] = {
 
 
 def _converting(world: World) -> World:
-    """The call that brought the first namespace's nodes goes on."""
+    """Adds the running request of the first namespace's nodes."""
     world.knowing(running_converters=frozenset((CONVERTER,)))
     return world.recorded(requests=(a_request(converter=CONVERTER),))
 
@@ -199,7 +199,7 @@ def test_node_does_not_move_if_anything_keeps_it(name: str) -> None:
     assert RelabelNode not in kinds(plan)
 
 
-@pytest.mark.parametrize("share", [0.001, 1e-9])  # the least that may be written
+@pytest.mark.parametrize("share", [0.001, 1e-9])  # the smallest permitted value
 def test_headroom_alone_moves_no_node_of_another_queue(share: float) -> None:
     world = of_idle(site()).with_pods(*pods(3, SMALL, namespace="notebook", queue=OTHER, node="k1"))
     world.configured(headroom=share)
@@ -212,7 +212,7 @@ def test_queue_below_its_min_nodes_may_take_an_idle_node() -> None:
 
 @pytest.mark.parametrize("opened_by", ["pods", ""])
 def test_move_for_min_nodes_takes_no_chance_of_the_breaker(opened_by: str) -> None:
-    """Their breaker was closed by it, and the next run asked for a node for the same pods."""
+    """Once, the move closed the breaker, and the next run requested a node for the same pods."""
     breakers = {OTHER: Breaker(unused=3, tripped_at=NOW, trips=3, demand=opened_by)}
     after = of_idle(site(min_nodes=1)).recorded(breakers=breakers).plan().registry
     assert after.nodes["a001"].move == MOVE and after.breakers == breakers
@@ -265,8 +265,8 @@ def test_labels_taints_and_mark_are_changed_in_a_single_request() -> None:
             "dev": None, "site/dev": None,
             "notebook": "true", "site/notebook": "yes", "site/for": "notebook",
         },
-        off=(OURS,),
-        on=(THEIRS,),
+        off=(DEV,),
+        on=(NOTEBOOK,),
     )  # fmt: skip
     assert kinds(plan) == [RelabelNode]
     assert plan.registry.nodes["a001"].phase is Phase.MOVING
@@ -300,7 +300,7 @@ def test_move_is_cancelled_before_relabeling_by_any_reason(name: str) -> None:
 
 
 def test_relabeled_node_is_not_recalled_while_its_pods_are_unknown() -> None:
-    """Nobody wants it any more: it serves the new one all the same, whose labels it carries."""
+    """The new namespace no longer needs the node, yet gets it, because it carries its labels."""
     world = _half_blind(moving(site(), node=fenced("notebook")))
     assert world.plan().registry.nodes["a001"].move == MOVE
     assert world.knowing().plan().registry.nodes["a001"].namespace == "notebook"
@@ -319,7 +319,7 @@ WAITS: dict[str, Callable[[], World]] = {
 
 
 def _half_blind(world: World) -> World:
-    """Pods of some namespaces alone can be read."""
+    """Makes the pods of some namespaces unreadable."""
     return world.knowing(pods=PodList(pods=world.pods, cluster_wide=False))
 
 
@@ -341,7 +341,7 @@ def test_failed_move_is_retried_with_growing_delay() -> None:
 
 
 def test_cancelled_move_keeps_the_idle_clock_and_delays_the_next_move() -> None:
-    """Its idle clock runs on, and it is not taken again at once."""
+    """The idle time of the node continues, and the next move of it is delayed."""
     entry = moving(site(), idle_since=IDLE, attempts=1).plan().registry.nodes["a001"]
     assert (entry.idle_since, entry.retry_after) == (IDLE, NOW + timedelta(minutes=4))
     landed = moving(idle_since=IDLE).with_pods(*POD).plan().registry.nodes["a001"]
@@ -371,7 +371,7 @@ def test_relabeled_node_is_relabeled_back_if_it_may_not_be_opened(world: World) 
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", goes_back=True))
     (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
-    assert (action.is_back, action.mark, action.on) == (True, MARK, (OURS,))
+    assert (action.is_back, action.mark, action.on) == (True, MARK, (DEV,))
     assert kinds(plan) == [RelabelNode]
 
 
@@ -404,7 +404,7 @@ def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
 
 
 def test_moved_node_that_registers_anew_serves_no_queue() -> None:
-    """Its kubelet has the labels of the namespace that it was lent to first."""
+    """Its kubelet has the labels of the namespace of the lend, not of the move."""
     entry = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
     for phase in (Phase.SERVING, Phase.FAILED):
         world = site().lent("a001", phase, **entry).node("a001", **of("dev"))
@@ -461,7 +461,7 @@ texts = st.sampled_from(("{namespace}", "x-{namespace}", "all"))
 def test_move_back_restores_labels_and_taints(
     labels: dict[str, str], taints: list[Taint], old: str, new: str
 ) -> None:
-    taints = list({taint.key: taint for taint in taints}.values())  # a Node has one of a key
+    taints = list({taint.key: taint for taint in taints}.values())  # a Node has one taint of a key
     node_type = NodeType(name="a", size=SIZE, labels=labels, taints=tuple(taints))
     config = site().configured(node_types={"a": node_type}).config
     there, back = change_labels(config, "a", old, new), change_labels(config, "a", new, old)
@@ -488,7 +488,7 @@ def _worn(node: Node, change: Any) -> Node:
 
 
 def test_node_without_the_devices_of_its_type_is_not_moved() -> None:
-    """It would come to a queue that asks for them."""
+    """The node would join a queue with pods that request these devices."""
     gpu = "nvidia.com/gpu"
     world = site()
     with_gpus = msgspec.structs.replace(world.config.node_types["a"], size={**SIZE, gpu: 8})

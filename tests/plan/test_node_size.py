@@ -1,4 +1,4 @@
-"""What a lent node is counted as, whatever its kubelet says."""
+"""The size that dnm counts for a lent node, whatever its kubelet reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def offering(**changes: int) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("node", "differs", "is_said"),
+    ("node", "differs", "is_reported"),
     [
         pytest.param(offering(), {}, False, id="as declared"),
         pytest.param(offering(vcore=127_000), {"vcore": 127_000}, False, id="less, as kubelets"),
@@ -45,13 +45,13 @@ def offering(**changes: int) -> Node:
     ],
 )
 def test_node_is_counted_by_its_offer_up_to_the_declared_size(
-    node: Node, differs: dict[str, int], is_said: bool
+    node: Node, differs: dict[str, int], is_reported: bool
 ) -> None:
     size = measure_node(config(), "a", node)
     assert size is not None
     assert size.counted == {**DECLARED, **differs}
-    assert bool(size.remark) == is_said
-    if is_said:
+    assert bool(size.remark) == is_reported
+    if is_reported:
         assert "a001 offers more than [node_type:a] declares" in size.remark
 
 
@@ -63,12 +63,12 @@ def test_node_is_counted_by_its_offer_up_to_the_declared_size(
     st.dictionaries(st.sampled_from(["vcore", "memory", GPU]), st.integers(0, 2**70)),
 )
 def test_kubelet_cannot_raise_a_size_beyond_its_type(
-    said: dict[str, int], recorded: dict[str, int]
+    allocatable: dict[str, int], recorded: dict[str, int]
 ) -> None:
-    node = a_node(allocatable=said)
+    node = a_node(allocatable=allocatable)
     size = measure_node(config(), "a", node)
     if size is None:
-        assert any(said.get(name, 0) <= 0 for name in DECLARED)
+        assert any(allocatable.get(name, 0) <= 0 for name in DECLARED)
         return
     for results in (size.counted, grown(config(), "a", node, recorded).counted):
         assert all(0 < results[name] <= DECLARED[name] * 1.1 for name in DECLARED)

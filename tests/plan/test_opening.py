@@ -1,5 +1,5 @@
-"""`opens_when`: a node that joins is closed to pods until the list of its type holds; each step,
-what is said of it, what is done, and what becomes of a node that does not come so far."""
+"""`opens_when`: a joining node is closed to pods until all readiness checks of its type pass. The
+tests cover each check, its report, its action, and a node that never passes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PULLER, PROBE = "dev/dnm-images-a001", "site/dnm-probe-a001"
 
 
 def joining(text: str, look: Any = None, held: int = 5, **changes: Any) -> World:
-    """A node that is Ready for so many minutes, with the taint on it."""
+    """Builds a node that has been Ready for that many minutes, with the taint on it."""
     since = NOW - timedelta(minutes=held)
     opening = Opening(held={"node": since - timedelta(minutes=1), "ready": since})
     entry: dict[str, Any] = {"opening": opening, "asked_at": ASKED, **changes}
@@ -134,7 +134,7 @@ def test_unknown_readiness_check_neither_opens_nor_fails_a_node(look: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "look", "why", "failures", "trips"),  # of its type, and of its queue
+    ("text", "look", "why", "failures", "trips"),  # failures of the type, trips of the queue
     [
         pytest.param(
             "images within 4m",
@@ -169,7 +169,7 @@ def test_late_readiness_check_returns_the_node(
 
 
 def test_image_that_cannot_be_pulled_is_retried_later_with_a_single_node() -> None:
-    """By its queue alone, for as long as its pods are the same; nodes of one look count once."""
+    """Only the queue waits, while its pods are the same. Nodes seen at once count once."""
     world = joining("images within 4m", look := CloseLook(waiting=(WAITS,)))
     (entry,) = world.registry.nodes.values()
     world.lent("a002", Phase.JOINING, asked_at=ASKED, opening=entry.opening)
@@ -220,7 +220,7 @@ def test_unopened_node_is_returned_despite_demand() -> None:
 
 
 def test_readiness_times_of_a_fast_clock_are_reset_to_now() -> None:
-    """Else nothing would be late until that moment comes."""
+    """Otherwise no check would be late until that time is reached."""
     plan = joining("condition Healthy=True", CloseLook(conditions={}), held=-600_000).plan()
     assert set(opening_of(plan).held.values()) == {NOW}
 
@@ -273,7 +273,7 @@ PULLS = Opening(held={"node": ASKED, "ready": ASKED}, images=WAITS.images, pods=
 
 
 @pytest.mark.parametrize(
-    ("pod", "refused", "said"),
+    ("pod", "refused", "progress"),
     [
         pytest.param(OwnPod(phase="Pending"), {}, "is not on it yet", id="under-way"),
         pytest.param(OwnPod(why="ErrImagePull: 404"), {}, "on it: ErrImagePull: 404", id="404"),
@@ -282,15 +282,15 @@ PULLS = Opening(held={"node": ASKED, "ready": ASKED}, images=WAITS.images, pods=
     ],
 )  # fmt: skip
 def test_progress_of_the_image_pull_is_reported(
-    pod: OwnPod | None, refused: dict[str, str], said: str
+    pod: OwnPod | None, refused: dict[str, str], progress: str
 ) -> None:
     look = CloseLook(waiting=(WAITS,), pods={PULLER: pod} if pod else {})
     opening = msgspec.structs.replace(PULLS, refused=refused)
     plan = joining("images within 1h", look, opening=opening).plan()
-    assert said in opening_of(plan).why
+    assert progress in opening_of(plan).why
     assert not actions(plan, StartPod), "one is enough, and a refused one is not asked for again"
-    assert (entry_of(plan).phase is Phase.SERVING) is not said
-    assert bool(actions(plan, DropPods)) is not said
+    assert (entry_of(plan).phase is Phase.SERVING) is not progress
+    assert bool(actions(plan, DropPods)) is not progress
 
 
 def test_images_to_await_do_not_grow_with_later_pods() -> None:
@@ -356,8 +356,8 @@ def test_no_node_is_requested_while_an_opening_node_is_enough() -> None:
 
 
 def test_opening_node_counts_as_joining_and_the_shortfall_is_requested() -> None:
-    """Its taint is dnm's own, and comes off, as those do that its list names: no pod has to
-    tolerate them."""
+    """Its taint is dnm's own, and dnm removes it, as it does those in the type's list. Pods need
+    not tolerate them."""
     net = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
     for count, reason in ((1, Reason.ON_THE_WAY), (2, Reason.LACKS_ROOM)):
         world = joining("taint readiness.k8s.io/net").with_pods(*pods(count))

@@ -1,5 +1,5 @@
-"""What persons have asked for: how many are asked for, what may be passed by force and what never,
-what stays and for how long; and nodes that came by hand."""
+"""Orders of administrators: how many nodes are requested, what `--force` overrides and what it
+never does, which nodes stay and for how long. Nodes that were lent manually."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_queue_reports_that_it_waits_behind_an_order() -> None:
 
 
 def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
-    """Each lend of an order without that would power-cycle one more machine for nothing."""
+    """Without the delay each lend for an order would power-cycle one more machine for nothing."""
     world = ordered(is_forced=True, count=1)
     failed = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
     world.recorded(breakers={QUEUE: failed})
@@ -173,7 +173,7 @@ def test_force_overrides_brakes_and_never_caps(
 def test_force_does_not_override_a_back_off_that_the_order_caused(
     failed_at: datetime, cooldown: int, is_passed: bool
 ) -> None:
-    """Else a converter that always fails would be called in every run until the order is over."""
+    """Otherwise every run would call a converter that always fails, until the order ends."""
     backoff = msgspec.structs.replace(BACKED_OFF["a"], since=failed_at)
     forced = ordered(is_forced=True).recorded(
         backoffs={"a": backoff}, last_conversion=NOW - timedelta(minutes=5)
@@ -194,7 +194,7 @@ def test_order_gets_the_available_nodes_and_reports_the_limit() -> None:
 
 
 def test_waiting_pods_count_the_nodes_of_an_order() -> None:
-    """Two nodes would hold them, and two are asked for by a person: no third one is."""
+    """The pods need two nodes, and an administrator has ordered two: no third is requested."""
     world = ordered(wanting(2))
     assert [(request.count, request.order) for request in world.converted().requests] == [(2, "o1")]
     more = ordered(wanting(3))
@@ -282,7 +282,7 @@ def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:
 
 
 def test_unused_nodes_of_an_order_do_not_trip_the_breaker() -> None:
-    """Three stood unused; none counts, neither standing nor when it goes back."""
+    """Three were unused. None counts, neither while it serves nor when it is returned."""
     world = wanting(1)
     for number in range(3):
         world.lent(f"a00{number}", stays_until=EARLIER, since=EARLIER)
@@ -319,7 +319,7 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
 
 
 @pytest.mark.parametrize(
-    ("world", "found"),
+    ("world", "names"),
     [
         pytest.param(World().node("a070", mark=None).set(batch=OUT), ("a070",), id="found"),
         pytest.param(World().node("k070", mark=None).set(batch=OUT), (), id="no-type"),
@@ -341,11 +341,11 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
     ],
 )  # fmt: skip
 def test_manually_converted_nodes_are_reported_for_adoption(
-    world: World, found: tuple[str, ...]
+    world: World, names: tuple[str, ...]
 ) -> None:
     advanced = world.advanced()
-    assert advanced.registry.by_hand == found
-    for name in found:
+    assert advanced.registry.by_hand == names
+    for name in names:
         verdict = advanced.verdicts[name]
         assert verdict.reason is Reason.BY_HAND and "`dnm adopt a070 --namespace dev`" in (
             verdict.detail

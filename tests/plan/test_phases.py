@@ -1,4 +1,4 @@
-"""Each fact in each phase: what happens to the record, and which reason is given."""
+"""Each fact in each phase: the change to the record, and the reason."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tests.plan.worlds import CONVERTER, LONG_AGO
 AWAY = a_batch_node(in_service=False)
 BACK = a_batch_node(in_service=True)
 UNKNOWN = a_batch_node(in_service=None)
-ANOTHERS = a_batch_node(in_service=False, claim=BatchClaim(instance="other"))
-OTHERS_MARK = Mark(instance="other", node_type="a", namespace="dev", queue="q")
+OTHER_CLAIM = a_batch_node(in_service=False, claim=BatchClaim(instance="other"))
+OTHER_MARK = Mark(instance="other", node_type="a", namespace="dev", queue="q")
 GONE_PHASE = None
 
 
@@ -76,17 +76,17 @@ CASES = [
     case(Phase.SERVING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "cordoned by an administrator", idle_since=LONG_AGO),
     case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
-    case(Phase.SERVING, facts([a_node(mark=None)], [ANOTHERS]), Reason.NOT_OURS, GONE_PHASE,
+    case(Phase.SERVING, facts([a_node(mark=None)], [OTHER_CLAIM]), Reason.NOT_OURS, GONE_PHASE,
         "returned by hand, and lent by another since"),
-    *(case(phase, facts([], [ANOTHERS]), Reason.NOT_OURS, GONE_PHASE,
+    *(case(phase, facts([], [OTHER_CLAIM]), Reason.NOT_OURS, GONE_PHASE,
         "returned by hand, and the other's machine boots", error="x")
         for phase in Phase if phase is not Phase.MOVING),
-    *(case(Phase.RETURNING, facts(nodes, [ANOTHERS], lenders={"a001": "other"},
+    *(case(Phase.RETURNING, facts(nodes, [OTHER_CLAIM], lenders={"a001": "other"},
             running=frozenset([CONVERTER])),
         Reason.RETURNING, Phase.RETURNING, f"lent by another, and our call hangs, {number}",
         converter=CONVERTER)
-        for number, nodes in enumerate(([], [a_node(mark=None)], [a_node(mark=OTHERS_MARK)]))),
-    case(Phase.SERVING, facts([a_node()], [ANOTHERS]), Reason.IDLE, Phase.SERVING,
+        for number, nodes in enumerate(([], [a_node(mark=None)], [a_node(mark=OTHER_MARK)]))),
+    case(Phase.SERVING, facts([a_node()], [OTHER_CLAIM]), Reason.IDLE, Phase.SERVING,
         "claimed for the name that this instance had"),
     case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),
     case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.GONE, Phase.FAILED, "gone, Slurm mute"),
@@ -132,7 +132,7 @@ def test_fact_and_phase_determine_the_next_phase_and_reason(
     assert step.verdict.reason is reason
     assert (step.entry.phase if step.entry else None) is after
     is_kept = step.entry is not None or reason is Reason.NOT_OURS
-    assert is_kept or step.verdict.verdict is not Verdict.KEEP  # what is forgotten is not kept
+    assert is_kept or step.verdict.verdict is not Verdict.KEEP  # a forgotten node is not kept
     if step.entry and after is Phase.FAILED and entry.phase is not Phase.FAILED:
         assert "a001" in step.entry.error
 
@@ -204,7 +204,7 @@ GPU, HALF = "nvidia.com/gpu", {name: amount // 2 for name, amount in SIZE.items(
 def test_counted_size_of_a_node_only_grows(
     counted: dict[str, int], seen: dict[str, int], after: dict[str, int], is_ready: bool
 ) -> None:
-    """Its queue was promised what it brought; a plugin that restarts shows less for a moment."""
+    """Its queue was promised this size. A restarting plugin shows less for a moment."""
     node = a_node(allocatable=seen, is_ready=is_ready)
     node_transition = advance_node(
         a_config(node_types={"a": NodeType(name="a", size={**SIZE, GPU: 4})}),
@@ -219,8 +219,8 @@ def test_counted_size_of_a_node_only_grows(
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_no_fact_returns_a_node_with_work(phase: Phase) -> None:
-    """A node with pods, or that Slurm has or may have, or that pods may land on, is never handed to
-    the converter; only a node that Slurm has and Kubernetes has not is forgotten."""
+    """A node with pods, or that Slurm has or may have, or that accepts pods, is never returned. A
+    node is forgotten only if Slurm has it and Kubernetes has not."""
     marks, both = (a_node().mark, FENCED, None), (False, True)
     ages = (timedelta(hours=-1), timedelta(), timedelta(hours=2))
     for present, cordoned, mark, in_service, pods, attempts, age in product(
@@ -277,8 +277,8 @@ DRAINED = a_batch_node(in_service=False, state="IDLE+DRAIN")
 def test_drain_set_after_the_return_belongs_to_slurm(
     entry: dict[str, Any], seen: Facts, after: Phase
 ) -> None:
-    """A health check that drains a node that has just booted: the site's converter would
-    power-cycle it again and lift the drain."""
+    """A health check drains a node that has just booted. A site's own converter would power-cycle
+    it again and lift the drain."""
     returned = a_lent_node(Phase.RETURNING, attempts=1, retry_after=LONG_AGO, **entry)
     step = advance_node(a_config(), "a001", returned, seen)
     assert step.entry is not None and step.entry.phase is after

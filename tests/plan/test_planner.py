@@ -1,4 +1,4 @@
-"""What a plan says and does, for every reason it can give. Values in, values out."""
+"""The report and the actions of a plan, for every reason. Values in, values out."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ def test_queue_decision_follows_from_each_case(name: str) -> None:
     assert (queue_verdict.reason, queue_verdict.verdict) == (reason, verdict), (
         queue_verdict.sentence
     )
-    assert plan.status[queue_verdict.queue].verdict == verdict.value  # a next snapshot looks at it
+    assert plan.status[queue_verdict.queue].verdict == verdict.value  # the next snapshot reads it
     asked = [a.request.count for a in plan.actions if isinstance(a, StartConversion)]
     assert sum(asked) == nodes
 
 
 def other_queue_world() -> World:
-    """Two queues want the last node."""
+    """Builds two queues that compete for the last node."""
     world = wanting(1).configured(max_converted_nodes=1)
     urgent = NamespacePolicy(
         name="urgent", queue="root.anvil.services.notebook", node_types=("a",), priority=5
@@ -223,7 +223,7 @@ def test_failed_node_in_service_of_both_clusters_is_an_error() -> None:
 
 def _with_invalid_other_queue() -> ConfigMap:
     good = queue_map({"a001": dict(COUNTED)})
-    text = good.data["queues.yaml"].replace("vcore: 128}", "vcore: 1280}")  # guaranteed > max
+    text = good.data["queues.yaml"].replace("vcore: 128}", "vcore: 1280}")  # guaranteed exceeds max
     assert text != good.data["queues.yaml"]
     return msgspec.structs.replace(good, data={"queues.yaml": text})
 
@@ -290,7 +290,7 @@ def test_unreadable_namespace_stops_only_its_own_queue() -> None:
 def test_nodes_that_did_not_join_are_reported_with_the_cause(error: str, why: str) -> None:
     late = a_request(ended=True, since=LONG_AGO, error=error)
     world = World().recorded(requests=(late,))
-    world.batch["a001"] = a_batch_node("a001", in_service=False)  # it may have been half converted
+    world.batch["a001"] = a_batch_node("a001", in_service=False)  # it may be half converted
     plan = world.plan()
     (line,) = [line for line in plan.errors if f"did not join in time: {why}; " in line]
     assert f"converter={late.id}" in line and "`dnm nodes`" in line
@@ -305,7 +305,7 @@ def test_failed_converter_of_a_killed_run_causes_the_back_off() -> None:
 
 
 def test_queue_that_gets_a_node_does_not_report_waiting() -> None:
-    """Two namespaces share a queue; what the run can't start for one is started for the other."""
+    """Two namespaces share a queue. The run lends for one if it cannot for the other."""
     world = two_namespaces().configured(max_conversions_per_run=3)
     world.with_pods(*pods(3), *pods(3, namespace="two", app_id="b"))
     plan = world.plan()
@@ -333,7 +333,7 @@ def test_equal_facts_give_equal_plans() -> None:
 
 
 def test_plan_text_does_not_change_with_the_minute() -> None:
-    """So that a run without a change rewrites nothing."""
+    """A run without a change then rewrites nothing."""
     world = serving(idle_since=NOW)
     first = world.plan()
     second = world.knowing(taken_at=NOW + timedelta(minutes=2)).plan()
@@ -352,6 +352,6 @@ def test_node_of_a_removed_type_is_returned() -> None:
 
 
 def test_recorded_pods_do_not_depend_on_their_order() -> None:
-    """A list and the changes that follow it give them in orders of their own."""
+    """A list and its later changes report the pods in different orders."""
     five = pods(5, SMALL, node="a001")
     assert holders_of(five, {"a001"}) == holders_of(five[::-1], {"a001"})

@@ -1,7 +1,7 @@
-"""Whatever is recorded, seen and configured, a plan follows that may be carried out.
+"""Every registry, snapshot and configuration leads to a plan that dnm may carry out.
 
-Worlds are drawn of two types, three namespaces of two queues, eight machines and most rules, each
-as it may be and in any company: where two options met plans were refused for ever."""
+The test draws worlds of two types, three namespaces in two queues, eight machines and most rules,
+in any combination. Once, two combined options made dnm refuse every plan."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ Lent = dict[str, dict[str, Resources]]
 
 
 class Draw(Random):
-    """One world, by its seed."""
+    """A random world, drawn from a seed."""
 
     def is_so(self, share: float) -> bool:
         return self.random() < share
 
     def some(self, share: float, **values: Any) -> dict[str, Any]:
-        """Each of the values with that probability."""
+        """Returns each of the values with that probability."""
         return {key: value for key, value in values.items() if self.is_so(share)}
 
     def moment(self, least: int = -600, most: int = 10) -> datetime:
@@ -157,7 +157,7 @@ class Draw(Random):
 
 
 def machine(draw: Draw, world: World, lent: Lent, name: str) -> None:
-    """One that is lent, with its Node, or one of Slurm's."""
+    """Adds a lent machine with its Node, or a machine of Slurm's."""
     if draw.is_so(0.35):
         world.batch[name] = a_batch_node(name, in_service=draw.choice([True, True, False, None]))
         if draw.is_so(0.1):
@@ -169,10 +169,10 @@ def machine(draw: Draw, world: World, lent: Lent, name: str) -> None:
     world.lent(name, phase, **entry)
     if entry["owner"] == "prod" and draw.is_so(0.95 if phase is Phase.SERVING else 0.1):
         lent.setdefault(entry["queue"], {})[name] = counted
-    tells = draw.is_so(0.3)
+    has_claims = draw.is_so(0.3)
     world.batch[name] = a_batch_node(
-        name, in_service=draw.choice([False] * 10 + [True, None]), tells_claim=tells,
-        claim=draw.claim(entry["namespace"], name[0]) if tells and draw.is_so(0.5) else None,
+        name, in_service=draw.choice([False] * 10 + [True, None]), tells_claim=has_claims,
+        claim=draw.claim(entry["namespace"], name[0]) if has_claims and draw.is_so(0.5) else None,
     )  # fmt: skip
     if draw.is_so(0.9):
         world.node(name, **draw.node(entry, phase, counted))
@@ -240,7 +240,7 @@ def record(draw: Draw, world: World) -> None:
 
 
 def see(draw: Draw, world: World, lent: Lent) -> None:
-    """The queue document with what is lent, and what can't be read."""
+    """Sets the queue document with the lent nodes, and the unreadable parts."""
     config_map = queue_map()
     if any(lent.values()):
         wants = QueueWants(instance_id="prod", nodes=lent, remembered="")

@@ -1,4 +1,4 @@
-"""What a conversion request has brought: which nodes are its own, and when it is given up."""
+"""Conversion requests: which nodes belong to one, and when dnm gives it up."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_request_of_a_killed_run_gets_a_new_join_timeout() -> None:
 
 
 def test_unnamed_nodes_wait_while_slurm_is_unread() -> None:
-    """Whose a node is, and what a converter that tells no claims has left, only Slurm can tell."""
+    """Only Slurm knows the owner of a node, and what a converter without claims has left behind."""
     late = a_request(ended=True, since=LONG_AGO, names=("a002",), count=2)
     seen = facts([NEW, a_node("a003", mark=None)])
     mute = msgspec.structs.replace(seen, batch=None)
@@ -92,7 +92,7 @@ def test_unnamed_nodes_wait_while_slurm_is_unread() -> None:
 
 
 def test_converter_that_loses_dnm_instance_is_reported() -> None:
-    """Behind a wrapper that hands DNM_INSTANCE on it would have claimed the node for us."""
+    """With a wrapper that passes DNM_INSTANCE on, the node would be claimed for this instance."""
     late = a_request(ended=True, since=LONG_AGO, names=("a002",))
     claimed = a_batch_node("a002", False, claim=BatchClaim(instance="default"))
     step = advance_request(a_config(), late, frozenset(), facts([NEW], [claimed]))
@@ -117,7 +117,7 @@ def test_node_of_a_request_is_taken_by_no_other_request() -> None:
 
 
 def test_unnamed_nodes_are_taken_up_to_the_requested_count() -> None:
-    """Another host's look alike, and would be beyond the cap."""
+    """Another host's nodes look the same, and would exceed the cap."""
     request = a_request(ended=True, count=2, names=("a009",))
     seen = facts([NEW, a_node("a003", mark=None), a_node("a009", mark=None)])
     after = advance_request(a_config(), request, frozenset(), seen)
@@ -186,7 +186,7 @@ def test_failed_call_waits_only_for_half_converted_nodes(batch: Any, count: int 
 def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
     batch: Any, error: str, left: int | None
 ) -> None:
-    """So that it is asked for again in the same run; the type does not back off, for it brings
+    """The same run requests the missing nodes again. The type does not back off, because it brings
     nodes."""
     part = a_request(id="r1", ended=True, count=3, names=("a009",), error=error)
     seen = facts([a_node("a009", mark=None)], batch)
@@ -196,7 +196,7 @@ def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
 
 
 @pytest.mark.parametrize(
-    ("taken", "named", "known"),
+    ("taken", "named", "already_out"),
     [
         pytest.param({"a002"}, (), (), id="somebody-has-it"),
         pytest.param(set(), ("a002",), (), id="another-call-named-it"),
@@ -204,9 +204,9 @@ def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
     ],
 )
 def test_recorded_and_foreign_nodes_are_not_leftovers_of_a_failed_call(
-    taken: set[str], named: tuple[str, ...], known: tuple[str, ...]
+    taken: set[str], named: tuple[str, ...], already_out: tuple[str, ...]
 ) -> None:
-    failed = a_request(**{**FIELDS, "known_nodes": known})
+    failed = a_request(**{**FIELDS, "known_nodes": already_out})
     other = a_request(id="r2", ended=True, names=named)
     seen = facts([], [AWAY[0]])
     step = advance_request(a_config(), failed, frozenset(taken), seen, [other])

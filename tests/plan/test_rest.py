@@ -1,7 +1,7 @@
-"""Rest: once nothing changes any more, dnm comes to rest and stays there.
+"""Steady state: once nothing changes, dnm stops acting and stays so.
 
-Random histories are played with the real planner; then arrivals stop and nothing ends. Among the
-pods are some that never start, among the nodes some that bring less than their type promises.
+Random histories run against the real planner; then no pods arrive and none end. Some pods never
+start, and some nodes bring less than their type promises.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def histories(count: int) -> settings:
     return settings(
         max_examples=count,
         deadline=None,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes too long
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes too long
         suppress_health_check=[HealthCheck.too_slow],
     )
 
@@ -110,7 +110,7 @@ def test_unchanged_demand_leads_to_no_action(
 
 
 class Budgeted(AwakePolicy):
-    """With so many node-hours a week for one of the namespaces, counted here by the Nodes."""
+    """A world that limits one namespace's node-hours a week, and counts them by its Nodes."""
 
     def __init__(self, workload: Workload, hours: float) -> None:
         policies = {
@@ -129,9 +129,9 @@ class Budgeted(AwakePolicy):
         there = [
             node for node in world.nodes.values() if node.node_type and node.namespace == "ns-a"
         ]
-        self.used += len(there) * (world.now - self.looked_at) / 3600  # it runs at a join too
+        self.used += len(there) * (world.now - self.looked_at) / 3600  # also runs when a node joins
         self.looked_at = world.now
-        runs = 2 + len(there) // self._config.max_reversions_per_run  # until all are fenced
+        runs = 2 + len(there) // self._config.max_reversions_per_run  # until all nodes are fenced
         if self.used > self.hours + runs * len(there) / 60:
             assert all(node_state.cordoned for node_state in there), (
                 "beyond its budget a node takes pods"
@@ -147,5 +147,5 @@ class Budgeted(AwakePolicy):
 @histories(4)
 @given(workloads(), st.sampled_from((0.5, 1.0, 3.0, 10.0)))
 def test_budget_is_never_exceeded(workload: Workload, hours: float) -> None:
-    """Whatever pods come; and what is beyond it takes no more of them."""
+    """The budget holds for any pods. Beyond it, no further node-hours are used."""
     World(workload).play(Budgeted(workload, hours))

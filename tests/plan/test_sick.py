@@ -1,5 +1,5 @@
-"""`sick_when`: a lent node that shows a fault is emptied, goes back, and is Slurm's with that
-fault; what keeps it, and what a sign is."""
+"""`sick_when`: dnm empties and returns a lent node that reports a fault. Slurm gets the fault as
+the reason. The tests cover what delays the return, and which reports count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TAINT = Taint(key="nvsentinel/quarantine", effect="NoSchedule")
 
 
 def used(**node: object) -> World:
-    """A node with two pods."""
+    """Builds a node with two pods."""
     world = World().configured(sick_when=SIGNS).lent("a001", was_used=True)
     return world.node("a001", **node).with_pods(*pods(2, SMALL, node="a001"))
 
@@ -67,7 +67,7 @@ def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
 
 
 def test_fault_seen_on_a_fenced_node_is_recorded() -> None:
-    """It was returned as well, or opened to pods again where its queue wanted one."""
+    """Once, it was returned as healthy, or unfenced if its queue needed a node."""
     world = World().configured(sick_when=SIGNS).lent("a001", Phase.RELEASING, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED, conditions=BAD).with_pods(*pods(1))
     world.set(batch={"a001": a_batch_node(in_service=False)})
@@ -123,7 +123,7 @@ def test_conditions_are_read_only_from_marked_nodes() -> None:
     ],
 )
 def test_fault_overrides_orders_and_earlier_reasons_to_leave(fields: dict[str, Any]) -> None:
-    """Pods went on landing on it until its time was over, or were never asked to go."""
+    """Once, new pods started on it until its time ended, or its pods were never evicted."""
     world = used(conditions=BAD).configured(options={"max_lend_hours": timedelta(hours=1)})
     entry = world.lent("a001", was_used=True, **fields).plan().registry.nodes["a001"]
     assert entry.leaves == Leaving.SICK

@@ -1,5 +1,5 @@
-"""Queues that sit on lent nodes: when it is noted, since when, when people are told, and what is
-never taken for it."""
+"""Queues with low utilization of lent nodes: when dnm notes them, since when, when it reports them,
+and which queues it never reports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dnm.plan.rules.sitting import RULE
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, World, pods
 
-CORE = 1000  # of 128 on each node
+CORE = 1000  # of 128 cores on each node
 BEFORE = NOW - timedelta(minutes=90)
 
 
 def used(nodes: int = 30, vcore: int = CORE, memory: int = 10**9, **changes: Any) -> World:
-    """Nodes with a pod on each."""
+    """Builds nodes with one pod on each."""
     world = World()
     shape = PodShape(request={"vcore": vcore, "memory": memory, "pods": 1})
     for number in range(1, nodes + 1):
@@ -70,17 +70,17 @@ def test_daemonset_pods_do_not_count_as_utilization() -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "is_told"),
+    ("since", "is_reported"),
     [
         pytest.param(NOW - SITS + timedelta(seconds=1), False, id="not-yet-for-hours"),
         pytest.param(NOW - SITS, True, id="for-hours"),
     ],
 )
 def test_low_utilization_keeps_its_start_and_is_reported_after_hours(
-    since: Any, is_told: bool
+    since: Any, is_reported: bool
 ) -> None:
     plan = used().recorded(sitting=noted(since)).plan()
-    assert plan.registry.sitting == noted(since, is_told=is_told)
+    assert plan.registry.sitting == noted(since, is_told=is_reported)
 
 
 def test_future_start_of_low_utilization_is_set_to_now() -> None:

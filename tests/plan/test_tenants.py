@@ -1,5 +1,5 @@
-"""What a tenant can make many, long or wide: the plan, and all that is written of it, stays as
-large as what the site has, and others are served."""
+"""Large numbers, names and lists that a tenant can create. The plan and its records stay as large
+as the site, and other tenants are served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dnm.sizing.packing_input import make_packing_input
 from tests.builders import NOW, QUEUE, a_node
 from tests.plan.worlds import OLD, World, pods
 
-HONEST = pods(2, created="2026-03-02T09:00:00Z")  # of a namespace the oldest come first
+HONEST = pods(2, created="2026-03-02T09:00:00Z")  # the oldest pods of a namespace are first
 
 
 def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
@@ -34,7 +34,7 @@ def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
 
 
 def names(number: int) -> PodShape:
-    """Thirty resources that nobody has."""
+    """Returns a shape with thirty resources that no node has."""
     invented = {f"x{number}.{'y' * 200}.io/a{item}": 1 for item in range(30)}
     return PodShape(request={"vcore": 100, "pods": 1, **invented})
 
@@ -63,7 +63,7 @@ def world(*some: Pod) -> World:
 
 
 def written(plan: Plan) -> dict[str, int]:
-    """Bytes of what is kept of a plan, and lines of its metrics."""
+    """Returns the bytes of each record of a plan, and the lines of its metrics."""
     registry = msgspec.structs.replace(
         plan.registry, last_run=RunRecord(queues=dict(plan.status), notes=plan.notes)
     )
@@ -129,7 +129,7 @@ def test_pod_kinds_of_a_namespace_are_bounded_oldest_first() -> None:
     assert len(groups) == MOST_KINDS and groups[0].names == ("x9999",)
     (left_out,) = inputs.demand.uncounted
     assert left_out.why is NotCounted.KINDS and left_out.count == 102
-    many_rules = [asking(n, terms(n)) for n in range(MOST_KINDS)]  # each counts as ten
+    many_rules = [asking(n, terms(n)) for n in range(MOST_KINDS)]  # each rule counts ten times
     demand = world(*many_rules).inputs().demand
     assert demand is not None and len(demand.groups) < MOST_KINDS // 6
 
@@ -160,7 +160,7 @@ def test_event_on_a_pod_names_no_pod_of_another_tenant() -> None:
     for name, note in notes.items():
         assert not [other for other in (*notes, "x9") if other != name and f"/{other}" in note]
     (verdict,) = plan.queues
-    assert "like dev/x7" in verdict.sentence and "dev/x9" in verdict.sentence  # the record has all
+    assert "like dev/x7" in verdict.sentence and "dev/x9" in verdict.sentence  # all of them
 
 
 def test_tenant_with_many_pod_kinds_takes_no_events_of_other_tenants() -> None:
@@ -185,7 +185,7 @@ def test_longest_reason_is_a_bounded_sentence() -> None:
 
 
 def test_invented_resource_names_of_a_node_are_not_recorded() -> None:
-    """Its kubelet tells what it offers; `kube/nodes.py` bounds how much."""
+    """Its kubelet reports the resources, and `kube/nodes.py` bounds their number."""
     malformed = a_node("k9", mark=None, allocatable={f"z{n}.io/d": 1 for n in range(64)})
     some = world().set(nodes=(malformed,))
     assert len(some.plan().status[QUEUE].pending) <= 3

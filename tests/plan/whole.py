@@ -1,5 +1,4 @@
-"""What holds of every verdict and every record, whatever the case: checked wherever a test asks for
-one."""
+"""Properties of every verdict and every record; the tests check them in each case."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from dnm.plan.new_requests import Conversions
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """`phases.advance_node`, of which holds: the verdict is of this node and whole, a new phase
-    begins now, and what is failed says why, in the record as in the verdict."""
+    """Wraps `phases.advance_node`. Checks that the verdict names this node and is complete, that a
+    new phase begins now, and that a failure has an error in record and verdict."""
     after = phases.advance_node(config, name, entry, facts)
     assert after.verdict.node == name
     _check_verdict(after.verdict)
@@ -29,7 +28,7 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
 
 
 def check_converted(after: Conversions) -> Conversions:
-    """Every monitored queue has a verdict, which is its own and whole."""
+    """Checks that every monitored queue has its own complete verdict."""
     for queue, verdict in after.verdicts.items():
         assert verdict.queue == queue
         _check_verdict(verdict)

@@ -1,4 +1,4 @@
-"""What a plan is made of, in a few words: a snapshot and a registry that a case changes."""
+"""The inputs of a plan in a short form: a snapshot and a registry that a case changes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REMEMBERED = {
 def queue_map(
     lent: dict[str, dict[str, int]] | None = None, text: str = WORKSHOP_QUEUES
 ) -> ConfigMap:
-    """The ConfigMap as dnm left it when these nodes served."""
+    """Returns the ConfigMap as dnm left it while these nodes served."""
     plain = ConfigMap(
         namespace="yunikorn", name="yunikorn-configs", resource_version="7",
         data={"queues.yaml": text},
@@ -82,7 +82,7 @@ def queue_map(
 
 
 class World:
-    """A snapshot and a registry; each change returns it, so that a case reads as a sentence."""
+    """A snapshot and a registry. Each change returns the world, so that calls can be chained."""
 
     def __init__(self) -> None:
         self.config = a_config(pending_grace=timedelta(0), global_cooldown=timedelta(seconds=30))
@@ -114,7 +114,7 @@ class World:
         return self
 
     def knowing(self, **facts: Any) -> World:
-        """What else the snapshot says."""
+        """Adds other facts to the snapshot."""
         return self.set(facts=facts)
 
     def configured(self, **changes: Any) -> World:
@@ -183,7 +183,7 @@ def wanting(count: int = 1) -> World:
 
 
 def two_namespaces() -> World:
-    """Two namespaces that share the queue."""
+    """Builds two namespaces that share the queue."""
     world = World()
     more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
     return world.configured(namespaces={**world.config.namespaces, "two": more})
