@@ -1,5 +1,5 @@
-"""How long an idle node is kept: what earlier pauses of its queue teach, and what that costs at
-most; and how long lending takes, as it is learned from what it took."""
+"""The time that an idle node is kept: what dnm learns from earlier idle times of its queue, and the
+highest cost. The lend time that dnm learns from earlier lends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def idle(phase: Phase = Phase.SERVING, since: datetime | None = BEGAN, **more: o
 def learned(
     before: LentNode | None, after: LentNode | None, known: LentAgain = NONE, needed: int = 0
 ) -> LentAgain:
-    """What is known after one look at one node, while the queue needs `needed` nodes more."""
+    """Returns the record after one observation of one node, if the queue needs `needed` nodes
+    more."""
     nodes = {"a001": before} if before else {}
     was = Registry(nodes=nodes, lent_again={QUEUE: known})
     nodes = {"a001": after} if after else {}
@@ -105,7 +106,7 @@ def test_a_queue_that_is_not_monitored_any_more_is_forgotten() -> None:
 
 
 def test_a_queue_that_can_be_lent_no_node_regrets_its_returns() -> None:
-    """Its pod waits, and batch has no idle node."""
+    """Its pod waits, and batch has no idle node to lend."""
     world = wanting().recorded(lent_again={QUEUE: GONE}).set(batch={})
     assert world.plan().registry.lent_again == {QUEUE: LentAgain(gone=(BEGAN,))}
 
@@ -133,7 +134,7 @@ def test_how_long_a_return_and_a_conversion_take(times: LendTimes, seconds: floa
 
 
 def test_no_node_goes_at_once() -> None:
-    """Where a conversion takes three seconds."""
+    """Holds even if a conversion takes three seconds."""
     assert best_time((), 6.0) == best_time((10_000,), 6.0) == LEAST
 
 
@@ -229,7 +230,7 @@ NOTED = {
     "at once": (of(), of(a1=SERVES), (), LendTimes(lends=(420,))),
     "it serves on": (of(a1=SERVES), of(a1=SERVES), (), LendTimes()),
     "it joins": (of(), of(a1=JOINS), (), LendTimes()),
-    "nobody knows when it was asked for": (of(), of(a1=a_lent_node()), (), LendTimes()),
+    "the time of the request is unknown": (of(), of(a1=a_lent_node()), (), LendTimes()),
     "its fence was lifted": (
         of(a1=a_lent_node(Phase.RELEASING, asked_at=ASKED)), of(a1=SERVES), (), LendTimes(),
     ),
