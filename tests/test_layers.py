@@ -376,7 +376,7 @@ def test_every_package_docstring_names_its_importers(package: str) -> None:
         importers = importers - of_commands | ({"cli"} if of_commands - {package} else set())
     importers = {free.rpartition(".")[2] for free in importers - {package}}
     assert "Every package may import it" in rule or importers <= words, importers - words
-    assert importers or "Nobody imports it" in rule
+    assert importers or "No package imports it" in rule
     capacities = {room_of(name).rpartition(".")[2] for name in HOUSE[package].may}
     assert "imports all but" in rule or capacities <= words, capacities - words
 

@@ -57,7 +57,7 @@ def test_node_is_lent_without_optional_packages(site: Site, tmp_path: Path) -> N
     for verb in (verb for verbs in WINGS.values() for verb in verbs):
         done = house(verb)
         assert (done.returncode, done.stdout) == (2, ""), done
-        assert f"there is no verb {verb!r}" in done.stderr
+        assert f"there is no command {verb!r}" in done.stderr
 
 
 def test_optional_packages_provide_their_commands(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The `dnm` command, also as `python -m dnm.cli`; it loads the rest where a Ctrl-C is told."""
+"""The `dnm` command, also as `python -m dnm.cli`. A Ctrl-C during its imports is reported."""
 
 import gc
 import sys
@@ -8,9 +8,9 @@ from dnm.host.shortage import describe_shortage, end_command
 
 
 def main() -> None:
-    """Runs the verb that the command line names."""
-    gc.set_threshold(50_000)  # what is loaded stays: looking through it took a tenth of the start
-    sys.unraisablehook = _in_a_finalizer
+    """Runs the command that the command line names."""
+    gc.set_threshold(50_000)  # modules stay loaded: collecting among them took a tenth of the start
+    sys.unraisablehook = _handle_unraisable
     try:
         try:
             _open_streams()
@@ -20,17 +20,17 @@ def main() -> None:
         finally:
             import signal
 
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's end hears none
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # none interrupts the interpreter's exit
     except (KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, KeyboardInterrupt) or error.code == 130:
-            from dnm.cli.terminal.interrupted import tell
+            from dnm.cli.terminal.interrupted import end_interrupted
 
-            tell()
+            end_interrupted()
         from dnm.cli.terminal import streams
 
         sys.stdout.flush()
         if streams.Descriptor.failed:
-            streams.tell_failure(streams.Descriptor.failed, error.code)
+            streams.report_failure(streams.Descriptor.failed, error.code)
         raise
     except (OSError, MemoryError, ImportError) as error:
         shortage = describe_shortage(error)
@@ -38,7 +38,7 @@ def main() -> None:
             raise
     else:
         return
-    end_command(shortage)  # the files and the memory of the command's frames are free here
+    end_command(shortage)  # here the files and memory of the command's frames are freed
 
 
 def _open_streams() -> None:
@@ -53,10 +53,10 @@ def _open_streams() -> None:
         setattr(sys, name, TextIOWrapper(BufferedWriter(raw), code, errors, line_buffering=lines))
 
 
-def _in_a_finalizer(ignored: "sys.UnraisableHookArgs") -> None:
-    from dnm.cli.terminal.interrupted import hear
+def _handle_unraisable(ignored: "sys.UnraisableHookArgs") -> None:
+    from dnm.cli.terminal.interrupted import end_if_interrupted
 
-    hear(ignored)
+    end_if_interrupted(ignored)
 
 
 if __name__ == "__main__":

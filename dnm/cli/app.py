@@ -14,7 +14,7 @@ from dnm.host.shortage import describe_shortage
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
-_ABOUT = "Lends idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of room."
+_ABOUT = "Lend idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of capacity."
 
 
 def _version(wanted: bool) -> None:
@@ -31,7 +31,7 @@ def options(
     ] = False,
     config_path: DnmConfigOption = None,
 ) -> None:
-    """Takes the options before the command."""
+    """Accepts the options before the command."""
 
 
 app = make_app(
@@ -41,18 +41,18 @@ app = make_app(
 
 
 def main() -> None:
-    """The `dnm` command: every foreseen failure is a sentence and an exit code."""
+    """Runs the `dnm` command; prints an expected failure as a sentence and sets the exit code."""
     try:
         app()
     except DnmError as error:
         if error.exit_code is not ExitCode.LOCKED or sys.stderr.isatty():
-            # cron mails what is printed, and a long conversion locks out many runs.
-            said = "\n".join(map(printable, str(error).split("\n")))  # it may name an argument
-            print(f"dnm: {said}", file=sys.stderr)
+            # cron mails the output, and a long conversion locks out many runs.
+            text = "\n".join(map(printable, str(error).split("\n")))  # it may contain an argument
+            print(f"dnm: {text}", file=sys.stderr)
             if shortage := describe_shortage(error):
                 print(f"dnm: {shortage}", file=sys.stderr)
         if "logging" in sys.modules:
             logger = sys.modules["logging"].getLogger("dnm")
-            if logger.handlers:  # set up by `run` alone; without any, stderr would have it twice
+            if logger.handlers:  # only `run` sets them up; without one, stderr would get it twice
                 logger.error("error=%r", str(error))
         sys.exit(error.exit_code)

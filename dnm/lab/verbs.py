@@ -22,7 +22,7 @@ def up(
     port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65535)] = 0,
     speed: SpeedOption = 1.0,
 ) -> None:
-    """Start an embedded cluster and say how to use it."""
+    """Start an embedded cluster and print how to use it."""
     from dnm.lab.sandbox import commands
 
     raise typer.Exit(

@@ -363,7 +363,7 @@ def at(event, word, deed):
     sys.addaudithook(hook)
 """
 TOLD = (130, "dnm: interrupted\n")
-UNFINISHED = (130, "dnm: interrupted; the next run finds out what was under way\n")
+UNFINISHED = (130, "dnm: interrupted; the next run checks for unfinished actions\n")
 MOMENTS = {
     "while the command loads": ("at('import', 'typer', strike)", TOLD),
     "while an import executes text": ("at('import', 'typer', lambda: exec('strike()'))", TOLD),
@@ -459,7 +459,7 @@ def test_history_shows_half_and_end_of_a_pause_in_local_time(
     lines = site.command("history").stdout.splitlines()
     pause, why, *_, resumed = lines
     assert " verb pause by " in pause and " verb resume by " in resumed
-    assert re.fullmatch(r"    firmware; lending alone; until [-0-9]+ [0-9:]{8} UTC.*", why), why
+    assert re.fullmatch(r"    firmware; only lending; until [-0-9]+ [0-9:]{8} UTC.*", why), why
     assert not [line for line in lines if re.search(r"[0-9]\.[0-9]{3}|[0-9]T[0-9]", line)]
 
 

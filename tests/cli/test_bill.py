@@ -89,7 +89,7 @@ def test_span_with_an_offset_equals_its_utc_span(bill: Run, form: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "xml"), "--format 'xml' is not known; write csv, json"),
+        (("--format", "xml"), "--format 'xml' is unknown; write csv or json"),
         (("--format", "csv", "--until", "2026-02-01"), "--until is not after --since"),
     ],
 )
@@ -103,7 +103,7 @@ def test_malformed_report_request_gets_a_single_sentence(
 def test_usage_report_without_slurm_has_no_weights(site: Site, tmp_path: Path) -> None:
     done = site.command("report", *SPAN, "--format", "json", PATH="/nonexistent")
     assert {lend["billed"] for lend in json.loads(done.stdout)["lends"]} == {None}
-    assert done.returncode == 0 and "nothing is weighed" in done.stderr
+    assert done.returncode == 0 and "no billing weights" in done.stderr
     assert "nothing is done" not in done.stderr
 
 

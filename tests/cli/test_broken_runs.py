@@ -51,8 +51,8 @@ def test_config_argument_named_like_a_command_is_no_command(
     words: str, is_look: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["dnm", *words.split()])
-    assert interrupted._say() == interrupted.CODE
-    assert ("under way" not in capsys.readouterr().err) is is_look
+    assert interrupted._print_interrupted() == interrupted.CODE
+    assert ("unfinished" not in capsys.readouterr().err) is is_look
 
 
 class Busy:
@@ -78,7 +78,7 @@ def test_signal_during_a_log_line_does_not_end_the_run(
         signals.close()
         for kind, handler in zip(kinds, before, strict=True):
             signal.signal(kind, handler)
-    assert "finishing the step under way" in capfd.readouterr().err
+    assert "finishing the current action" in capfd.readouterr().err
 
 
 def test_non_blocking_stdout_is_awaited() -> None:

@@ -108,7 +108,7 @@ MISTAKES = [
     ("lend 1 --namespace dev --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
     ("lend 2 --namespace dev --for 4", "'4' has no unit; write 90m, 2h or 1d"),
     # extend
-    ("extend a001", "say how long: --for 2h or --until 17:00"),
+    ("extend a001", "write how long: --for 2h or --until 17:00"),
     ("extend a001 --for 4", "'4' has no unit; write 90m, 2h or 1d"),
     ("extend --for 2h", "Missing argument 'NODE...'"),
     ("extend a099 --for 2h", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
@@ -117,10 +117,10 @@ MISTAKES = [
     ("return", "Missing argument 'NODE...'"),
     ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
     ("return a001 a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
-    ("return a001 --grace 10m", "it is for --evict; without, pods run on"),
-    ("return a001 --evict --grace soon", "write 10m or 2h, a week at most"),
+    ("return a001 --grace 10m", "it needs --evict"),
+    ("return a001 --evict --grace soon", "write 10m or 2h, at most a week"),
     ("return a001 --evict --grace 10", "'10' has no unit; write 10m or 2h"),
-    ("return a001 --evict --grace 8d", "write 10m or 2h, a week at most"),
+    ("return a001 --evict --grace 8d", "write 10m or 2h, at most a week"),
     ("return a001 --force", "No such option: --force"),
     ("return a001 --evict --yes", "no kubeconfig is found: set kubeconfig_path"),
     # adopt
@@ -138,14 +138,14 @@ MISTAKES = [
     ("exclude a050 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("exclude a050 --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
     ("exclude lend-1", "'lend-1' is not lent, and no name of a node"),
-    ("hold a[001-", "the node list 'a[001-' can't be read: its brackets don't match; nothing is"),
-    ("unexclude a[2-1]", "the range '2-1' runs backwards; nothing is done"),
-    ("return a[001", "its brackets don't match; nothing is done"),
+    ("hold a[001-", "the node list 'a[001-' can't be read: its brackets don't match; nothing was"),
+    ("unexclude a[2-1]", "the range '2-1' runs backwards; nothing was changed"),
+    ("return a[001", "its brackets don't match; nothing was changed"),
     ("hold a001 None", "'None' names no node; write a name, or a host list: a[001-004]"),
     ("unhold None", "'None' names no node"),
     ("unexclude None", "'None' names no node"),
     # nodes
-    ("nodes --type q", "there is no 'q'; there are a, b"),
+    ("nodes --type q", "there is no node type 'q'; there are a, b"),
     # pause
     ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
     ("pause --for 30", "'30' has no unit; write 90m, 2h or 1d"),
@@ -163,35 +163,41 @@ def test_mistaken_command_gets_a_sentence_and_changes_nothing(
     assert config.converted_nodes_path.read_bytes() == before
 
 
-FENCED = "is fenced by the next run, and goes back once its pods have ended; `dnm exclude"
+FENCED = "is fenced by the next run, and returned when its pods have ended; `dnm exclude"
 SAID = [
     ("lend 2 --namespace dev", "2 nodes of type a for dev until 20"),
     ("lend --namespace dev --node a[050-051] --force", "a[050-051] for dev until 20"),
-    ("lend 1 --namespace dev", ": the next run asks for it; `dnm return lend-"),
+    ("lend 1 --namespace dev", ": the next run starts to lend; `dnm return lend-"),
     ("extend a001 a004 --for 2h", "'a004' is not"),
-    ("extend lend-1 --for 12h", "lend-1 holds until 20"),
+    ("extend lend-1 --for 12h", "lend-1 and its nodes stay until 20"),
     ("extend a001 a006 --for 12h", "each of a[001,006] stays until 20"),
-    ("extend a001 --for 10m", f" ({shown(LATER)} before), idle or not"),
-    ("extend lend-1 --for 10m", f" ({shown(LATER)} before), with all that came of it"),
+    ("extend a001 --for 10m", f" (before: {shown(LATER)}), idle or not"),
+    ("extend lend-1 --for 10m", f" (before: {shown(LATER)})"),
     ("return a001", f"a001 {FENCED} a001` keeps it"),
-    ("return lend-1", f"nothing more comes of lend-1 a001 {FENCED}"),
-    ("return lend-2", "nothing more comes of lend-2 a007 has failed: `dnm reset a007` returns it"),
+    ("return lend-1", f"lend-1 is ended: dnm lends no more nodes for it a001 {FENCED}"),
+    (
+        "return lend-2",
+        "dnm lends no more nodes for it a007 has failed: `dnm reset a007` returns it",
+    ),
     ("hold a001", "a001 is held until `dnm unhold a001`"),
     ("hold a010", "a010 is held: it is not lent until `dnm unhold a010`"),
     ("hold a006", "a006 is held until `dnm unhold a006`, as it was before"),
     ("hold a[001,010] --for 2h", "a001 is held until 20"),
-    ("exclude a001", "a001 is not lent until `dnm unexclude a001`; it is lent now, and serves on"),
-    ("unhold a001 a006", "a001 was not held a006 is not held any more"),
+    (
+        "exclude a001",
+        "a001 is not lent until `dnm unexclude a001`; it is lent now, and serves until",
+    ),
+    ("unhold a001 a006", "a001 was not held a006 is no longer held"),
     ("unexclude a009", "a009 was not excluded; "),
-    ("unexclude a008", "a008 is not excluded any more"),
+    ("unexclude a008", "a008 is no longer excluded"),
     ("pause", "paused until `dnm resume`"),
     ("pause --lending", "lending is paused until `dnm resume`"),
     ("pause --returning", "returning is paused until `dnm resume`"),
     ("resume", "dnm was not paused"),
     ("reset a002", "a002 will be returned to Slurm by the next run"),
     ("reset a[002,007]", "each of a[002,007] will be returned to Slurm by the next run"),
-    (f"reset {QUEUE.upper()}", f"the breaker of {QUEUE} was not open; it counts anew"),
-    ("reset a", "node type a backs off no more"),
+    (f"reset {QUEUE.upper()}", f"the breaker of {QUEUE} was not open; its count is reset"),
+    ("reset a", "node type a is no longer in back-off"),
 ]
 
 
@@ -204,7 +210,7 @@ def test_command_reports_its_result(play: Play, words: str, answer: str) -> None
 
 def test_reset_closes_an_open_breaker(config: Config, play: Play) -> None:
     save_registry(config, Registry(breakers={QUEUE: Breaker(tripped_at=NOW)}))
-    message = f"the breaker of {QUEUE} is closed; it may be lent nodes again"
+    message = f"the breaker of {QUEUE} is closed; dnm may lend it nodes again"
     assert message in play(f"reset {QUEUE}")[1]
 
 
@@ -238,16 +244,16 @@ def test_command_waits_for_a_running_run(
 ) -> None:
     """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
     just when somebody wants to pause dnm."""
-    held, say_wait = FileLock(config.lock_path), operation.say_wait
+    held, print_wait = FileLock(config.lock_path), operation.print_wait
     held.acquire()
 
     def then_let_go() -> None:
-        say_wait()
+        print_wait()
         held.release()
 
-    monkeypatch.setattr(operation, "say_wait", then_let_go)
+    monkeypatch.setattr(operation, "print_wait", then_let_go)
     assert "paused" in admin.pause(config, reason="it burns")
-    assert "waits for it to end" in capsys.readouterr().err
+    assert "waiting for the current run to end" in capsys.readouterr().err
     pause = load_registry(config, NOW).pause
     assert pause is not None and pause.reason == "it burns"
 
@@ -307,7 +313,7 @@ def test_all_commands_use_the_time_zone_of_the_site(config: Config) -> None:
     late = datetime(2034, 5, 19, 22, 30, tzinfo=UTC)
     assert shown(late, BERLIN) == "2034-05-20 00:30 CEST (2034-05-19 22:30 UTC)"
     assert parse_moment("2025-06-01", NOW, "--since", BERLIN).hour == 22
-    with pytest.raises(DnmError, match="is no time"):
+    with pytest.raises(DnmError, match="is not a time"):
         parse_moment("0001-01-01", NOW, "--since", BERLIN)
 
 
@@ -324,7 +330,7 @@ def test_second_pause_reports_the_pause_that_it_replaces(
         admin.pause(config, until=soon.isoformat())
     assert registry_of(config) == before
     assert re.search(
-        f"; in place of that before: {there}",
+        f"; it replaces an earlier pause: {there}",
         admin.pause(config, until=soon.isoformat(), is_forced=True),
     )
     pause = registry_of(config).pause
@@ -337,7 +343,7 @@ def test_second_pause_reports_the_pause_that_it_replaces(
         ("2h", "13:00", "not both"),
         ("soon", "", "write 90m"),
         ("0m", "", "is over"),
-        ("400d", "", "a year at most"),
+        ("400d", "", "at most a year"),
         ("", "noon", "write 17:00"),
         ("", "25:00", "write 17:00"),
         ("", "2026-03-02T12:00", "2026-03-02 12:00 UTC is over"),
@@ -394,7 +400,7 @@ def test_order_without_nodes_reports_its_obstacle(site: Site) -> None:
     done = site.command("lend", "-n", "dev", "--node", "a001", "--now")
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].endswith(
-        "0 nodes there, 1 missing; waits: a001: job 1001 is running"
+        "0 nodes lent, 1 missing; waits: a001: job 1001 is running"
     )
 
 
@@ -406,9 +412,9 @@ def test_order_before_the_first_run_is_reported_the_same_everywhere(site: Site) 
     assert "Last run none yet warning: no run yet" in status
     printed = (status, site.command("plan").stdout, site.command("explain", order.id).stdout)
     progress = [
-        re.findall(r"\d nodes there, .*?\d missing", " ".join(name.split())) for name in printed
+        re.findall(r"\d nodes lent, .*?\d missing", " ".join(name.split())) for name in printed
     ]
-    assert progress == [["0 nodes there, 2 missing"]] * 3, printed
+    assert progress == [["0 nodes lent, 2 missing"]] * 3, printed
     (planned,) = json.loads(site.command("plan", "-o", "json").stdout)["orders"]
     assert (planned["missing"], planned["serving"]) == (2, [])
 
@@ -416,7 +422,7 @@ def test_order_before_the_first_run_is_reported_the_same_everywhere(site: Site) 
 def test_order_for_a_node_missing_in_slurm_is_refused(site: Site) -> None:
     done = site.command("lend", "-n", "dev", "--node", "a01")
     assert (done.returncode, site.registry.orders) == (2, ())
-    assert "a01: the batch side has no such node, did you mean 'a001'?" in done.stderr
+    assert "a01: Slurm has no such node, did you mean 'a001'?" in done.stderr
     site.change(node_convert_path="/bin/false")  # which lists nothing: whether it is there is open
     assert site.command("lend", "-n", "dev", "--node", "a01").returncode == 0
 
@@ -441,7 +447,7 @@ def test_new_administrator_lends_extends_returns_and_adopts_nodes(
     site.command("run")
     site.command("run")
     status = site.command("status").stdout
-    assert "2 nodes there, 0 missing" in " ".join(status.split()), status
+    assert "2 nodes lent, 0 missing" in " ".join(status.split()), status
     document = json.loads(site.command("status", "-o", "json").stdout)
     assert [order["missing"] for order in document["orders"]] == [0]
     assert all(node["stays_until"] for node in document["nodes"])

@@ -46,20 +46,20 @@ def test_healthy_site_passes_all_checks(
     assert list(map(_method_and_path, site.sandbox.requests.writes())) == [dry_run]
     assert site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") == config_map
     lines = capsys.readouterr().out.splitlines()
-    assert "fine" in lines[-1]
+    assert "ok" in lines[-1]
     assert sum(line.startswith("✓ permission: ") for line in lines) == 20
     assert "✓ batch nodes: 3 of 3 nodes of the type a can be lent now" in lines
     assert "✓ node types: 3 pending pods counted, and each would fit a node" in lines
     assert check(site.ini) == 0
     folded = " ".join(capsys.readouterr().out.split())
-    assert "✓ fine: configuration, " in folded and "permission (20), " in folded
+    assert "✓ ok: configuration, " in folded and "permission (20), " in folded
 
 
 def test_check_lists_failures_first(capsys: pytest.CaptureFixture[str]) -> None:
     findings = [fine("a", "one"), doubtful("b", check="two"), wrong("c", check="three")]
     print_findings(findings, is_wide=False)
     assert capsys.readouterr().out.splitlines() == [
-        "✗ three: c", "! two: b", "✓ fine: one; --wide shows each", "1 fine, 1 to look at, 1 wrong",
+        "✗ three: c", "! two: b", "✓ ok: one; --wide shows each", "1 ok, 1 with warnings, 1 failed",
     ]  # fmt: skip
 
 
@@ -73,10 +73,10 @@ def test_each_problem_is_counted_as_a_failure(
     site.write("dnm.ini", INI + "chek_interval_seconds = 1\nmax_converted_nodes = x\n")
     assert check(site.ini) == 2
     *_, last_but_one, last = capsys.readouterr().out.splitlines()
-    assert last == "2 wrong, 1 not looked at" and str(site.ini) in last_but_one
+    assert last == "2 failed, 1 skipped" and str(site.ini) in last_but_one
     site.write("dnm.ini", INI + "[node_convert]\nmin_idle_second = 4\n")
     assert check(site.ini) == 1
-    assert ", 1 wrong" in capsys.readouterr().out.splitlines()[-1]
+    assert ", 1 failed" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_check_prints_json(site: CheckedSite, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_invalid_event_is_refused_with_a_reason(tmp_path: Path) -> None:
     events.add(config, "old", **OPTIONS)
     before = load_registry(config, NOW)
     for name, changes, expected in (
-        ("X", {"nodes": "two"}, "the event can't be added:\n.*\n  .*nodes = two: is not a whole"),
+        ("X", {"nodes": "two"}, "cannot add the event:\n.*\n  .*nodes = two: is not a whole"),
         ("old", {}, "`dnm event remove old` takes it away"),
     ):
         with pytest.raises(RefusedError, match=expected) as error:

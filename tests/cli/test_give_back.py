@@ -14,7 +14,7 @@ from dnm.cli.by_hand.giving_back import return_
 from dnm.cli.by_hand.keeping import hold
 from dnm.cli.by_hand.nodes import lend
 from dnm.cli.look.status import status_document
-from dnm.cli.look.status_view import by_hand_lines
+from dnm.cli.look.status_view import manual_lines
 from dnm.cli.terminal.operation import RefusedError
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
@@ -89,13 +89,13 @@ def test_disruption_budget_delays_an_eviction(
 ) -> None:
     lines = return_(site.config, ["a001"], evicts=True, yes=True, reason="a fan")
     assert capsys.readouterr().err.splitlines() == [
-        "a001: 2 pods and what starts there until it is fenced: asked to go by the next run",
+        "a001: 2 pods, and pods that start there before it is fenced: evicted by the next run",
         "  dev/alone: it has no controller that would replace it",
         "  dev/web: not now: Cannot evict pod as it would violate the pod's disruption budget: the "
         "disruption budget web does not allow one more",
     ]
     assert lines[0].startswith(
-        "a001 is fenced by the next run, and goes back once its pods have go"
+        "a001 is fenced by the next run, and returned when its pods were evicted"
     )
     assert names(sandbox) == ["alone", "logs", "web"]  # to ask changes nothing
     catch_up(sandbox)
@@ -106,8 +106,8 @@ def test_disruption_budget_delays_an_eviction(
     for _ in range(3):
         sandbox.tick(60)
         result = site.run()
-    (line,) = by_hand_lines(status_document(site.config, site.registry, site.now()), site.now())
-    assert line.startswith("a001 is returned by a person: 1 pod asked to go so far; dev/web is")
+    (line,) = manual_lines(status_document(site.config, site.registry, site.now()), site.now())
+    assert line.startswith("a001 is returned manually: 1 pod evicted so far; dev/web is")
     (verdict,) = result.plan.nodes
     assert "dev/web is not evicted: Cannot evict pod" in verdict.sentence and result.exit_code == 0
     assert site.registry.nodes["a001"].phase is Phase.SERVING and names(sandbox) == ["logs", "web"]
@@ -137,10 +137,10 @@ def test_pods_have_their_grace_time_before_an_eviction(sandbox: Sandbox, site: S
 def test_commands_report_that_dnm_is_paused(site: Site) -> None:
     pause(site.config)
     assert return_(site.config, ["a001"])[-1] == (
-        "dnm is paused, and returns nothing before `dnm resume`"
+        "dnm is paused, and returns no node before `dnm resume`"
     )
     (message,) = lend(site.config, "dev", 1)
-    assert "dnm is paused, and asks for it after `dnm resume`; `dnm return" in message
+    assert "dnm is paused, and lends after `dnm resume`; `dnm return" in message
 
 
 def test_refused_confirmation_changes_nothing(
@@ -154,7 +154,9 @@ def test_refused_confirmation_changes_nothing(
 
 def test_evict_without_a_terminal_needs_yes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
-    with pytest.raises(RefusedError, match=r"dev/alone.*\n.*\n--evict asks before, .* add --yes"):
+    with pytest.raises(
+        RefusedError, match=r"dev/alone.*\n.*\n--evict needs a confirmation, .* add --yes"
+    ):
         return_(site.config, ["a001"], evicts=True)
     assert site.registry.nodes["a001"].leaves is None
     return_(site.config, ["a001"], evicts=True, yes=True)
@@ -190,7 +192,7 @@ def test_node_that_changed_during_the_confirmation_is_left_alone(
 ) -> None:
     answer_questions(monkeypatch, True, lambda: hold(site.config, ["a001"]))
     lines = return_(site.config, ["a001"], evicts=True)
-    assert lines[-1].startswith("a001 has changed meanwhile")
+    assert lines[-1].startswith("a001 was not changed, because")
     assert site.registry.nodes["a001"].leaves is None
 
 

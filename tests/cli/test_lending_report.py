@@ -75,7 +75,9 @@ def test_report_shows_the_price_that_jobs_paid(site: Site) -> None:
         "saved_per_paid": 79.66,
     }
     shown = site.command("report", "--since", "52w").stdout
-    (row,) = (line.split() for line in shown.split("What jobs paid")[1].splitlines()[2:3])
+    (row,) = (
+        line.split() for line in shown.split("Node-minutes that jobs lacked")[1].splitlines()[2:3]
+    )
     assert row == ["a", "204,720", "100%", "39,000", "3,106,560", "79.7"]
     last = json.loads(site.command("report", "--since", "1m", "-o", "json").stdout)
     assert last["price_as_seen"] == []
@@ -89,16 +91,16 @@ PAID = SeenPrice(node_type="b", lent=7200.0, known=7200.0, paid=60.0, used=600.0
 @pytest.mark.parametrize(
     ("price", "row", "sentence"),
     [
-        pytest.param(NO_LOOK, ["a", "120", "not known", "-", "-", "-"], "", id="not-known"),
+        pytest.param(NO_LOOK, ["a", "120", "unknown", "-", "-", "-"], "", id="not-known"),
         pytest.param(
             HALF, ["a", "120", "49%", "0", "10", "-"],
-            "jobs lacked at most 0 node-minutes of the 120 that were lent, of which 49% were seen; "
-            "pods had 10 minutes there", id="seen-for-half-of-it",
+            "jobs lacked at most 0 of the 120 node-minutes that were lent (runs saw the job queue "
+            "for 49% of them); pods used 10 node-minutes", id="seen-for-half-of-it",
         ),
         pytest.param(
             PAID, ["b", "120", "100%", "1", "10", "10.0"],
-            "jobs lacked at most 1 node-minutes of the 120 that were lent, of which 100% were "
-            "seen; pods had 10 minutes there: 10.0 for each one", id="seen",
+            "jobs lacked at most 1 of the 120 node-minutes that were lent (runs saw the job queue "
+            "for 100% of them); pods used 10 node-minutes: 10.0 for each one", id="seen",
         ),
     ],
 )  # fmt: skip
@@ -109,9 +111,9 @@ def test_unobserved_price_is_unknown_and_not_zero(
     assert (document["jobs_paid_node_minutes"] is None) is (price.known == 0)
     accounts = msgspec.structs.replace(Bookkeeper(NOW).close(Registry(), NOW), prices=(price,))
     *_, table = report_tables(report_document(accounts))
-    assert table[0].startswith("What jobs paid at most") and table[2] == [row]
+    assert table[0].startswith("Node-minutes that jobs lacked at most") and table[2] == [row]
     message = seen_sentence((price,))
-    assert message == (sentence and f"as runs saw their queue, {sentence}")
+    assert message == sentence
 
 
 def test_report_on_a_terminal_fits_eighty_columns(site: Site) -> None:
@@ -125,7 +127,7 @@ def test_report_on_a_terminal_fits_eighty_columns(site: Site) -> None:
 def test_empty_history_gives_an_empty_report(tmp_path: Path) -> None:
     site = Site(Sandbox(tmp_path / "sandbox"), tmp_path / "site")
     shown = site.command("report").stdout
-    assert "no node was lent" in shown and "none waited" in shown
+    assert "no node was lent" in shown and "no pod waited" in shown
 
 
 BESIDE = {

@@ -72,7 +72,7 @@ def test_all_node_type_problems_are_reported_with_exit_code_1(tmp_path: Path) ->
     assert "memory_manager_policy = static: is not known to the kubelet, did you mean" in out
     assert "reserved_memori: unknown key, did you mean 'reserved_memory'?" in out
     code, out, _ = said(tmp_path, GOOD.replace("1: 4300Mi", "1: 4.5Gi"), "check", "g")
-    assert code == 1 and "2 wrong" in out
+    assert code == 1 and "2 failed" in out
     document = json.loads(said(tmp_path, GOOD, "check", "-o", "json")[1])
     assert document["ok"] is True
 

@@ -43,7 +43,7 @@ def test_queue_document_of_the_cluster_is_checked(
     sandbox: Sandbox, kube: KubeClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check_cluster(kube, DEFAULT_PLACE, YunikornClient(sandbox.url), output="text") == 0
-    assert "queues.yaml: dnm can edit it, 5 queues; YuniKorn takes it" in capsys.readouterr().out
+    assert "queues.yaml: dnm can edit it, 5 queues; YuniKorn accepts it" in capsys.readouterr().out
     sandbox.yunikorn.has_webhook = False
     sandbox.set_queues(change(TREE, "vcore: 80", "vcore: 7"))
     assert check_cluster(kube, DEFAULT_PLACE, None, output="text") == 1
@@ -183,9 +183,7 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
     assert say(Reading.TOTAL).endswith("| the answer is recorded\n")
     for reading in Reading:
         message = say(reading)
-        assert (
-            message.startswith("| these limits stand as dnm knows") and "nothing was wr" in message
-        )
+        assert message.startswith("| these limits are as dnm wrote") and "nothing was wr" in message
     assert sandbox.queues_text() == before
     assert kept == [read_source(kube, DEFAULT_PLACE).ledger_text]
 

@@ -104,9 +104,12 @@ def test_plan_document_has_decision_and_reason_of_each_queue_and_node() -> None:
 
 # What a run would do -> what the plan says of a001, which a person returns.
 FENCES = {
-    "a fence that is yet to come": ((Fence(node="a001"),), "will be fenced, and goes back once"),
-    "a fence that is there": ((), "is fenced, and goes back once"),
-    "a fence of another": ((Fence(node="a002"),), "is fenced, and goes back once"),
+    "a fence that is yet to come": (
+        (Fence(node="a001"),),
+        "will be fenced and will be returned when",
+    ),
+    "a fence that is there": ((), "is fenced and will be returned when"),
+    "a fence of another": ((Fence(node="a002"),), "is fenced and will be returned when"),
 }
 
 
@@ -131,7 +134,7 @@ def test_plan_ends_with_the_diff_and_the_sums(
     assert shown.endswith(f"{PLAN.diff}\n0 to lend, 1 to fence, 0 to return\n")
     assert "a note?[31m" in shown and "\x1b" not in shown
     print_plan(Plan(registry=Registry()))
-    assert "A run would now do nothing." in capsys.readouterr().out
+    assert "A run would do nothing now." in capsys.readouterr().out
 
 
 def test_limit_change_is_a_line_in_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +230,7 @@ def test_run_counts_actions_without_a_line_of_their_own(capsys: pytest.CaptureFi
     result = Pass(plan=Plan(registry=registry), exit_code=1, outcome=outcome)
     print_run(result)
     shown = capsys.readouterr()
-    assert shown.out.splitlines() == ["1 action, which the log names"]
+    assert shown.out.splitlines() == ["1 action; the log has the details"]
     assert shown.err == "error: late\n"
     document = run_document(result)
     assert (document["exit_code"], document["lines"]) == (1, ["did it"])
@@ -270,10 +273,10 @@ def test_plan_prints_lend_instead_of_keep_for_a_queue(
     print_plan(wanting(2).plan())
     assert f"queue {QUEUE}: lend: its pods" in capsys.readouterr().out
     print_plan(wanting(0).plan())
-    assert f"queue {QUEUE}: nothing: has room" in capsys.readouterr().out
+    assert f"queue {QUEUE}: nothing: has free capacity" in capsys.readouterr().out
     document = {"kind": "node", "of": "a001", "phase": "serving", "since": NOW,
                 "verdict": "revert", "reason": "is idle", "changed_by": ""}  # fmt: skip
-    assert list(_sentences(document, False, "UTC"))[1:] == ["decided now: return: is idle"]
+    assert list(_sentences(document, False, "UTC"))[1:] == ["decision now: return: is idle"]
 
 
 def test_paused_lending_grants_no_nodes() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from dnm.cli.terminal import paint
-from dnm.cli.terminal.commands import shown_at_work
+from dnm.cli.terminal.commands import show_activity
 from dnm.cli.terminal.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
@@ -61,7 +61,7 @@ SHOWN = {
     "history": ("lent", "joined", "hold", "[red]Mr. Ü[/]", QUEUE, *NAMES[:2]),
     "queues show": ("baseline", "notebook", "336", "832G", QUEUE, *NAMES[:2]),
     "report": ("Node-hours lent, by week", QUEUE, "joined"),
-    "check": ("configuration", "converter", "permission", "to look at"),
+    "check": ("configuration", "converter", "permission", "with warnings"),
     f"explain {NAMES[0]} --wide": ("keep", "[red]Mr. Ü[/]", "joined", NAMES[0]),
 }
 
@@ -218,6 +218,6 @@ def test_silent_work_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TERM", "xterm")
     err = Terminal()
     monkeypatch.setattr("sys.stderr", err)
-    with shown_at_work("running"):
+    with show_activity("running"):
         pass
     assert "running" in err.getvalue() and err.getvalue().endswith("\x1b[1A\x1b[2K")

@@ -46,8 +46,8 @@ GUESSES = {
     "lned": "did you mean 'lend'?",
     "forgets": "did you mean 'forget'?",
     "unhodl": "did you mean 'unhold'?",
-    "unpause": "--help` shows those there are",  # not the verb that does the contrary
-    "xyz": "--help` shows those there are",
+    "unpause": "--help` lists the commands",  # not the verb that does the contrary
+    "xyz": "--help` lists the commands",
     "queues rebse": "did you mean 'rebase'?",
     "queues xyz": "there are check, show, rebase",
     "--config nowhere.ini stauts": "did you mean 'status'?",
@@ -58,7 +58,7 @@ GUESSES = {
 def test_unknown_command_gets_a_suggestion_and_does_nothing(site: Site, words: str) -> None:
     done = site.command(*words.split())
     assert done.returncode == 2 and GUESSES[words] in done.stderr
-    assert f"there is no verb '{words.split()[-1]}'" in done.stderr
+    assert f"there is no command '{words.split()[-1]}'" in done.stderr
 
 
 OUT_OF_RANGE = {
@@ -97,14 +97,14 @@ def test_config_option_is_accepted_before_and_after_the_command(
 
 def test_help_lists_each_command_once_by_purpose(site: Site) -> None:
     shown = site.command("--help").stdout
-    parts = re.split(r"^(Look|Act|By hand|Set up):$", shown, flags=re.M)[1:]
+    parts = re.split(r"^(Look|Act|Manual changes|Set up):$", shown, flags=re.M)[1:]
     verbs = {
         title: re.findall(r"^  ([a-z][a-z-]*) ", text, flags=re.M)
         for title, text in zip(parts[::2], parts[1::2], strict=True)
     }
-    assert list(verbs) == ["Look", "Act", "By hand", "Set up"]
+    assert list(verbs) == ["Look", "Act", "Manual changes", "Set up"]
     assert {"plan", "status", "explain"} <= set(verbs["Look"])
-    assert {"lend", "return", "exclude", "event"} <= set(verbs["By hand"])
+    assert {"lend", "return", "exclude", "event"} <= set(verbs["Manual changes"])
     assert sorted(item for many in verbs.values() for item in many) == VERBS
     assert "..." not in shown.partition("Look:")[2]
 
@@ -173,16 +173,16 @@ def test_changing_command_reports_its_actions_as_a_document(site: Site) -> None:
     done = site.command("hold", "a[001-002]", "-o", "json", "--reason", "disk", SUDO_USER="erin")
     reported = json.loads(done.stdout)
     assert reported["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
-    assert [(item["verb"], item["object"], item["who"]) for item in reported["deeds"]] == [
+    assert [(item["verb"], item["object"], item["who"]) for item in reported["actions"]] == [
         ("hold", "a001", "erin"), ("hold", "a002", "erin")
     ]  # fmt: skip
     assert "held: a[001-002]" in site.command("status").stdout
     assert site.command("unhold", "a[001-002]", "-o", "name").stdout == "a001\na002\n"
     again = json.loads(site.command("unhold", "a001", "-o", "json").stdout)
-    assert (again["deeds"], again["lines"]) == ([], ["a001 was not held"])
+    assert (again["actions"], again["lines"]) == ([], ["a001 was not held"])
     order = site.command("lend", "1", "-n", "dev", "-o", "name").stdout.strip()
     ended = json.loads(site.command("return", order, "--now", "-o", "json").stdout)
-    assert ended["deeds"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/2"
+    assert ended["actions"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/2"
 
 
 def test_plan_ends_with_sums_that_its_exit_code_reflects(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_plan_ends_with_sums_that_its_exit_code_reflects(sandbox: Sandbox, tmp_p
 
 def test_health_output_refuses_json(site: Site) -> None:
     refused = site.command("status", "--health", "-o", "json")
-    assert refused.returncode == 2 and "one word for a monitor" in refused.stderr
+    assert refused.returncode == 2 and "prints only text" in refused.stderr
 
 
 def completed(site: Site, line: str) -> list[str]:
@@ -260,16 +260,16 @@ def test_exit_code_is_unchanged_if_the_reader_closes_the_pipe(site: Site, words:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-FULL = "dnm: stdout can't be written: no space left on device"
-SHUT = "dnm: stdout can't be written: it is closed"
+FULL = "dnm: cannot write to stdout: no space left on device"
+SHUT = "dnm: cannot write to stdout: it is closed"
 OUTPUTS = {
-    "status": (">/dev/full", 1, f"{FULL}; all else was done\n"),
-    "status --wide": (">&-", 1, f"{SHUT}; all else was done\n"),
-    "queues check": (">/dev/full", 1, f"{FULL}; all else was done\n"),
-    "--help": (">/dev/full", 1, f"{FULL}; all else was done\n"),
-    "plan --detailed-exitcode --help": (">&-", 1, f"{SHUT}; all else was done\n"),
-    "hold a003": (">/dev/full", 1, f"{FULL}; all else was done\n"),
-    "unhold a003 -o json": (">&- <&-", 1, f"{SHUT}; all else was done\n"),
+    "status": (">/dev/full", 1, f"{FULL}; the command itself succeeded\n"),
+    "status --wide": (">&-", 1, f"{SHUT}; the command itself succeeded\n"),
+    "queues check": (">/dev/full", 1, f"{FULL}; the command itself succeeded\n"),
+    "--help": (">/dev/full", 1, f"{FULL}; the command itself succeeded\n"),
+    "plan --detailed-exitcode --help": (">&-", 1, f"{SHUT}; the command itself succeeded\n"),
+    "hold a003": (">/dev/full", 1, f"{FULL}; the command itself succeeded\n"),
+    "unhold a003 -o json": (">&- <&-", 1, f"{SHUT}; the command itself succeeded\n"),
     "stauts": (">/dev/null 2>&-", 2, ""),
     "nodes": (">/dev/null 2>/dev/full", 0, ""),
     "queues show": ("2>&- >/dev/null", 0, ""),
@@ -330,7 +330,7 @@ def test_health_prints_a_single_word(site: Site) -> None:
 def test_missing_state_directory_is_reported_with_a_remedy(tmp_path: Path, verb: str) -> None:
     site = Site(Sandbox(tmp_path / "sandbox"), tmp_path / "site", state_dir=tmp_path / "none")
     done = site.command(verb)
-    assert done.returncode == 2 and f"create the state directory {tmp_path}/none" in done.stderr
+    assert done.returncode == 2 and f"reate the state directory {tmp_path}/none" in done.stderr
 
 
 def test_locked_run_is_reported_on_a_terminal_only(site: Site) -> None:

@@ -94,8 +94,8 @@ def test_same_seed_gives_the_same_simulation(site: Site) -> None:
     assert own["pods_unserved"] == 0 and nobody["pods_unserved"] == 12 * 16
     assert own["lent_node_hours"] > 80 and own["price"] is None
     assert any("demand_days" in note for note in first["notes"])
-    (note,) = (note for note in first["notes"] if note.startswith("without --jobs Slurm always"))
-    assert "jobs lacked at most 1,950 node-minutes of the 10,236 that were lent" in note
+    (note,) = (note for note in first["notes"] if note.startswith("without --jobs, Slurm always"))
+    assert "jobs lacked at most 1,950 of the 10,236 node-minutes that were lent" in note
     other = document(site, "--since", "3d", "--seed", "2")
     assert other["configurations"][0] != own
 
@@ -125,7 +125,7 @@ class Sleeping:
 def test_killed_simulation_worker_ends_the_other_workers() -> None:
     """They would play on for minutes, and a Ctrl-C meanwhile was not heard."""
     workload, killed = Sleeping(), Killed()
-    with pytest.raises(SimulationError, match="is there memory for it"):
+    with pytest.raises(SimulationError, match="lack of memory"):
         _play(cast(Any, workload), {"configured": cast(Any, killed), "nobody lends": None})
     assert not active_children()
 
@@ -162,7 +162,7 @@ def test_simulation_reports_the_price_for_jobs(site: Site, tmp_path: Path) -> No
     reported = document(site, "--since", "3d", "--jobs", str(tmp_path / "jobs.txt"))
     own, nobody = reported["configurations"]
     assert reported["jobs"] > 10
-    assert any("lines of --jobs left out" in note for note in reported["notes"])
+    assert any("lines of --jobs ignored" in note for note in reported["notes"])
     assert own["jobs_waited_minutes"] > nobody["jobs_waited_minutes"] == 0
     price = own["price"]
     assert price["jobs_paid_minutes"] == own["jobs_waited_minutes"]
@@ -243,19 +243,19 @@ QUESTIONS = {
         ("--set", "max_conversions_per_run=9", "--set", "max_converted_nodes=-1"),
         "dnm: --set max_converted_nodes=-1: ",
     ),
-    "no value": (("--set", "headroom"), "--set 'headroom' is no change: write KEY=VALUE"),
-    "no time": (("--since", "yesterday"), "--since 'yesterday' is no time"),
+    "no value": (("--set", "headroom"), "--set 'headroom' is not a change: write KEY=VALUE"),
+    "no time": (("--since", "yesterday"), "--since 'yesterday' is not a time"),
     "no record of that time": (
         ("--since", "1m"),
-        "no pods and no nodes that were lent since 1m: ask for a longer --since",
+        "no pods and no lent nodes since 1m: use a longer --since",
     ),
-    "a workload that is not there": (("--workload", "/nowhere"), "/nowhere can't be read"),
-    "a workload that is a directory": (("--workload", "/tmp"), "can't be read"),
+    "a workload that is not there": (("--workload", "/nowhere"), "cannot read /nowhere"),
+    "a workload that is a directory": (("--workload", "/tmp"), "cannot read"),
     "a workload that is none": (("--workload", "/etc/passwd"), "it is no workload"),
     "jobs that are none": (("--jobs", "/etc/passwd"), "no line is one of sacct"),
     "jobs beside a workload": (
         ("--workload", "/etc/passwd", "--jobs", "/etc/passwd"),
-        "a workload file has jobs of its own",
+        "a workload file has its own jobs",
     ),
     "a configuration that is not there": (("--against", "/nowhere.ini"), "/nowhere.ini"),
 }

@@ -41,7 +41,7 @@ def test_lasting_low_utilization_is_named_with_the_next_step(site: Site) -> None
     for verb in ("plan", "status"):
         text = " ".join(site.command(verb).stdout.split())
         assert (
-            f"queue {QUEUE} sits: its pods use at most 1 % of 1 lent node since "
+            f"queue {QUEUE} has low utilization: its pods use at most 1 % of 1 lent node since "
             f"{reported.since:%Y-%m-%d %H:%M} UTC" in text
         )
         assert "`max_lend_hours`" in text and "`dnm return NODE --evict`" in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dnm.cli.look.status import status_document
-from dnm.cli.look.status_view import by_hand_lines, print_status, run_lines
+from dnm.cli.look.status_view import manual_lines, print_status, run_lines
 from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.lent import ConverterProcess, Leaving, Phase
@@ -86,7 +86,7 @@ def test_status_shows_a_queue_with_unknown_limits(capsys: pytest.CaptureFixture[
     amounts = ("limit", "baseline", "lent", "used", "pending")
     nothing: dict[str, Any] = {name: {} for name in amounts}
     text = shown(capsys, with_queue(**nothing, is_judged=False, is_demand_known=False))
-    assert "its limits are not known; ? pods pending" in text
+    assert "its limits are unknown; ? pods pending" in text
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_abandoned_request_is_not_shown_as_joining(capsys: pytest.CaptureFixture
 
 def test_more_lent_nodes_than_the_cap_are_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()})
-    assert "warning: all: 2 nodes lent or coming, and the cap is 1" in shown(capsys, registry)
+    assert "warning: all: 2 nodes lent or joining, and the cap is 1" in shown(capsys, registry)
     name = shown(capsys, Registry(nodes={"a001": a_lent_node()}))
     assert "all: 1 of 1 node lent" in name and "the cap is" not in name
 
@@ -222,13 +222,13 @@ SERVES = {"a001": a_lent_node(order="lend-1")}
 COMES = (a_request(order="lend-1", count=1),)
 # An order, nodes and requests -> what and how many there are of it.
 ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
-    "none came": ({}, {}, "2 of type a", "0 nodes there, 2 missing"),
-    "one is coming": ({}, {"requests": COMES}, "2 of type a", "0 nodes there, 1 coming, 1 missing"),
+    "none came": ({}, {}, "2 of type a", "0 nodes lent, 2 missing"),
+    "one is coming": ({}, {"requests": COMES}, "2 of type a", "0 nodes lent, 1 coming, 1 missing"),
     "one serves, one is coming": (
-        {}, {"requests": COMES, "nodes": SERVES}, "2 of type a", "1 node there, 1 coming, 0 missing"
+        {}, {"requests": COMES, "nodes": SERVES}, "2 of type a", "1 node lent, 1 coming, 0 missing"
     ),
     "named": (
-        {"nodes": ("a001", "a002")}, {"nodes": SERVES}, "a[001-002]", "1 node there, 1 missing"
+        {"nodes": ("a001", "a002")}, {"nodes": SERVES}, "a[001-002]", "1 node lent, 1 missing"
     ),
 }  # fmt: skip
 
@@ -237,14 +237,14 @@ ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 def test_status_shows_the_progress_of_an_order(name: str) -> None:
     order, registry, text, output = ORDERS[name]
     recorded = Registry(orders=(an_order(who="kim", **order),), **registry)
-    (line,) = by_hand_lines(status_document(a_config(), recorded, NOW), NOW)
+    (line,) = manual_lines(status_document(a_config(), recorded, NOW), NOW)
     assert line == f"lend-1: {text} for dev until 2026-03-02 16:00 UTC, by kim: {output}"
 
 
 @pytest.mark.parametrize("held", [(), ("a001",)])
 def test_node_held_after_its_return_is_not_shown_as_returning(held: tuple[str]) -> None:
     recorded = Registry(nodes={"a001": a_lent_node(leaves=Leaving.BY_HAND)}, held=held)
-    lines = list(by_hand_lines(status_document(a_config(), recorded, NOW), NOW))
+    lines = list(manual_lines(status_document(a_config(), recorded, NOW), NOW))
     assert bool(lines) is not bool(held)
 
 
@@ -309,11 +309,11 @@ ENDS: dict[str, tuple[int, int | None, str, str]] = {
         -60, 0, f"a run is at work since {NOW:%Y-%m-%d %H:%M:%S} UTC (process 7)", ""
     ),
     "it was killed": (
-        -60, None, "began 2 min ago, and has not come to its end",
+        -60, None, "began 2 min ago, and has not ended",
         "no process here executes it: a signal, a kill or an error ended it (see the log)",
     ),
     "it was killed, and a verb is at work": (
-        -60, 60, "began 2 min ago, and has not come to its end", "no process here executes it",
+        -60, 60, "began 2 min ago, and has not ended", "no process here executes it",
     ),
 }  # fmt: skip
 
@@ -344,8 +344,8 @@ TO_DO = {
     ),
     "breaker": (
         Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW)}),
-        [f"pods of {QUEUE} did not use its nodes: `dnm explain {QUEUE}` says why, "
-         f"`dnm reset {QUEUE}` lends again"],
+        [f"pods of {QUEUE} did not use its nodes: `dnm explain {QUEUE}` shows the reason, "
+         f"`dnm reset {QUEUE}` allows lending again"],
     ),
     "lost registry": (
         Registry(pause=Pause(since=NOW, who=LOST, reason="the registry is lost: `dnm resume`")),

@@ -32,7 +32,7 @@ from tests.converter.programs import an_environment, never, script
 from tests.processes import Child, the_warm, wait_until
 from tests.site import Site, a_workshop_site
 
-GRACE = "s of grace were over"
+GRACE = "a grace period of "
 HOUR = timedelta(hours=1)
 HANGS = {"kind": "slow", "seconds": 25.0}
 ANOTHER = {"kind": "garbage", "body": f'{{"Checksum": "{checksum_of("another")}"}}'}
@@ -149,7 +149,7 @@ def signals() -> Iterator[StopSignals]:
 def test_signal_ends_computation_at_once_and_prevents_the_next_step(
     signals: StopSignals,
 ) -> None:
-    with pytest.raises(StoppedError, match="before anything was done"), signals.at_once():
+    with pytest.raises(StoppedError, match="before any action"), signals.at_once():
         signal.raise_signal(signal.SIGTERM)
         pytest.fail("it went on")
     assert signals.came

@@ -84,7 +84,7 @@ def test_read_only_commands_report_the_other_host_and_write_nothing(
 def test_pause_reports_the_hosts_that_it_applies_to(east: Site, west: Site) -> None:
     assert "here alone" not in admin.pause(east.config, reason="it burns")
     message = admin.pause(west.config, reason="it burns")
-    assert "here alone" in message and f"{east.directory}/state" in message
+    assert "on this host only" in message and f"{east.directory}/state" in message
 
 
 def test_rebase_is_refused_on_a_host_that_may_not_act(east: Site, west: Site) -> None:

@@ -102,7 +102,7 @@ def test_queue_that_is_no_label_value_is_in_the_annotation_only(config: Config) 
         pytest.param({"queue": "root.a b"}, "is not a queue path", id="queue"),
         pytest.param({"cpu": "many"}, "--cpu many is not an amount", id="cpu"),
         pytest.param({"memory": "0"}, "--memory 0 is not an amount", id="memory"),
-        pytest.param({"image": ""}, "--image '' is no image; write", id="image"),
+        pytest.param({"image": ""}, "--image '' is not an image; write", id="image"),
         pytest.param({"replicas": -1}, "write 0 to", id="replicas"),
     ],
 )
@@ -119,7 +119,7 @@ def test_warning_names_pods_that_fit_no_node(
     print_load(config, Load(namespace="dev", cpu="129"), "yaml")
     assert "fits no empty node of the type a, g" in capsys.readouterr().err
     print_load(config, Load(namespace="other", queue="root.dev"), "yaml")
-    assert "dnm lends it no node" in capsys.readouterr().err
+    assert "dnm lends no nodes to it" in capsys.readouterr().err
 
 
 def let_time_pass(sandbox: Sandbox) -> Callable[[float], None]:
@@ -224,8 +224,8 @@ def test_deployment_name_in_use_is_not_changed(cluster: Sandbox, config: Config)
                      "mean 'dev'?", id="namespace-with-queue"),
         pytest.param("dev --queue root.anvil.services.deb", "has no queue root.anvil.services.deb, "
                      "did you mean 'root.anvil.services.dev'?", id="queue"),
-        pytest.param("dev --queue root.anvil.services", "is a parent queue and takes no pods; name "
-                     "one below it: root.anvil.services.notebook", id="parent-queue"),
+        pytest.param("dev --queue root.anvil.services", "is a parent queue and takes no pods; "
+                     "choose one below it: root.anvil.services.notebook", id="parent-queue"),
         pytest.param("dve --delete", "did you mean 'dev'?", id="delete"),
         pytest.param("dev --wait 5", "--wait: '5' has no unit; write e.g. 90s", id="wait"),
         pytest.param("dev --delete --dry-run", "it prints no manifest", id="delete-dry-run"),

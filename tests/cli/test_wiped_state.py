@@ -47,7 +47,7 @@ def test_pause_hold_and_exclusion_survive_the_state_directory(site: Site) -> Non
         assert "dnm resume" in site.command("status").stdout
     assert "once more" in site.command("resume").stdout
     assert site.command("run").returncode == ExitCode.OK and not site.registry.requests
-    assert "go on" in site.command("resume").stdout
+    assert "continue" in site.command("resume").stdout
     assert site.command("run").returncode == ExitCode.OK and site.registry.requests
     assert site.registry.held == ("a001",)
     (kept,) = site.registry.excluded.values()
@@ -74,7 +74,7 @@ def test_lent_nodes_are_adopted_but_nothing_is_lent_until_resume(site: Site) -> 
     ended = site.command("run")
     assert ended.returncode == ExitCode.NEEDS_PERSON
     assert "its marks on" in str(site.registry.last_run.errors)
-    assert "go on" in site.command("resume").stdout
+    assert "continue" in site.command("resume").stdout
     assert site.command("run").returncode == ExitCode.OK and site.lent()
     assert not site.sandbox.violations
 

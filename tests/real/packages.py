@@ -130,7 +130,7 @@ def test_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) ->
             "/usr/share/doc/dnm/copyright", "/usr/share/doc/dnm/changelog.gz"} <= own  # fmt: skip
 
     assert not [name for name in own if "/dnm/lab" in name]
-    assert "there is no verb 'sandbox'" in root.run("dnm sandbox up", code=2).stderr
+    assert "there is no command 'sandbox'" in root.run("dnm sandbox up", code=2).stderr
     root(SITE)
     untouched = root(QUEUE_DOCUMENT)
     nodes = lend(root)

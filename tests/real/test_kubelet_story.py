@@ -51,7 +51,7 @@ def test_fatal_kubelet_settings_prevent_a_real_lend(rig: Rig, make_site: MakeSit
     queue = site.queue(DEV)
     assert queue["code"] == "KUBELET_SETTINGS"
     assert "adds up to 8601Mi, 1Mi more than" in queue["reason"]
-    assert site.dnm("node-types", "check", code=1).stdout.endswith("1 wrong\n")
+    assert site.dnm("node-types", "check", code=1).stdout.endswith("1 failed\n")
 
 
 def test_real_node_with_other_kubelet_settings_is_reported(rig: Rig, make_site: MakeSite) -> None:

@@ -81,7 +81,7 @@ def test_recorded_day_has_a_line_per_transition(day: Day) -> None:
 # words of `dnm history`, NODE is the first that was lent, OTHER the second -> what is answered
 QUESTIONS = {
     "did jobs wait": (("--kind", "jobs"), (
-        "jobs a none (not known -> none)", "0 jobs would start on 0 more nodes; ")),
+        "jobs a none (unknown -> none)", "0 jobs would start on 0 more nodes; ")),
     "why was it taken": (("NODE",), ("NODE lent", "its pods need more quota", "request 20")),
     "for which pods": ((QUEUE, "--kind", "request"), (
         "dev/session", "52 pods pending", "wanted")),
@@ -143,7 +143,7 @@ def test_json_history_has_each_line_on_disk(day: Day) -> None:
 
 
 def test_empty_history_answer_suggests_a_longer_span(day: Day) -> None:
-    more = "; `--since 400d` looks further"
+    more = "; add `--since 400d` to go further back"
     asked = {
         "7d": f"in the last 7d{more}",
         "400d": "in the last 400d",
@@ -165,10 +165,10 @@ def test_command_without_a_phase_change_is_shown_without_an_arrow() -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--since", "yesterday"], "is no time: write 90m"),
-        (["--since", "2030-01-01"], "--since '2030-01-01' has not come yet"),
+        (["--since", "yesterday"], "is not a time: write 90m"),
+        (["--since", "2030-01-01"], "--since '2030-01-01' is in the future"),
         (["--since", "1h", "--until", "2h"], "--until is not after --since"),
-        (["--kind", "nodes"], "--kind nodes is not known; there are node, request"),
+        (["--kind", "nodes"], "--kind nodes is unknown; the kinds are node, request"),
     ],
 )
 def test_malformed_history_question_is_refused(day: Day, words: list[str], answer: str) -> None:

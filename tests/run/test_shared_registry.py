@@ -110,7 +110,7 @@ def test_command_waits_for_a_run_on_another_host(
     waited: list[Callable[[], None]] = []
     with opened_state(east.config) as at_work:
         at_work.begin()
-        monkeypatch.setattr(operation, "say_wait", lambda: waited.append(at_work.end()))
+        monkeypatch.setattr(operation, "print_wait", lambda: waited.append(at_work.end()))
         admin.pause(west.config, reason="")
     assert len(waited) == 1 and west.registry.pause is not None
 

@@ -1,4 +1,4 @@
-"""`dnm pause`, `resume` and `reset`: the next run acts on what they record."""
+"""`dnm pause`, `resume` and `reset`: the next run acts on the registry that they change."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dnm.cli.terminal.node_words import named_nodes
 from dnm.cli.terminal.operation import (
     RefusedError,
     attempt,
+    author_of,
     carry_out,
     new_operation,
     rehearse,
-    said_by,
 )
 from dnm.cli.terminal.options import (
     ConfigOption,
@@ -27,7 +27,7 @@ from dnm.cli.terminal.options import (
     ReasonOption,
     UntilOption,
 )
-from dnm.cli.terminal.output import shown, told_together
+from dnm.cli.terminal.output import merge_sentences, shown
 from dnm.model.config import Config
 from dnm.model.orders import Pause, Way
 from dnm.model.printable import printable
@@ -46,25 +46,23 @@ def pause(
     output: NamesOption = "text",
     length: ForOption = "",
     until: UntilOption = "",
-    reason: Annotated[str, typer.Option(help="Shown by status; kept in the history.")] = "",
-    lending: Annotated[
-        bool, typer.Option("--lending", help="Lend nothing; go on returning.")
-    ] = False,
-    returning: Annotated[
-        bool, typer.Option("--returning", help="Return nothing; go on lending.")
-    ] = False,
+    reason: Annotated[str, typer.Option(help="Reason, for `dnm status` and the history.")] = "",
+    lending: Annotated[bool, typer.Option("--lending", help="Stop lending only.")] = False,
+    returning: Annotated[bool, typer.Option("--returning", help="Stop returning only.")] = False,
     is_forced: Annotated[
-        bool, typer.Option("--force", help="In place of a pause that stops more, or for longer.")
+        bool, typer.Option("--force", help="Replace a pause that stops more, or for longer.")
     ] = False,
 ) -> str:
-    """Stop lending and returning until resumed or for a while, or one of them."""
+    """Stop lending, returning or both, for a time or until `dnm resume`."""
     half = None if lending is returning else Way.LENDING if lending else Way.RETURNING
     now, end = datetime.now(UTC), deadline_of(config, length, until)
     operation = new_operation(
         "pause", reason=reason, until=end.isoformat() if end else "",
         half=half.value if half else "",
     )  # fmt: skip
-    paused = Pause(since=now, until=end, reason=operation.reason, who=said_by(operation), half=half)
+    paused = Pause(
+        since=now, until=end, reason=operation.reason, who=author_of(operation), half=half
+    )
     done = attempt(config, operation, keeping.pause, paused=paused, is_forced=is_forced)
     was = done.before.pause if done.before.paused(now) else None
     there = _pause_there(config, was) if was else ""
@@ -72,13 +70,13 @@ def pause(
         raise RefusedError(f"{there}; {done.after.sentence}")
     what = f"{half.value} is paused" if half else "paused"
     text = f"{what} until {shown(end, config.events_zone, seconds=True) if end else _RESUMED}"
-    text += f"; in place of that before: {there}" if there else ""
+    text += f"; it replaces an earlier pause: {there}" if there else ""
     others = acts_elsewhere(done.after, now)
     if others is None:
         return text
     return (
-        f"{text}, here alone: {printable(others.holder, _LONGEST_HOLDER)} acts as instance "
-        f"{config.instance_id}, and `dnm pause` there stops that one"
+        f"{text}, on this host only; {printable(others.holder, _LONGEST_HOLDER)} acts as instance "
+        f"{config.instance_id}; run `dnm pause` there to stop it"
     )
 
 
@@ -89,14 +87,14 @@ def _pause_there(config: Config, pause: Pause) -> str:
 
 def resume(config: ConfigOption, output: NamesOption = "text", reason: ReasonOption = "") -> str:
     """End the pause."""
-    # The pause before the registry was lost is in force again after that of the loss.
+    # After the pause for a lost registry, the pause from before the loss applies again.
     done = carry_out(config, new_operation("resume", reason=reason), keeping.resume)
     earlier = done.before.pause.earlier if done.before.pause else None
     if earlier is None or not earlier.stops(None, datetime.now(UTC)):
-        return "lending and returning go on" if done.is_changed else "dnm was not paused"
+        return "lending and returning continue" if done.is_changed else "dnm was not paused"
     return (
-        f"the registry begins anew; {_pause_there(config, earlier)}, as before the loss: run `dnm "
-        "resume` once more to end that pause"
+        f"dnm acts on the new registry; {_pause_there(config, earlier)}, as before the loss: "
+        "run `dnm resume` once more to end that pause"
     )
 
 
@@ -106,16 +104,16 @@ def reset(
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> list[str]:
-    """Reset a breaker, a back-off or failed nodes.
+    """Reset a circuit breaker, a back-off or failed nodes.
 
-    NAME is a queue (closes its breaker), a node type (ends its back-off), or a failed node or a
-    host list of them (tries to return them again).
+    NAME is a queue (closes its breaker), a node type (ends its back-off), a failed node or a host
+    list of failed nodes (tries to return them again).
     """
     names = named_nodes((name,)) if "[" in name or "," in name else (name,)
     now = datetime.now(UTC)
     each = ({"name": name, "now": now} for name in names)
     rehearse(config, load_registry(config, now), keeping.reset, *each)
-    return told_together((name, _reset(config, name, reason)) for name in names)
+    return merge_sentences((name, _reset(config, name, reason)) for name in names)
 
 
 def _reset(config: Config, name: str, reason: str) -> str:
@@ -128,7 +126,7 @@ def _reset(config: Config, name: str, reason: str) -> str:
     if kind is Resettable.QUEUE:
         breaker = before.breakers.get(name.lower())
         if breaker is None or breaker.tripped_at is None:
-            return f"the breaker of {name.lower()} was not open; it counts anew"
-        return f"the breaker of {name.lower()} is closed; it may be lent nodes again"
-    was = "backs off no more" if name in before.backoffs else "was not backing off"
+            return f"the breaker of {name.lower()} was not open; its count is reset"
+        return f"the breaker of {name.lower()} is closed; dnm may lend it nodes again"
+    was = "is no longer in back-off" if name in before.backoffs else "was not in back-off"
     return f"node type {name} {was}"

@@ -1,4 +1,4 @@
-"""One pass as a command makes it, `dnm run` and `--now` of the verbs, and how a signal ends it."""
+"""`dnm run`, the run that a command makes with `--now`, and how a signal ends a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import typer
 
 from dnm.cli.look.report import order_lines, plan, run_document
 from dnm.cli.look.status_view import print_pause
-from dnm.cli.terminal.commands import shown_at_work
-from dnm.cli.terminal.logs import log_findings, log_told, operations, set_up_logging
+from dnm.cli.terminal.commands import show_activity
+from dnm.cli.terminal.logs import log_findings, log_history, operations, set_up_logging
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import print_answer, print_document, print_line
 from dnm.config.load import is_console_log_asked
@@ -31,12 +31,12 @@ from dnm.record.summary import summarize
 def run(
     config: ConfigOption,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan; write nothing anywhere.")
+        bool, typer.Option("--dry-run", help="Show the plan; write nothing.")
     ] = False,
     log_console: Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Make one pass: look, decide, do a little, record."""
+    """Run once: observe, decide, act, and record."""
     if dry_run:
         return plan(config, output)
     result = pass_once(config, log_console)
@@ -48,30 +48,30 @@ def run(
 
 
 def pass_once(config: Config, log_console: bool) -> Pass:
-    """Makes one pass as the verb `run` does; returns it."""
+    """Makes one run as `dnm run` does; returns its result."""
     from dnm.run import runner  # it takes longer to load than the help
 
     is_console = log_console or is_console_log_asked(os.environ)
     set_up_logging(is_console)
     signals = StopSignals(config.shutdown_grace)
-    with closing(signals), shown_at_work("running", is_quiet=is_console):
+    with closing(signals), show_activity("running", is_quiet=is_console):
         result = runner.run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
-    log_told(result.outcome.told if result.outcome else ())
+    log_history(result.outcome.told if result.outcome else ())
     log_findings(result)
     return result
 
 
 def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
-    """Prints what a verb has to say, makes the run that acts on it, and says what came of it, with
-    what its orders wait for; ends with the run's exit code."""
-    said = tuple(operations)  # the run has its own
+    """Prints the answer of a command, makes a run, prints its result and the state of the orders
+    that the command gave. Ends with the run's exit code."""
+    previous = tuple(operations)  # of the command; the run adds its own
     if output == "text":
         print_answer(lines, output)
     result = pass_once(config, False)
     if output == "text":
         print_run(result, config.events_zone)
         registry = result.outcome.registry if result.outcome else result.plan.registry
-        named = {operation.object for operation in said}
+        named = {operation.object for operation in previous}
         orders = [order for order in registry.orders if order.id in named]
         for line in order_lines(orders, registry):
             print_line(line)
@@ -81,8 +81,8 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
 
 
 def print_run(result: Pass, zone: str = "UTC") -> None:
-    """Prints what the run did in one line, with notes and errors below it. Without a terminal, as
-    in cron, it prints only news: nothing if the run did nothing and no error is new."""
+    """Prints the actions of a run in one line, with notes and errors below it. Without a terminal,
+    as in cron, it prints only news: nothing if the run did nothing and no error is new."""
     outcome = result.outcome
     actions = outcome.actions if outcome else ()
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
@@ -103,25 +103,25 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
 
 
 def _describe(result: Pass) -> str:
-    """Returns what a run did, as its lines of history tell it; or how many nodes are lent."""
+    """Returns the actions of a run, from its history lines, or else the number of lent nodes."""
     if parts := summarize(result.outcome.told) if result.outcome else ():
         return "; ".join(parts)
     if result.outcome and result.outcome.actions:
-        return f"{count_of(len(result.outcome.actions), 'action')}, which the log names"
+        return f"{count_of(len(result.outcome.actions), 'action')}; the log has the details"
     registry = result.outcome.registry if result.outcome else result.plan.registry
     coming = sum(request.count for request in registry.requests if not request.is_given_up)
     lent = f"{count_of(len(registry.nodes), 'node')} lent"
     return f"nothing done; {lent}" + (f", {coming} coming" if coming else "")
 
 
-# --- how it ends before its end --------------------------------------------------------------
+# --- signals ---------------------------------------------------------------------------------
 
-_LOOK_EVERY = 0.1  # seconds, from the end of a signal's grace on
+_LOOK_EVERY = 0.1  # seconds between checks, once a signal's grace is over
 
 
 class StopSignals:
-    """The first TERM or INT lets the step under way end within this grace; a second INT leaves.
-    When it is over, waits for others end where they are, and so does whatever waits later."""
+    """Handlers of TERM and INT. The first signal gives the current action a grace period to end; a
+    second INT ends the run at once. After the grace, every current and later wait is ended."""
 
     def __init__(self, grace: timedelta) -> None:
         self.came = self._is_at_once = False
@@ -139,24 +139,24 @@ class StopSignals:
         if self._is_at_once:
             self._leave()
         elif is_first and sys.stderr.isatty():
-            # Not by print: the signal may have come in the middle of a line to the same stream.
+            # print is not safe: the signal may interrupt a line that is written to this stream.
             with suppress(OSError):
                 stderr = FileIO(2, "wb", closefd=False)
-                stderr.write(b"finishing the step under way; Ctrl-C again leaves it\n")
+                stderr.write(b"finishing the current action; press Ctrl-C again to abort it\n")
 
     def _end_wait(self, number: int, frame: object) -> None:
         if waits_too_long():
-            raise StoppedError(f"a signal: {self._grace:g} s of grace were over")
+            raise StoppedError(f"ended by a signal after a grace period of {self._grace:g} s")
 
     def close(self) -> None:
-        """Ends no wait any more."""
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # the interpreter's end would give it back
+        """Stops the timer that ends waits."""
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # the interpreter would restore it at exit
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """While a run only looks and plans, nothing is half done: it ends where it is, however long
-        that would take. Raises StoppedError."""
+        """Lets a signal end the run at once while it only observes and plans: nothing is half done
+        then. Raises StoppedError."""
         self._is_at_once = True
         try:
             if self.came:
@@ -166,5 +166,5 @@ class StopSignals:
             self._is_at_once = False
 
     def _leave(self) -> NoReturn:
-        self._is_at_once = False  # what cleans up on the way out is not interrupted
-        raise StoppedError("ended by a signal before anything was done: the next run looks anew")
+        self._is_at_once = False  # the clean-up after the error is not interrupted
+        raise StoppedError("ended by a signal before any action: the next run observes again")

@@ -1,4 +1,4 @@
-"""`dnm takeover` and `dnm forget`, which ask the cluster."""
+"""`dnm takeover` and `dnm forget`, which read the cluster first."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def forget(
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> str:
-    """Drop a node that a person has returned to Slurm."""
+    """Remove a node from the registry that was returned to Slurm manually."""
     registry = load_registry(config, datetime.now(UTC))
     granted(why_not_known(registry, node))
     there = KubeClient.connect(config).read_node(node)
     words = {"name": node, "node": there}
     rehearse(config, registry, taking_in.forget, words)
     question = (
-        f"{node} leaves the registry: dnm will not return it any more, and its queue shrinks. "
-        "Is it back in Slurm?"
+        f"dnm removes {node} from the registry and from the limit of its queue, and will not "
+        "return it. Is the node back in Slurm?"
     )
     if not is_sure(question, yes):
-        return f"{node} stays as it is"
+        return f"nothing was changed: {node} stays in the registry"
     carry_out(config, new_operation("forget", node, reason), taking_in.forget, **words)
-    return f"{node} is forgotten; the next run takes its part out of the queue"
+    return f"{node} is removed from the registry; the next run lowers the limit of its queue"
 
 
 def takeover(
@@ -55,9 +55,9 @@ def takeover(
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> str:
-    """Act for the instance from here, in another host's place.
+    """Take over this instance from another host.
 
-    Only one host's record acts for an instance_id. Stop dnm on the other host first.
+    Only one registry acts for an instance_id. Stop dnm on the other host first.
     """
     with closing(KubeClient.connect(config)) as kube, opened_state(config) as state:
         attach_lease(config, state, kube)
@@ -69,13 +69,15 @@ def takeover(
         at_work = state.holder
         if not (judged.refusal or at_work):
             return f"no other dnm acts as instance {config.instance_id}: nothing was changed"
-        who = printable(judged.elsewhere.holder, _LONGEST_HOLDER) if judged.elsewhere else at_work
-        gone = "From now on it may do nothing more. Is it gone, or dnm stopped there?"
-        if not is_sure(f"{at_work}. {gone}" if at_work else _ask_to_stop(config, who), yes):
+        holder = at_work
+        if judged.elsewhere:
+            holder = printable(judged.elsewhere.holder, _LONGEST_HOLDER)
+        warning = "From now on it must not act any more. Is it off, or is dnm stopped there?"
+        if not is_sure(f"{at_work}. {warning}" if at_work else _question(config, holder), yes):
             return "nothing was changed"
-        operation = new_operation("takeover", config.instance_id, reason, taken_from=who)
+        operation = new_operation("takeover", config.instance_id, reason, taken_from=holder)
         words = {"word": state.registry or new_word(), "kept": lease.kept, "now": now}
-        if state.kind == "file":  # the registry has the word before the Lease has
+        if state.kind == "file":  # the word must be in the registry before it is in the Lease
             carry_out(config, operation, keeping.take_over, **words)
         state.seize(str(words["word"]))
         if state.kind == "kubernetes":
@@ -84,14 +86,14 @@ def takeover(
     return f"from now on {state.place.holder} acts as instance {config.instance_id}"
 
 
-def _ask_to_stop(config: Config, who: str) -> str:
-    if not who:
+def _question(config: Config, holder: str) -> str:
+    if not holder:
         return (
-            f"Nobody knows who acted last as instance {config.instance_id}. Is dnm stopped for "
-            "good on every other host that has this name?"
+            f"The Lease does not name the host that acted last as instance {config.instance_id}. "
+            "Is dnm stopped for good on every other host of this instance?"
         )
     return (
-        f"{who} acted last as instance {config.instance_id}, and is refused from now on. Its nodes "
-        "are taken up by their marks. A registry that is new here gets its pause, holds and "
-        "exclusions too. Is dnm stopped there for good?"
+        f"{holder} acted last as instance {config.instance_id}, and is refused from now on. dnm "
+        "finds its nodes by their marks. A new registry here also gets its pause, holds and "
+        "exclusions. Is dnm stopped there for good?"
     )

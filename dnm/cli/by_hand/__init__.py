@@ -1,3 +1,3 @@
-"""The commands of the panel By hand: what an administrator changes in the registry.
+"""The commands of the panel Manual changes: what an administrator changes in the registry.
 cli may import it; it imports all but set_up, http, lab, simulate and converters.
 """

@@ -1,4 +1,4 @@
-"""`dnm adopt`: Kubernetes and Slurm are asked before a node is recorded."""
+"""`dnm adopt`: it reads the node from Kubernetes and Slurm before it records the node."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ def adopt(
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
-    """Take in a node that came to Kubernetes by hand."""
+    """Start managing a node that was moved to Kubernetes manually."""
     now = datetime.now(UTC)
     registry = load_registry(config, now)
     granted(why_not_adopted(config, registry, node, namespace, now))
     with closing(KubeClient.connect(config)) as kube:
-        found = kube.read_node(node)
-    granted(why_not_in_kubernetes(config, node, found))
+        kube_node = kube.read_node(node)
+    granted(why_not_in_kubernetes(config, node, kube_node))
     listed = NodeConvert(config, os.environ).list_nodes(node)
     if isinstance(listed, Unreadable):
-        raise ConverterError(f"{listed.error}: whether Slurm has {node} in service is not known")
+        raise ConverterError(f"{listed.error}: whether {node} is in service in Slurm is unknown")
     operation = new_operation("adopt", node, reason, namespace=namespace)
-    words = {"name": node, "namespace": namespace, "now": now, "node": found, "batch": listed.nodes}
+    words = {
+        "name": node, "namespace": namespace, "now": now, "node": kube_node, "batch": listed.nodes
+    }  # fmt: skip
     rehearse(config, registry, taking_in.adopt, words)
     carry_out(config, operation, taking_in.adopt, **words)
     queue = config.namespaces[namespace].queue
     return (
-        f"{node} is recorded for {namespace}: the next run marks it and counts it for {queue}; it "
-        "goes back when it is idle"
+        f"{node} is recorded for {namespace}: the next run marks it and adds it to the limit of "
+        f"{queue}; dnm returns it when it is idle"
     )

@@ -1,4 +1,4 @@
-"""The commands of `dnm event`. They change and read the registry, wherever it is."""
+"""The commands of `dnm event`, which change and read the registry."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def add(
     config: ConfigOption,
     name: Annotated[str, typer.Argument(help="a-z, 0-9 and -, e.g. stars-workshop.")],
     namespace: NamespaceOption,
-    begins: Annotated[str, typer.Option("--from", help="E.g. '2026-12-01 09:00'.")],
-    until: Annotated[str, typer.Option(help="The same, or a time alone: the next one.")],
-    pods: Annotated[str, typer.Option(help="So many at the most.")] = "",
-    cpu: Annotated[str, typer.Option(help="What one pod asks for.")] = "",
-    memory: Annotated[str, typer.Option(help="What one pod asks for.")] = "",
+    begins: Annotated[str, typer.Option("--from", help="Begin, e.g. '2026-12-01 09:00'.")],
+    until: Annotated[str, typer.Option(help="End: the same, or a time of day.")],
+    pods: Annotated[str, typer.Option(help="Largest number of pods.")] = "",
+    cpu: Annotated[str, typer.Option(help="CPU request of one pod.")] = "",
+    memory: Annotated[str, typer.Option(help="Memory request of one pod.")] = "",
     resource: Annotated[
-        list[str] | None, typer.Option(help="The same, e.g. nvidia.com/gpu=1; may be repeated.")
+        list[str] | None, typer.Option(help="Another request, e.g. nvidia.com/gpu=1; repeatable.")
     ] = None,
-    nodes: Annotated[str, typer.Option(help="So many nodes, in place of pods.")] = "",
-    weekly: Annotated[str, typer.Option(help="On these days, e.g. Mon,Wed.")] = "",
-    last: Annotated[str, typer.Option(help="The last day of a series.")] = "",
+    nodes: Annotated[str, typer.Option(help="Number of nodes, instead of pods.")] = "",
+    weekly: Annotated[str, typer.Option(help="Days of the week, e.g. Mon,Wed.")] = "",
+    last: Annotated[str, typer.Option(help="Last day of a weekly event.")] = "",
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
-    """Add an event to the record; the next runs act on it."""
-    given = {
+    """Add an event to the registry; the next runs act on it."""
+    options = {
         "namespace": namespace, "from": begins, "until": until, "pods": pods,
         "cpu": cpu, "memory": memory, "nodes": nodes, "weekly": weekly, "last": last,
     }  # fmt: skip
-    entries = {key: text for key, text in given.items() if text}
+    entries = {key: text for key, text in options.items() if text}
     for text in resource or ():
         key, equals, amount = text.partition("=")
         if not equals:
@@ -63,11 +63,11 @@ def add(
     needs, when = _needs(event.pods, event.request, event.nodes), when_of(event)
     numbers = {"namespace": event.namespace, "when": when, "needs": needs}
     words = {"event": event, "now": datetime.now(UTC)}
-    # An event of no use is refused before the command waits for a run.
+    # An event that can have no effect is refused before the command waits for a run.
     rehearse(config, load_registry(config, datetime.now(UTC)), verbs.add_event, words)
     carry_out(config, new_operation("event add", name, reason, **numbers), verbs.add_event, **words)
-    told = f"event {name} is added: {needs} for {event.namespace}, {when}"
-    return told + _but(config, event)
+    text = f"event {name} is added: {needs} for {event.namespace}, {when}"
+    return text + _cap_warning(config, event)
 
 
 def remove(
@@ -76,7 +76,7 @@ def remove(
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
-    """Remove an added event; nodes that it brought go back when they are idle."""
+    """Remove an added event; its nodes are returned when they are idle."""
     carry_out(config, new_operation("event remove", name, reason), verbs.remove_event, name=name)
     return f"event {name} is removed"
 
@@ -85,22 +85,22 @@ def _read(name: str, entries: Mapping[str, str], zone: str) -> CalendarEvent:
     problems: list[str] = []
     event = read_event(name, f"event:{name}", entries, zone, problems)
     if event is None:
-        raise RefusedError("\n  ".join(("the event can't be added:", *problems)))
+        raise RefusedError("\n  ".join(("cannot add the event:", *problems)))
     return event
 
 
-def _but(config: Config, event: CalendarEvent) -> str:
-    """What of it can't be had as the configuration is now."""
-    why = why_short(config, event)
-    return f"; but {why}: raise the cap before, or what is above it does not come" if why else ""
+def _cap_warning(config: Config, event: CalendarEvent) -> str:
+    """Returns a warning if a cap of the configuration is lower than the event needs, else ""."""
+    shortage = why_short(config, event)
+    return f"; but {shortage}: raise the cap, or dnm lends no node above it" if shortage else ""
 
 
-# --- what there is -----------------------------------------------------------------------------
+# --- list --------------------------------------------------------------------------------------
 
 
 def event_rows(config: Config, registry: Registry, now: datetime) -> list[dict[str, Any]]:
-    """Returns all events with their next windows, the next event first, those that are over last:
-    for the document dnm.events/1."""
+    """Returns the rows of the document dnm.events/1: all events with their next windows, the next
+    event first, past events last."""
     rows = [_row(config, registry, event, now) for event in list_events(config, registry)]
     return sorted(rows, key=lambda row: (_first(row), row["name"]))
 
@@ -167,7 +167,7 @@ def _needs(pods: int, request: Mapping[str, int], nodes: int) -> str:
 
 
 def list_(config: ConfigOption, output: NamesOption = "text") -> None:
-    """List all events, from wherever they are, the next one first."""
+    """List the events of all sources, the next event first."""
     now = datetime.now(UTC)
     registry = read_calendars(config, load_registry(config, now))
     rows, troubles = event_rows(config, registry, now), list(why_incomplete(config, registry, now))
@@ -182,7 +182,7 @@ def list_(config: ConfigOption, output: NamesOption = "text") -> None:
     cells = [_cells(row) for row in rows]
     if all(item["local"].startswith(f"{item['begins']:{_LOCAL}} UTC ") for item in first):
         header, cells = header[:4] + header[5:], [cell[:4] + cell[5:] for cell in cells]
-    print_table("Events", header, cells, "there are none")
+    print_table("Events", header, cells, "there are no events")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`dnm return`: lent nodes are fenced, and return to Slurm once their pods are gone."""
+"""`dnm return`: lent nodes are fenced, and return to Slurm when no pod is left on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dnm.cli.terminal.options import (
     NowOption,
     ReasonOption,
 )
-from dnm.cli.terminal.output import shown, told_together
+from dnm.cli.terminal.output import merge_sentences, shown
 from dnm.kube.client import KubeClient
 from dnm.kube.errors import NO_DRY_RUN, ApiRefused
 from dnm.model.cluster import PodOnNode
@@ -47,20 +47,20 @@ def return_(
     nodes: NodesOrOrders,
     output: NamesOption = "text",
     evicts: Annotated[
-        bool, typer.Option("--evict", help="Ask their pods to go, within disruption budgets.")
+        bool, typer.Option("--evict", help="Evict their pods, within disruption budgets.")
     ] = False,
     grace: Annotated[
-        str, typer.Option("--grace", help="With --evict: pods are asked after that: 10m, 2h.")
+        str, typer.Option("--grace", help="With --evict: wait for this time first: 10m, 2h.")
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="With --evict: do not ask.")] = False,
     reason: ReasonOption = "",
     is_now: NowOption = False,
 ) -> list[str]:
-    """Fence lent nodes; each goes back once its pods have ended, or were evicted."""
+    """Fence lent nodes; return each when its pods have ended or were evicted."""
     if grace and not evicts:
-        raise typer.BadParameter("it is for --evict; without, pods run on", param_hint="--grace")
+        raise typer.BadParameter("it needs --evict", param_hint="--grace")
     length = parse_duration(
-        grace or "0m", "--grace", timedelta(days=7), "10m or 2h, a week at most"
+        grace or "0m", "--grace", timedelta(days=7), "10m or 2h, at most a week"
     )
     registry = load_registry(config, datetime.now(UTC))
     going = granted(what_goes_back(config, registry, *orders_and_nodes(registry, nodes)))
@@ -69,19 +69,18 @@ def return_(
         if not _may_evict(_describe(config, going.nodes, length), yes):
             return ["nothing was changed"]
         emptying = Emptying(since=datetime.now(UTC) + length)
-    answers = [f"nothing more comes of {name}" for name in going.orders]
+    answers = [f"{name} is ended: dnm lends no more nodes for it" for name in going.orders]
     answers += [refusal.sentence for refusal in going.left]
     since = emptying.since.isoformat(timespec="seconds") if emptying else ""
-    said: list[tuple[str, str]] = []
+    sentences: list[tuple[str, str]] = []
     for name in going.nodes:
         operation = new_operation("return", name, reason, evict_from=since)
         words = {"name": name, "now": datetime.now(UTC), "emptying": emptying}
-        said.append(
-            (name, _fenced(emptying, attempt(config, operation, lending.give_back, **words).after))
-        )
-    answers += told_together(said)
+        after = attempt(config, operation, lending.give_back, **words).after
+        sentences.append((name, _fenced(emptying, after)))
+    answers += merge_sentences(sentences)
     if registry.paused(datetime.now(UTC), Way.RETURNING):
-        answers.append("dnm is paused, and returns nothing before `dnm resume`")
+        answers.append("dnm is paused, and returns no node before `dnm resume`")
     for name in going.orders:
         operation = new_operation("return", name, reason)
         attempt(config, operation, lending.give_back, name=name, now=datetime.now(UTC))
@@ -90,41 +89,41 @@ def return_(
 
 def _fenced(emptying: Emptying | None, after: object) -> str:
     if isinstance(after, Refusal):
-        return "NODE has changed meanwhile, and is left: see `dnm status`"
-    how = "goes back once its pods have ended"
+        return "NODE was not changed, because its state is a different one now: see `dnm status`"
+    when = "when its pods have ended"
     if emptying is not None:
-        how = "goes back once its pods have gone, by eviction and never by force"
+        when = "when its pods were evicted, never by force"
     return (
-        f"NODE is fenced by the next run, and {how}; `dnm exclude NODE` keeps it from being lent "
-        "again"
+        f"NODE is fenced by the next run, and returned {when}; `dnm exclude NODE` keeps it from "
+        "being lent again"
     )
 
 
-# --- who is asked to go ----------------------------------------------------------------------
+# --- eviction --------------------------------------------------------------------------------
 
 
-def _may_evict(text: str, is_told: bool) -> bool:
-    """Shows the pods to the administrator and asks. Raises RefusedError if no terminal can be
-    asked."""
-    if not (is_told or sys.stdin.isatty()):
+def _may_evict(text: str, is_confirmed: bool) -> bool:
+    """Shows the pods to the administrator and asks for confirmation. Raises RefusedError without a
+    terminal."""
+    if not (is_confirmed or sys.stdin.isatty()):
         raise RefusedError(
-            f"{text}\n--evict asks before, and there is no terminal here: add --yes if these "
-            "pods may go"
+            f"{text}\n--evict needs a confirmation, and there is no terminal: add --yes if dnm may "
+            "evict these pods"
         )
-    print(text, file=sys.stderr)  # stdout is for what was done
-    return is_sure("Go on?", is_told)
+    print(text, file=sys.stderr)  # stdout is for the changes that were made
+    return is_sure("Evict them?", is_confirmed)
 
 
 def _describe(config: Config, nodes: Sequence[str], grace: timedelta) -> str:
-    """All pods that are asked to go, and what is known of each before."""
+    """Returns the pods that would be evicted, with what each would lose."""
     when = "by the next run"
     if grace:
         when = f"from {shown(datetime.now(UTC) + grace, config.events_zone)} on"
     with closing(KubeClient.connect(config)) as kube:
-        return "\n".join(line for name in nodes for line in _of_node(kube, name, when))
+        return "\n".join(line for name in nodes for line in _node_lines(kube, name, when))
 
 
-def _of_node(kube: KubeClient, name: str, when: str) -> Iterator[str]:
+def _node_lines(kube: KubeClient, name: str, when: str) -> Iterator[str]:
     node = kube.read_node(name)
     granted(why_not_emptied(name, node))
     from dnm.run.step import read_pods_to_evict  # the planner, which the help does not need
@@ -133,26 +132,26 @@ def _of_node(kube: KubeClient, name: str, when: str) -> Iterator[str]:
     pods = [pod for pod in listed if pod.is_work]
     going = [pod for pod in pods if not pod.stays]
     yield (
-        f"{name}: {count_of(len(going), 'pod')} and what starts there until it is fenced: asked to "
-        f"go {when}"
+        f"{name}: {count_of(len(going), 'pod')}, and pods that start there before it is fenced: "
+        f"evicted {when}"
     )
-    yield from (f"  {pod.key}{_known_of(kube, pod)}" for pod in going)
+    yield from (f"  {pod.key}{_eviction_notes(kube, pod)}" for pod in going)
     yield from (f"  {pod.key}: of a NodeSet, is never evicted" for pod in pods if pod.stays)
 
 
-def _known_of(kube: KubeClient, pod: PodOnNode) -> str:
-    """What it would lose, and what the server says of an eviction now. Raises KubeError where dnm
-    has no right to evict."""
+def _eviction_notes(kube: KubeClient, pod: PodOnNode) -> str:
+    """Returns the data that the pod would lose, and the server's answer to a dry run. Raises
+    KubeError if dnm has no right to evict."""
     if pod.is_terminating:
-        return ": is going already"
+        return ": is terminating already"
     try:
-        why = kube.evict(pod, is_dry_run=True)
+        obstacle = kube.evict(pod, is_dry_run=True)
     except ApiRefused as error:
         if error.status in (401, 403):
             raise
-        why = str(error)
+        obstacle = str(error)
     except KubeError as error:
-        why = str(error)
-    said = [pod.loss] if pod.loss else []
-    said += [f"not now: {why}"] if why and NO_DRY_RUN not in why else []
-    return f": {'; '.join(said)}" if said else ""
+        obstacle = str(error)
+    notes = [pod.loss] if pod.loss else []
+    notes += [f"not now: {obstacle}"] if obstacle and NO_DRY_RUN not in obstacle else []
+    return f": {'; '.join(notes)}" if notes else ""

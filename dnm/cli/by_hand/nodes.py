@@ -1,4 +1,4 @@
-"""`dnm lend` and `dnm extend`: the next run acts on what they record."""
+"""`dnm lend` and `dnm extend`: the next run acts on the registry that they change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dnm.cli.terminal.deadline import deadline_of
 from dnm.cli.terminal.node_words import named_nodes, orders_and_nodes
 from dnm.cli.terminal.operation import (
     RefusedError,
+    author_of,
     carry_out,
     granted,
     new_operation,
     rehearse,
-    said_by,
 )
 from dnm.cli.terminal.options import (
     ConfigOption,
@@ -30,7 +30,7 @@ from dnm.cli.terminal.options import (
     ReasonOption,
     UntilOption,
 )
-from dnm.cli.terminal.output import shown, told_together
+from dnm.cli.terminal.output import merge_sentences, shown
 from dnm.config.names import charged_account
 from dnm.config.values import suggest
 from dnm.converter.node_convert import NodeConvert
@@ -50,11 +50,11 @@ def lend(
     namespace: NamespaceOption,
     count: Annotated[
         int | None,
-        typer.Argument(metavar="[N]", help="How many.", min=1, max=10_000, show_default=False),
+        typer.Argument(metavar="[N]", help="Number.", min=1, max=10_000, show_default=False),
     ] = None,
-    node_type: Annotated[str, typer.Option("--type", help="Else the namespace's first.")] = "",
+    node_type: Annotated[str, typer.Option("--type", help="Default: the namespace's first.")] = "",
     node: Annotated[
-        list[str] | None, typer.Option("--node", help="This one, or a host list; repeatable.")
+        list[str] | None, typer.Option("--node", help="Name or host list of nodes; repeatable.")
     ] = None,
     length: ForOption = "",
     until: UntilOption = "",
@@ -63,15 +63,13 @@ def lend(
     is_forced: Annotated[
         bool,
         typer.Option(
-            "--force", help="Past the cooldown, an open breaker, and the back-off as it stood."
+            "--force", help="Ignore the cooldown, an open circuit breaker and the current back-off."
         ),
     ] = False,
-    account: Annotated[
-        str, typer.Option(help="Whom they are charged to; - for nobody, but as planned.")
-    ] = "",
+    account: Annotated[str, typer.Option(help="Slurm account to charge; - for none.")] = "",
     output: NamesOption = "text",
 ) -> list[str]:
-    """Lend N more nodes, which stay until their time is over (4h), idle or not."""
+    """Lend N more nodes for a time (default 4h), idle or not."""
     now, deadline = datetime.now(UTC), deadline_of(config, length, until)
     asked = new_operation("lend", reason=reason)
     wanted = Wanted(
@@ -80,8 +78,8 @@ def lend(
         is_forced=is_forced, account=_account(account),
     )  # fmt: skip
     registry = load_registry(config, now)
-    # One order for each node type. What no run could ever do is refused.
-    orders = granted(orders_of(config, registry, wanted, said_by(asked), now))
+    # Each node type gets an order. Orders that no run could ever fulfil are refused.
+    orders = granted(orders_of(config, registry, wanted, author_of(asked), now))
     if wanted.nodes:
         _check_batch_nodes(config, wanted.nodes)
     for order in orders:
@@ -92,8 +90,8 @@ def lend(
             force="yes" if order.is_forced else "", account=order.account,
         )  # fmt: skip
         carry_out(config, operation, lending.lend, order=order)
-    said = [_answer(config, order, registry, now) for order in orders]
-    return answer_and_run(config, said, output) if is_now else said
+    answers = [_answer(config, order, registry, now) for order in orders]
+    return answer_and_run(config, answers, output) if is_now else answers
 
 
 def _account(text: str) -> str:
@@ -104,27 +102,25 @@ def _account(text: str) -> str:
 
 
 def _check_batch_nodes(config: Config, names: Iterable[str]) -> None:
-    """Raises RefusedError for a name that no batch node has, if the batch nodes can be read."""
+    """Raises RefusedError for a name that no Slurm node has, if Slurm's nodes can be read."""
     listed = NodeConvert(config, os.environ).list_nodes()
     if isinstance(listed, Unreadable):
         return
     if unknown := [name for name in names if name not in listed.nodes]:
         raise RefusedError(
-            f"{fold_hostlist(unknown)}: the batch side has no such node"
-            f"{suggest(unknown[0], listed.nodes)}; `dnm nodes` shows those that it has"
+            f"{fold_hostlist(unknown)}: Slurm has no such node"
+            f"{suggest(unknown[0], listed.nodes)}; `dnm nodes` lists its nodes"
         )
 
 
 def _answer(config: Config, order: LendOrder, registry: Registry, now: datetime) -> str:
     nodes = f"{count_of(order.count, 'node')} of type {order.node_type}"
-    what = fold_hostlist(order.nodes) or nodes
-    when = "the next run asks for it"
+    named = fold_hostlist(order.nodes) or nodes
+    when = "the next run starts to lend"
     if registry.paused(now, Way.LENDING):
-        when = "dnm is paused, and asks for it after `dnm resume`"
+        when = "dnm is paused, and lends after `dnm resume`"
     until = shown(order.until, config.events_zone)
-    return (
-        f"{what} for {order.namespace} until {until}: {when}; `dnm return {order.id}` takes it back"
-    )
+    return f"{named} for {order.namespace} until {until}: {when}; `dnm return {order.id}` ends it"
 
 
 def extend(
@@ -135,28 +131,30 @@ def extend(
     until: UntilOption = "",
     reason: ReasonOption = "",
 ) -> list[str]:
-    """Keep lent nodes, or an order and what came of it, until then, idle or not."""
+    """Extend the time for which lent nodes, or the nodes of an order, are kept."""
     deadline = deadline_of(config, length, until)
     if deadline is None:
-        raise typer.BadParameter("say how long: --for 2h or --until 17:00")
+        raise typer.BadParameter("write how long: --for 2h or --until 17:00")
     registry, zone = load_registry(config, datetime.now(UTC)), config.events_zone
     orders, names = orders_and_nodes(registry, nodes)
     each = ({"name": name, "until": deadline} for name in names)
     rehearse(config, registry, lending.extend, *each)
     end, was = shown(deadline, zone), {}
     for name in (*orders, *names):
-        told = deadline.isoformat(timespec="seconds")
-        operation = new_operation("extend", name, reason, until=told)
+        iso_time = deadline.isoformat(timespec="seconds")
+        operation = new_operation("extend", name, reason, until=iso_time)
         done = carry_out(config, operation, lending.extend, name=name, until=deadline)
         before = _end_of(done.before, name)
-        was[name] = f" ({shown(before, zone)} before)" if before and deadline < before else ""
+        was[name] = f" (before: {shown(before, zone)})" if before and deadline < before else ""
     return [
-        *(f"{name} holds until {end}{was[name]}, with all that came of it" for name in orders),
-        *told_together((name, f"NODE stays until {end}{was[name]}, idle or not") for name in names),
+        *(f"{name} and its nodes stay until {end}{was[name]}" for name in orders),
+        *merge_sentences(
+            (name, f"NODE stays until {end}{was[name]}, idle or not") for name in names
+        ),
     ]
 
 
 def _end_of(registry: Registry, name: str) -> datetime | None:
-    """Until when an order holds or a node stays; None: it goes back when it is idle."""
+    """Returns the end of an order or of a node's stay; None: dnm returns it when it is idle."""
     order = next((order for order in registry.orders if order.id == name), None)
     return order.until if order else registry.nodes[name].stays_until

@@ -33,14 +33,14 @@ def bill_of(config: Config, times: tuple[str, str], form: str) -> int:
     since = parse_moment(times[0], now, "--since", config.events_zone)
     until = parse_moment(times[1], now, "--until", config.events_zone) if times[1] else now
     if form not in FORMS:
-        raise QuestionError(f"--format {form!r} is not known; write {', '.join(FORMS)}")
+        raise QuestionError(f"--format {form!r} is unknown; write {' or '.join(FORMS)}")
     if since >= until:
         raise QuestionError("--until is not after --since")
     return show_bill(config, (since, until), form)
 
 
 def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, ...]:
-    """Returns the lends of a span, each cut to it. Raises DnmError."""
+    """Returns the lends of a span, each clipped to the span. Raises DnmError."""
     biller = Biller(since, until)
     for line in lines_since(config, _LONG_AGO, _KINDS):
         biller.add(line)
@@ -49,7 +49,7 @@ def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, .
 
 
 def _read_weights() -> dict[str, float]:
-    """Returns the billing units of an hour of each node; none if Slurm can't be asked."""
+    """Returns the billing units of an hour of each node; none if Slurm does not answer."""
     if not find_spec("dnm.converters"):
         return {}
     from dnm.converters.sreport import read_weights
@@ -57,13 +57,13 @@ def _read_weights() -> dict[str, float]:
     try:
         return read_weights(os.environ)
     except SlurmError as error:
-        why = str(error).replace("; nothing is done", "")  # but the bill is
-        print_line(f"note: nothing is weighed: {why}", to=sys.stderr)
+        cause = str(error).replace("; nothing is done", "")  # but the report is printed
+        print_line(f"note: no billing weights: {cause}", to=sys.stderr)
         return {}
 
 
 def show_bill(config: Config, span: tuple[datetime, datetime], form: str) -> int:
-    """Prints it; returns the exit code."""
+    """Prints the usage report; returns the exit code."""
     since, until = span
     weights = _read_weights()
     lends = make_bill(config, since, until)
@@ -94,7 +94,7 @@ def _sum_row(total: Sum) -> dict[str, Any]:
 
 
 def lend_row(row: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
-    """Returns a lend as a flat document; hours, and what pods asked for times hours."""
+    """Returns a lend as a flat document: hours, and the pods' requests times hours."""
     weight = weights.get(row.node)
     return {
         "account": row.account, "namespace": row.namespace, "queue": row.queue, "node": row.node,

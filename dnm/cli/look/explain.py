@@ -1,4 +1,4 @@
-"""`dnm explain`: one node, queue or pod as a run would see it now, and its last transitions."""
+"""`dnm explain`: a node, queue or pod as a run would see it now, and its last transitions."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def explain(
     ],
     output: OutputOption = "text",
     wide: Annotated[
-        bool, typer.Option("--wide", "-w", help="Numbers and last transitions too.")
+        bool, typer.Option("--wide", "-w", help="Show numbers and last transitions too.")
     ] = False,
 ) -> int:
-    """Say what is decided of a node, a queue or a pod, why, what would change it."""
+    """Explain the decision about a node, queue or pod, and what would change it."""
     return explain_name(config, name, output, wide)
 
 
 def explain_name(config: Config, name: str, output: str = "text", is_wide: bool = False) -> int:
-    """Looks at the cluster as a run does, and writes nothing. Returns the exit code."""
+    """Observes the cluster as a run does, and writes nothing. Returns the exit code."""
     is_node = config.type_of(name.removeprefix("node/")) is not None
     decided = decide_now(config, os.environ, asks_batch=is_node)
     plan = fold_plan(decided)
@@ -81,15 +81,15 @@ def explain_name(config: Config, name: str, output: str = "text", is_wide: bool 
     lines = last_lines(config, about, _LAST) if about and (is_wide or output != "text") else []
     if output != "text":
         history = [msgspec.to_builtins(line) for line in lines]
-        whole = {"schema": "dnm.explain/1", "name": name, **document, "history": history}
-        print_document(whole, output)
+        full = {"schema": "dnm.explain/1", "name": name, **document, "history": history}
+        print_document(full, output)
     else:
         for text in _sentences(document, is_wide, config.events_zone):
             print_line(text.lstrip(), indent=2 if text.startswith(" ") else 0)
         _print_past(lines, config.events_zone) if is_wide else None
-    standing = plan.registry.failed_nodes.values()
+    failures = plan.registry.failed_nodes.values()
     refused = _refusal(decided)
-    errors = refused or [error for error in plan.errors if error not in standing]
+    errors = refused or [error for error in plan.errors if error not in failures]
     for error in errors:
         print_line(("error: ", "error"), error) if output == "text" else None
     if refused or plan.needs_person:
@@ -107,9 +107,9 @@ def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
 
 
 def _refusal(decided: Decided) -> list[str]:
-    """That another dnm acts for this instance, so that nothing of all this is done."""
-    known = decided.inputs
-    judged = judge_actor(known.config, known.registry, known.snapshot)
+    """Returns the refusal if another dnm acts for this instance, so that this host does nothing."""
+    inputs = decided.inputs
+    judged = judge_actor(inputs.config, inputs.registry, inputs.snapshot)
     return [judged.refusal] if judged.refusal else []
 
 
@@ -118,7 +118,7 @@ _KINDS = ("node", "queue", "pod", "namespace", "event", "order")
 
 
 def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
-    """The first of the kinds that knows the name; `node/a001` asks for one of them alone."""
+    """Returns the explanation of the first kind that has the name; `node/a001` names the kind."""
     kind, slash, rest = name.partition("/")
     is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.inputs.config.namespaces
     bare = rest if is_of_kind else name
@@ -127,46 +127,50 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
         "event": _find_event, "order": _find_order, "pod": _find_pod,
     }  # fmt: skip
     for item in (kind,) if is_of_kind else finders:
-        found = finders[item](decided, plan, bare)
-        if found is not None:
-            return {"kind": item, "of": bare, **found}
-    known = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
+        explanation = finders[item](decided, plan, bare)
+        if explanation is not None:
+            return {"kind": item, "of": bare, **explanation}
+    names = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
              *decided.inputs.config.namespaces]  # fmt: skip
     raise QuestionError(
         f"{name!r} was not found: no node, monitored queue or namespace, event, order or pod has "
-        f"this name; there are {', '.join(names_like(bare, known))}. A pod is NAMESPACE/POD or "
-        f"pod/POD; `dnm history {bare}` has the past"
+        f"this name; there are {', '.join(names_like(bare, names))}. Write a pod as NAMESPACE/POD "
+        f"or pod/POD; `dnm history {bare}` shows the past"
     )
 
 
-def names_like(name: str, known: Sequence[str]) -> list[str]:
-    """Returns the known names that are nearly the name; where none is, the first, and how many
-    more there are."""
-    if close := get_close_matches(name, known, n=3):
+def names_like(name: str, names: Sequence[str]) -> list[str]:
+    """Returns the names that are similar to a name; if none is, the first names, and how many more
+    there are."""
+    if close := get_close_matches(name, names, n=3):
         return close
-    more = len(known) - _MOST_NAMED
-    return [*sorted(known)[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
+    more = len(names) - _MOST_NAMED
+    return [*sorted(names)[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
 
 
 def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     verdict = next((node for node in plan.nodes if node.node == name), None)
     if verdict is None:
         return _find_other_node(decided, name)
-    # As it is, not as a run would make it: of the plan is only what it takes in anew.
+    # The current entry, not the planned one; from the plan only for nodes that it would adopt.
     entry = decided.inputs.registry.nodes.get(name) or plan.registry.nodes.get(name)
-    found: dict[str, Any] = {**explained_node(plan, verdict), "changed_by": verdict.reason.change}
+    document: dict[str, Any] = {
+        **explained_node(plan, verdict), "changed_by": verdict.reason.change
+    }  # fmt: skip
     if entry is not None:
         holders = plan.pods.get(name)
         pods = msgspec.structs.asdict(holders) if holders else None
-        found |= {"phase": entry.phase.value, "since": entry.since, "queue": entry.queue,
-                  "node_type": entry.node_type, "pods": pods, "opening": _opening(decided, entry),
-                  "differences": _differences(decided, name, entry),
-                  "waiting_jobs": _waiting(plan, {entry.node_type})}  # fmt: skip
-    return found
+        document |= {
+            "phase": entry.phase.value, "since": entry.since, "queue": entry.queue,
+            "node_type": entry.node_type, "pods": pods, "opening": _opening(decided, entry),
+            "differences": _differences(decided, name, entry),
+            "waiting_jobs": _waiting(plan, {entry.node_type}),
+        }  # fmt: skip
+    return document
 
 
 def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
-    """In what a node that serves differs from its type."""
+    """Returns the differences between a serving node and its type."""
     node = decided.inputs.facts.node(name)
     node_type = decided.inputs.config.node_types.get(entry.node_type)
     if node is None or node_type is None or entry.phase is not Phase.SERVING or not node.is_ready:
@@ -175,30 +179,31 @@ def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
 
 
 def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
-    """How far it is with what its type opens by, or how long each step has taken."""
+    """Returns the readiness checks of a joining node: seconds of each passed one, missing ones."""
     if entry.opening is None:
         return None
-    known = decided.inputs.config.node_types.get(entry.node_type)
+    node_type = decided.inputs.config.node_types.get(entry.node_type)
     took = entry.took
-    missing = [step.text for step in known.opens_when if step.text not in took] if known else []
+    checks = node_type.opens_when if node_type else ()
+    missing = [step.text for step in checks if step.text not in took]
     return {"took_seconds": took, "missing": missing, "is_open": entry.opening.is_open}
 
 
 def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
-    """One that is not lent: as Slurm has it, or a Node of Kubernetes' own."""
-    known = decided.inputs
-    batch, nodes = known.facts.batch or {}, known.facts.nodes or {}
-    node_type = known.config.type_of(name) or ""
-    is_known = name in batch or name in nodes or name in known.registry.excluded
-    if not is_known and not (node_type and known.facts.batch is None):
+    """Returns the explanation of a node that is not lent, from Slurm or Kubernetes."""
+    inputs = decided.inputs
+    batch, nodes = inputs.facts.batch or {}, inputs.facts.nodes or {}
+    node_type = inputs.config.type_of(name) or ""
+    exists = name in batch or name in nodes or name in inputs.registry.excluded
+    if not exists and not (node_type and inputs.facts.batch is None):
         return None
     is_listed = node_type or name not in nodes
-    said = [as_slurm_has_it(decided, name, node_type)] if is_listed else []
+    reasons = [as_slurm_has_it(decided, name, node_type)] if is_listed else []
     if name in nodes:
-        lender = (known.facts.lenders or {}).get(name)
-        whose = f"instance {printable(lender, 80)} has lent" if lender else "dnm has not lent"
-        said.append(f"Kubernetes has a Node of this name, which {whose}")
-    return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(said)}
+        lender = (inputs.facts.lenders or {}).get(name)
+        clause = f"instance {printable(lender, 80)} has lent" if lender else "dnm has not lent"
+        reasons.append(f"Kubernetes has a Node of this name, which {clause}")
+    return {"phase": "not lent", "node_type": node_type, "reason": "; ".join(reasons)}
 
 
 def _find_queue(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
@@ -220,8 +225,8 @@ def _find_namespace(decided: Decided, plan: Plan, name: str) -> dict[str, Any] |
 
 
 def _find_event(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
-    known = decided.inputs
-    event = next((e for e in list_events(known.config, plan.registry) if e.name == name), None)
+    events = list_events(decided.inputs.config, plan.registry)
+    event = next((event for event in events if event.name == name), None)
     if event is None:
         return None
     needs = count_of(event.pods, "pod") if event.pods else count_of(event.nodes, "node")
@@ -255,23 +260,24 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
         namespace, pod = spaces[0], name
     if not (namespace and pod):
         return None
-    known = explain_pod(decided, namespace, pod)
-    if known.state != "not found":
-        state = "on a node" if known.node else known.state
-        waits = {"obstacles": list(known.obstacles), "helped_by": list(known.helped_by)}
-        return {"pod": known.pod, "node": known.node, "state": state, **waits,
-                **(_queue(plan, known.queue) if known.queue else {})}  # fmt: skip
+    explained_pod = explain_pod(decided, namespace, pod)
+    if explained_pod.state != "not found":
+        state = "on a node" if explained_pod.node else explained_pod.state
+        queue = _queue(plan, explained_pod.queue) if explained_pod.queue else {}
+        return {"pod": explained_pod.pod, "node": explained_pod.node, "state": state,
+                "obstacles": list(explained_pod.obstacles),
+                "helped_by": list(explained_pod.helped_by), **queue}  # fmt: skip
     with closing(KubeClient.connect(decided.inputs.config)) as kube:
         end = read_pod_end(kube.requests, namespace, pod)
     if end is None:
         return None
-    why = ": ".join(filter(None, (end.reason, printable(end.message, 300))))
+    cause = ": ".join(filter(None, (end.reason, printable(end.message, 300))))
     return {"pod": f"{namespace}/{pod}", "node": "", "state": end.phase.lower() or "finished",
-            "obstacles": [why] if why else [], "helped_by": []}  # fmt: skip
+            "obstacles": [cause] if cause else [], "helped_by": []}  # fmt: skip
 
 
 def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
-    """The jobs that nodes of these types would start; None: nobody says what jobs wait for."""
+    """Returns jobs that wait for nodes of these types; None if Slurm reports no waiting jobs."""
     rows = waiting_rows(plan.waiting_jobs)
     return None if rows is None else [row for row in rows if row["node_type"] in types]
 
@@ -286,7 +292,7 @@ def _queue(plan: Plan, queue: str) -> dict[str, Any]:
 def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterator[str]:
     kind, name = document["kind"], document["of"]
     if kind == "pod":
-        yield from _of_pod(document)
+        yield from _pod_lines(document)
     elif kind == "namespace":
         lent = ", ".join(document["lent"]) or "no node"
         yield f"namespace {name} has queue {document['queue']}; lent to it: {lent}"
@@ -297,7 +303,7 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
         state = f" is {document['phase']}" if "phase" in document else ""
         yield f"{kind} {name}{state}: {document['reason']}"
     if "verdict" in document:
-        about = "decided now" if kind == "node" else f"queue {document['queue']}"
+        about = "decision now" if kind == "node" else f"queue {document['queue']}"
         words = VERDICT_WORDS if kind == "node" else QUEUE_WORDS
         word = words.get(document["verdict"], document["verdict"])
         yield f"{about}: {word}: {document['reason']}"
@@ -309,7 +315,8 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
     if opening := document.get("opening"):
         took = (f"{step} {duration(timedelta(seconds=seconds))}"
                 for step, seconds in opening["took_seconds"].items())  # fmt: skip
-        yield f"  {'opened' if opening['is_open'] else 'opens'}: {', '.join(took)}"
+        state = "passed" if opening["is_open"] else "so far"
+        yield f"  readiness checks {state}: {', '.join(took)}"
         if opening["missing"] and not opening["is_open"]:
             yield f"  still missing: {', '.join(opening['missing'])}"
     if is_wide:
@@ -318,14 +325,14 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
         yield from (f"  {line}" for line in waiting_lines(document.get("waiting_jobs") or (), now))
 
 
-def _of_pod(document: Mapping[str, Any]) -> Iterator[str]:
+def _pod_lines(document: Mapping[str, Any]) -> Iterator[str]:
     state = f"on node {document['node']}" if document["node"] else document["state"]
     words = {"rejected": "was rejected", "failed": "has failed", "succeeded": "has succeeded",
              "unknown": "could not be read"}  # fmt: skip
     yield f"pod {document['pod']} {words.get(state, f'is {state}')}"
     yield from (f"  {obstacle}" for obstacle in document["obstacles"])
     if document["helped_by"]:
-        yield f"  an empty node of type {' or '.join(document['helped_by'])} would take it"
+        yield f"  an empty node of type {' or '.join(document['helped_by'])} could run it"
 
 
 def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
@@ -334,4 +341,4 @@ def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
         yield f"  pending: {pods}, {amounts(numbers.get('pending', {}))}"
     yield from (f"  {key}: {text}" for key, text in decision_numbers(numbers))
     if numbers.get("pods"):
-        yield f"  pods that lack something: {pods_lacking(numbers)}"
+        yield f"  pods that lack capacity or quota: {pods_lacking(numbers)}"

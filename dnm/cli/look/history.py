@@ -1,4 +1,4 @@
-"""`dnm history`: the requested lines of the history, for people and machines."""
+"""`dnm history`: the requested lines of the history, as text or documents."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _MEANINGS: Mapping[str, Meaning] = {
 
 
 class QuestionError(DnmError):
-    """What was asked for can't be understood."""
+    """The error of an invalid option or name of a query."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> datetime:
-    """Returns the moment so long ago (90m, 36h, 7d), or that day or time in the zone."""
+    """Returns the moment that lies a span (90m, 36h, 7d) ago, or a date or time in the zone."""
     span = parse_span(text)
     if span is not None:
         return now - min(span, _LONGEST)
@@ -65,10 +65,10 @@ def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> da
         moment = moment.astimezone(UTC) if moment.tzinfo else begin_in_utc(moment, zone)
     except (ValueError, OverflowError) as error:
         raise QuestionError(
-            f"{option} {text!r} is no time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"
+            f"{option} {text!r} is not a time: write 90m, 36h, 7d, 2026-11-21 or 2026-11-21T14:03"
         ) from error
     if moment > now and option == "--since":
-        raise QuestionError(f"{option} {text!r} has not come yet")
+        raise QuestionError(f"{option} {text!r} is in the future")
     return moment
 
 
@@ -79,8 +79,8 @@ def lines_since(
     about: str = "",
     until: datetime | None = None,
 ) -> Iterator[HistoryLine]:
-    """Yields the lines of these kinds, else of all, about a node, queue, type, request or verb,
-    else about all; raises DnmError where the history can't be read."""
+    """Yields the lines of these kinds, or of all kinds, about a node, queue, type, request or
+    command, or about all. Raises DnmError if the history is unreadable."""
     holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
     with readable(open_history(config)) as history:
         for line in read_history(history, since, holding):
@@ -90,29 +90,29 @@ def lines_since(
 
 
 def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
-    """Returns the last so many lines about it, newest last, without reading much of what is older;
-    raises DnmError where the history can't be read."""
+    """Returns the last `count` lines about a name, newest last, reading backwards from the end.
+    Raises DnmError if the history is unreadable."""
     with readable(open_history(config)) as history:
-        found = read_backwards(history, _holding(about))
-        return list(islice((line for line in found if _is_about(line, about)), count))[::-1]
+        lines = read_backwards(history, _holding(about))
+        return list(islice((line for line in lines if _is_about(line, about)), count))[::-1]
 
 
 @contextmanager
 def readable(history: History) -> Iterator[History]:
-    """The history for as long as it can be read. Raises QuestionError."""
+    """Yields the history, and turns an OSError into a QuestionError with the remedy."""
     try:
         yield history
     except OSError as error:
-        mend = "mend its permissions, or ask as the user who runs dnm"
+        remedy = "Fix its permissions, or run the command as the user who runs dnm."
         if isinstance(error, FileNotFoundError):
-            mend = f"create the state directory {history.directory}, or mend state_dir"
+            remedy = f"Create the state directory {history.directory}, or correct state_dir."
         raise QuestionError(
-            f"the history {history.path} can't be read ({error.strerror or error}): {mend}"
+            f"cannot read the history {history.path}: {error.strerror or error}. {remedy}"
         ) from error
 
 
 def _holding(about: str) -> list[bytes]:
-    """What stands in the bytes of every line about it."""
+    """Returns byte strings of which each line about a name contains at least one."""
     return [msgspec.json.encode(name) for name in {about, about.lower()} if about]
 
 
@@ -126,22 +126,22 @@ def history(
     about: Annotated[
         str,
         typer.Argument(
-            help="A node, a queue, a node type or a request; none: all.",
+            help="A node, queue, node type or request; default: all.",
             autocompletion=completion.resettable,
         ),
     ] = "",
     since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in events_zone.")] = "7d",
-    until: Annotated[str, typer.Option(help="The same.")] = "",
+    until: Annotated[str, typer.Option(help="End, in the same form.")] = "",
     kind: Annotated[
         str,
         typer.Option(
-            help="Only these, by commas: node, request, queue, limit, breaker, backoff, pause, "
+            help="Only these kinds: node, request, queue, limit, breaker, backoff, pause, "
             "hold, exclusion, calendar, order, jobs, verb."
         ),
     ] = "",
     output: OutputOption = "text",
 ) -> int:
-    """Show what happened, and why; newest last."""
+    """Show what happened and why, newest last."""
     now = datetime.now(UTC)
     begin = parse_moment(since, now, "--since", config.events_zone)
     end = parse_moment(until, now, "--until", config.events_zone) if until else None
@@ -150,7 +150,7 @@ def history(
     kinds = frozenset(name.strip() for name in kind.split(",") if name.strip())
     if unknown := kinds - set(KINDS):
         raise QuestionError(
-            f"--kind {', '.join(sorted(unknown))} is not known; there are {', '.join(KINDS)}"
+            f"--kind {', '.join(sorted(unknown))} is unknown; the kinds are {', '.join(KINDS)}"
         )
     lines = lines_since(config, begin, kinds, about, end)
     if output == "json":
@@ -172,38 +172,38 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
         every = chain((first,), lines)
         draw(part for line in every for part in describe_line(line, config.events_zone))
     elif not config.history_keep:
-        print_line("history_days = 0: no history is kept")
+        print_line("no history is kept, because history_days = 0")
     else:
         of = f" of {about}" if about else ""
         when = f"since {since}" if parse_span(since) is None else f"in the last {since}"
-        more = "; `--since 400d` looks further" if since != "400d" else ""
+        more = "; add `--since 400d` to go further back" if since != "400d" else ""
         print_line(f"nothing is recorded{of} {when}{more}")
 
 
 def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
-    """Yields a line for people: when by the clock of the zone, what, which, from and to; below it
-    the reason and the numbers."""
+    """Yields time in the zone, kind, name, and old and new state of a history line, and below it
+    the reason and numbers."""
     from dnm.cli.terminal.lines import Line
 
     arrow = f"{line.before or '-'} -> {line.after}" if line.after not in ("", line.before) else ""
     if line.kind == JOBS:
-        arrow = f"{line.before or 'not known'} -> {line.after or 'not known'}"
+        arrow = f"{line.before or 'unknown'} -> {line.after or 'unknown'}"
     if line.kind == "queue":
         arrow = f"was {line.before}" if line.before else ""
-    who = f"by {line.who} on {line.host}" if line.who else ""
-    what = line.kind if line.kind not in ("node", "queue") else ""
-    which = f" {' '.join(filter(None, (what, line.object)))} "
+    author = f"by {line.who} on {line.host}" if line.who else ""
+    kind = line.kind if line.kind not in ("node", "queue") else ""
+    subject = f" {' '.join(filter(None, (kind, line.object)))} "
     event: Part = (line.event, _MEANINGS.get(line.event, ""))
-    rest = f"{f' {who}' if who else ''}{f' ({arrow})' if arrow else ''}"
-    yield Line(((clock(line.time, zone), "muted"), which, event, rest), indent)
+    rest = f"{f' {author}' if author else ''}{f' ({arrow})' if arrow else ''}"
+    yield Line(((clock(line.time, zone), "muted"), subject, event, rest), indent)
     if detail := "; ".join(filter(None, [line.reason, *_numbers(line, zone)])):
         yield Line((detail,), indent + 4)
 
 
 def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
-    """What jobs wait for, beside how many nodes that are lent."""
+    """Yields the nodes that waiting jobs need, and the number of lent nodes."""
     if "since" in numbers:
-        yield f"no run has looked since {_shown(numbers['since'], zone)}"
+        yield f"no run has read the job queue since {_shown(numbers['since'], zone)}"
     if "nodes" in numbers:
         jobs, nodes = count_of(numbers["jobs"], "job"), count_of(numbers["nodes"], "more node")
         yield f"{jobs} would start on {nodes}"
@@ -212,7 +212,7 @@ def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
 
 
 def _shown(moment: str, zone: str) -> str:
-    """A moment of the record as people read it."""
+    """Returns a recorded moment as text in the zone."""
     with suppress(ValueError):
         return shown(datetime.fromisoformat(moment), zone, seconds=True)
     return moment
@@ -223,11 +223,11 @@ def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
     if line.kind == JOBS:
         yield from _jobs(numbers, zone)
     if "count" in numbers:
-        yield f"{numbers['count']} asked for"
+        yield f"{numbers['count']} requested"
     if "missing" in numbers:
-        yield f"{numbers['missing']} did not come"
+        yield f"{numbers['missing']} did not join"
     if "asked" in numbers:
-        yield f"{count_of(numbers['asked'], 'pod')} asked to go"
+        yield f"{count_of(numbers['asked'], 'pod')} evicted"
     if "counted" in numbers:
         yield f"counts {amounts(numbers['counted'])}"
     if "request" in numbers:
@@ -242,7 +242,7 @@ def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
     if numbers.get("pods"):
         yield f"pods {pods_lacking(numbers)}"
     if half := numbers.get("half"):
-        yield f"{half} alone"
+        yield f"only {half}"
     if until := numbers.get("until"):
         yield f"until {_shown(until, zone)}"
     for key in ("failures", "strikes", "reading"):
@@ -250,12 +250,12 @@ def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
             yield f"{key.replace('_', ' ')} {numbers[key]}"
 
 
-_OF_BOOKS = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
+_ACCOUNTED = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
 
 
 def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
-    """Returns the books since then. Raises DnmError where they can't be read."""
+    """Returns the accounting since then. Raises DnmError if the history is unreadable."""
     keeper = Bookkeeper(since)
-    for line in lines_since(config, since, _OF_BOOKS):
+    for line in lines_since(config, since, _ACCOUNTED):
         keeper.add(line)
     return keeper.close(load_registry(config, now), now, unseen_since(config, now))

@@ -1,5 +1,5 @@
-"""`dnm report`: what lending cost and saved in a span of time, as a document, and as tables with
-small bars for a terminal."""
+"""`dnm report`: the costs and savings of lending in a span of time, as a document, and as tables
+with small bars."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _BAR = 20  # characters of the longest
 def report(
     config: ConfigOption,
     since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in events_zone.")] = "30d",
-    form: Annotated[str, typer.Option("--format", help="The bill: csv or json.")] = "",
-    until: Annotated[str, typer.Option(help="The end of the bill, with --format; else now.")] = "",
+    form: Annotated[str, typer.Option("--format", help="Usage report: csv or json.")] = "",
+    until: Annotated[str, typer.Option(help="With --format: end of the usage report.")] = "",
     output: OutputOption = "text",
 ) -> int:
-    """Show what was lent, for whom, how long pods waited, what held nodes back."""
+    """Show what was lent to which queues, how long pods waited, what blocked lending."""
     if form:
         if output != "text":
             raise typer.BadParameter("write --format or --output, not both")
@@ -88,8 +88,8 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
 
 
 def price_document(seen_price: SeenPrice) -> dict[str, Any]:
-    """Returns what jobs paid at most for the lent nodes of a type, in minutes: nulls where nothing
-    is known of their queue."""
+    """Returns the most that jobs lacked because nodes of a type were lent, in minutes; null if runs
+    have not seen the job queue."""
     paid, used = (seen_price.paid / 60, seen_price.used / 60) if seen_price.known else (None, None)
     return {
         "node_type": seen_price.node_type,
@@ -110,7 +110,7 @@ def _hours(seconds: float) -> float:
 
 
 def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
-    """By queue and type: hours, how conversions and returns went; idle hours by queue."""
+    """Yields hours, conversions and returns by queue and type; idle hours only by queue."""
     hours: defaultdict[tuple[str, str], float] = defaultdict(float)
     for (_, queue, kind), seconds in accounts.node_seconds().items():
         hours[queue, kind] += seconds
@@ -131,7 +131,7 @@ def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
 
 
 def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
-    """By queue: how often pods waited, and how long before and after a node served."""
+    """Yields by queue how often pods waited, and how long before and after a node served."""
     for queue in sorted({wait.queue for wait in accounts.waits}):
         waits = [wait for wait in accounts.waits if wait.queue == queue]
         before = [((w.served or w.end or accounts.until) - w.begin).total_seconds() for w in waits]
@@ -147,16 +147,16 @@ def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
         }
 
 
-# --- for people ------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------
 
 
 def print_report(config: Config, report: Mapping[str, Any]) -> None:
-    """Prints tables with small bars."""
+    """Prints the report as tables with small bars."""
     since, until = report["since"], report["until"]
     print_line(f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC, instance "
                f"{config.instance_id}")  # fmt: skip
     if not config.history_keep:
-        print_line("history_days = 0: no history is kept")
+        print_line("no history is kept, because history_days = 0")
     for title, header, rows, empty in report_tables(report):
         if title == WEEKS:
             header, rows = [*header, ""], _with_bars(rows)
@@ -166,34 +166,34 @@ def print_report(config: Config, report: Mapping[str, Any]) -> None:
 
 WEEKS = "Node-hours lent, by week"
 Table = tuple[str, list[str], list[list[str]], str]
-# Title, section of the document, heading -> key, and the text without rows; if that is empty, no
-# rows are no table.
+# Title, section of the document, heading -> key, and the text for a table without rows; if that
+# text is empty, the table is omitted.
 _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
     (WEEKS, "node_hours",
      {"week": "week", "queue": "queue", "type": "node_type", "hours": "hours"},
      "no node was lent"),
-    ("Nodes: hours lent, conversions and returns, hours idle before they went back", "nodes",
+    ("Nodes: hours lent, conversions and returns, idle hours before their return", "nodes",
      {"queue": "queue", "type": "node_type", "hours": "hours", "joined": "conversions",
       "failed": "failures", "back": "returns", "stuck": "failed_returns",
       "idle": "queue_idle_hours"},
-     "no node was asked for"),
+     "no node was requested"),
     ("From request to serving", "to_serving",
      {"type": "node_type", "nodes": "nodes", "median": "median_seconds", "95th": "p95_seconds"},
-     "no node came"),
-    ("How nodes were opened: boot and join, then each step from Ready on", "opening",
+     "no node joined"),
+    ("Readiness checks of nodes: boot and join, then each check from Ready on", "opening",
      {"type": "node_type", "step": "step", "nodes": "nodes", "median": "median_seconds",
       "95th": "p95_seconds"}, ""),
-    ("Queues that sit on lent nodes, now: how much their pods use of them at most", "sitting",
+    ("Queues with low utilization of lent nodes now, at most", "sitting",
      {"queue": "queue", "since": "since", "nodes": "nodes", "used": "percent"}, ""),
     ("How long pods waited, before and after a node served", "waits",
      {"queue": "queue", "waits": "waits", "with a node": "served",
       "before": "before_median_seconds", "95th": "before_p95_seconds",
-      "after": "after_median_seconds"}, "none waited"),
-    ("What held queues back", "refused",
-     {"queue": "queue", "times": "times", "hours": "hours", "reason": "code"}, "nothing did"),
+      "after": "after_median_seconds"}, "no pod waited"),
+    ("Reasons that blocked lending", "refused",
+     {"queue": "queue", "times": "times", "hours": "hours", "reason": "code"}, "none"),
     ("The longest waits", "longest_waits",
      {"queue": "queue", "from": "begin", "for": "seconds", "pods": "most_pods", "why": "why"},
-     "none waited"),
+     "no pod waited"),
 )  # fmt: skip
 
 
@@ -219,45 +219,45 @@ def _cell(key: str, value: Any) -> str:
 
 
 def reason_of(code: str) -> str:
-    """Returns the sentence of a reason; that of another dnm's is its code."""
+    """Returns the sentence of a reason; for an unknown code of another dnm, the code itself."""
     return next((reason.text for reason in list_reasons() if reason.name == code), code)
 
 
 def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for price in prices:
-        lent, known = price["lent_node_minutes"], price["known_node_minutes"]
-        share = _share(known, lent) if known else "not known"
+        lent, seen = price["lent_node_minutes"], price["known_node_minutes"]
+        share = _share(seen, lent) if seen else "unknown"
         rows.append([
             price["node_type"], f"{lent:,.0f}", share, _minutes(price["jobs_paid_node_minutes"]),
             _minutes(price["pods_saved_minutes"]), _minutes(price["saved_per_paid"], 1),
         ])  # fmt: skip
     return (
-        "What jobs paid at most, in minutes of nodes: as far as runs saw their queue",
-        ["type", "lent", "seen", "jobs lacked", "pods had", "for each one"],
+        "Node-minutes that jobs lacked at most, as far as runs saw the job queue",
+        ["type", "lent", "seen", "jobs lacked", "pods had", "pods per job"],
         rows, "no node was lent",
     )  # fmt: skip
 
 
 def seen_sentence(prices: Sequence[SeenPrice]) -> str:
-    """Returns what jobs paid at most for all that was lent; empty where nothing of it is known."""
-    lent, known, paid, used = (
+    """Returns the most that jobs lacked because of lending; empty if runs saw no job queue."""
+    lent, seen, paid, used = (
         sum(getattr(price, name) for price in prices) / 60
         for name in ("lent", "known", "paid", "used")
     )
-    if not known:
+    if not seen:
         return ""
     rate = f": {used / paid:,.1f} for each one" if paid else ""
     return (
-        f"as runs saw their queue, jobs lacked at most {paid:,.0f} node-minutes of the {lent:,.0f} "
-        f"that were lent, of which {_share(known, lent)} were seen; pods had {used:,.0f} minutes "
-        f"there{rate}"
+        f"jobs lacked at most {paid:,.0f} of the {lent:,.0f} node-minutes that were lent (runs saw "
+        f"the job queue for {_share(seen, lent)} of them); pods used {used:,.0f} node-minutes"
+        f"{rate}"
     )
 
 
-def _share(part: float, whole: float) -> str:
-    """Rounded down: all is said of all alone."""
-    return f"{int(100 * min(part / whole, 1)) if whole else 0}%"
+def _share(part: float, total: float) -> str:
+    """Returns a percentage, rounded down: 100% means all."""
+    return f"{int(100 * min(part / total, 1)) if total else 0}%"
 
 
 def _minutes(value: float | None, digits: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""`dnm nodes`: the batch nodes, and which of them could be lent now."""
+"""`dnm nodes`: Slurm's nodes, and which of them could be lent now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from dnm.cli.terminal.commands import shown_at_work
+from dnm.cli.terminal.commands import show_activity
 from dnm.cli.terminal.options import ConfigOption, NamesOption
 from dnm.cli.terminal.output import print_document, print_line, print_table
 from dnm.converter.node_convert import NodeConvert
@@ -26,15 +26,15 @@ from dnm.run.registry import load_registry
 def nodes(
     config: ConfigOption,
     output: NamesOption = "text",
-    node_type: Annotated[str, typer.Option("--type", help="Only nodes of this type.")] = "",
+    node_type: Annotated[str, typer.Option("--type", help="Show only nodes of this type.")] = "",
 ) -> None:
     """Show which batch nodes could be lent now."""
     if node_type and node_type not in config.node_types:
-        there = ", ".join(config.node_types)
+        types = ", ".join(config.node_types)
         raise typer.BadParameter(
-            f"there is no {node_type!r}; there are {there}", param_hint="--type"
+            f"there is no node type {node_type!r}; there are {types}", param_hint="--type"
         )
-    with shown_at_work("asking for nodes"):
+    with show_activity("reading nodes"):
         listed = NodeConvert(config, os.environ).list_nodes()
     if isinstance(listed, Unreadable):
         raise ConverterError(listed.error)
@@ -58,9 +58,9 @@ def print_batch_nodes(
     output: str,
     bounds: Iterable[str] = (),
 ) -> None:
-    """Prints the nodes that may be lent first. `out`: why a node may not be lent, whatever its
-    converter says. `bounds`: sentences about the supply."""
-    rows = [_as_kept_out(node, out.get(node.name)) for node in shown]
+    """Prints the nodes, those that may be lent first. `out` has the reasons of excluded nodes,
+    regardless of the converter. `bounds` are sentences about the supply."""
+    rows = [_with_exclusion(node, out.get(node.name)) for node in shown]
     rows.sort(key=lambda node: (node.verdict, node.name))
     if output != "text":
         documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in rows]
@@ -78,9 +78,9 @@ def print_batch_nodes(
         print_line(sentence)
 
 
-def _as_kept_out(node: BatchNode, why: str | None) -> BatchNode:
-    """With dnm's own word first: the node is not to be had for it."""
-    if why is None:
+def _with_exclusion(node: BatchNode, reason: str | None) -> BatchNode:
+    """Returns the row of a node; dnm's reason to exclude it comes before the converter's reason."""
+    if reason is None:
         return node
     besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""
-    return msgspec.structs.replace(node, verdict="SKIP", reason=f"kept out: {why}{besides}")
+    return msgspec.structs.replace(node, verdict="SKIP", reason=f"excluded: {reason}{besides}")

@@ -11,9 +11,10 @@ import msgspec
 import typer
 
 from dnm.cli.look.status_view import print_pause
-from dnm.cli.terminal.commands import shown_at_work
+from dnm.cli.terminal.commands import show_activity
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
+    merge_sentences,
     order_progress,
     order_row,
     print_document,
@@ -21,7 +22,6 @@ from dnm.cli.terminal.output import (
     print_title,
     sitting_lines,
     sitting_rows,
-    told_together,
     waiting_lines,
     waiting_rows,
 )
@@ -58,20 +58,20 @@ def plan(
     config: ConfigOption,
     output: OutputOption = "text",
     at: Annotated[
-        str, typer.Option("--at", help="With the events of then, e.g. '2026-12-01 08:45'.")
+        str, typer.Option("--at", help="Use the events of this time, e.g. '2026-12-01 08:45'.")
     ] = "",
     is_detailed: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="3 where a run would do anything.")
+        bool, typer.Option("--detailed-exitcode", help="Exit with 3 if a run would act.")
     ] = False,
 ) -> int:
-    """Show what a run would do and why; writes nothing."""
+    """Show what a run would do and why; write nothing."""
     moment = None
     if at:
         try:
             moment = moment_at(at, config.events_zone)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--at") from error
-    with shown_at_work("planning"):
+    with show_activity("planning"):
         from dnm.run import looking  # the planner, which takes longer to load than the help
 
         result = looking.plan_pass(config, os.environ, events_at=moment)
@@ -95,7 +95,7 @@ def describe_action(action: Action) -> dict[str, Any]:
     return {"action": kind, **fields}
 
 
-# In the words in which a run tells it.
+# The format of a run's log lines.
 _LINES: Mapping[type, str] = {
     MarkNode: "mark node={0.node} queue={0.mark.queue}",
     EndConverter: "end-converter of={0.key} pid={0.process.pid}",
@@ -115,7 +115,7 @@ _LINES: Mapping[type, str] = {
 
 
 def action_lines(action: Action) -> list[str]:
-    """Returns an action as `key=value`: a line a limit."""
+    """Returns an action as `key=value` lines, with one line for each limit."""
     if isinstance(action, SetQueueLimits):
         return [change_line(change) for change in action.edit.changes] or ["action=write-ledger"]
     words = {}
@@ -125,7 +125,7 @@ def action_lines(action: Action) -> list[str]:
 
 
 def explained(verdict: QueueVerdict | NodeVerdict) -> dict[str, str]:
-    """Returns what is decided, and why, as documents have it."""
+    """Returns verdict, code and reason for a document."""
     return {
         "verdict": verdict.verdict.value,
         "code": verdict.reason.name,
@@ -153,19 +153,19 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def to_lend(plan: Plan) -> int:
-    """Returns how many nodes a run would ask the converter for."""
+    """Returns how many nodes a run would start to lend."""
     return sum(
         action.request.count for action in plan.actions if isinstance(action, StartConversion)
     )
 
 
 def to_return(plan: Plan) -> int:
-    """Returns how many it would have it give back."""
+    """Returns how many nodes a run would start to return."""
     return sum(isinstance(action, ReturnNode) for action in plan.actions)
 
 
 def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str]:
-    """Yields how far each order is."""
+    """Yields a line with the progress of each order."""
     for order in orders:
         yield f"order {order.id}: {order_progress(order_row(order, registry))}"
 
@@ -178,13 +178,13 @@ def as_recorded(plan: Plan) -> Registry:
 
 
 def print_plan(plan: Plan, zone: str = "UTC") -> None:
-    """Prints what a run would do and why, a line each; then the queue file as a diff."""
+    """Prints the decisions and actions of a run, a line each, and the diff of the queue file."""
     if plan.pause:
         print_pause(plan.pause, zone)
     for queue in plan.queues:
         word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
         print_line(f"queue {queue.queue}: ", verdict_part(word), f": {queue.sentence}")
-    for line in told_together(_node_sentences(plan), ""):
+    for line in merge_sentences(_node_sentences(plan), ""):
         names, word, sentence = line.split(": ", 2)
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, as_recorded(plan))
@@ -198,12 +198,12 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line(("error: ", "error"), error)
     print_line()
     if plan.actions:
-        print_title("A run would now do, in this order:")
+        print_title("Actions of a run now, in this order:")
         lines = [line for action in plan.actions for line in action_lines(action)]
         for number, line in enumerate(lines, start=1):
             print_line(f"{number}. {line}", indent=2)
     else:
-        print_title("A run would now do nothing.")
+        print_title("A run would do nothing now.")
     if plan.diff:
         print_line()
         draw_diff(plan.diff)
@@ -223,16 +223,16 @@ def _node_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
-    """Returns the same of a node; a fence that is yet to come is told as that."""
-    found = explained(verdict)
+    """Returns the same for a node, with "will be fenced" for a fence that is only planned."""
+    document = explained(verdict)
     if verdict.reason is Reason.LEAVING and verdict.node in _to_fence(plan):
-        found["reason"] = verdict.sentence.replace("is fenced", "will be fenced", 1)
-    return found
+        document["reason"] = verdict.sentence.replace("is fenced", "will be fenced", 1)
+    return document
 
 
 def run_document(result: Pass) -> dict[str, Any]:
-    """Returns what `dnm run --output json` prints, schema dnm.run/2: the actions that were carried
-    out, as the plan has them, and the lines in which they are told."""
+    """Returns what `dnm run --output json` prints, schema dnm.run/2: the completed actions as in
+    the plan's document, and their log lines."""
     outcome = result.outcome
     return {
         "schema": "dnm.run/2",

@@ -1,5 +1,5 @@
-"""`dnm simulate`: reads the record or the workload, plays it, and shows what each configuration
-would have cost. It asks no cluster and changes nothing."""
+"""`dnm simulate`: it simulates the history or a workload, and shows the cost of each configuration.
+It accesses no cluster and changes nothing."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from dnm.simulate.replay import Reader, make_workload
 from dnm.simulate.values import Workload
 from dnm.simulate.workload_file import parse_workload
 
-_LARGEST = 256 * 1024 * 1024  # bytes of a file that is given
-_WIDEST_HEAD = 27  # of a column; a longer name stands below the table
+_LARGEST = 256 * 1024 * 1024  # bytes of an input file
+_WIDEST_HEAD = 27  # characters of a heading; longer names are printed below the table
 _KINDS = frozenset({"node", "request"})
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Question(NamedTuple):
-    """What is to be played."""
+    """The options of a simulation."""
 
     config: Path | None
     against: Path | None
@@ -58,25 +58,25 @@ class Question(NamedTuple):
 def simulate(
     config_path: PathOption = None,
     against: Annotated[
-        Path | None, typer.Option(help="Another configuration, played beside it.")
+        Path | None, typer.Option(help="Compare with this other configuration.")
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of [settings], in the other one; may be repeated."),
+        typer.Option("--set", help="KEY=VALUE of [settings] for the comparison; repeatable."),
     ] = None,
     since: Annotated[
-        str, typer.Option(help="Of the record: 30d, 52w, or a time in events_zone.")
+        str, typer.Option(help="Begin in the history: 30d, 52w, or a time in events_zone.")
     ] = "30d",
     workload: Annotated[
-        Path | None, typer.Option(help="Play this workload instead of the record.")
+        Path | None, typer.Option(help="Simulate this workload instead of the history.")
     ] = None,
     jobs: Annotated[
-        Path | None, typer.Option(help="What sacct has printed: the jobs beside the record.")
+        Path | None, typer.Option(help="Output of sacct: the jobs of the same time.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is drawn: how long conversions take.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random durations of conversions.")] = 1,
     output: OutputOption = "text",
 ) -> None:
-    """Play the record, or a workload, under this configuration and another one."""
+    """Simulate the history or a workload, with this configuration and another."""
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     configs = _configs(question)
     played, notes = _workload(question, as_one(configs))
@@ -90,7 +90,7 @@ def simulate(
 
 
 def _configs(question: Question) -> dict[str, Config]:
-    """By name: the one that is named, and the other one where there is one."""
+    """Returns the configurations by name: the configured one, and the one to compare, if any."""
     configs = {"configured": load_named_config(question.config)}
     if question.against is None and not question.changes:
         return configs
@@ -99,20 +99,20 @@ def _configs(question: Question) -> dict[str, Config]:
     for text in question.changes:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise QuestionError(f"--set {text!r} is no change: write KEY=VALUE, e.g. headroom=0.8")
+            raise QuestionError(f"--set {text!r} is not a change: write KEY=VALUE, as headroom=0.8")
         changes[key.strip().lower()] = value.strip()
         parts.append(f"{key.strip()}={value.strip()}")
     path = question.against or question.config
     try:
         configs[" ".join(parts)] = load_config(path, os.environ, changes)
     except ConfigError as error:
-        load_config(path, os.environ)  # what is wrong in the file itself is told as such
-        raise QuestionError(_of_changes(str(error), changes)) from error
+        load_config(path, os.environ)  # raises the file's own errors
+        raise QuestionError(_errors_of_changes(str(error), changes)) from error
     return configs
 
 
-def _of_changes(problems: str, changes: Mapping[str, str]) -> str:
-    """What is wrong with the changes alone, as they were written."""
+def _errors_of_changes(problems: str, changes: Mapping[str, str]) -> str:
+    """Returns the errors of the changes, with each key as `--set KEY=VALUE`."""
     _, *lines = problems.splitlines()
     for key, text in changes.items():
         written = f"[settings] {shown(key)}"
@@ -124,11 +124,11 @@ def _of_changes(problems: str, changes: Mapping[str, str]) -> str:
 def _play(
     workload: Workload, configs: Mapping[str, Config | None]
 ) -> dict[str, tuple[Figures, tuple[str, ...]]]:
-    """Each in a process of its own: a year takes a minute or two of one core. They end with this
-    one, whatever ends it."""
-    fork = get_context("fork")  # the workload is there already, and isn't copied before it changes
+    """Simulates each configuration in its own process, because a year takes minutes on one core.
+    The processes end with this one, however it ends."""
+    fork = get_context("fork")  # the workload is shared until a process changes it
     ends = {}
-    # A Ctrl-C is for the command, which ends these: they are born deaf to it.
+    # Only the command handles Ctrl-C and ends these processes, so they start with SIGINT blocked.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for name, config in configs.items():
@@ -137,11 +137,11 @@ def _play(
             fork.Process(target=_play_alone, args=words, daemon=True).start()
             there.close()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        return _hear(ends)
+        return _collect_results(ends)
     except EOFError:
         raise SimulationError(
-            "a process that played it ended early. If it said nothing, it was ended from outside: "
-            "is there memory for it? Ask for a shorter --since"
+            "a simulation process ended early. If it printed no error, it was killed, probably for "
+            "lack of memory: use a shorter --since"
         ) from None
     finally:
         for child in active_children():
@@ -150,52 +150,52 @@ def _play(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _hear(ends: Mapping[str, Connection]) -> dict[str, tuple[Figures, tuple[str, ...]]]:
-    """Waits for what each comes to; raises EOFError where one ended without."""
+def _collect_results(ends: Mapping[str, Connection]) -> dict[str, tuple[Figures, tuple[str, ...]]]:
+    """Waits for the result of each process. Raises EOFError if one ended without a result."""
     from dnm.cli.terminal.paint import progress
 
     done = dict.fromkeys(ends, 0.0)
     played: dict[str, tuple[Figures, tuple[str, ...]]] = {}
-    with progress("playing") as tell:
-        while silent := {end: name for name, end in ends.items() if name not in played}:
-            speaking = wait(list(silent))
-            for end, name in silent.items():
-                said: Any = end.recv() if end in speaking else done[name]
-                if isinstance(said, float):
-                    done[name] = said
-                    tell(min(done.values()))
+    with progress("simulating") as show_progress:
+        while pending := {end: name for name, end in ends.items() if name not in played}:
+            ready = wait(list(pending))
+            for end, name in pending.items():
+                message: Any = end.recv() if end in ready else done[name]
+                if isinstance(message, float):
+                    done[name] = message
+                    show_progress(min(done.values()))
                 else:
-                    played[name], done[name] = said, 1.0
+                    played[name], done[name] = message, 1.0
     return {name: played[name] for name in ends}
 
 
 def _play_alone(there: Connection, parent: int, workload: Workload, config: Config | None) -> None:
-    """Plays one and sends what it came to. What is there stays there: only what a plan makes is
-    looked through for garbage."""
+    """Simulates one configuration and sends the result. Existing objects are frozen, so that the
+    garbage collector examines only new ones."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    told = 0.0
+    sent = 0.0
 
-    def tell(done: float) -> None:
-        nonlocal told
-        if done - told > 0.01:
-            told = done
+    def send_progress(done: float) -> None:
+        nonlocal sent
+        if done - sent > 0.01:
+            sent = done
             there.send(done)
 
-    there.send(play_under(workload, config, tell))
+    there.send(play_under(workload, config, send_progress))
 
 
-# --- what is played --------------------------------------------------------------------------
+# --- the workload ----------------------------------------------------------------------------
 
 
 def _workload(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
-    """The workload of the file, or of the record, and what it can't say."""
+    """Returns the workload of the file or of the history, and notes on what is missing in it."""
     if question.workload is not None:
         if question.jobs is not None:
-            raise QuestionError("--jobs goes with the record: a workload file has jobs of its own")
+            raise QuestionError("--jobs is for the history: a workload file has its own jobs")
         content = _read(question.workload, "--workload")
         try:
             return parse_workload(content, config, question.seed), ()
@@ -216,27 +216,28 @@ def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, 
     registry = load_registry(config, now)
     recorded = reader.close(registry, since, now)
     if not recorded.stays and not recorded.spans:
-        nothing = f"the record has no pods and no nodes that were lent since {question.since}"
+        nothing = f"the history has no pods and no lent nodes since {question.since}"
         if recorded.nodes:
             lent = count_of(sum(map(len, recorded.nodes.values())), "node")
-            nothing = f"of {lent} lent since {question.since} pods have used none for a minute"
-        raise SimulationError(f"{nothing}: ask for a longer --since, or give a --workload")
+            nothing = f"since {question.since}, pods used none of {lent} lent for a minute"
+        raise SimulationError(f"{nothing}: use a longer --since, or --workload")
     accounting = _accounting(question, config, recorded.since, now)
     notes = recorded.notes
     if accounting.left_out:
-        left_out = f"{count_of(accounting.left_out, 'line')} of --jobs left out"
-        notes = (*notes, f"{left_out}: no job of that time and of nodes that may be lent")
+        left_out = f"{count_of(accounting.left_out, 'line')} of --jobs ignored"
+        notes = (*notes, f"{left_out}: not a job of that time on nodes that may be lent")
     if not accounting.jobs:
         notes = (*notes, _without_jobs(config, since, now))
     return make_workload(recorded, config, registry, accounting, question.seed), notes
 
 
 def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
-    """What is known of jobs that are not played: what the record's own lending took from them."""
+    """Returns a note about jobs that are not simulated: how much the recorded lending cost them."""
     seen = seen_sentence(make_accounts(config, since, now).prices)
-    why = "no run has seen what they waited for"
-    idle = "without --jobs Slurm always has idle nodes"
-    return f"{idle}; {seen}" if seen else f"{idle}, and what jobs pay is not known: {why}"
+    idle = "without --jobs, Slurm always has idle nodes in the simulation"
+    return (
+        f"{idle}; {seen}" if seen else f"{idle}; no run saw waiting jobs, so their cost is unknown"
+    )
 
 
 def _accounting(question: Question, config: Config, since: datetime, until: datetime) -> Accounting:
@@ -253,19 +254,19 @@ def _read(path: Path, option: str) -> bytes:
     try:
         return read_regular(path, _LARGEST)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise QuestionError(f"{option} {path} can't be read ({why})") from error
+        cause = error.strerror or str(error)
+        raise QuestionError(f"{option}: cannot read {path}: {cause}") from error
 
 
 def _check_size(workload: Workload) -> None:
     if not workload.namespaces:
         raise SimulationError(
-            "no monitored queue has a limit that is known: `dnm status` shows what the last run "
-            "knew, a --workload says it in queues"
+            "the limits of all monitored queues are unknown: make a run first (see `dnm status`), "
+            "or write them into `queues` of a --workload"
         )
 
 
-# --- what is shown ---------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------
 
 
 def simulation_document(
@@ -308,29 +309,29 @@ def _price(compared: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-# What stands before it, its key, and the figure.
+# Title, key, and a function that returns the figure.
 _Rows: TypeAlias = tuple[tuple[str, str, Callable[[Figures], float]], ...]
 _ROWS: _Rows = (
     ("pods waited, minutes", "pods_waited_minutes", lambda figures: round(figures.pods.total, 1)),
-    ("  95th of a hundred", "pods_p95_minutes", lambda figures: round(figures.pods.late, 1)),
-    ("  the longest", "pods_longest_minutes", lambda figures: round(figures.pods.longest, 1)),
-    ("  never began", "pods_unserved", lambda figures: figures.unserved),
+    ("  95th percentile", "pods_p95_minutes", lambda figures: round(figures.pods.late, 1)),
+    ("  longest", "pods_longest_minutes", lambda figures: round(figures.pods.longest, 1)),
+    ("  never started", "pods_unserved", lambda figures: figures.unserved),
     ("node-hours lent", "lent_node_hours", lambda figures: round(figures.lent, 1)),
     ("  idle", "idle_node_hours", lambda figures: round(figures.idle, 1)),
-    ("  on the way", "converting_node_hours", lambda figures: round(figures.booting, 1)),
+    ("  joining or leaving", "converting_node_hours", lambda figures: round(figures.booting, 1)),
     ("conversions", "conversions", lambda figures: figures.conversions),
     ("  failed", "failed_conversions", lambda figures: figures.failures),
-    ("  back within 30 min", "returned_within_30_min", lambda figures: figures.short),
+    ("  returned within 30 min", "returned_within_30_min", lambda figures: figures.short),
 )
 _JOB_ROWS: _Rows = (
     ("jobs waited, minutes", "jobs_waited_minutes", lambda figures: round(figures.jobs.total, 1)),
-    ("  95th of a hundred", "jobs_p95_minutes", lambda figures: round(figures.jobs.late, 1)),
-    ("  the longest", "jobs_longest_minutes", lambda figures: round(figures.jobs.longest, 1)),
+    ("  95th percentile", "jobs_p95_minutes", lambda figures: round(figures.jobs.late, 1)),
+    ("  longest", "jobs_longest_minutes", lambda figures: round(figures.jobs.longest, 1)),
 )
 _PRICE_ROWS = (
-    ("job-minutes paid for lending", "jobs_paid_minutes"),
+    ("job-minutes lost by lending", "jobs_paid_minutes"),
     ("pod-minutes saved by it", "pods_saved_minutes"),
-    ("  saved for each one paid", "saved_per_paid"),
+    ("  saved per lost job-minute", "saved_per_paid"),
 )
 
 
@@ -358,11 +359,11 @@ def print_simulation(document: Mapping[str, Any]) -> None:
     for note in document["notes"]:
         print_line(f"note: {note}")
     for error in document["errors"]:
-        print_line(f"dnm would have said: {error}")
+        print_line(f"dnm would have reported: {error}")
 
 
 def _between(entry: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What the second configuration trades against the first."""
+    """Returns a sentence that compares the waits with the second configuration and the first."""
     pods = other["pods_waited_minutes"] - entry["pods_waited_minutes"]
     jobs = entry["jobs_waited_minutes"] - other["jobs_waited_minutes"]
     text = (
@@ -370,9 +371,9 @@ def _between(entry: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         f"jobs {abs(jobs):,.0f} minutes {'less' if jobs > 0 else 'more'}"
     )
     if pods > 0 and jobs > 0:
-        text += f": {pods / jobs:.1f} pod-minutes paid for each job-minute saved"
+        text += f": {pods / jobs:.1f} pod-minutes lost for each job-minute saved"
     if pods < 0 and jobs < 0:
-        text += f": {pods / jobs:.1f} pod-minutes saved for each job-minute paid"
+        text += f": {pods / jobs:.1f} pod-minutes saved for each job-minute lost"
     return text
 
 

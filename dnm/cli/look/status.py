@@ -1,4 +1,4 @@
-"""`dnm status`: the recorded state, also as a document."""
+"""`dnm status`: the recorded state, as text, document or metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry
 from dnm.sizing.caps import count_caps, lent_in
 
-# Why an idle node stays, however long it is idle.
+# The reasons for which an idle node stays, however long it is idle.
 _KEPT = (Reason.KEPT_READY, Reason.HELD, Reason.HELD_BY_ADMIN, Reason.NEEDED)
 
 
@@ -42,17 +42,17 @@ def status(
         Literal["text", "json", "yaml", "name", "prometheus"],
         typer.Option("--output", "-o", help="text, json, yaml, name or prometheus."),
     ] = "text",
-    live: Annotated[bool, typer.Option("--live", help="Ask the cluster too.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", "-w", help="All columns.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Read the cluster too.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns.")] = False,
     health: Annotated[
-        bool, typer.Option("--health", help="One word for a monitor; 0, 1 or 2.")
+        bool, typer.Option("--health", help="Print one word for a monitor; exit with 0, 1 or 2.")
     ] = False,
 ) -> int:
     """Show lent nodes, queues, brakes and the last run."""
     now = datetime.now(UTC)
     if health:
         if output != "text":
-            raise typer.BadParameter("it is one word for a monitor", param_hint="--health")
+            raise typer.BadParameter("it prints only text", param_hint="--health")
         return print_health(config, now)
     if live:
         registry, exit_code, errors = _live_registry(config, os.environ)
@@ -75,8 +75,8 @@ def status(
 def status_document(
     config: Config, registry: Registry, now: datetime, errors: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns what `dnm status --output json` prints, schema dnm.status/1: instants in RFC 3339,
-    spans in seconds. `errors` are those of asking the cluster now."""
+    """Returns what `dnm status --output json` prints, schema dnm.status/1: times in RFC 3339, spans
+    in seconds. `errors` are those of reading the cluster now."""
     times, run = read_last_run(config), registry.last_run
     holder = at_work(config, times)
     return {
@@ -166,15 +166,15 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
 
 
 def _converter_host(process: ConverterProcess | None) -> str:
-    """Which other host has started the converter of a call that is open: there its output is."""
+    """Returns the other host that started a converter and has its output, else ""."""
     return process.host if process is not None and is_elsewhere(process) else ""
 
 
 def time_to_return(
     config: Config, registry: Registry, name: str, now: datetime
 ) -> timedelta | None:
-    """Returns how long an idle node still waits before it may go back; None: it is not idle, does
-    not serve a monitored namespace, or stays or leaves for another reason than its idle time."""
+    """Returns the time until an idle node is returned. None if it is not idle, serves no monitored
+    namespace, or stays or leaves for another reason than its idle time."""
     entry = registry.nodes[name]
     policy = config.namespaces.get(entry.namespace)
     if entry.idle_since is None or policy is None or entry.phase is not Phase.SERVING:
@@ -189,26 +189,26 @@ def time_to_return(
 
 def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
     return [
-        f"{cap.cap}: {count_of(cap.lent, 'node')} lent or coming, and the cap is {cap.max}: those "
-        "above it go back as they fall idle"
+        f"{cap.cap}: {count_of(cap.lent, 'node')} lent or joining, and the cap is {cap.max}: dnm "
+        "returns those above the cap when they are idle"
         for cap in count_caps(as_last_read(config, registry), lent_in(registry))
         if cap.lent > cap.max
     ]
 
 
 def _floors(config: Config) -> Iterator[dict[str, Any]]:
-    """What is left to Slurm of each type and partition: so many nodes, or a percentage."""
-    of = {f"type {name}": config.floor_of(name) for name in config.node_types}
-    of |= {f"partition {name}": floor for name, floor in config.partition_floors.items()}
-    for what, floor in of.items():
+    """Yields the nodes that stay in Slurm, by node type and partition: a number or a percentage."""
+    floors = {f"type {name}": config.floor_of(name) for name in config.node_types}
+    floors |= {f"partition {name}": floor for name, floor in config.partition_floors.items()}
+    for scope, floor in floors.items():
         if floor is not None:
-            yield {"of": what, **msgspec.structs.asdict(floor)}
+            yield {"of": scope, **msgspec.structs.asdict(floor)}
 
 
 def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
     cooldown = (cooldown_end(config, registry, now) or now) - now
-    known = as_last_read(config, registry)
-    caps = count_caps(known, lent_in(registry))
+    resolved = as_last_read(config, registry)
+    caps = count_caps(resolved, lent_in(registry))
     return {
         "cooldown_seconds": cooldown.total_seconds(),
         "caps": [{"cap": cap.cap, "lent": cap.lent, "max": cap.max} for cap in caps],
@@ -218,7 +218,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
                 "percent": node_cap.cap.percent,
                 "nodes": now.cap if isinstance(now.cap, int) else None,
             }
-            for node_cap, now in zip(list_node_caps(config), list_node_caps(known), strict=True)
+            for node_cap, now in zip(list_node_caps(config), list_node_caps(resolved), strict=True)
             if isinstance(node_cap.cap, Share)
         ],
         "floors": list(_floors(config)),
@@ -256,8 +256,8 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
 def _live_registry(
     config: Config, environ: Mapping[str, str]
 ) -> tuple[Registry, int, tuple[str, ...]]:
-    """`dnm status --live`: the record with the queues as they are now, the exit code and the errors
-    of a run now. What such a run would do is `dnm plan`'s to say."""
+    """Returns the registry with the present state of the queues, and exit code and errors of a run
+    now. `dnm status --live` shows no actions; `dnm plan` does."""
     from dnm.run.looking import plan_pass
     from dnm.run.planning import wall_clock
 

@@ -1,4 +1,4 @@
-"""How `dnm status` looks to people: tables that fit eighty columns, or all that is known."""
+"""The text of `dnm status`: tables that fit eighty columns, or tables with all columns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 
 from dnm.cli.terminal.output import (
     briefly,
+    merge_sentences,
     order_progress,
     print_line,
     print_table,
     print_title,
     shown,
     sitting_lines,
-    told_together,
     waiting_lines,
 )
 from dnm.model.amounts import order_resources, shown_amount
@@ -32,7 +32,7 @@ from dnm.model.verdict import QUEUE_WORDS
 Row = dict[str, str]
 _NARROW = ("node", "phase", "for", "idle for", "back in", "type", "namespace", "queue", "reason")
 _MOST_NAMES = 3  # namespaces of pods that hold a node
-_ROOM_NEEDED = ("queue", "reason")
+_OPTIONAL = ("queue", "reason")
 _MEANINGS: Meanings = {
     "phase": {"serving": "ok", "failed": "error", "given up": "error", "claimed": "warning"}
 }
@@ -47,18 +47,18 @@ def print_status(
     is_wide: bool = False,
     zone: str = "UTC",
 ) -> None:
-    """Prints the document of `status_document`; `is_wide`: all columns, and the pods of each node.
-    `zone`: by whose clock."""
+    """Prints the document of `status_document` with times in `zone`. With `is_wide`, it prints all
+    columns, and the pods of each node."""
     _print_nodes(node_rows(document, now, zone), is_wide)
     for node in document["nodes"] if is_wide else ():
         if node["pods"] is not None:
             print_line(f"{node['node']}: {holders_text(node['pods'])}", indent=2)
     failed = {name for name, _ in _troubles(document)}
-    for name, trouble in (*_troubles(document), *_others(document), *_elsewhere(document)):
+    for name, trouble in (*_troubles(document), *_cordoned(document), *_elsewhere(document)):
         print_line((f"{name}: ", "error" if name in failed else "warning"), trouble, indent=2)
-    if said := list(by_hand_lines(document, now, zone)):
-        print_title("By hand")
-        for line in said:
+    if lines := list(manual_lines(document, now, zone)):
+        print_title("Manual changes")
+        for line in lines:
             print_line(line, indent=2)
     print_title("Queues")
     for queue in document["queues"]:
@@ -66,9 +66,9 @@ def print_status(
     for line in sitting_lines(document["sitting"], zone):
         print_line(line, indent=2)
     if not document["queues"]:
-        print_line("no run has looked at the queues yet", indent=2)
+        print_line("no run has read the queues yet", indent=2)
     if document["waiting_jobs"]:
-        print_title("Jobs that wait")
+        print_title("Waiting jobs")
         for line in waiting_lines(document["waiting_jobs"], now):
             print_line(line, indent=2)
     print_title("Brakes")
@@ -90,7 +90,7 @@ def print_status(
 
 
 def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what waits for a person, each with the command that ends it."""
+    """Yields the problems that an administrator must solve, each with its command."""
     run, pause = document["last_run"], document["brakes"]["pause"]
     if failed := [
         node["node"] for node in document["nodes"] if node["phase"] == Phase.FAILED.value
@@ -100,8 +100,8 @@ def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for queue, breaker in document["brakes"]["breakers"].items():
         if breaker["tripped_at"]:
             yield (
-                f"pods of {queue} did not use its nodes: `dnm explain {queue}` says why, "
-                f"`dnm reset {queue}` lends again"
+                f"pods of {queue} did not use its nodes: `dnm explain {queue}` shows the reason, "
+                f"`dnm reset {queue}` allows lending again"
             )
     if pause and pause["who"] == LOST:
         yield str(pause["reason"])
@@ -117,12 +117,12 @@ def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _print_nodes(rows: Iterable[Row], is_wide: bool) -> None:
     shown = NODE_COLUMNS if is_wide else _NARROW
     cells = [[row.get(name, "") for name in shown] for row in rows]
-    optional = () if is_wide else _ROOM_NEEDED
+    optional = () if is_wide else _OPTIONAL
     print_table("Lent nodes", shown, cells, "no node is lent", _MEANINGS, optional)
 
 
 def node_rows(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[Row]:
-    """Yields nodes that are lent, that are asked for, and that are claimed and not lent."""
+    """Yields the rows of lent nodes, of requests, and of nodes that are claimed but not lent."""
     for node in document["nodes"]:
         yield {
             **_place(node),
@@ -155,29 +155,29 @@ def _kept(node: Mapping[str, Any], zone: str) -> str:
 
 def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:
     if emptying is None:
-        return "it goes back once its pods have ended"
+        return "dnm returns it when its pods have ended"
     if now < emptying["since"]:
-        return f"its pods are asked to go from {shown(emptying['since'], zone, seconds=True)} on"
-    said = f"; {emptying['why']}" if emptying["why"] else ""
-    return f"{count_of(emptying['asked'], 'pod')} asked to go so far{said}"
+        return f"dnm evicts its pods from {shown(emptying['since'], zone, seconds=True)} on"
+    reason = f"; {emptying['why']}" if emptying["why"] else ""
+    return f"{count_of(emptying['asked'], 'pod')} evicted so far{reason}"
 
 
-def by_hand_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
-    """Yields what persons have asked for, and nodes that came without dnm."""
+def manual_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
+    """Yields the orders and returns of administrators, and nodes that joined without dnm."""
     for node in document["nodes"]:
         if node["leaves"] == Leaving.BY_HAND and not node["held"]:
-            yield f"{node['node']} is returned by a person: {_emptied(node['emptying'], now, zone)}"
+            yield f"{node['node']} is returned manually: {_emptied(node['emptying'], now, zone)}"
     for order in document["orders"]:
-        what = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"
+        nodes = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"
         reason = f" ({order['reason']})" if order["reason"] else ""
         yield (
-            f"{order['id']}: {what} for {order['namespace']} until "
+            f"{order['id']}: {nodes} for {order['namespace']} until "
             f"{shown(order['until'], zone)}, by {order['who']}{reason}: " + order_progress(order)
         )
     for name in document["by_hand"]:
         yield (
             f"{name} was moved to Kubernetes manually and is not recorded: "
-            f"`dnm adopt {name} --namespace NAMESPACE` takes it in"
+            f"`dnm adopt {name} --namespace NAMESPACE` records it"
         )
 
 
@@ -190,20 +190,20 @@ def _place(entry: Mapping[str, Any]) -> Row:
 
 
 def _span(seconds: float | None) -> str:
-    """Nothing where the question does not arise."""
+    """Returns a duration, or an empty cell if it does not apply."""
     return "" if seconds is None else duration(timedelta(seconds=seconds))
 
 
 def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What went wrong with a node or a request, in full: the table has no room for it."""
+    """Returns the full errors of nodes and requests, which are too long for the table."""
     nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
     claimed = [(item["node"], item["reason"]) for item in document["claimed"]]
     return nodes + requests + claimed
 
 
-def _others(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Nodes that an administrator has cordoned. dnm does not uncordon them."""
+def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the nodes that an administrator has cordoned. dnm does not uncordon them."""
     return [
         (node["node"], node["reason"])
         for node in document["nodes"]
@@ -212,7 +212,7 @@ def _others(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Where the converters are that other hosts have started, and what they print."""
+    """Returns the hosts of converters that other hosts started; their output is there."""
     nodes = [(node["node"], node["converter_host"]) for node in document["nodes"]]
     requests = [(f"request {r['id']}", r["converter_host"]) for r in document["requests"]]
     return [
@@ -226,7 +226,7 @@ def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _print_queue(queue: Mapping[str, Any]) -> None:
-    """What is decided, and a line for each resource: what is not known is `?`, and none is 0."""
+    """Prints the decision, and a line for each resource: `?` is unknown, and 0 is none."""
     from dnm.cli.terminal.screen import verdict_part
 
     pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
@@ -234,23 +234,23 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
     print_line(
         f"{queue['queue']}: ", verdict_part(word or "?"),
-        f": {queue['reason'] or 'no run has judged it yet'}", indent=2,
+        f": {queue['reason'] or 'no run has decided yet'}", indent=2,
     )  # fmt: skip
     header = ["resource", "limit", "baseline", "lent", "used", f"pending ({pods})"]
     of_limits = {*queue["limit"], *queue["baseline"]}
     names = order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
     if not names:
         is_unlimited = queue["is_judged"] and queue["is_demand_known"]
-        known = "no limit and no pods" if is_unlimited else "its limits are not known"
-        print_line(f"{known}; {pods} pending", indent=4)
+        limits = "no limit and no pods" if is_unlimited else "its limits are unknown"
+        print_line(f"{limits}; {pods} pending", indent=4)
         return
     print_table("", header, [[name, *_numbers(queue, name)] for name in names], "", indent=4)
 
 
 def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:
     limit = queue["limit"].get(resource)
-    is_known = queue["is_judged"] or limit is not None
-    yield _amount(resource, limit) if limit is not None else "no limit" if is_known else "?"
+    is_read = queue["is_judged"] or limit is not None
+    yield _amount(resource, limit) if limit is not None else "no limit" if is_read else "?"
     baseline = queue["baseline"].get(resource)
     if not queue["is_judged"]:
         yield from "??"
@@ -258,8 +258,8 @@ def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:
         yield _amount(resource, baseline) if baseline is not None else "no limit"
         yield _amount(resource, queue["lent"].get(resource, 0))
     for name in ("used", "pending"):
-        is_known = queue["is_demand_known"]
-        yield _amount(resource, queue[name].get(resource, 0)) if is_known else "?"
+        has_demand = queue["is_demand_known"]
+        yield _amount(resource, queue[name].get(resource, 0)) if has_demand else "?"
 
 
 def _amount(resource: str, amount: int) -> str:
@@ -274,7 +274,7 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
     for cap in brakes["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
     for cap in brakes["cap_shares"]:
-        nodes = "not known yet" if cap["nodes"] is None else count_of(cap["nodes"], "node")
+        nodes = "unknown yet" if cap["nodes"] is None else count_of(cap["nodes"], "node")
         yield f"{cap['cap']}: at most {cap['percent']:g} % of the nodes that Slurm has, {nodes}"
     for floor in brakes["floors"]:
         most = count_of(floor["nodes"], "node")
@@ -287,7 +287,7 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
         error = f": {backoff['last_error']}" if backoff["last_error"] else ""
         tries = count_of(backoff["failures"], "failed attempt")
         yield (
-            f"type {name} backs off after {tries} to lend: "
+            f"type {name} is in back-off after {tries} to lend: "
             f"{left} left, then {backoff['ask_at_most']} at most{error}; `dnm reset {name}` ends it"
         )
     for queue, breaker in brakes["breakers"].items():
@@ -296,7 +296,7 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
             yield f"breaker of {queue} is open for {since}: `dnm reset {queue}` closes it"
     for name, budget in brakes["budgets"].items():
         left, most = max(budget["node_hours_left"], 0.0), budget["of"]
-        yield f"namespace {name}: {left:g} of {most:g} node-hours are left this week"
+        yield f"namespace {name}: {left:g} of {most:g} node-hours left this week"
     if brakes["pause"]:
         yield pause_line(brakes["pause"], zone)
     if brakes["held"]:
@@ -310,22 +310,22 @@ def pause_line(pause: Mapping[str, Any], zone: str = "UTC") -> str:
     until = shown(pause["until"], zone, seconds=True) if pause["until"] else "`dnm resume`"
     by = f" by {pause['who']}" if pause["who"] else ""
     reason = f": {pause['reason']}" if pause["reason"] else ""
-    what = f"{half.value} is paused" if (half := pause["half"]) else "paused"
+    state = f"{half.value} is paused" if (half := pause["half"]) else "paused"
     since = shown(pause["since"], zone, seconds=True)
-    return f"{what}{by} since {since} until {until}{reason}"
+    return f"{state}{by} since {since} until {until}{reason}"
 
 
 def print_pause(pause: Pause, zone: str) -> None:
-    """Prints that dnm, or one half of what it does, is paused."""
-    whose = "" if pause.half else "dnm is "
-    print_line(f"{whose}{pause_line(msgspec.structs.asdict(pause), zone)}")
+    """Prints that dnm, or only its lending or returning, is paused."""
+    subject = "" if pause.half else "dnm is "
+    print_line(f"{subject}{pause_line(msgspec.structs.asdict(pause), zone)}")
 
 
 def run_lines(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> list[str]:
-    """Returns when it began, its errors, and what the last run that acted did."""
+    """Returns begin and errors of the last run, and the actions of the last run that acted."""
     if run["began"] is None:
         return ["none yet"]
-    lines = [f"began {duration(now - run['began'])} ago, and has not come to its end"]
+    lines = [f"began {duration(now - run['began'])} ago, and has not ended"]
     if run["process"] is not None:
         since = shown(run["began"], zone, seconds=True)
         lines = [f"a run is at work since {since} (process {run['process']})"]
@@ -340,28 +340,28 @@ def run_lines(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> list[
 
 
 def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
-    """Those that are kept out until the same time for the same reason as one host list."""
-    said = []
+    """Returns the excluded nodes; those with the same time and reason as one host list."""
+    sentences = []
     for name, keeping in nodes.items():
         until = f" until {shown(keeping['until'], zone)}" if keeping["until"] else ""
         reason = f" ({keeping['reason']})" if keeping["reason"] else ""
-        said.append((name, f"NODE{until}{reason}"))
-    return told_together(said, "")
+        sentences.append((name, f"NODE{until}{reason}"))
+    return merge_sentences(sentences, "")
 
 
 def holders_text(listed: dict[str, Any]) -> str:
-    """Returns who holds a lent node, as people are told."""
+    """Returns a sentence about the pods that keep a node lent."""
     pods = msgspec.convert(listed, NodePods)
     apart = f"{count_of(pods.apart, 'pod')} of DaemonSets or static"
     if not pods.count:
-        return f"no pod holds it; {apart}" if pods.apart else "no pod holds it"
+        return f"no pod keeps it; {apart}" if pods.apart else "no pod keeps it"
     first = sorted(pods.namespaces.items(), key=lambda namespace: (-namespace[1], namespace[0]))
     shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
-    others = len(first) - _MOST_NAMES
-    more = f" and {count_of(others, 'more namespace')}" if others > 0 else ""
+    further = len(first) - _MOST_NAMES
+    more = f" and {count_of(further, 'more namespace')}" if further > 0 else ""
     unnamed = pods.count - len(pods.names)
     rest = f" and {unnamed} more" if unnamed > 0 else ""
     return (
         f"{count_of(pods.count, 'pod')} on it: {shown}{more}; {', '.join(pods.names)}{rest}; the "
-        f"oldest since {pods.oldest}" + (f"; beside them {apart}" if pods.apart else "")
+        f"oldest since {pods.oldest}" + (f"; also {apart}" if pods.apart else "")
     )

@@ -1,4 +1,4 @@
-"""`dnm check`: runs all checks, and prints what they find."""
+"""`dnm check`: runs all checks, and prints their findings."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dnm.cli.terminal.output import print_document, print_line
 from dnm.model.errors import ExitCode
 from dnm.model.printable import Meaning
 
-_SHOWN: Mapping[CheckResult, tuple[str, str, Meaning, str]] = {  # sign, word, meaning, of many
-    CheckResult.OK: ("✓", "ok  ", "ok", "fine"),
-    CheckResult.WARNING: ("!", "warn", "warning", "to look at"),
-    CheckResult.FAILED: ("✗", "FAIL", "error", "wrong"),
-    CheckResult.SKIPPED: ("-", "skip", "muted", "not looked at"),
+_SHOWN: Mapping[CheckResult, tuple[str, str, Meaning, str]] = {  # sign, word, meaning, in sums
+    CheckResult.OK: ("✓", "ok  ", "ok", "ok"),
+    CheckResult.WARNING: ("!", "warn", "warning", "with warnings"),
+    CheckResult.FAILED: ("✗", "FAIL", "error", "failed"),
+    CheckResult.SKIPPED: ("-", "skip", "muted", "skipped"),
 }
 
 
 _ORDER = (CheckResult.FAILED, CheckResult.WARNING, CheckResult.SKIPPED, CheckResult.OK)
-_LOOKED_AT = 23  # things at most sites, which say how much of it is done
+_TYPICAL_CHECKS = 23  # checks at most sites, for the progress bar
 
 # Exit code 2 if one fails.
 _FOR_A_PERSON = ("configuration", "events", "state directory", "lock", "registry", "instance")
@@ -37,18 +37,18 @@ def check(
     config_path: PathOption = None,
     output: OutputOption = "text",
     deep: Annotated[
-        bool, typer.Option("--deep", help="Compare what is kept of the cluster with full lists.")
+        bool, typer.Option("--deep", help="Compare the cached cluster state with full lists.")
     ] = False,
-    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show what is fine too.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show passed checks too.")] = False,
 ) -> int:
-    """Try now what could go wrong at 3 a.m."""
+    """Check configuration, permissions and clusters."""
     from dnm.cli.terminal.paint import progress
 
     findings: list[Finding] = []
-    with progress("looking") as tell:
+    with progress("checking") as report_progress:
         for finding in find_everything(config_path, os.environ, deep):
             findings.append(finding)
-            tell(len({finding.check for finding in findings}) / _LOOKED_AT)
+            report_progress(len({finding.check for finding in findings}) / _TYPICAL_CHECKS)
     failed = {finding.check for finding in findings if finding.result is CheckResult.FAILED}
     if output != "text":
         checks = list(map(msgspec.structs.asdict, findings))
@@ -61,8 +61,8 @@ def check(
 
 
 def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None:
-    """Prints a line each, what is wrong first, with a tick or a cross, or words where the terminal
-    has none. Unless `is_wide`, all that is fine is one line."""
+    """Prints a line for each finding, failures first, with a sign, or with a word if the terminal
+    lacks the signs. Unless `is_wide`, all passed checks share one line."""
     can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     arrow = "→" if can_tick else "->"
     for finding in sorted(findings, key=lambda finding: _ORDER.index(finding.result)):
@@ -79,7 +79,7 @@ def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None
         names = ", ".join(
             f"{name} ({count})" if count > 1 else name for name, count in good.items()
         )
-        print_line((f"{sign if can_tick else word} ", meaning), f"fine: {names}; --wide shows each")
+        print_line((f"{sign if can_tick else word} ", meaning), f"ok: {names}; --wide shows each")
     counts = Counter(finding.result for finding in findings)
     print_line(
         ", ".join(

@@ -1,4 +1,4 @@
-"""`dnm convert-test`: what the stages of each round took, and what it has left over on the node."""
+"""`dnm convert-test`: the time of each stage of each round, and what is left on the node."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from dnm.cli.terminal.output import print_line, print_table
 from dnm.converters.convert_test import Round, play_rounds
 from dnm.converters.settings import load_settings
 from dnm.model.errors import ExitCode
-from dnm.model.printable import printable
+from dnm.model.printable import count_of, printable
 
 _LONGEST = 160
 
 
 def convert_test(
-    node: Annotated[str, typer.Argument(help="Drained in Slurm by a person.")],
-    rounds: Annotated[int, typer.Option(help="How often.", min=1, max=1000)] = 1,
+    node: Annotated[str, typer.Argument(help="Node that is drained in Slurm.")],
+    rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1, max=1000)] = 1,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="The namespace that hooks are told.")
+        str, typer.Option("--namespace", "-n", help="Namespace that is passed to hooks.")
     ] = "",
     config_path: PathOption = None,
 ) -> int:
-    """Move a node to Kubernetes and back, and name what is left over.
+    """Move a node to Kubernetes and back, and report what is left on it.
 
-    An administrator has drained the node in Slurm.
+    Drain the node in Slurm first.
     """
     settings = load_settings({}, os.environ, config_path)
     played: list[Round] = []
-    for play_round in play_rounds(settings, node, namespace, rounds, _say):
+    for play_round in play_rounds(settings, node, namespace, rounds, _print_progress):
         played.append(play_round)
         _print_round(play_round, f"Round {len(played)} of {rounds}")
     done = [item for item in played if item.result.result == "ok"]
     rests = [rest for item in played for rest in item.rests]
-    print_line((f"{len(done)} of {rounds} round(s) ended well", "heading"))
-    for what, found in (
+    print_line((f"{len(done)} of {count_of(rounds, 'round')} succeeded", "heading"))
+    for label, things in (
         ("left over", {rest.thing for rest in rests if rest.hook}),
         ("not known whether left over", {rest.thing for rest in rests if not rest.hook}),
     ):
-        print_line(f"{what}: {', '.join(sorted(found)) or 'nothing'}", indent=2)
+        print_line(f"{label}: {', '.join(sorted(things)) or 'nothing'}", indent=2)
     return ExitCode.FAILED if rests or len(done) < rounds else ExitCode.OK
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 

@@ -1,5 +1,5 @@
-"""`dnm node-types`: what the configuration says of each node type, whether its kubelets would
-start, and the file that they get. Asks no cluster and reads nothing but the ini."""
+"""`dnm node-types`: the settings of each node type, whether its kubelets would start, and their
+configuration file. These commands read only the ini, and access no cluster."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def node_types_document(
     types: Mapping[str, NodeType], problems: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Returns what `dnm node-types check` prints as JSON, schema dnm.node-types/1."""
-    found = {name: check_node_type(node_type) for name, node_type in types.items()}
+    by_type = {name: check_node_type(node_type) for name, node_type in types.items()}
     return {
         "schema": "dnm.node-types/1",
         "ok": not problems
-        and not any(problem.is_error for many in found.values() for problem in many),
+        and not any(problem.is_error for found in by_type.values() for problem in found),
         "problems": list(problems),
         "types": [
             {
@@ -64,7 +64,7 @@ def node_types_document(
                 if node_type.kubelet
                 else None,
                 "settings": settings_of(node_type.kubelet),
-                "problems": msgspec.to_builtins(found[name]),
+                "problems": msgspec.to_builtins(by_type[name]),
             }
             for name, node_type in types.items()
         ],
@@ -72,16 +72,16 @@ def node_types_document(
 
 
 def check(
-    types: Annotated[list[str] | None, typer.Argument(help="Node types; none: all.")] = None,
+    types: Annotated[list[str] | None, typer.Argument(help="Node types; default: all.")] = None,
     config_path: PathOption = None,
     output: OutputOption = "text",
 ) -> int:
-    """Judge kubelet settings without a cluster: 1 and every problem, or 0.
+    """Check kubelet settings without a cluster; print every problem (exit code 1).
 
-    Reads the ini alone, so that it can run in CI before a change is rolled out.
+    The command reads only the ini, so that it can run in CI before a change is rolled out.
     """
-    _, found, problems = load_node_types(config_path, os.environ)
-    chosen = {name: _named(found, name) for name in types} if types else found
+    _, configured, problems = load_node_types(config_path, os.environ)
+    chosen = {name: _named(configured, name) for name in types} if types else configured
     document = node_types_document(chosen, problems)
     if output != "text":
         print_document(document, output)
@@ -96,23 +96,24 @@ def render(
     node_type: Annotated[str, typer.Argument(help="The node type.")],
     form: Annotated[
         Literal["kubelet", "dropin", "kubeadm-patch"],
-        typer.Option("--format", help="What the file is for."),
+        typer.Option("--format", help="Format of the file."),
     ] = "dropin",
     config_path: PathOption = None,
 ) -> int:
-    """Print the kubelet's file for a node of this type."""
+    """Print the kubelet configuration file for a node of this type."""
     file, types, problems = load_node_types(config_path, os.environ)
     if problems:
-        raise ConfigError("\n  ".join((f"{file}: `dnm node-types check` says it all", *problems)))
-    found = _named(types, node_type)
-    if found.kubelet is None:
+        summary = f"{file}: `dnm node-types check` shows every problem"
+        raise ConfigError("\n  ".join((summary, *problems)))
+    chosen = _named(types, node_type)
+    if chosen.kubelet is None:
         return ExitCode.OK
-    sys.stdout.write(kubelet.render(found.kubelet, Format(form)))
-    for caution in kubelet.cautions(found.kubelet, Format(form)):
+    sys.stdout.write(kubelet.render(chosen.kubelet, Format(form)))
+    for caution in kubelet.cautions(chosen.kubelet, Format(form)):
         print(f"dnm: {caution}", file=sys.stderr)
-    errors = sum(problem.is_error for problem in check_node_type(found))
+    errors = sum(problem.is_error for problem in check_node_type(chosen))
     if errors:
-        print(f"dnm: {errors} wrong: `dnm node-types check {node_type}` says what", file=sys.stderr)
+        print(f"dnm: {errors} wrong: see `dnm node-types check {node_type}`", file=sys.stderr)
     return ExitCode.FAILED if errors else ExitCode.OK
 
 

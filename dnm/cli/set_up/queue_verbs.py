@@ -1,4 +1,4 @@
-"""`dnm queues check` and `show`: the queue document, judged and as a tree."""
+"""`dnm queues check` and `show`: the violations and the tree of the queue document."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def check(
     config_path: PathOption = None,
     output: OutputOption = "text",
 ) -> int:
-    """Say whether dnm can edit queue documents: 0 if so, 1 and every reason if not.
+    """Check whether dnm can edit queue documents; print the reasons if not (code 1).
 
-    YuniKorn's own validator is asked for the rest, at yunikorn_url; for files with --config alone.
+    YuniKorn validates the document too if yunikorn_url is set; for files only with --config.
     """
     if files:
         url = load_named_config(config_path).yunikorn_url if config_path else ""
@@ -63,7 +63,7 @@ def check(
 def check_cluster(
     kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
 ) -> int:
-    """Judges the document in force, and its ledger: all that keeps dnm from an edit."""
+    """Checks the cluster's document and ledger, and prints every obstacle to an edit."""
     source = read_source(kube, place)
     judged = judge_text(_name_of(source), source.text)
     if not source.is_built_in:
@@ -81,7 +81,7 @@ def check_cluster(
 
 
 def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
-    """Judges files; 0 where dnm can edit all of them and YuniKorn, if it was asked, takes them."""
+    """Checks files; returns 0 if dnm can edit them and YuniKorn, if it is asked, accepts them."""
     return _report(
         [_ask(judgement, yunikorn) for path in files for judgement in judge_file(path)], output
     )
@@ -102,7 +102,7 @@ def _ledger_problem(source: SourceDocument) -> str | None:
 
 
 def _ask(judged: Judgement, yunikorn: YunikornClient | None) -> Judgement:
-    """With the scheduler's own word on all that an edit can't change."""
+    """Adds YuniKorn's own validation of the document."""
     if yunikorn is None or not judged.text:
         return judged
     try:
@@ -110,7 +110,7 @@ def _ask(judged: Judgement, yunikorn: YunikornClient | None) -> Judgement:
     except YunikornError as error:
         advice = (_advice("yunikorn", str(error)), *judged.advice)
         return msgspec.structs.replace(judged, advice=advice)
-    refused = (_advice("yunikorn", f"YuniKorn itself refuses it: {reason}"),) if reason else ()
+    refused = (_advice("yunikorn", f"YuniKorn refuses the document: {reason}"),) if reason else ()
     return msgspec.structs.replace(
         judged, is_taken=not reason, violations=(*judged.violations, *refused)
     )
@@ -143,21 +143,22 @@ def _judgement_document(judged: Judgement) -> dict[str, Any]:
         "file": judged.file,
         "ok": judged.is_ok,
         "taken": judged.is_taken,
-        "violations": [msgspec.structs.asdict(found) for found in judged.violations],
-        "advice": [msgspec.structs.asdict(found) for found in judged.advice],
+        "violations": [msgspec.structs.asdict(violation) for violation in judged.violations],
+        "advice": [msgspec.structs.asdict(advice) for advice in judged.advice],
     }
 
 
 def _print_judgement(judged: Judgement) -> None:
-    """A line each, as compilers print them, so that editors and pipelines find the place."""
-    for found in judged.violations:
-        print_line((f"{judged.file}:{found.line}: ", "error"), f"{found.message} [{found.rule}]")
-    for found in judged.advice:
-        lead: Part = (f"{judged.file}:{found.line}: advice: ", "warning")
-        print_line(lead, f"{found.message} [{found.rule}]")
+    """Prints a line for each violation, in the format of compilers, for editors and pipelines."""
+    for violation in judged.violations:
+        lead: Part = (f"{judged.file}:{violation.line}: ", "error")
+        print_line(lead, f"{violation.message} [{violation.rule}]")
+    for advice in judged.advice:
+        lead = (f"{judged.file}:{advice.line}: advice: ", "warning")
+        print_line(lead, f"{advice.message} [{advice.rule}]")
     if judged.is_ok:
-        asked = "takes it" if judged.is_taken else "was not asked for the rest (yunikorn_url)"
-        good = f"dnm can edit it, {count_of(judged.queues, 'queue')}; YuniKorn {asked}"
+        answer = "accepts it" if judged.is_taken else "was not asked (set yunikorn_url)"
+        good = f"dnm can edit it, {count_of(judged.queues, 'queue')}; YuniKorn {answer}"
         print_line((f"{judged.file}: ", "ok"), good)
 
 
@@ -165,7 +166,7 @@ def _print_judgement(judged: Judgement) -> None:
 
 
 def show(config: ConfigOption, output: NamesOption = "text") -> int:
-    """Show the tree: limit, baseline, lent by node, used, headroom."""
+    """Show the queue tree: limit, baseline, lent by node, used, headroom."""
     kube, place, _ = queue_edges(config)
     return show_queues(kube, place, _used_by_queue(config), output)
 
@@ -173,7 +174,7 @@ def show(config: ConfigOption, output: NamesOption = "text") -> int:
 def show_queues(
     kube: ConfigMaps, place: tuple[str, str], used: Mapping[str, Resources] | None, output: str
 ) -> int:
-    """Prints the tree. `used`: what is allocated, by queue path; None: not known."""
+    """Prints the tree. `used` has the allocated resources by queue path; None if unknown."""
     source = read_source(kube, place)
     document = read_document(source)
     problem = document.ledger_problem or (source.refusal if source.is_built_in else None)
@@ -200,7 +201,7 @@ def show_queues(
 
 
 def _used_by_queue(config: Config) -> dict[str, Resources] | None:
-    """What the pods of every queue use now; None: they could not be read."""
+    """Returns the resources that the pods of each queue use now; None if pods are unreadable."""
     registry = load_registry(config, datetime.now(UTC))
     facts = take_snapshot(config, registry, *connect(config, os.environ), datetime.now(UTC))
     demand = gather_inputs(config, registry, facts).demand
@@ -236,7 +237,7 @@ def _queue_rows(
 
 
 def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:
-    """A line a limit, in the style in which the limit is written."""
+    """Yields a line for each limit, in the style in which the limit is written."""
     path: str = row["queue"]
     name = "  " * path.count(".") + path.rpartition(".")[2]
     if not row["limit"]:
@@ -245,15 +246,15 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
         style = document.tree.places[LimitPlace(path, "max", resource)].text.strip()
         cells = [name, resource]
         for column in ("limit", "baseline", "lent", "used", "headroom"):
-            known = row[column]
-            amount = None if known is None else known.get(resource, 0)
+            values = row[column]
+            amount = None if values is None else values.get(resource, 0)
             cells.append("?" if amount is None else _shown(resource, amount, style))
         yield cells
         name = ""
 
 
 def _shown(resource: str, amount: int, style: str) -> str:
-    """As the limit is written, where that is exact."""
+    """Returns an amount in the style of the limit, or approximately if that is not exact."""
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
     if is_styled or resource != "memory" or not style.endswith("i"):

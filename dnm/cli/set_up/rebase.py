@@ -1,4 +1,4 @@
-"""`dnm queues rebase`: the administrator says what limits contain that dnm can't explain."""
+"""`dnm queues rebase`: the administrator explains limits that dnm cannot explain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from dnm.cli.set_up.queue_verbs import queue_edges
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.logs import log_operation
-from dnm.cli.terminal.operation import is_sure, new_operation, say_wait
+from dnm.cli.terminal.operation import is_sure, new_operation, print_wait
 from dnm.cli.terminal.options import ConfigOption, ReasonOption, YesOption
 from dnm.model.amounts import amounts
 from dnm.model.errors import ExitCode, LeaseError, QueueError
@@ -29,12 +29,12 @@ from dnm.run.registry import attach_lease, load_registry, opened_state
 from dnm.run.verbs import acting_state, keep_ledger, note_operation
 
 _NOTHING_LOST = (
-    "these limits stand as dnm knows them, and the ledger says what they contain "
+    "these limits are as dnm wrote them, and the ledger lists the nodes that they contain "
     "(`dnm queues show`): nothing was written"
 )
 _NOTHING_LENT = (
-    "neither ledger nor registry has a lent node of this instance that these limits could contain: "
-    "nothing was written. If nodes are lent, let `dnm run` record them again; it asks then"
+    "no lent node of this instance is in the ledger or registry, so these limits contain none: "
+    "nothing was written. If nodes are lent, run `dnm run` to record them again; it asks then"
 )
 
 
@@ -42,19 +42,19 @@ def rebase(
     config: ConfigOption,
     reading: Annotated[
         Literal["baseline", "total"],
-        typer.Option("--as", help="What the limits are: baseline, or total with what is lent."),
+        typer.Option("--as", help="Meaning of the limits: baseline, or total with lent nodes."),
     ],
     queue: Annotated[
         list[str] | None,
-        typer.Option(help="Only these queues.", autocompletion=completion.queues),
+        typer.Option(help="Only this queue; repeatable.", autocompletion=completion.queues),
     ] = None,
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> int:
-    """Answer dnm's question about limits that it can't explain.
+    """Record what limits contain that dnm cannot explain.
 
-    The command first shows what comes of the answer. Limits that stand as dnm last wrote them are
-    left alone: it knows what they contain.
+    The command first shows the effect of the answer. It does not change limits that are as dnm last
+    wrote them, because dnm knows what they contain.
     """
     paths = [name.lower() for name in queue or ()]
     operation = new_operation("rebase", ", ".join(queue or ()), reason, reading=reading)
@@ -66,14 +66,14 @@ def rebase(
             registry = load_registry(config, now, state)
             attach_lease(config, state, kube)
             if refusal := judge_here(config, state, registry, now).refusal:
-                raise LeaseError(refusal)  # this registry does not know which nodes serve
+                raise LeaseError(refusal)  # this registry does not list the serving nodes
         wants = queue_wants(config, registry, serving_sizes(config, registry))
         return rebase_document(read_document(source), wants, Reading(reading), paths)
 
     @contextmanager
     def lock() -> Iterator[Callable[[str | None], None]]:
-        with acting_state(config, say_wait) as state:
-            note_operation(config, state, operation)  # before it is done
+        with acting_state(config, print_wait) as state:
+            note_operation(config, state, operation)  # before the change is made
             log_operation(operation, config.instance_id)
             yield lambda ledger: keep_ledger(config, state, ledger)
 
@@ -92,8 +92,8 @@ def rebase_queues(
     yunikorn: YunikornClient | None = None,
 ) -> int:
     """Writes the answer into the queue document. The administrator confirms before the lock is
-    taken, so that runs go on meanwhile, and again only if that changed a limit. `lock` gives the
-    function that keeps the new ledger in the registry."""
+    taken, so that runs are not blocked, and confirms again only if a limit changed meanwhile.
+    `lock` yields the function that keeps the new ledger in the registry."""
     answered: list[str] = []
 
     def confirmed(source: SourceDocument) -> QueueEdit:
@@ -122,16 +122,16 @@ def rebase_queues(
     for note in outcome.notes:
         print(printable(note))
     is_recorded = outcome.is_written or outcome.edit.is_answer
-    print("the answer is recorded" if is_recorded else "another command has recorded it")
+    print("the answer is recorded" if is_recorded else "another command has recorded it already")
     return ExitCode.OK
 
 
 class _DeclinedError(Exception):
-    """The administrator said no."""
+    """The administrator declined."""
 
 
 def _rebase_lines(edit: QueueEdit) -> list[str]:
-    """Each limit before and after, and what is left of it once nothing is lent."""
+    """Returns lines with each limit before and after, and its value without lent nodes."""
     lines = [
         f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
         for limit in edit.changes

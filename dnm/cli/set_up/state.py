@@ -1,4 +1,4 @@
-"""`dnm state move`: the registry moves to a file of this host, or into Kubernetes."""
+"""`dnm state move`: it moves the registry to a file on this host, or to Kubernetes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from dnm.run.verbs import move_state
 
 def move(
     config: ConfigOption,
-    to: Annotated[Literal["file", "kubernetes"], typer.Option("--to", help="Where to.")],
+    to: Annotated[Literal["file", "kubernetes"], typer.Option("--to", help="New place.")],
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
-    """Move the registry; refused during a run."""
+    """Move the registry; not possible during a run."""
     operation = new_operation("state", f"move to {to}", reason)
     moved, where = move_state(config, to, operation)
     if moved is not None:
         log_operation(operation, config.instance_id)
     nodes = "" if moved is None else f" with {count_of(len(moved.nodes), 'lent node')}"
-    said = f"the registry is in {where}{nodes}" if moved else f"the registry was in {where} before"
+    text = f"the registry is in {where}{nodes}"
+    if moved is None:
+        text = f"the registry was already in {where}"
     if config.state == to:
-        return said
-    hosts = "on every host" if to == "kubernetes" else "here"
-    return f"{said}; now set state = {to} in [settings] of {config.path}, {hosts}"
+        return text
+    hosts = "on every host" if to == "kubernetes" else "on this host"
+    return f"{text}; now set state = {to} in [settings] of {config.path} {hosts}"

@@ -1,7 +1,7 @@
 """The validation load: a Deployment of sleeping pods, for which a queue needs lent nodes.
 
 `dnm test-load` creates the Deployment, shows how many of its pods run, and ends when all run or
-when `--wait` has passed. One label finds the loads of this instance, and no other Deployment.
+when `--wait` has passed. A label identifies the Deployments that are loads of this instance.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MOST_REASONS = 3  # reasons shown for pods that wait
 
 
 class Load(Value, frozen=True):
-    """The options of a load. An empty queue is the one of the namespace in the queue map."""
+    """The options of a load. An empty queue means the namespace's queue in the configuration."""
 
     namespace: str
     queue: str = ""
@@ -79,14 +79,14 @@ def test_load(
     image: Annotated[str, typer.Option(help="Image; it must have `sleep`.")] = "busybox",
     wait: Annotated[str, typer.Option(help="Follow the progress for at most this time.")] = "5m",
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete this instance's loads there, or --name.")
+        bool, typer.Option("--delete", help="Delete this instance's loads in it, or --name.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the manifest.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Create sleeping pods that may land on lent nodes, and show their progress.
+    """Create sleeping pods that can run on lent nodes, and show their progress.
 
-    Run it again to change the load. With -o yaml or json it only prints the manifest.
+    Run the command again to change the load. With -o yaml or json it only prints the manifest.
     """
     if delete and (dry_run or output != "text"):
         raise typer.BadParameter("it prints no manifest", param_hint="--delete")
@@ -101,7 +101,7 @@ def test_load(
     return run_load(
         config,
         load,
-        parse_duration(wait, "--wait", timedelta(days=1), "e.g. 90s, 5m or 1h, a day at most"),
+        parse_duration(wait, "--wait", timedelta(days=1), "e.g. 90s, 5m or 1h, at most a day"),
     )
 
 
@@ -147,18 +147,18 @@ def delete_loads(config: Config, namespace: str, name: str = "") -> int:
     Raises ConfigError if the namespace is unknown, KubeError otherwise."""
     with closing(KubeClient.connect(config)) as kube:
         try:
-            found = list_deployments(kube.requests, namespace, _selector(config, name))
+            deployments = list_deployments(kube.requests, namespace, _selector(config, name))
         except ApiRefused as error:
             raise _explain(config, namespace, error) from error
-        for deployment in found:
+        for deployment in deployments:
             delete_deployment(kube.requests, deployment)
             print_line(f"deleted Deployment {namespace}/{deployment.metadata.name} and its pods")
-    if not found and namespace not in config.namespaces:
+    if not deployments and namespace not in config.namespaces:
         hint = values.suggest(namespace, config.namespaces)
         raise ConfigError(f"test load: there is none in namespace {namespace}{hint}")
-    if not found:
-        what = f"test load {name}" if name else "test load"
-        print_line(f"there is no {what} of instance {config.instance_id} in {namespace}")
+    if not deployments:
+        load = f"test load {name}" if name else "test load"
+        print_line(f"there is no {load} of instance {config.instance_id} in {namespace}")
     return ExitCode.OK
 
 
@@ -167,8 +167,8 @@ def _selector(config: Config, name: str = "") -> str:
 
 
 def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
-    """Returns the error, or ConfigError for a namespace that is unknown. A server that gives no
-    rights in a namespace does not say whether it exists."""
+    """Returns the error, or ConfigError for an unknown namespace. A server that grants no rights in
+    a namespace does not report whether it exists."""
     hint = values.suggest(namespace, config.namespaces)
     if error.status == 404:
         return ConfigError(f"test load: there is no namespace {namespace}{hint}")
@@ -185,9 +185,9 @@ def _queue_of(manifest: dict[str, Any]) -> str:
 
 def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
     """Raises ConfigError if the queue document has no such queue that pods can use."""
-    known = read_document(read_source(kube, config.queue_document)).limits
-    limits = known.get(queue.lower())
-    leaves = [path for path, limits in known.items() if limits.is_leaf]
+    by_path = read_document(read_source(kube, config.queue_document)).limits
+    limits = by_path.get(queue.lower())
+    leaves = [path for path, limits in by_path.items() if limits.is_leaf]
     if limits is None:
         raise ConfigError(
             f"test load: the queue document has no queue {queue}{values.suggest(queue, leaves)}"
@@ -195,7 +195,7 @@ def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
     if not limits.is_leaf:
         below = [path for path in leaves if path.startswith(f"{queue.lower()}.")]
         raise ConfigError(
-            f"test load: {queue} is a parent queue and takes no pods; name one below it: "
+            f"test load: {queue} is a parent queue and takes no pods; choose one below it: "
             f"{', '.join(below[:5])}"
         )
 
@@ -208,14 +208,14 @@ def _create(config: Config, api: ApiRequests, manifest: dict[str, Any]) -> str:
     try:
         create_deployment(api, manifest)
     except KubeConflict:
-        found = list_deployments(api, namespace, _selector(config, name))
-        if not found:
+        deployments = list_deployments(api, namespace, _selector(config, name))
+        if not deployments:
             raise ConfigError(
                 f"test load: Deployment {namespace}/{name} is not a test load of instance "
                 f"{config.instance_id}: choose another --name"
             ) from None
-        manifest["spec"]["template"]["spec"].setdefault("nodeSelector", None)  # ends an earlier one
-        change_deployment(api, found[0], manifest)
+        manifest["spec"]["template"]["spec"].setdefault("nodeSelector", None)  # an earlier one ends
+        change_deployment(api, deployments[0], manifest)
         return f"changed Deployment {namespace}/{name}: {pods}"
     except ApiRefused as error:
         raise _explain(config, namespace, error) from error
@@ -229,10 +229,10 @@ def _follow(
     the time has passed."""
     end, printed = time.monotonic() + wait.total_seconds(), ""
     while True:
-        found = list_deployments(api, load.namespace, f"{LABEL}={load.name}")
-        if not found:
+        deployments = list_deployments(api, load.namespace, f"{LABEL}={load.name}")
+        if not deployments:
             raise KubeError(f"Deployment {load.namespace}/{load.name} was deleted")
-        running, failure = found[0].running, found[0].failure
+        running, failure = deployments[0].running, deployments[0].failure
         text = f"running: {running} of {count_of(load.replicas, 'pod')}"
         text += f"; more cannot be created: {failure}" if failure else ""
         if text != printed:
@@ -240,7 +240,7 @@ def _follow(
             printed = text
         left = end - time.monotonic()
         if running == load.replicas or left <= 0:
-            return found[0]
+            return deployments[0]
         sleep(min(_INTERVAL, left))
 
 
@@ -253,11 +253,11 @@ def _print_reasons(api: ApiRequests, load: Load, deployment: Deployment) -> None
 
 
 def make_manifest(config: Config, load: Load) -> dict[str, Any]:
-    """The Deployment as JSON. Raises ConfigError that names the option and what would be right."""
+    """Returns the Deployment as JSON. Raises ConfigError with the option and a valid example."""
     queue = _check(config, load)
     name = load.name
     identity = {LABEL: name, INSTANCE_LABEL: config.instance_id, **dict.fromkeys(APP_LABELS, name)}
-    # A queue's name may hold what no label value may; then the annotation alone carries it.
+    # A queue name may not be a valid label value; then only the annotation has it.
     labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
     annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
     return {
@@ -278,7 +278,7 @@ def make_manifest(config: Config, load: Load) -> dict[str, Any]:
 
 
 def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
-    """It passes the strictest pod security standard, and ends at once when it is told to."""
+    """Returns the pod. It meets the strictest pod security standard and ends at once on SIGTERM."""
     amounts = {"cpu": load.cpu, "memory": load.memory}
     container = {
         "name": "sleep",
@@ -309,7 +309,7 @@ def _node_types(config: Config, namespace: str) -> list[NodeType]:
 
 
 def _taints(config: Config, load: Load) -> list[Taint]:
-    """Of all node types that the namespace may be given, each once."""
+    """Returns the taints of all node types of the namespace, each once."""
     kinds = _node_types(config, load.namespace)
     return list(dict.fromkeys(taint for kind in kinds for taint in kind.taints_for(load.namespace)))
 
@@ -322,15 +322,15 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 
 def _check(config: Config, load: Load) -> str:
-    """The queue, in full; raises ConfigError for the first thing that is wrong."""
-    known, option = config.namespaces.get(load.namespace), "NAMESPACE"
+    """Returns the full queue path. Raises ConfigError for the first invalid option."""
+    policy, option = config.namespaces.get(load.namespace), "NAMESPACE"
     try:
         values.namespace(load.namespace)
         option = "--name"
         if load.name:
             values.namespace(load.name)  # also a label value, so RFC 1123's stricter form
         option = "--queue"
-        queue = values.queue_path(load.queue) if load.queue else known.queue if known else ""
+        queue = values.queue_path(load.queue) if load.queue else policy.queue if policy else ""
     except ValueError as error:
         raise ConfigError(f"test load: {option} {error}") from error
     if not queue:
@@ -340,7 +340,7 @@ def _check(config: Config, load: Load) -> str:
             "or name its queue with --queue"
         )
     if load.image.split() != [load.image]:
-        raise ConfigError(f"test load: --image {load.image!r} is no image; write e.g. busybox")
+        raise ConfigError(f"test load: --image {load.image!r} is not an image; write e.g. busybox")
     _check_amount("cpu", load.cpu, "vcore", "1000m")
     _check_amount("memory", load.memory, "memory", "2Gi")
     if not 0 <= load.replicas <= _MOST_REPLICAS:
@@ -358,15 +358,15 @@ def _check_amount(option: str, text: str, resource: str, example: str) -> None:
 
 
 def _warn(config: Config, load: Load) -> None:
-    for doubt in _doubts(config, load):
-        print(f"dnm: {doubt}", file=sys.stderr)
+    for warning in _warnings(config, load):
+        print(f"dnm: {warning}", file=sys.stderr)
 
 
-def _doubts(config: Config, load: Load) -> Iterator[str]:
-    """Reasons why these pods may stay pending for ever."""
+def _warnings(config: Config, load: Load) -> Iterator[str]:
+    """Yields reasons why these pods may stay pending forever."""
     kinds = _node_types(config, load.namespace)
     if not kinds:
-        yield f"{load.namespace} is not a monitored namespace: dnm lends it no node"
+        yield f"{load.namespace} is not a monitored namespace: dnm lends no nodes to it"
         return
     request = {"vcore": parse_kubernetes("vcore", load.cpu),
                "memory": parse_kubernetes("memory", load.memory)}  # fmt: skip

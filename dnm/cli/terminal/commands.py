@@ -1,5 +1,5 @@
-"""The command line around the commands: groups that import a command only if it is named, and the
-configuration that a command reads."""
+"""The groups of commands, which import a command only if the user names it, and the configuration
+of a command."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from typer.main import get_command
 if TYPE_CHECKING:
     from dnm.model.config import Config
 
-LOOK, ACT, BY_HAND, SET_UP = "Look", "Act", "By hand", "Set up"
-_MANY = 10  # commands, which nobody reads in one line
+LOOK, ACT, MANUAL, SET_UP = "Look", "Act", "Manual changes", "Set up"
+_MANY = 10  # commands, which are too many to list in one line
 
 
 class Entry(NamedTuple):
-    """A command of a table, or a group of commands if `target` is empty. `target` is
+    """A command of the table, or a group of commands if `target` is empty. `target` is
     `module:function` below dnm, `needs` is an optional package of dnm."""
 
     panel: str
@@ -34,16 +34,16 @@ class Entry(NamedTuple):
 
 
 class Commands(TyperGroup):
-    """A group of the commands in `table`. typer imports all commands and builds all their options
-    before it reads the first word, which takes 0.7 s of CPU. Its help has panels only as boxes of
+    """A group of the commands in `table`. typer itself imports all commands and builds all their
+    options before it reads the first word, which takes 0.7 s of CPU. It has panels only as boxes of
     rich, and it suggests `pause` for `unpause`."""
 
     table: Mapping[str, Entry] = {}
     prefix = ""
-    is_listing = False  # for the shell, which needs names and texts alone
+    is_listing = False  # for shell completion, which needs only names and texts
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Completes the names of commands, and imports none."""
+        """Completes the names of commands without importing any."""
         self.is_listing = True
         return super().shell_complete(ctx, incomplete)
 
@@ -52,7 +52,7 @@ class Commands(TyperGroup):
         return list(self._entries())
 
     def _entries(self) -> dict[str, Entry]:
-        """The commands of this group that are installed."""
+        """Returns the installed commands of this group."""
         return {
             rest: entry
             for name, entry in self.table.items()
@@ -61,7 +61,7 @@ class Commands(TyperGroup):
         }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns the command, and imports it; None if there is none of this name."""
+        """Imports and returns the command; None if no command has this name."""
         entry = self.table.get(f"{self.prefix}{cmd_name}")
         if entry is None or (entry.needs and not find_spec(entry.needs)):
             return None
@@ -75,10 +75,10 @@ class Commands(TyperGroup):
         return get_command(alone)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the command. Raises a usage error that suggests one, or lists them."""
+        """Returns the command. Raises a usage error that suggests or lists commands."""
         word = args[0] if args else ""
         if word and not word.startswith("-") and word not in self._entries():
-            ctx.fail(f"there is no verb {word!r}{self._hint(ctx, word)}")
+            ctx.fail(f"there is no command {word!r}{self._hint(ctx, word)}")
         return super().resolve_command(ctx, args)
 
     def _hint(self, ctx: Any, word: str) -> str:
@@ -89,10 +89,10 @@ class Commands(TyperGroup):
         hint = suggest(word, undoes if word.startswith("un") else names)
         if hint or len(names) < _MANY:
             return hint or f"; there are {', '.join(names)}"
-        return f"; `{ctx.command_path} --help` shows those there are"
+        return f"; `{ctx.command_path} --help` lists the commands"
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands, by panel if they have panels."""
+        """Writes the commands, grouped by panel if they have panels."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for name, entry in self._entries().items():
             panels.setdefault(entry.panel or "Commands", []).append((name, entry.text))
@@ -102,21 +102,21 @@ class Commands(TyperGroup):
 
 
 class Verb(TyperCommand):
-    """A command that returns its exit code, or its answer in the requested form."""
+    """A command that returns its exit code, or its answer in the requested format."""
 
     def invoke(self, ctx: Any) -> None:
         """Calls the command, prints its answer, and ends with its exit code."""
-        said = super().invoke(ctx)
-        if isinstance(said, int):
-            ctx.exit(said)
-        if said is not None:
+        answer = super().invoke(ctx)
+        if isinstance(answer, int):
+            ctx.exit(answer)
+        if answer is not None:
             from dnm.cli.terminal.output import print_answer
 
-            print_answer([said] if isinstance(said, str) else said, ctx.params["output"])
+            print_answer([answer] if isinstance(answer, str) else answer, ctx.params["output"])
 
 
 def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: Any) -> typer.Typer:
-    """Returns an app of the commands that begin with `prefix`; without a word it shows its help."""
+    """Returns an app of the commands that begin with `prefix`; without a command it prints help."""
     group = type("Group", (Commands,), {"table": table, "prefix": prefix})
     more = {"callback": lambda: None, "add_completion": False, **more}
     return typer.Typer(
@@ -126,26 +126,26 @@ def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: An
 
 
 def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Returns the file that the command names, else the one before it: `dnm --config FILE plan`."""
+    """Returns the command's own --config, else the one before it: `dnm --config FILE plan`."""
     return path or ctx.find_root().params.get("config_path")
 
 
 def config_named_before(ctx: typer.Context, path: Path | None) -> object:
-    """Returns the configuration of that file. Raises ConfigError."""
+    """Loads the configuration of that file. Raises ConfigError."""
     return load_named_config(named_before(ctx, path))
 
 
 def load_named_config(path: Path | None) -> Config:
-    """Returns the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
+    """Loads the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
     from dnm.config.load import load_config
 
     return load_config(path, os.environ)
 
 
-def shown_at_work(what: str, *, is_quiet: bool = False) -> AbstractContextManager[object]:
-    """Shows at a terminal that work goes on, and how long it has taken."""
+def show_activity(title: str, *, is_quiet: bool = False) -> AbstractContextManager[object]:
+    """Shows at a terminal that the command is working, and for how long."""
     if is_quiet or not sys.stderr.isatty():
         return nullcontext()
     from dnm.cli.terminal.paint import progress
 
-    return progress(what, is_known=False)
+    return progress(title, is_measured=False)

@@ -1,5 +1,5 @@
 """The names that the shell completes, from registry and configuration. typer knows only the names
-of commands and options. What can't be read completes nothing, and prints nothing."""
+of commands and options. An unreadable file completes nothing, and prints nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _completes(
 ) -> Callable[[typer.Context, str], list[str]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         config: Config | None = ctx.params.get("config")
-        if config is None:  # it can't be read
+        if config is None:  # the file is unreadable
             return []
         try:
             return sorted(name for name in set(names(config)) if name.startswith(incomplete))

@@ -16,14 +16,14 @@ _YEAR = timedelta(days=366)
 
 
 def deadline_of(config: Config, length: str, until: str) -> datetime | None:
-    """Returns what `--for` or `--until` says now; raises BadParameter."""
+    """Returns the moment that `--for` or `--until` names now. Raises BadParameter."""
     return parse_deadline(length, until, datetime.now(UTC), config.events_zone)
 
 
 def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") -> datetime | None:
-    """Returns the moment that `--for` or `--until` names; None: neither does. A time without an
-    offset is one of `zone`. Raises BadParameter for both, for what is no time, is over, or more
-    than a year ahead."""
+    """Returns the moment that `--for` or `--until` names; None without either. A time without an
+    offset is in `zone`. Raises BadParameter for both options, and for a time that is malformed,
+    past, or more than a year ahead."""
     if length and until:
         raise typer.BadParameter("write --for or --until, not both")
     if not (length or until):
@@ -31,32 +31,32 @@ def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") ->
     option = "--for" if length else "--until"
     if length:
         moment: datetime | None = now + parse_duration(
-            length, option, _YEAR, "90m, 2h or 1d, a year at most"
+            length, option, _YEAR, "90m, 2h or 1d, at most a year"
         )
     else:
         moment = _moment(until, now, zone)
     if moment is None:
-        hint = f"write 17:00 or 2026-12-01T17:00 ({zone}, or with an offset: 17:00+01:00)"
+        hint = f"write 17:00 or 2026-12-01T17:00 ({zone}), or with an offset 17:00+01:00"
         raise typer.BadParameter(hint, param_hint=option)
     if not now < moment <= now + _YEAR:
-        why = "is over" if moment <= now else "is more than a year ahead"
-        # In UTC alone: another clock may have no word for the last hours of 9999.
-        raise typer.BadParameter(f"{moment:%Y-%m-%d %H:%M} UTC {why}", param_hint=option)
+        error = "is over" if moment <= now else "is more than a year ahead"
+        # Only UTC is printed: other zones may be unable to represent the last hours of 9999.
+        raise typer.BadParameter(f"{moment:%Y-%m-%d %H:%M} UTC {error}", param_hint=option)
     return moment
 
 
 def parse_duration(text: str, option: str, most: timedelta, examples: str) -> timedelta:
-    """Returns the duration that an option names. Raises BadParameter with these examples."""
+    """Returns the duration of an option. Raises BadParameter with these examples."""
     span = parse_span(text)
     if span is None or not timedelta(0) <= span <= most:
-        wrong = "has no unit" if text.isdecimal() else "is no duration"
+        wrong = "has no unit" if text.isdecimal() else "is not a duration"
         hint = f"'{printable(text, 40)}' {wrong}; write {examples}"
         raise typer.BadParameter(hint, param_hint=option)
     return span
 
 
 def _moment(text: str, now: datetime, zone: str) -> datetime | None:
-    """A time of the day is the next time that it is so late."""
+    """Parses a moment; a time of day is its next occurrence. Returns None if it is malformed."""
     try:
         if re.match(r"[0-9]{1,2}:", text):
             of_day = time.fromisoformat(text if text[2] == ":" else f"0{text}")

@@ -1,7 +1,7 @@
-"""A Ctrl-C, however it ends the command: a sentence, and exit code 130.
+"""The end of a command by Ctrl-C: always a message, and exit code 130.
 
-typer hears a Ctrl-C only while a command runs. While modules load, and in finalizers, Python prints
-a traceback or goes on (tests/cli/test_app.py).
+typer handles a Ctrl-C only while a command runs. During imports and in finalizers, Python prints a
+traceback or ignores it (tests/cli/test_app.py).
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 CODE = 130
-_UNFINISHED = "; the next run finds out what was under way"
+_UNFINISHED = "; the next run checks for unfinished actions"
 LOOKS = frozenset((
     "", "plan", "status", "nodes", "history", "report", "explain", "simulate", "check", "demo",
     "test-load", "node-types", "queues check", "queues show", "event list",
 ))  # fmt: skip
-"""What changes nothing at a site: it leaves nothing unfinished."""
+"""The commands that change nothing at a site, so that nothing is left unfinished."""
 
 
-def tell() -> NoReturn:
-    """Says it and ends the command. typer makes a wordless exit code of one. Where the interrupt
-    came as text was executed, as an import of a dataclass does, Python would die of the signal at
-    its very end (`Py_RunMain`, bpo-1054041): so what is to be done at the end is done here."""
-    code = _say()
+def end_interrupted() -> NoReturn:
+    """Prints the message and ends the command; typer would print none. After an interrupt within
+    `exec`, as in the import of a dataclass, Python kills itself with SIGINT at exit (`Py_RunMain`,
+    bpo-1054041), so this function runs the exit handlers itself."""
+    code = _print_interrupted()
     atexit._run_exitfuncs()
     with suppress(OSError):
         print(end="", flush=True)
     os._exit(code)
 
 
-def hear(ignored: UnraisableHookArgs) -> None:
-    """Ends the command where a finalizer was interrupted, such as one that tidies up after an
-    import: nobody catches that, and the verb would go on as if there had been no Ctrl-C."""
+def end_if_interrupted(ignored: UnraisableHookArgs) -> None:
+    """Ends the command if Ctrl-C interrupted a finalizer, such as the clean-up after an import.
+    Python ignores such an error, so the command would continue as if there had been no Ctrl-C."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
-        os._exit(_say())
+        os._exit(_print_interrupted())
     sys.__unraisablehook__(ignored)
 
 
-def _say() -> int:
-    """Returns the exit code."""
+def _print_interrupted() -> int:
+    """Prints the message and returns the exit code."""
     words, rest = [], iter(sys.argv[1:])
     for word in rest:
         if word in ("--config", "-c"):
-            next(rest, None)  # its file is no verb
+            next(rest, None)  # the file name is not a command
         elif not word.startswith("-"):
             words.append(word)
     words = words[:2]

@@ -1,4 +1,4 @@
-"""Lines of text whose parts have a meaning, not drawn yet: a pipe needs no rich for them."""
+"""Lines of text with a meaning for each part, before they are drawn. A pipe needs no rich."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TextIO
 from dnm.model.printable import Meaning, Part, printable
 
 Run = tuple[str, Meaning]  # printable
-UNFOLDED = 1_000_000  # columns of what is no terminal
-LEAST_LAST = 20  # columns of what is worth folding
+UNFOLDED = 1_000_000  # columns of a file that is not a terminal
+LEAST_LAST = 20  # columns; a narrower column is not folded
 
 
 def width_of(file: TextIO) -> int:
-    """Returns the columns that COLUMNS or the terminal says. A pipe is never folded: its lines are
-    for grep."""
+    """Returns the columns of $COLUMNS or of the terminal. Lines for a pipe are never folded, so
+    that grep finds them."""
     return shutil.get_terminal_size().columns if file.isatty() else UNFOLDED
 
 
@@ -29,11 +29,11 @@ def width_in(text: str) -> int:
 
 
 class Line:
-    """Parts of a line, each in its meaning; where it is longer than there is room, it goes on below
-    and deeper, broken between words."""
+    """A line of parts, each with its meaning. A line that is too long for the terminal is broken
+    between words and continued below, indented."""
 
     def __init__(self, parts: Iterable[Part], indent: int = 0, hang: int = 2) -> None:
-        self.before: Sequence[Run] = ((" " * indent, ""),)  # which is never broken
+        self.before: Sequence[Run] = ((" " * indent, ""),)  # never broken
         self.begin, self.hang = indent, hang
         self.parts: list[Run] = [
             (printable(part), "") if isinstance(part, str) else (printable(part[0]), part[1])
@@ -42,10 +42,10 @@ class Line:
 
     @property
     def length(self) -> int:
-        """The columns of what may be broken."""
+        """Returns the columns of the parts that may be broken."""
         return sum(width_in(text) for text, _ in self.parts)
 
     @property
     def text(self) -> str:
-        """All of it, with its end."""
+        """Returns the entire line, with its line end."""
         return "".join([text for text, _ in (*self.before, *self.parts)]) + "\n"

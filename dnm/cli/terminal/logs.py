@@ -1,4 +1,4 @@
-"""Where a run logs, and what of a plan it logs."""
+"""The log of a run: its handlers, and the findings, actions and commands that are logged."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ IDENT = f"dynamic-node-manager[{os.getpid()}]"
 _SYSLOG = "/dev/log"
 
 operations: list[Operation] = []
-"""What this command has done, for `--output json` of the verbs that write."""
+"""The operations of this command, for `--output json` of commands that change something."""
 
 
 def set_up_logging(to_console: bool) -> None:
-    """Logs `key=value` lines to syslog (facility daemon) where the host has it, and to stderr if
-    asked."""
+    """Sends `key=value` lines to syslog (facility daemon) if the host has it, and to stderr if
+    requested."""
     import logging
     from logging.handlers import SysLogHandler
 
     logger = logging.getLogger("dnm")
     logger.setLevel(logging.INFO)
-    logging.raiseExceptions = False  # where nobody listens to the socket: no traceback per line
+    logging.raiseExceptions = False  # no traceback for each line if no process reads the socket
     if os.path.exists(_SYSLOG):
         syslog = SysLogHandler(_SYSLOG, facility=SysLogHandler.LOG_DAEMON)
         syslog.ident = f"{IDENT}: "
@@ -42,8 +42,8 @@ def set_up_logging(to_console: bool) -> None:
 
 
 def log_findings(result: Pass) -> None:
-    """Logs what was found, beside what was done: nobody searches the mail of cron. Errors of
-    actions are logged as they come; one that lasts is not logged in every run."""
+    """Logs the notes and errors of a run, because administrators search the log, not cron's mail.
+    Errors of actions are logged when they occur; a lasting error is not logged in every run."""
     import logging
 
     outcome = result.outcome
@@ -55,17 +55,17 @@ def log_findings(result: Pass) -> None:
             logging.getLogger("dnm").error("error=%r", error)
 
 
-def log_told(told: Iterable[HistoryLine]) -> None:
-    """Logs what has happened, a line each, as the history tells it."""
+def log_history(lines: Iterable[HistoryLine]) -> None:
+    """Logs the events of a run, one line each, as in the history."""
     import logging
 
-    for line in told:
+    for line in lines:
         if text := log_line(line):
             logging.getLogger("dnm").info("%s", text)
 
 
 def log_operation(operation: Operation, instance: str) -> None:
-    """Logs a person's verb as runs log their actions."""
+    """Logs an administrator's command in the format of a run's actions."""
     import logging
 
     operations.append(operation)

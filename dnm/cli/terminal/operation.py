@@ -1,5 +1,5 @@
-"""The operation of an administrator: who gives it, from where, and its effect on the registry. Who
-and where are what the host reports, which is no proof."""
+"""The operation of an administrator: the user, the host, and the effect on the registry. User and
+host are reported by the system and prove nothing."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ from dnm.verbs.refusal import Refusal
 
 T = TypeVar("T")
 Verb: TypeAlias = Callable[..., Registry | Refusal]
-"""A function of dnm.verbs: of the configuration, the registry, and the words by their names."""
+"""A function of dnm.verbs: its arguments are configuration, registry, and the command's values."""
 
-_LONGEST = 200  # characters of what a person says, or his environment
+_LONGEST = 200  # characters of a value from the command line or the environment
 
 
 def new_operation(verb: str, name: str = "", reason: str = "", **numbers: str) -> Operation:
-    """Returns what the record tells of a verb that this process carries out."""
-    given = {key: value for key, value in numbers.items() if value}
+    """Returns the history's description of a command that this process carries out."""
     return Operation(
         verb=verb,
         object=printable(name, _LONGEST),
-        who=_who_asks(),
-        host=_where_from(),
+        who=_login_name(),
+        host=_host_and_origin(),
         reason=printable(reason, _LONGEST),
-        numbers=given,
+        numbers={key: value for key, value in numbers.items() if value},
     )
 
 
-def _who_asks() -> str:
-    """The login name of the person behind sudo, or of the session, or of the process."""
+def _login_name() -> str:
+    """Returns the user who called sudo, else the user of the session, else of the process."""
     name = os.environ.get("SUDO_USER", "")
     if not name:
         try:
-            name = os.getlogin()  # of the session: su does not change it
+            name = os.getlogin()  # the session's user, which su does not change
         except OSError:
             try:
                 name = pwd.getpwuid(os.getuid()).pw_name
@@ -52,20 +51,20 @@ def _who_asks() -> str:
     return printable(name, _LONGEST)
 
 
-def _where_from() -> str:
-    """The host, and the address from which the person came by ssh where that is known."""
+def _host_and_origin() -> str:
+    """Returns the host, and the address of the ssh client if there is one."""
     host = os.uname().nodename
-    came_from = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
-    return printable(f"{host} from {came_from}" if came_from else host, _LONGEST)
+    address = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    return printable(f"{host} from {address}" if address else host, _LONGEST)
 
 
-def said_by(operation: Operation) -> str:
-    """Returns who and where, as the registry keeps it."""
+def author_of(operation: Operation) -> str:
+    """Returns user and host in the registry's format."""
     return f"{operation.who} on {operation.host}"
 
 
 class RefusedError(DnmError):
-    """The request of an administrator is refused."""
+    """The error of a refused command."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
@@ -88,14 +87,14 @@ class Done(NamedTuple):
         return not isinstance(self.after, Refusal) and self.after != self.before
 
 
-def say_wait() -> None:
-    """Says why nothing happens yet."""
-    print("a run is at work: waits for it to end, Ctrl-C gives up", file=sys.stderr, flush=True)
+def print_wait() -> None:
+    """Prints the reason why the command waits."""
+    print("waiting for the current run to end; Ctrl-C gives up", file=sys.stderr, flush=True)
 
 
 def attempt(config: Config, operation: Operation, verb: Verb, /, **words: object) -> Done:
-    """Changes the registry by `verb` under the lock. If that changes anything, the history and the
-    log get the operation."""
+    """Changes the registry by `verb` under the lock. If the registry changes, the operation is
+    written to the history and the log."""
     done: list[Done] = []
 
     def change(registry: Registry) -> Registry:
@@ -103,28 +102,28 @@ def attempt(config: Config, operation: Operation, verb: Verb, /, **words: object
         done[:] = [Done(registry, after)]
         return registry if isinstance(after, Refusal) else after
 
-    if change_registry(config, change, say_wait, operation):
+    if change_registry(config, change, print_wait, operation):
         log_operation(operation, config.instance_id)
     return done[0]
 
 
 def carry_out(config: Config, operation: Operation, verb: Verb, /, **words: object) -> Done:
-    """Does the same. Raises RefusedError."""
+    """Does the same as `attempt`. Raises RefusedError."""
     done = attempt(config, operation, verb, **words)
     granted(done.after)
     return done
 
 
 def rehearse(config: Config, registry: Registry, verb: Verb, *each: Mapping[str, object]) -> None:
-    """Applies `verb` with each of these words to the registry as it was read, so that a command is
-    refused as a whole, before it writes or waits. Raises RefusedError."""
+    """Applies `verb` with each set of values to a copy of the registry. A command for several nodes
+    is thus refused entirely, before it writes or waits. Raises RefusedError."""
     for words in each:
         granted(verb(config, registry, **words))
 
 
-def is_sure(question: str, is_told: bool) -> bool:
-    """Asks the administrator, unless `--yes` was given."""
-    if is_told:
+def is_sure(question: str, is_confirmed: bool) -> bool:
+    """Returns whether the administrator confirms, now or by `--yes`."""
+    if is_confirmed:
         return True
     from typer import confirm
 

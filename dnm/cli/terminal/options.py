@@ -1,4 +1,4 @@
-"""The options that many verbs have, and the configuration that they name."""
+"""The options that many commands share, and the configuration that they name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dnm.cli.terminal import completion
 from dnm.cli.terminal.commands import config_named_before, named_before
 from dnm.model.config import Config
 
-_CONFIG_HELP = "The ini file; else $DNM_CONFIG, else the one in /etc."
+_CONFIG_HELP = "Configuration file; default: $DNM_CONFIG, else the file in /etc."
 
 
 DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG_HELP)]
 PathOption = Annotated[
     Path | None, typer.Option("--config", "-c", callback=named_before, help=_CONFIG_HELP)
 ]
-# What it names is read before the verb is begun.
+# The file is read before the command begins.
 ConfigOption = Annotated[
     Config,
     typer.Option(
@@ -29,23 +29,23 @@ ConfigOption = Annotated[
 ]  # fmt: skip
 NamespaceOption = Annotated[
     str,
-    typer.Option("--namespace", "-n", help="For whom.", autocompletion=completion.namespaces),
+    typer.Option("--namespace", "-n", help="Namespace.", autocompletion=completion.namespaces),
 ]
 OutputOption = Annotated[
     Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="text, json or yaml.")
 ]
 NamesOption = Annotated[
     Literal["text", "json", "yaml", "name"],
-    typer.Option("--output", "-o", help="text, json, yaml or name: a name a line."),
+    typer.Option("--output", "-o", help="Format: text, json, yaml or name (one name a line)."),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Reason, for the history.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 ForOption = Annotated[str, typer.Option("--for", help="Duration: 90m, 2h or 1d.")]
 UntilOption = Annotated[
     str,
-    typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone, or an offset."),
+    typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone or with an offset."),
 ]
-NowOption = Annotated[bool, typer.Option("--now", help="Make a run at once.")]
+NowOption = Annotated[bool, typer.Option("--now", help="Start a run at once.")]
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
 
 
@@ -58,7 +58,7 @@ LentNodes = Annotated[list[str], _nodes(autocompletion=completion.nodes)]
 NodesOrOrders = Annotated[
     list[str],
     _nodes(
-        "Lent nodes, host lists, or the name that `dnm lend` printed.",
+        "Lent nodes, host lists, or the orders that `dnm lend` printed.",
         autocompletion=completion.nodes,
     ),
 ]

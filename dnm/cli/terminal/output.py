@@ -1,4 +1,4 @@
-"""How verbs print: JSON documents, lines wrapped to the terminal, tables, amounts."""
+"""The output of commands: JSON documents, lines wrapped to the terminal, tables, amounts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dnm.plan.counting import count_missing, nodes_of_order
 
 
 def print_document(document: object, output: str = "json", names: Iterable[str] = ()) -> None:
-    """Prints one document on stdout: indented JSON, YAML that says the same, or `name`: the names
-    of what it lists, a line each."""
+    """Prints a document on stdout: as indented JSON, as YAML with the same content, or as `name`,
+    which prints one name a line."""
     if output == "name":
         sys.stdout.writelines(f"{printable(name)}\n" for name in names)
         return
     if output == "yaml":
-        import yaml  # which no other output needs
+        import yaml  # only this output needs it
 
         plain = msgspec.to_builtins(document)
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, explicit_start=True)
@@ -38,22 +38,22 @@ def print_document(document: object, output: str = "json", names: Iterable[str] 
 
 
 def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
-    """Prints what a verb that writes has to say; as a document schema dnm.verb/1."""
+    """Prints the answer of a command that changes something, or its document dnm.verb/1."""
     if output == "text":
         for line in lines:
             print_line(line)
         return
     from dnm.cli.terminal.logs import operations
 
-    told = [msgspec.structs.asdict(operation) for operation in operations]
+    actions = [msgspec.structs.asdict(operation) for operation in operations]
     names = dict.fromkeys(operation.object for operation in operations)
-    document = {"schema": "dnm.verb/1", "deeds": told, "lines": list(lines), **more}
+    document = {"schema": "dnm.verb/1", "actions": actions, "lines": list(lines), **more}
     print_document(document, output, names)
 
 
-def told_together(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
-    """Returns sentences about nodes, each (name, sentence that says NODE): equal ones as one, with
-    a host list that the verbs take."""
+def merge_sentences(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
+    """Returns sentences about nodes, of pairs (name, sentence with the word NODE). Equal sentences
+    become one, with a host list that commands accept."""
     names: dict[str, list[str]] = {}
     for name, sentence in answers:
         names.setdefault(sentence, []).append(name)
@@ -66,7 +66,7 @@ def told_together(answers: Iterable[tuple[str, str]], each: str = "each of ") ->
 
 
 def print_line(*parts: Part, indent: int = 0, to: TextIO | None = None) -> None:
-    """Prints a line for people, by default on stdout, folded where a terminal is narrower."""
+    """Prints a line, by default on stdout, folded to the width of a terminal."""
     from dnm.cli.terminal.lines import Line
     from dnm.cli.terminal.screen import draw
 
@@ -74,7 +74,7 @@ def print_line(*parts: Part, indent: int = 0, to: TextIO | None = None) -> None:
 
 
 def print_title(text: str) -> None:
-    """Prints what stands above a part of an answer."""
+    """Prints a heading."""
     print_line((text, "heading"))
 
 
@@ -88,7 +88,7 @@ def print_table(
     indent: int = 2,
 ) -> None:
     """Prints a title, if there is one, and a table below it; without rows the sentence `empty`.
-    `optional`: its last columns, for terminals that have room for them."""
+    `optional`: the last columns, which only wide terminals show."""
     from dnm.cli.terminal.screen import draw_table
 
     if title:
@@ -100,14 +100,14 @@ def print_table(
 
 
 def clock(moment: datetime, zone: str) -> str:
-    """Returns the second that the clock of `zone` shows, with its name where that is not UTC."""
+    """Returns date and time in `zone`, to the second, with the zone's name unless it is UTC."""
     there = _by_clock_of(zone, moment)
     text = there.isoformat(" ", "seconds")[:19]
     return text if zone == "UTC" else f"{text} {there.tzname()}"
 
 
 def briefly(moment: datetime, zone: str) -> str:
-    """Returns the day and minute that the clock of `zone` shows, named where it is not UTC."""
+    """Returns day and time in `zone`, to the minute, with the zone's name unless it is UTC."""
     there = _by_clock_of(zone, moment)
     return f"{there:%d %b %H:%M}" + ("" if zone == "UTC" else f" {there.tzname()}")
 
@@ -121,8 +121,8 @@ def _by_clock_of(zone: str, moment: datetime) -> datetime:
 
 
 def shown(moment: datetime, zone: str = "UTC", *, seconds: bool = False) -> str:
-    """Returns a moment by the clock of `zone`, and in brackets in UTC, or as the host's clock shows
-    it, where that is something else."""
+    """Returns a moment in `zone`; in brackets also in UTC, or, if `zone` is UTC, in the host's zone
+    if that differs."""
     there = _by_clock_of(zone, moment)
     clock = "%H:%M:%S" if seconds else "%H:%M"
     text = f"{there:%Y-%m-%d {clock}} {there.tzname()}"
@@ -134,7 +134,7 @@ def shown(moment: datetime, zone: str = "UTC", *, seconds: bool = False) -> str:
 
 
 def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
-    """Yields a line for each partition and type in which jobs wait for nodes."""
+    """Yields a line for each partition and node type for which jobs wait."""
     for row in rows:
         since = f", the first for {duration(now - row['since'])}" if row["since"] else ""
         yield (
@@ -144,7 +144,7 @@ def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[
 
 
 def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]] | None:
-    """Returns the same for a document; None: nobody says what jobs wait for."""
+    """Returns the rows of waiting jobs; None if Slurm does not report what jobs wait for."""
     return (
         None
         if waiting is None
@@ -153,7 +153,7 @@ def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]
 
 
 def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields name and words of each number that a decision for a queue rested on or came to."""
+    """Yields name and text of each input and result of a decision about a queue."""
     for key in ("used", "limit", "headroom"):
         if numbers.get(key):
             yield key, amounts(numbers[key])
@@ -166,29 +166,29 @@ def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def pods_lacking(numbers: Mapping[str, Any]) -> str:
-    """Returns the names of pods that lack room or quota, and how many more do."""
+    """Returns the names of pods that lack capacity or quota, and the number of further ones."""
     named = numbers["pods"]
     more = max(numbers.get("no_room", 0), numbers.get("no_quota", 0)) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def order_row(order: LendOrder, registry: Registry) -> dict[str, Any]:
-    """Returns an order as documents have it, with the nodes that serve it or join, and the number
-    of nodes that are missing."""
+    """Returns an order for a document, with its serving and joining nodes, and the number of
+    missing nodes."""
     serving, missing = nodes_of_order(order, registry), count_missing(order, registry)
     return {**msgspec.structs.asdict(order), "missing": missing, "serving": serving}
 
 
 def order_progress(row: Mapping[str, Any]) -> str:
-    """Returns how many nodes of an order are there, are coming and are missing, and why."""
-    there, missing = len(row["serving"]), row["missing"]
-    coming = f"{left} coming, " if (left := row["count"] - there - missing) > 0 else ""
+    """Returns how many nodes of an order are lent, joining and missing, and why."""
+    lent, missing = len(row["serving"]), row["missing"]
+    coming = f"{left} coming, " if (left := row["count"] - lent - missing) > 0 else ""
     waits = f"; waits: {row['why']}" if missing and row["why"] else ""
-    return f"{count_of(there, 'node')} there, {coming}{missing} missing{waits}"
+    return f"{count_of(lent, 'node')} lent, {coming}{missing} missing{waits}"
 
 
 def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:
-    """Returns those of which people are told, by queue."""
+    """Returns the queues with low utilization that are to be reported, as rows by name."""
     return [
         {
             "queue": queue,
@@ -202,11 +202,11 @@ def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:
 
 
 def sitting_lines(rows: Iterable[Mapping[str, Any]], zone: str = "UTC") -> Iterator[str]:
-    """Yields of each queue what it uses, and what would end it."""
+    """Yields a line for each queue: its utilization, and the remedies."""
     for row in rows:
         yield (
-            f"queue {row['queue']} sits: its pods use at most {row['percent']} % of "
+            f"queue {row['queue']} has low utilization: its pods use at most {row['percent']} % of "
             f"{count_of(row['nodes'], 'lent node')} since {shown(row['since'], zone)}: "
             "`max_lend_hours` keeps new pods off nodes that were lent for so long, `dnm return "
-            "NODE --evict` asks those there to go"
+            "NODE --evict` evicts the present ones"
         )

@@ -1,4 +1,4 @@
-"""What rich draws at a terminal: lines in their colours, folded, and the progress of a command."""
+"""The output that rich draws at a terminal: coloured, folded lines and progress bars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rich.theme import Theme
 from dnm.cli.terminal.lines import LEAST_LAST, Line, Run, width_of
 from dnm.model.printable import Meaning
 
-# Each is told from black and from white with a contrast of about 4.
+# Each has a contrast of about 4 to black and to white.
 STYLES: Mapping[Meaning, Style | None] = {
     "": None,
     "ok": Style(color="color(28)"),
@@ -38,7 +38,7 @@ _AT_ONCE = 500  # lines drawn together; a year of history has a hundred thousand
 
 
 class Screen(Console):
-    """A console that draws text as it is."""
+    """A console that draws text literally, without markup."""
 
     def __init__(self, file: TextIO) -> None:
         is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "")
@@ -49,7 +49,7 @@ class Screen(Console):
 
 
 def paint(lines: Iterable[Line], file: TextIO) -> None:
-    """Draws lines. rich alone has no hanging indent, and cuts a line that is wider than it."""
+    """Draws lines. rich itself has no hanging indent, and cuts lines that are too wide."""
     console, left = Screen(file), iter(lines)
     while some := list(islice(left, _AT_ONCE)):
         pieces = (piece for line in some for piece in _folded(line, console))
@@ -57,12 +57,12 @@ def paint(lines: Iterable[Line], file: TextIO) -> None:
 
 
 def _folded(line: Line, console: Console) -> Iterator[Text]:
-    before, whole = _text(line.before), _text(line.parts)
+    before, text = _text(line.before), _text(line.parts)
     if line.length <= max(console.width - line.begin, 0):
-        yield before + whole
+        yield before + text
         return
-    room = max(console.width - line.begin - line.hang, LEAST_LAST // 2)
-    for piece in whole.wrap(console, room):
+    width = max(console.width - line.begin - line.hang, LEAST_LAST // 2)
+    for piece in text.wrap(console, width):
         piece.rstrip()
         yield before + piece
         before = Text(" " * (line.begin + line.hang))
@@ -73,9 +73,9 @@ def _text(runs: Iterable[Run]) -> Text:
 
 
 @contextmanager
-def progress(what: str, is_known: bool = True) -> Iterator[Callable[[float], None]]:
-    """Yields a function that takes how much is done, from 0 to 1. A terminal that can draw shows on
-    stderr the time that is left; unless `is_known`, the time that the work has taken."""
+def progress(title: str, is_measured: bool = True) -> Iterator[Callable[[float], None]]:
+    """Yields a function that takes the fraction that is done, from 0 to 1. A terminal with colours
+    shows the remaining time on stderr, or the elapsed time unless `is_measured`."""
     console = Screen(sys.stderr)
     if console.color_system is None:  # a pipe: rich 13 prints an empty line there
         yield lambda done: None
@@ -84,12 +84,12 @@ def progress(what: str, is_known: bool = True) -> Iterator[Callable[[float], Non
                                      "progress.remaining": "", "progress.elapsed": ""}  # fmt: skip
     console.push_theme(Theme({name: STYLES[of] or "" for name, of in styles.items()}))
     columns: tuple[ProgressColumn, ...] = (TextColumn("for"), TimeElapsedColumn())
-    if is_known:
+    if is_measured:
         columns = (BarColumn(), TimeRemainingColumn(), TextColumn("left"))
     bar = Progress(
-        TextColumn(what), *columns, console=console, transient=True, redirect_stdout=False,
+        TextColumn(title), *columns, console=console, transient=True, redirect_stdout=False,
         redirect_stderr=False,
     )  # fmt: skip
     with bar:
-        task = bar.add_task(what, total=1.0)
+        task = bar.add_task(title, total=1.0)
         yield lambda done: bar.update(task, completed=min(done, 1.0))

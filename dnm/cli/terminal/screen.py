@@ -1,8 +1,8 @@
-"""Lines and tables that fit the terminal; in a pipe nothing is folded.
+"""Lines and tables that fit the terminal; nothing is folded in a pipe.
 
-rich breaks names if a table is too wide, also in a pipe, and prints control characters and markup
-of names (tests/cli/test_plumbing.py). It takes 50 ms to import: only a terminal needs it
-(`paint.py`).
+rich breaks names if a table is too wide, also in a pipe, and interprets control characters and
+markup in names (tests/cli/test_plumbing.py). It takes 50 ms to import, so it is imported only for
+a terminal (`paint.py`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _VERDICTS: Mapping[str, Meaning] = {
     "lend": "ok", "return": "ok", "move": "ok", "wait": "warning", "failed": "error",
 }  # fmt: skip
 _GAP = 2
-_LEAST_OPTIONAL = 40  # of one that need not be shown
+_LEAST_OPTIONAL = 40  # columns; a narrower optional column is not shown
 _AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|none|the cluster's size|[-?]?)")
 
 
 class _Row(Line):
-    """A line of a table: cells of which the last alone is broken, and begins at `begin`."""
+    """A line of a table. Only its last cell may be broken; that cell begins at `begin`."""
 
     def __init__(self, indent: str, cells: Sequence[Run], begin: int) -> None:
         *lead, last = cells
-        if not last[0]:  # no blanks end a line, which would be copied
+        if not last[0]:  # trailing blanks would be copied with the line
             while lead and not lead[-1][0].strip():
                 lead.pop()
             lead[-1:] = [(text.rstrip(), meaning) for text, meaning in lead[-1:]]
@@ -37,7 +37,7 @@ class _Row(Line):
 
 
 def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
-    """Draws them as they come."""
+    """Draws each line as soon as it is produced."""
     file = file or sys.stdout
     if file.isatty():
         from dnm.cli.terminal.paint import paint
@@ -45,11 +45,11 @@ def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
         paint(lines, file)
     else:
         file.writelines(line.text for line in lines)
-        file.flush()  # what goes to stderr stands behind it
+        file.flush()  # so that later output on stderr comes after it
 
 
 def verdict_part(word: str) -> Part:
-    """Returns the word of a verdict with what it means."""
+    """Returns the word of a verdict with its meaning."""
     return word, _VERDICTS.get(word, "")
 
 
@@ -67,7 +67,7 @@ def draw_diff(text: str) -> None:
 
 
 class _Column:
-    """A heading and what stands below it, each in its meaning."""
+    """A column of a table: its heading and its cells, each with its meaning."""
 
     def __init__(self, name: str, cells: Iterable[str], meanings: Meanings) -> None:
         of = meanings.get(name, {})
@@ -79,15 +79,15 @@ class _Column:
         self.are_amounts = all(map(_AMOUNT.fullmatch, self.cells))
 
     def runs(self, gap: int) -> Iterator[Run]:
-        """Yields heading and cells, as wide as the column and `gap`; amounts stand right. Without a
-        gap nothing stands behind them."""
+        """Yields heading and cells, padded to the column's width and `gap`. Amounts are aligned
+        right. Without a gap, no padding follows the cells."""
         meanings: Iterable[Meaning] = ("muted", *self.meanings)
         texts = (self.name, *self.cells)
         for text, width, meaning in zip(texts, self.widths, meanings, strict=True):
-            room = " " * (self.width - width)
+            padding = " " * (self.width - width)
             if self.are_amounts and text:
-                text, room = room + text, ""
-            yield text + (room + " " * gap if gap else ""), meaning
+                text, padding = padding + text, ""
+            yield text + (padding + " " * gap if gap else ""), meaning
 
 
 def draw_table(
@@ -97,33 +97,33 @@ def draw_table(
     optional: Collection[str] = (),
     indent: int = 0,
 ) -> None:
-    """Draws a table whose last column is folded; where the others leave no room for that, those
-    without a cell are left out, or it is a block a row. `optional`: the last columns, for a
-    terminal that has room for them."""
+    """Draws a table and folds its last column. On a terminal that is too narrow, it omits empty
+    columns, or draws each row as a block. `optional`: the last columns, which only wide terminals
+    show."""
     width = width_of(sys.stdout)
     columns = [_Column(name, of, meanings) for name, *of in zip(header, *rows, strict=True)]
-    is_pipe, room = width == UNFOLDED, width - indent
-    while columns[-1].name in optional and (is_pipe or not _fits(columns, room, _LEAST_OPTIONAL)):
+    is_pipe, space = width == UNFOLDED, width - indent
+    while columns[-1].name in optional and (is_pipe or not _fits(columns, space, _LEAST_OPTIONAL)):
         columns.pop()
-    if not _fits(columns, room, LEAST_LAST):
+    if not _fits(columns, space, LEAST_LAST):
         columns = [column for column in columns if column is columns[0] or any(column.cells)]
-    if not _fits(columns, room, LEAST_LAST):
+    if not _fits(columns, space, LEAST_LAST):
         draw(_blocks(columns, indent, width))
         return
-    *others, last = columns
-    cells = (*(column.runs(_GAP) for column in others), last.runs(0))
-    begin = width - _left(columns, room)
+    *leading, last = columns
+    cells = (*(column.runs(_GAP) for column in leading), last.runs(0))
+    begin = width - _left(columns, space)
     draw(_Row(" " * indent, row, begin) for row in zip(*cells, strict=True))
 
 
-def _left(columns: Sequence[_Column], room: int) -> int:
-    """Returns the room for the last column."""
-    return room - sum(column.width + _GAP for column in columns[:-1])
+def _left(columns: Sequence[_Column], space: int) -> int:
+    """Returns the width that is left for the last column."""
+    return space - sum(column.width + _GAP for column in columns[:-1])
 
 
-def _fits(columns: Sequence[_Column], room: int, least: int) -> bool:
-    """Says whether the last column can be folded with no word broken."""
-    left, last = _left(columns, room), columns[-1]
+def _fits(columns: Sequence[_Column], space: int, least: int) -> bool:
+    """Returns whether the last column can be folded without breaking a word."""
+    left, last = _left(columns, space), columns[-1]
     if left >= last.width:
         return True
     words = (width_in(word) for cell in (last.name, *last.cells) for word in cell.split())
@@ -131,14 +131,14 @@ def _fits(columns: Sequence[_Column], room: int, least: int) -> bool:
 
 
 def _blocks(columns: Sequence[_Column], indent: int, width: int) -> Iterator[Line]:
-    first, *others = columns
+    first, *following = columns
     deeper = indent
     for number, head in enumerate(first.cells):
-        if head:  # else it goes on with the thing above
+        if head:  # a row without a head continues the block above
             yield Line(((head, "heading"),), indent)
             deeper = indent + len(head) - len(head.lstrip()) + 2
         facts: tuple[Part, ...] = ()  # of one line
-        for column in others:
+        for column in following:
             if cell := column.cells[number]:
                 lead = f"{column.name}: " if column.name else ""
                 fact: tuple[Part, ...] = ((lead, "muted"), (cell, column.meanings[number]))

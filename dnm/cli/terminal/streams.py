@@ -1,4 +1,4 @@
-"""stdout and stderr that end no command in the middle, if the disk is full or the reader is gone.
+"""stdout and stderr that do not abort a command if the disk is full or the reader has closed.
 
 typer ends a command at the first write that fails, also a run that converts a node
 (tests/cli/test_plumbing.py).
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class Descriptor(FileIO):
-    """Takes what can't be written as if it were, so that a verb goes on to its own end. A reader
-    that leaves, as `head` does, is no failure, and what goes to stderr is lost at the worst."""
+    """A file that reports failed writes as successful, so that a command continues to its end. A
+    reader that closes early, such as `head`, is no failure; stderr may lose output."""
 
     failed: ClassVar[OSError | None] = None  # of stdout
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Returns how many bytes were written, or given up."""
+        """Returns how many bytes were written or discarded."""
         try:
-            while (written := super().write(data)) is None:  # whoever shares it made it so
+            while (written := super().write(data)) is None:  # another process made it non-blocking
                 select.select([], [self], [])
             return written
         except OSError as error:
@@ -36,16 +36,16 @@ class Descriptor(FileIO):
 
 
 def open_closed() -> None:
-    """Opens what was closed where the command was started, as `>&-` does, for reading alone: no
-    file that is opened later gets its number, and what is written to it fails."""
+    """Opens /dev/null read-only for each standard stream that the caller closed, as `>&-` does. No
+    file that is opened later gets its number, and writes to it fail."""
     while (number := os.open(os.devnull, os.O_RDONLY)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
 
 
-def tell_failure(failed: OSError, code: object) -> NoReturn:
-    """Tells that stdout could not be written to, and ends a command that would end with `code`."""
-    why = "it is closed" if failed.errno == errno.EBADF else (failed.strerror or "").lower()
-    rest = "" if code else "; all else was done"
-    print(f"dnm: stdout can't be written: {why}{rest}", file=sys.stderr)
+def report_failure(failed: OSError, code: object) -> NoReturn:
+    """Reports that writes to stdout failed, and ends a command that would end with `code`."""
+    cause = "it is closed" if failed.errno == errno.EBADF else (failed.strerror or "").lower()
+    rest = "" if code else "; the command itself succeeded"
+    print(f"dnm: cannot write to stdout: {cause}{rest}", file=sys.stderr)
     raise SystemExit(code or 1)
