@@ -29,7 +29,7 @@ from tests.bench.measure import Command, Sample, run_apart
 from tests.bench.pods import PODS_AN_APPLICATION, Application, Place
 from tests.bench.report import REAL_SERVER, put_part
 from tests.real.account import make_account
-from tests.real.build import tell
+from tests.real.build import log_progress
 from tests.real.namespaces import OWN_ADDRESS, REPOSITORY, run_directory
 from tests.real.proxy import write_kubeconfig
 from tests.real.relay import Relay, relay
@@ -76,9 +76,9 @@ class BenchRig(Rig):
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda number: self.add_node(f"n{number:03}"), range(NODES)))
-            tell(f"{NODES} nodes")
+            log_progress(f"{NODES} nodes")
             list(pool.map(add_pod, manifests))
-        tell(f"{pods} pods; kwok's kubelets start them now")
+        log_progress(f"{pods} pods; kwok's kubelets start them now")
         path = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
         self.wait_for(lambda: not self.api.get(path)["items"], "every pod runs", 900)
         for name in ("kube-controller-manager", "kwok"):

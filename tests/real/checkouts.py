@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.build import BuildError, build, cache, checked, go_environment, tell
+from tests.real.build import BuildError, build, cache, checked, go_environment, log_progress
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Checkout:
         program = self.program
         environment = {**go_environment(), "GOFLAGS": "-trimpath"}
         environment["GOWORK"] = os.environ.get("GOWORK", "")
-        tell(f"{program.name} from {self.directory}: minutes, the first time")
+        log_progress(f"{program.name} from {self.directory}: minutes, the first time")
         cache().mkdir(parents=True, exist_ok=True)
         made = f"{program}.made"
         checked(["go", "build", "-o", made, f"./{self.package}"], environment, self.directory)

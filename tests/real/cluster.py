@@ -94,7 +94,7 @@ class Cluster:
 
     config_map = "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs"
 
-    def mend_queues(self) -> None:
+    def restore_queues(self) -> None:
         """Restores the ConfigMap of the start; an unchanged one is not written."""
         result, wanted = self.api.get(self.config_map), self.queues_map(QUEUES)
         is_same = result["data"] == wanted["data"] and not result.get("immutable")
@@ -183,7 +183,7 @@ class Cluster:
             if patience.is_over():
                 raise RigError(f"namespace {namespace} still has {len(pods)} pods")
 
-    def mend_node(self, name: str) -> None:
+    def restore_node(self, name: str) -> None:
         """Uncordons the node and restores its size, without taints and annotations of a test."""
         self.add_node(name)
         amounts = {"cpu": str(CPU), "memory": MEMORY, "pods": "250"}

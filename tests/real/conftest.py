@@ -21,7 +21,7 @@ if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real te
     collect_ignore_glob = ["test_*.py"]
 
 
-TOLD = pytest.StashKey[list[str]]()
+SERVER_LINES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -36,14 +36,14 @@ def started_rig(pytestconfig: pytest.Config) -> Iterator[Rig]:
         pytest.exit(f"the rig did not start: {error}", returncode=3)
     try:
         yield rig
-        pytestconfig.stash[TOLD] = [rig.told_versions(), rig.told_memory()]
+        pytestconfig.stash[SERVER_LINES] = [rig.versions_line(), rig.memory_line()]
     finally:
         rig.stop()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Prints the versions and the memory that the servers reported."""
-    for line in config.stash.get(TOLD, []):
+    for line in config.stash.get(SERVER_LINES, []):
         terminalreporter.write_line(line)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from tests.real.build import BuildError, cache, checked, go_environment, tell
+from tests.real.build import BuildError, cache, checked, go_environment, log_progress
 
 SOURCE = Path(__file__).with_name("judge.go")
 _CORE = "github.com/apache/yunikorn-core"
@@ -51,7 +51,7 @@ def _build(version: str) -> None:
     core, replaces = CORES[version]
     # The checksum database lacks some of them.
     environment = {**go_environment(), "GONOSUMDB": "github.com/apache"}
-    tell(f"the judge of queue documents, with yunikorn-core {core}")
+    log_progress(f"the judge of queue documents, with yunikorn-core {core}")
     with tempfile.TemporaryDirectory(prefix=".judge-", dir=cache()) as name:
         directory = Path(name)
         lines = ["module judge", "go 1.25.0", f"require {_CORE} v{core}"]

@@ -349,11 +349,11 @@ def at_home(kit: Kit) -> Asked:
     return Asked({})
 
 
-def with_one_that_is_missing(kit: Kit) -> Asked:
+def with_a_missing_file(kit: Kit) -> Asked:
     return of_files(kit.directory / "none", kit.write(kit.document()))
 
 
-def others_may_write(kit: Kit) -> Asked:
+def writable_by_all(kit: Kit) -> Asked:
     path = kit.write(kit.document())
     path.chmod(0o666)
     return of_files(path)
@@ -403,7 +403,7 @@ FILES = [
         "half of a cluster, and the other half", REFUSED,
         asking=several(a_cluster({AUTHORITY: None}), Kit.document),
     ),
-    Case("one that is missing", TAKEN, asking=with_one_that_is_missing),
+    Case("one that is missing", TAKEN, asking=with_a_missing_file),
     Case("none of them is there", REFUSED, asking=lambda kit: of_files(kit.directory / "none")),
     Case("an empty file and one", TAKEN, asking=several(lambda kit: "", Kit.document)),
     Case("a comment and one", TAKEN, asking=several(lambda kit: "# empty\n", Kit.document)),
@@ -433,7 +433,7 @@ FILES = [
     Case("in a pod", TAKEN, asking=in_a_pod()),
     Case("in a pod, of nobody", REFUSED, asking=in_a_pod("nobody")),
     Case(
-        "others may write it", TAKEN, asking=others_may_write, dnm=REFUSED,
+        "others may write it", TAKEN, asking=writable_by_all, dnm=REFUSED,
         row="root's or the account's",
     ),
 ]  # fmt: skip

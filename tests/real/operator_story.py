@@ -48,7 +48,7 @@ def at_work(rig: Rig, directory: Path, mode: str) -> Iterator[Slinky]:
     with slinky(rig, directory, (BARE,)) as made, roles(rig):
         made.make_node_set(mode, len(NAMES), LABEL, FENCE.key)
         rig.wait_for(
-            lambda: made.told() == {name: {"Idle"} for name in NAMES},
+            lambda: made.states() == {name: {"Idle"} for name in NAMES},
             "the operator reports each machine as idle", 120,
         )  # fmt: skip
         with SecondWriter(rig, NAMES):
@@ -91,9 +91,11 @@ def assert_a_sick_node_stays_drained(rig: Rig, made: Slinky, site: StandingSite)
     assert lent.returncode == 0, lent.stderr
     back = site.convert("--set", "batch", "--node-name", name, "--leave-drained", sick)
     assert back.returncode == 0, back.stderr
-    rig.wait_for(lambda: made.told()[name] == {"Idle", "Drain"}, "the operator sees the drain", 120)
+    rig.wait_for(
+        lambda: made.states()[name] == {"Idle", "Drain"}, "the operator sees the drain", 120
+    )
     node = made.slurm.client.read_node(name)
     assert "DRAIN" in node.state.flags and node.reason == f"sick in Kubernetes: {sick}", node
     assert not made.slurm.client.read_reservations()
     made.slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
-    rig.wait_for(lambda: made.told()[name] == {"Idle"}, "an administrator has resumed it", 120)
+    rig.wait_for(lambda: made.states()[name] == {"Idle"}, "an administrator has resumed it", 120)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.real.build import cache, tell
+from tests.real.build import cache, log_progress
 from tests.real.programs import HUNG
 from tests.real.slurm_roots import RootError, bootstrap, building, keep_root
 
@@ -54,7 +54,7 @@ def build_roots() -> None:
             packages = ("ca-certificates",) if suite == BASE else PACKAGES
             debian = suite.partition("-")[0]
             keep_root(root_of(suite), partial(bootstrap, debian, packages=packages))
-            tell(f"a root of {suite} for packages: {root_of(suite)}")
+            log_progress(f"a root of {suite} for packages: {root_of(suite)}")
 
 
 class Root:

@@ -151,9 +151,9 @@ def test_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) ->
     message = root.run(kind.remove).stderr
     assert all(node in message for node in nodes), message
     assert root.run("command -v dnm", code=None).returncode != 0
-    put_back_what_rpm_has_put_aside(root)
+    restore_rpmsave_files(root)
     root(install)
-    put_back_what_rpm_has_put_aside(root)
+    restore_rpmsave_files(root)
     assert lent(root) == nodes
 
     assert yaml.safe_load(root("dnm test-load dev -o yaml"))["kind"] == "Deployment"
@@ -163,11 +163,11 @@ def test_package_is_installed_upgraded_and_removed(played: tuple[Kind, Root]) ->
     root(f"{LAB} sandbox down --dir /srv/sandbox; rm -rf /srv/sandbox /srv/checkout")
 
     root(kind.remove)
-    differing = left_behind(before, root) ^ what_is_told(f"{kind.name} removed")
+    differing = left_behind(before, root) ^ documented_paths(f"{kind.name} removed")
     assert not differing, sorted(differing)
     if kind is DEB:
         assert "/var/lib/dynamic-node and /etc/dynamic-node stay" in root.run("dpkg -P dnm").stderr
-        differing = left_behind(before, root) ^ what_is_told("deb purged")
+        differing = left_behind(before, root) ^ documented_paths("deb purged")
         assert not differing, sorted(differing)
 
 
@@ -177,7 +177,7 @@ def nothing_is_switched_on(root: Root) -> None:
         assert root.run(f"systemctl is-enabled {unit}", code=None).stdout.strip() == "disabled"
 
 
-def put_back_what_rpm_has_put_aside(root: Root) -> None:
+def restore_rpmsave_files(root: Root) -> None:
     """Restores the edited files that rpm keeps as .rpmsave, as an administrator does."""
     root("cd /etc/dynamic-node; for f in *.rpmsave; do [ ! -e $f ] || mv -f $f ${f%.rpmsave}; done")
 
@@ -191,7 +191,7 @@ def left_behind(before: set[str], root: Root) -> set[str]:
     return {path for path in lines if not of_other_instances.fullmatch(path)}
 
 
-def what_is_told(when: str) -> set[str]:
+def documented_paths(when: str) -> set[str]:
     """Returns the paths in the table of docs/packages.md."""
     table = rows(section("docs/packages.md", "What is left behind"))
     return {path.strip("`") for path, after, _ in table if when in after.split(", ")}

@@ -42,7 +42,9 @@ def container(name: str, cpu: str, memory: str, **more: Any) -> Json:
     }
 
 
-def one(name: str, cpu: str = "2", memory: str = "3Gi", **spec: Any) -> Callable[[str], list[Json]]:
+def single(
+    name: str, cpu: str = "2", memory: str = "3Gi", **spec: Any
+) -> Callable[[str], list[Json]]:
     return lambda queue: [pod(name, queue, cpu, memory, **spec)]
 
 
@@ -147,11 +149,11 @@ def make_runtime_class(rig: Rig) -> None:
 
 
 KINDS = (
-    Kind("plain", one("plain")),
-    Kind("best-effort", one("best", containers=[{"name": "main", "image": "none"}])),
+    Kind("plain", single("plain")),
+    Kind("best-effort", single("best", containers=[{"name": "main", "image": "none"}])),
     Kind(
         "limits-only",
-        one(
+        single(
             "limits",
             containers=[
                 {"name": "main", "image": "none",
@@ -161,31 +163,31 @@ KINDS = (
     ),
     Kind(
         "init",
-        one("init", initContainers=[container("a", "5", "1Gi"), container("b", "1", "6Gi")]),
+        single("init", initContainers=[container("a", "5", "1Gi"), container("b", "1", "6Gi")]),
     ),
-    Kind("sidecar", one("sidecar", initContainers=[sidecar("4", "8Gi")])),
+    Kind("sidecar", single("sidecar", initContainers=[sidecar("4", "8Gi")])),
     Kind(
         "sidecar-and-init",
-        one("both", initContainers=[sidecar("1", "2Gi"), container("a", "6", "1Gi")]),
+        single("both", initContainers=[sidecar("1", "2Gi"), container("a", "6", "1Gi")]),
     ),
     Kind(
         "init-and-sidecar",
-        one("both", initContainers=[container("a", "6", "1Gi"), sidecar("5", "2Gi")]),
+        single("both", initContainers=[container("a", "6", "1Gi"), sidecar("5", "2Gi")]),
     ),
-    Kind("overhead", one("overhead", runtimeClassName="sandboxed")),
-    Kind("pod-level", one("level", resources={"requests": {"cpu": "7", "memory": "9Gi"}})),
+    Kind("overhead", single("overhead", runtimeClassName="sandboxed")),
+    Kind("pod-level", single("level", resources={"requests": {"cpu": "7", "memory": "9Gi"}})),
     Kind("daemonset", lambda queue: [], daemons, 0),
     Kind("mirror", lambda queue: [], mirror, 0),
     Kind("gang", gang("gang", 3, 1, "2"), bound=3),
     Kind("gang-whole", gang("whole", 2, 4, "1"), bound=4),
     Kind("gang-waits", gang("wide", 3, 1, "70"), bound=0),
-    Kind("waits", one("wide", "70", "3Gi"), bound=0),
-    Kind("gated", one("gated", schedulingGates=[{"name": "example.org/later"}]), bound=0),
-    Kind("resized-down", one("less"), resized("less", "1", "2")),
-    Kind("resized-up", one("more"), resized("more", "4", "2")),
+    Kind("waits", single("wide", "70", "3Gi"), bound=0),
+    Kind("gated", single("gated", schedulingGates=[{"name": "example.org/later"}]), bound=0),
+    Kind("resized-down", single("less"), resized("less", "1", "2")),
+    Kind("resized-up", single("more"), resized("more", "4", "2")),
     Kind(
         "resize-infeasible",
-        one("never"),
+        single("never"),
         resized(
             "never", "60", "2",
             conditions=[
@@ -193,7 +195,7 @@ KINDS = (
             ],
         ),
     ),
-    Kind("terminating", one("slow"), deleted("slow")),
-    Kind("succeeded", one("done"), set_status("done", {"phase": "Succeeded"})),
-    Kind("failed", one("bad"), set_status("bad", {"phase": "Failed"})),
+    Kind("terminating", single("slow"), deleted("slow")),
+    Kind("succeeded", single("done"), set_status("done", {"phase": "Succeeded"})),
+    Kind("failed", single("bad"), set_status("bad", {"phase": "Failed"})),
 )  # fmt: skip

@@ -198,13 +198,13 @@ class Rig(Cluster):
             if version not in self.met.setdefault(name, []):
                 self.met[name].append(version)
 
-    def told_versions(self) -> str:
+    def versions_line(self) -> str:
         """Returns one line with all versions that were seen."""
         return "servers: " + ", ".join(
             f"{name} {' and '.join(versions)}" for name, versions in self.met.items()
         )
 
-    def told_memory(self) -> str:
+    def memory_line(self) -> str:
         """Returns one line with the servers' current memory."""
         used = {
             server.name: server.resident_mb() for server in self.servers.values() if server.is_up
@@ -226,6 +226,6 @@ class Rig(Cluster):
         for name in self.nodes() - {"k1", "k2"}:
             self.api.delete(f"/api/v1/nodes/{name}")
         for name in ("k1", "k2"):
-            self.mend_node(name)
-        self.mend_queues()
+            self.restore_node(name)
+        self.restore_queues()
         self.wait_for(self.is_empty, "YuniKorn counts nothing after everything was removed", 90)

@@ -131,7 +131,7 @@ class Site:
         queues = self.json("plan", code=None)["queues"]
         return next(dict(queue) for queue in queues if queue["queue"] == path)
 
-    def has_given_back(self) -> bool:
+    def has_returned_nodes(self) -> bool:
         places = set(self.machines.places().values())
         return places == {"batch"} and not self.lent
 
@@ -189,7 +189,7 @@ def add_controller(
     rig.api.post(f"{CONTROLLERS}/{kind}", {"metadata": {"name": name}, "spec": spec})
 
 
-def ask_for_one_node(rig: Rig) -> None:
+def request_one_node(rig: Rig) -> None:
     """Adds twelve pods of 16 cores: 192 vcore, while the queue has 100 and a node adds 128."""
     add_pods(rig, 12, "16", "8Gi")
 

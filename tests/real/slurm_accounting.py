@@ -198,12 +198,12 @@ def test_node_is_charged_although_slurmdbd_was_down_during_the_lend(
     give_back(site, "a008")
     lab.start_slurmdbd()
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         with suppress(SlurmError):  # slurmdbd is just starting
             return "a008" in [node for node, _ in charged_hours(lab, begun)]
         return False
 
-    lab.wait_for(is_told, 60)
+    lab.wait_for(is_reported, 60)
 
 
 # --- an administrator's walk, by the page alone ---------------------------------------------------

@@ -119,11 +119,11 @@ class AccountingLab(SlurmLab):
                                           stderr=subprocess.DEVNULL)  # fmt: skip
         self.wait_for((self.here / "db.sock").exists, 60)
         self.start_slurmdbd()
-        self.wait_for(lambda: self._says("sacctmgr", "-i", "add", "cluster", "lab"), 60)
+        self.wait_for(lambda: self._succeeds("sacctmgr", "-i", "add", "cluster", "lab"), 60)
         for account in self.accounts:
             self.run("sacctmgr", "-i", "add", "account", account, "cluster=lab")
 
-    def _says(self, *command: str) -> bool:
+    def _succeeds(self, *command: str) -> bool:
         return subprocess.run(command, env=self.environ, capture_output=True).returncode == 0
 
     def start_slurmdbd(self) -> None:

@@ -57,23 +57,23 @@ class BridgedSlurm(SlurmLab):
         self.patience = 5
         allow_tokens(self)
 
-    def tell(self, what: str) -> list[Json]:
+    def read(self, kind: str) -> list[Json]:
         """Returns Slurm's `nodes`, `jobs` (also just ended ones) or `reservations`."""
-        rows: list[Json] = json.loads(self.run("scontrol", "--json", "show", what))[what]
+        rows: list[Json] = json.loads(self.run("scontrol", "--json", "show", kind))[kind]
         return rows
 
     def nodes_now(self) -> dict[str, Json]:
-        return {entry["name"]: entry for entry in self.tell("nodes")}
+        return {entry["name"]: entry for entry in self.read("nodes")}
 
     def jobs_now(self) -> dict[str, Json]:
-        return {str(entry["job_id"]): entry for entry in self.tell("jobs")}
+        return {str(entry["job_id"]): entry for entry in self.read("jobs")}
 
     def forget_external(self) -> None:
         """Removes everything that a story has left."""
         for job, entry in self.jobs_now().items():
             if set(entry["job_state"]) & {"PENDING", "RUNNING"}:
                 self.run("scancel", job)
-        for reservation in self.tell("reservations"):
+        for reservation in self.read("reservations"):
             self.run("scontrol", "delete", f"ReservationName={reservation['name']}")
         for partition in ("b", "c"):
             with suppress(SlurmError):  # it exists
@@ -112,7 +112,7 @@ class Bridge(Controller):
 
     def _keep_nodes(self) -> None:
         nodes = self.api.get("/api/v1/nodes")["items"]
-        partitions = {entry["name"] for entry in self.slurm.tell("partitions")}
+        partitions = {entry["name"] for entry in self.slurm.read("partitions")}
         facts = self.slurm.nodes_now()
         for node in nodes:
             self._register(node, facts.get(node["metadata"]["name"]), partitions)

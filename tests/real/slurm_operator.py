@@ -81,7 +81,7 @@ class Controls(Controller):
         super().__init__(rig, 0.2)
         self.slurm = slurm
         self.ports: dict[str, int] = {}  # uid of a pod -> port of its slurmd
-        self.told: dict[str, bool] = {}
+        self.readiness: dict[str, bool] = {}
         self.order: list[str] = []
         self._bin = slurm.directory / "pod-bin"
 
@@ -123,15 +123,15 @@ class Controls(Controller):
             name, " ".join(_container(pod)["args"])
         )
         self.order.append(f"slurmd of {name} started for {pod['metadata']['name']}")
-        self._tell(pod, False)
+        self._set_ready(pod, False)
 
     def _probe(self, pod: Json) -> None:
         is_ready = Api(f"http://127.0.0.1:{self.ports[pod['metadata']['uid']]}").answers("/readyz")
-        if self.told.get(pod["metadata"]["uid"]) != is_ready:
-            self._tell(pod, is_ready)
+        if self.readiness.get(pod["metadata"]["uid"]) != is_ready:
+            self._set_ready(pod, is_ready)
 
-    def _tell(self, pod: Json, is_ready: bool) -> None:
-        self.told[pod["metadata"]["uid"]] = is_ready
+    def _set_ready(self, pod: Json, is_ready: bool) -> None:
+        self.readiness[pod["metadata"]["uid"]] = is_ready
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         conditions = [
             {"type": kind, "status": str(is_ready), "lastTransitionTime": now}
@@ -251,7 +251,7 @@ class Slinky:
     def pods(self) -> list[Json]:
         return list(self.rig.api.get(f"{PODS}?labelSelector={WORKERS}")["items"])
 
-    def told(self) -> dict[str, set[str]]:
+    def states(self) -> dict[str, set[str]]:
         """Returns the operator's state of each Slurm node, by the conditions of its pod."""
         return {
             slurm_name(pod): {

@@ -119,26 +119,26 @@ def test_each_slurmrestd_failure_has_its_sentence(rest_lab: RestLab, tmp_path: P
     old = lab.version < (23, 2)
     unclear = "has no answer of slurmctld .*(away).*does not take"
 
-    def said(file: Path | None) -> str:
+    def error_of(file: Path | None) -> str:
         with pytest.raises(SlurmError) as caught:
             SlurmRestClient(url, file).check_controller()
         assert not isinstance(caught.value, SlurmRefused)
         return str(caught.value)
 
-    assert "requires a token" in said(None)
+    assert "requires a token" in error_of(None)
     good = rest_lab.token.read_text().strip()
     begin, _, signature = good.rpartition(".")
     forged = tmp_path / "forged"
     forged.touch(0o600)
     forged.write_text(f"{begin}.{signature[::-1]}")
     expected = unclear if old else "slurmctld does not take the token of"
-    assert re.search(expected, said(forged)), said(forged)
+    assert re.search(expected, error_of(forged)), error_of(forged)
     short = write_token(lab, tmp_path / "short", seconds=2)
     time.sleep(3)
-    assert "expired at" in said(short)
+    assert "expired at" in error_of(short)
     lab.stop_controller()
     try:
-        assert re.search(unclear if old else "controller does not answer", said(rest_lab.token))
+        assert re.search(unclear if old else "controller does not answer", error_of(rest_lab.token))
     finally:
         lab.start_controller()
         lab.wait_for(lambda: all(node.state.base == "IDLE" for node in lab.read_nodes()), 30)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tests.real.build import cache, tell
+from tests.real.build import cache, log_progress
 
 SUITES = {"trixie": "24.11", "forky": "26.05"}  # the versions when this was written
 # apt has slurmrestd without it, beside the installed release.
@@ -41,7 +41,7 @@ PROGRAMS = {
 }
 RECIPE = 2  # a higher number rebuilds every root
 BUILD_SECONDS = 1800
-TELL_EVERY = 20.0
+PROGRESS_SECONDS = 20.0
 BUILDING = ".root-building-"
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
 # /lib, /bin and /sbin are links into /usr; the name slurmctld is one of Debian's alternatives.
@@ -89,7 +89,7 @@ def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
             met = version_of(programs_of(suite))
             wanted = REST_SUITES.get(suite, "")
             surprise = "" if met.startswith(wanted) else f"; {wanted} was expected"
-            tell(f"Slurm {met} of {suite}{surprise}, in {root_of(suite)}")
+            log_progress(f"Slurm {met} of {suite}{surprise}, in {root_of(suite)}")
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def keep_root(place: Path, make: Callable[[Path], None]) -> None:
         shutil.rmtree(root / "var/cache/apt", ignore_errors=True)
         root.chmod(0o755)
         root.rename(place)
-    tell(f"{place.name}: made in {time.monotonic() - began:.0f} s")
+    log_progress(f"{place.name}: made in {time.monotonic() - began:.0f} s")
 
 
 def make_root(suite: str, root: Path) -> None:
@@ -147,7 +147,7 @@ def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> Non
         "debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, str(root),
         mirror(), str(facts if facts.exists() else SCRIPTS / "sid"),
     ]  # fmt: skip
-    tell(f"{suite}: debootstrap, about a minute")
+    log_progress(f"{suite}: debootstrap, about a minute")
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", env=environment(),
@@ -160,9 +160,9 @@ def bootstrap(suite: str, root: Path, packages: Sequence[str] = PACKAGES) -> Non
     try:
         for line in process.stdout:
             lines.append(line.rstrip())
-            if time.monotonic() - reported > TELL_EVERY:
+            if time.monotonic() - reported > PROGRESS_SECONDS:
                 reported = time.monotonic()
-                tell(f"{suite}: {reported - began:.0f} s: {lines[-1]}")
+                log_progress(f"{suite}: {reported - began:.0f} s: {lines[-1]}")
         code = process.wait()
     finally:
         bound.cancel()

@@ -90,7 +90,7 @@ class SlurmSite(_OnSlurm):
         log = self.hooks / "hooks.log"
         return log.read_text().splitlines() if log.exists() else []
 
-    def has_given_back(self) -> bool:
+    def has_returned_nodes(self) -> bool:
         return not self.lent
 
     def assert_slurm_is_clean(self) -> None:

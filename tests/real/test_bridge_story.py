@@ -123,7 +123,7 @@ def assert_back(rig: Rig, slurm: BridgedSlurm, name: str) -> None:
     assert "EXTERNAL" in record["state"] and "DRAIN" not in record["state"], record
     assert record["features"] == ["b", "c"], record
     assert not record["comment"] and not record["extra"], record
-    assert not [entry for entry in slurm.tell("reservations") if entry["node_list"] == name]
+    assert not [entry for entry in slurm.read("reservations") if entry["node_list"] == name]
 
 
 class Work:
@@ -159,7 +159,7 @@ class Work:
         pods = {item["metadata"]["name"]: item for item in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()  # after the pods, since a job runs before its pod has a node
         for name, uid in self.begun.items():
-            text = _what_is_wrong(pods.get(name), uid, self.nodes.get(name), jobs)
+            text = _describe_loss(pods.get(name), uid, self.nodes.get(name), jobs)
             if text:
                 self.lost.append(f"{name}: {text}")
             elif node := pods[name]["spec"].get("nodeName"):
@@ -167,7 +167,7 @@ class Work:
         return self.nodes
 
 
-def _what_is_wrong(pod: Json | None, uid: str, known: str | None, jobs: dict[str, Json]) -> str:
+def _describe_loss(pod: Json | None, uid: str, known: str | None, jobs: dict[str, Json]) -> str:
     if pod is None or pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
         return "its pod is gone"
     node = pod["spec"].get("nodeName")
@@ -219,7 +219,7 @@ def test_workshop_beside_slurm_bridge_loses_no_job(
 
 
 @contextmanager
-def jobs_that_come(work: Work, chance: random.Random) -> Iterator[None]:
+def random_jobs(work: Work, chance: random.Random) -> Iterator[None]:
     """Starts and ends jobs until the block ends; then checks that each has run to its end."""
     ended = threading.Event()
     failed: list[BaseException] = []
@@ -256,7 +256,7 @@ def test_no_job_is_lost_while_new_jobs_arrive(
     work, lent = Work(rig, bridge), 0
     for number in range(ROUNDS):
         chance = random.Random(number)
-        with jobs_that_come(work, chance):
+        with random_jobs(work, chance):
             time.sleep(chance.uniform(0, 4))
             made = people(rig, count := chance.choice((30, 40, 50)))
             runs = site.run_until(

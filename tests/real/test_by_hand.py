@@ -46,7 +46,7 @@ def is_cordoned(rig: Rig, node: str) -> bool:
     return bool(rig.api.get(f"/api/v1/nodes/{node}")["spec"].get("unschedulable"))
 
 
-def said(site: Site, node: str) -> str:
+def plan_reason(site: Site, node: str) -> str:
     """Returns the next run's reason for the node."""
     nodes = site.json("plan", code=None)["nodes"]
     return next((item["reason"] for item in nodes if item["node"] == node), "")
@@ -78,7 +78,7 @@ def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: Mak
     for _ in range(2):
         site.dnm("run")
         assert is_cordoned(rig, "a004") and rig.running("dev") == 1
-    assert "is not evicted: Cannot evict pod as it would violate" in said(site, "a004")
+    assert "is not evicted: Cannot evict pod as it would violate" in plan_reason(site, "a004")
     put_budget(rig, 0)
     site.dnm("run")
     rig.api.ask("DELETE", f"{CONTROLLERS}/replicasets/web?propagationPolicy=Background")
@@ -92,7 +92,7 @@ def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: Mak
     rig.wait_for(lambda: "a008" in rig.ready_nodes(), "a008 is Ready")
     site.dnm("pause", "--lending", "--reason", "maintenance")
     site.dnm("lend", "--namespace", "dev", "--node", "a005", "--now")
-    assert "was moved to Kubernetes manually" in said(site, "a008")
+    assert "was moved to Kubernetes manually" in plan_reason(site, "a008")
     (waiting,) = [order for order in site.json("status")["orders"] if order["missing"]]
     assert "dnm is paused" in waiting["why"] and not any("a005" in call for call in site.calls)
     site.dnm("adopt", "a008", "--namespace", "dev", "--reason", "mine")
@@ -101,11 +101,11 @@ def test_administrator_lends_and_returns_nodes_manually(rig: Rig, make_site: Mak
     # A pause of returning: dnm fences nothing, and lends what was requested.
     site.dnm("pause", "--returning", "--force")  # replaces the other pause
     site.dnm("return", "a003", "--now")
-    assert not is_cordoned(rig, "a003") and "dnm is paused" in said(site, "a003")
+    assert not is_cordoned(rig, "a003") and "dnm is paused" in plan_reason(site, "a003")
     site.run_until(lambda: serving(site) == ["a003", "a005", "a008"], "it is lent")
     site.dnm("resume")
     site.dnm("return", waiting["id"], "a008")
-    site.run_until(site.has_given_back, "every node is returned")
+    site.run_until(site.has_returned_nodes, "every node is returned")
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
 
     verbs = history(site, "--kind", "verb")

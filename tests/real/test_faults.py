@@ -135,7 +135,7 @@ def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, si
     show(rig, "False")
     site.run_until(lambda: sides.now == "nobody", "it is fenced", code=None)
     show(rig, "True")  # an improved condition does not make the node healthy
-    site.run_until(lambda: not site.lent, "it is back", code=None)
+    site.run_until(lambda: not site.lent, "it is returned", code=None)
     assert_left_drained(lab, SICK)
     assert rig.nodes() == {"k1", "k2"}
     for _ in range(2):  # the evicted pods wait, and no node may be lent
@@ -148,7 +148,7 @@ def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, si
     run_to_work(rig, site)
     rig.wait_for(lambda: sides.now == "Kubernetes", "Kubernetes has it again")
     end_work(rig)
-    site.run_until(lambda: not site.lent, "it is back", code=None)
+    site.run_until(lambda: not site.lent, "it is returned", code=None)
     assert rig.queues_text() == QUEUES
     rig.wait_for(lambda: sides.now == "Slurm", "Slurm has it again")
     lend = ["Slurm", "nobody", "Kubernetes", "nobody"]

@@ -37,7 +37,7 @@ def test_real_node_of_a_configured_type_is_counted_by_its_allocatable(
     assert "kubelet" not in site.dnm("plan").stdout
     assert "pods get about 256Gi memory" in site.dnm("check", "--wide", code=None).stdout
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "every node is returned")
+    site.run_until(site.has_returned_nodes, "every node is returned")
     assert rig.queues_text() == QUEUES
 
 

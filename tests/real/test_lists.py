@@ -123,7 +123,7 @@ def test_gzip_is_requested_from_a_remote_server(
     assert far.json("status", "--live")["queues"] == near.json("status", "--live")["queues"]
 
 
-def one_seat_for_dnm(rig: Rig) -> None:
+def limit_dnm_to_one_seat(rig: Rig) -> None:
     """Sets a priority level for dnm's account alone: the fewest possible seats, and no queue."""
     level = {
         "nominalConcurrencyShares": 0,
@@ -153,7 +153,7 @@ def one_seat_for_dnm(rig: Rig) -> None:
 
 
 @contextmanager
-def others_ask_too(rig: Rig) -> Iterator[None]:
+def competing_clients(rig: Rig) -> Iterator[None]:
     """Runs eight more clients of dnm's account, which list all pods again and again."""
     token = yaml.safe_load(KUBECONFIG.read_text())["users"][0]["user"]["token"]
     other, stop = Api(rig.api.url, rig.keys), threading.Event()
@@ -179,8 +179,8 @@ def test_refusal_by_priority_and_fairness_leads_to_no_decision(
 ) -> None:
     """429 with Retry-After: the run retries, and reports it if that did not help."""
     site = make_site(kubeconfig_path=proxy.kubeconfig, request_timeout_seconds=5)
-    one_seat_for_dnm(full_rig)
-    with others_ask_too(full_rig):
+    limit_dnm_to_one_seat(full_rig)
+    with competing_clients(full_rig):
 
         def is_refused() -> bool:
             answer = site.dnm("run", code=None)

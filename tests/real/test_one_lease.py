@@ -16,7 +16,7 @@ from tests.real.conftest import MakeSite
 from tests.real.programs import HUNG
 from tests.real.rig import Rig
 from tests.real.shared import Demand, make_hosts
-from tests.real.site import Site, ask_for_one_node
+from tests.real.site import Site, request_one_node
 
 ROUNDS = 12
 HOSTS = ("east", "west")
@@ -41,7 +41,7 @@ def test_holds_and_exclusions_survive_a_wiped_state_directory(
     site.dnm("pause", "--reason", "it burns")
     site.dnm("run")
     wipe(site)
-    ask_for_one_node(rig)
+    request_one_node(rig)
     if state == "file":  # the Secret of the other state is not on this host
         refused = site.dnm("run", code=NEEDS_PERSON)
         assert "dnm resume" in refused.stdout + refused.stderr

@@ -60,7 +60,7 @@ class Watched:
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
         return sorted(rows, key=lambda entry: version_of(entry["object"]))
 
-    def assert_none_came_before_it_opened(self) -> set[str]:
+    def assert_none_before_opening(self) -> set[str]:
         """Returns the nodes on which pods of the workshop have been."""
         there = [
             item for kind in self.files for item in self.rig.api.get(f"/api/v1/{kind}")["items"]
@@ -214,7 +214,7 @@ def test_node_opens_after_all_readiness_checks_of_a_real_cluster(
     assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000
     patch_pod(rig, probe, {"phase": "Succeeded"})
     site.run_until(lambda: rig.running("dev") == 40, "every pod runs", code=None)
-    assert watched.assert_none_came_before_it_opened() == {name}
+    assert watched.assert_none_before_opening() == {name}
     assert rig.queue(DEV)["maxResource"]["vcore"] > 100_000
     took = site.json("explain", name)["opening"]["took_seconds"]
     assert set(took) == {"boot", "join", *steps.split(", ")}, took
@@ -224,7 +224,7 @@ def test_node_opens_after_all_readiness_checks_of_a_real_cluster(
     with pytest.raises(ApiError):
         rig.api.get(probe)
     rig.remove_pods("dev")
-    site.run_until(site.has_given_back, "it is back", code=None)
+    site.run_until(site.has_returned_nodes, "it is returned", code=None)
     assert rig.queues_text() == QUEUES
 
 
@@ -261,10 +261,10 @@ def test_node_with_a_missing_readiness_check_is_returned(
 
     runs += site.run_until(is_returned, missing, code=None)
     assert bool(site.variables) == (steps != CHECK)
-    site.run_until(site.has_given_back, "it is back", code=None)
+    site.run_until(site.has_returned_nodes, "it is returned", code=None)
     message = " ".join(f"{run.stdout}{run.stderr}" for run in runs)
     assert "could not be opened to pods, and goes back" in message and missing in message
-    assert not watched.assert_none_came_before_it_opened()
+    assert not watched.assert_none_before_opening()
     assert rig.queues_text() == QUEUES
     history = (site.directory / "state" / "history.jsonl").read_text().splitlines()
     numbers = [json.loads(line).get("numbers", {}) for line in history]
@@ -280,5 +280,5 @@ def test_missing_readiness_permission_is_reported_and_opens_no_node(
     rows = [check["text"] for check in site.json("check", code=None)["checks"]]
     assert any("list daemonsets" in item for item in rows)
     wait_for(site, "list daemonsets")
-    assert not watched.assert_none_came_before_it_opened()
+    assert not watched.assert_none_before_opening()
     watched.stop()

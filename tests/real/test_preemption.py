@@ -34,7 +34,7 @@ def full_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
     return rig
 
 
-def come(rig: Rig) -> None:
+def add_guaranteed_pods(rig: Rig) -> None:
     for number in range(COMING):
         manifest = pod(f"n{number}", NOTEBOOK, "4", "4Gi")
         rig.api.post("/api/v1/namespaces/notebook/pods", manifest)
@@ -71,14 +71,14 @@ def assert_at_rest(rig: Rig, site: Site) -> None:
 
 def end(rig: Rig, site: Site) -> None:
     rig.remove_work()
-    site.run_until(site.has_given_back, "the node is returned")
+    site.run_until(site.has_returned_nodes, "the node is returned")
     assert rig.queues_text() == WIDER
     assert conversions(site) == 1
 
 
 def test_preempted_pods_get_a_single_node(full_rig: Rig, make_site: MakeSite) -> None:
     """The pending pods are dev's: it has quota, but no free capacity."""
-    come(full_rig)
+    add_guaranteed_pods(full_rig)
     full_rig.wait_for(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
     assert full_rig.running("dev") == FILLING - COMING
     print(full_rig.versions()["YuniKorn"], [entry.get("message") for entry in preempted(full_rig)])
@@ -99,7 +99,7 @@ def test_pods_preempted_while_a_node_joins_get_no_second_node(
     """notebook's demand started the lend; its pods took dev's capacity before the node joined."""
     site = make_site(check_interval_seconds=4)
     site.seconds(60)
-    come(full_rig)
+    add_guaranteed_pods(full_rig)
     site.dnm("run")
     assert conversions(site) == 1
     site.run_until(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)

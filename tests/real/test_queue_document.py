@@ -22,7 +22,7 @@ from tests.real.conftest import MakeSite
 from tests.real.http_api import ApiError, Json
 from tests.real.proxy import Quiet, Seen, proxied, serving
 from tests.real.rig import Rig
-from tests.real.site import DEV, PODS, Site, ask_for_one_node, with_nodes
+from tests.real.site import DEV, PODS, Site, request_one_node, with_nodes
 
 BASE, ONE_MORE = with_nodes(0), with_nodes(1)
 
@@ -34,7 +34,7 @@ def is_served(rig: Rig) -> bool:
 def end(rig: Rig, site: Site) -> None:
     """Ends the demand; checks that all nodes are returned and the document is as before."""
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "the node is returned")
+    site.run_until(site.has_returned_nodes, "the node is returned")
     assert rig.queues_text() == QUEUES
     assert rig.queue(DEV)["maxResource"] == BASE
 
@@ -42,7 +42,7 @@ def end(rig: Rig, site: Site) -> None:
 def test_second_writer_between_read_and_write_loses_nothing(
     rig: Rig, make_site: MakeSite, tmp_path: Path
 ) -> None:
-    ask_for_one_node(rig)
+    request_one_node(rig)
     with proxied(rig, KUBECONFIG, tmp_path) as proxy:
         site = make_site(kubeconfig_path=proxy.kubeconfig)
         puts: list[Seen] = []
@@ -121,7 +121,7 @@ def refused(site: Site) -> str:
 def test_refusing_webhook_is_quoted_and_the_next_run_continues(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    ask_for_one_node(rig)
+    request_one_node(rig)
     site = make_site()
     with refusing_webhook(rig, "queues are frozen until Monday"):
         deadline = time.monotonic() + 20
@@ -136,7 +136,7 @@ def test_refusing_webhook_is_quoted_and_the_next_run_continues(
 
 
 def test_immutable_config_map_is_reported_with_a_remedy(rig: Rig, make_site: MakeSite) -> None:
-    ask_for_one_node(rig)
+    request_one_node(rig)
     rig.api.patch(rig.config_map, {"immutable": True})
     site = make_site()
     assert "immutable" in refused(site)
@@ -154,7 +154,7 @@ def fill_config_map(rig: Rig, room: int) -> None:
 def test_config_map_may_be_filled_to_its_last_byte(rig: Rig, make_site: MakeSite) -> None:
     """900, 96 and 24 get one more digit, and three bytes are free; the ledger is an annotation with
     a limit of its own."""
-    ask_for_one_node(rig)
+    request_one_node(rig)
     fill_config_map(rig, room=3)
     site = make_site()
     site.run_until(lambda: is_served(rig), "the pods run")
@@ -165,7 +165,7 @@ def test_config_map_may_be_filled_to_its_last_byte(rig: Rig, make_site: MakeSite
 
 
 def test_full_config_map_is_reported_with_a_remedy(rig: Rig, make_site: MakeSite) -> None:
-    ask_for_one_node(rig)
+    request_one_node(rig)
     fill_config_map(rig, room=2)
     site = make_site()
     message = refused(site)
@@ -187,7 +187,7 @@ def test_server_side_apply_of_a_manifest_gets_the_lent_nodes_again(
     path.write_text(json.dumps(manifest))
     apply = f"kubectl apply --server-side --field-manager gitops -f {path}"
     rig.shell(f"{apply} --force-conflicts")
-    ask_for_one_node(rig)
+    request_one_node(rig)
     site = make_site()
     site.run_until(lambda: is_served(rig), "the pods run")
     refused = subprocess.run(
@@ -207,7 +207,7 @@ def test_manifest_reapplied_every_few_seconds_changes_no_lend(
 ) -> None:
     """For two minutes, three seconds apart, as Argo CD's self-heal does: dnm lends and returns no
     node for it, and adds no amount twice."""
-    ask_for_one_node(rig)
+    request_one_node(rig)
     site = make_site()
     site.run_until(lambda: is_served(rig), "the pods run")
     stop, applied = threading.Event(), 0

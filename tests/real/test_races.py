@@ -18,7 +18,7 @@ from tests.real.http_api import Json
 from tests.real.programs import HUNG, RigError
 from tests.real.proxy import Seen, proxied, write_kubeconfig
 from tests.real.rig import Rig
-from tests.real.site import DEV, PODS, Site, add_pods, ask_for_one_node, with_nodes
+from tests.real.site import DEV, PODS, Site, add_pods, request_one_node, with_nodes
 
 
 def limit(rig: Rig) -> Json:
@@ -65,7 +65,7 @@ def test_two_hosts_share_a_queue_and_a_document(
 
         def is_back() -> bool:
             run_together()
-            return all(site.has_given_back() for site in sites)
+            return all(site.has_returned_nodes() for site in sites)
 
         rig.wait_for(is_back, "every node is returned", 120)
         assert rig.queues_text() == QUEUES
@@ -124,7 +124,7 @@ def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     """Before: the API server never gets the write. After: dnm never gets the answer."""
     site = make_site()
     lend: set[KIND] = set()
-    ask_for_one_node(rig)
+    request_one_node(rig)
     run_until(
         rig, site, lambda: is_served(rig, site),
         lambda: killed_run(site, rig, tmp_path, when, lend), "the pods run",
@@ -133,7 +133,7 @@ def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
     give_back: set[KIND] = set()
     rig.api.ask("DELETE", PODS)
     run_until(
-        rig, site, site.has_given_back,
+        rig, site, site.has_returned_nodes,
         lambda: killed_run(site, rig, tmp_path, when, give_back), "the node is returned",
     )  # fmt: skip
     assert rig.queues_text() == QUEUES and not rig.has_ledger()

@@ -34,7 +34,7 @@ def phases(rig: Rig, namespace: str) -> dict[str, int]:
     return results
 
 
-def says(site: Site, queue: str) -> str:
+def plan_text(site: Site, queue: str) -> str:
     """Returns the plan's whole text for a queue and its pods, in text and JSON."""
     answer = site.dnm("plan")
     print(answer.stdout, answer.stderr)
@@ -61,7 +61,7 @@ def test_gang_larger_than_its_queue_is_rejected_at_once(
     assert reasons == {"ApplicationRejected"}
     site = make_site()
     assert_no_node_is_lent(site)
-    assert f"queue {NOTEBOOK}: nothing" in says(site, NOTEBOOK)
+    assert f"queue {NOTEBOOK}: nothing" in plan_text(site, NOTEBOOK)
 
 
 def test_pod_of_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSite) -> None:
@@ -73,7 +73,7 @@ def test_pod_of_an_unknown_queue_is_rejected(either_rig: Rig, make_site: MakeSit
     either_rig.wait_for(rests_at(either_rig, "dev", {"Failed": 1}), "the pod is rejected")
     site = make_site()
     assert_no_node_is_lent(site)
-    assert f"queue {DEV}: nothing" in says(site, DEV)
+    assert f"queue {DEV}: nothing" in plan_text(site, DEV)
 
 
 def test_user_limit_creates_no_demand_for_nodes(either_rig: Rig, make_site: MakeSite) -> None:
@@ -82,7 +82,7 @@ def test_user_limit_creates_no_demand_for_nodes(either_rig: Rig, make_site: Make
     user_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
-    assert "held back by a user or group limit" in says(site, NOTEBOOK)
+    assert "held back by a user or group limit" in plan_text(site, NOTEBOOK)
 
 
 def test_application_limit_creates_no_demand_for_nodes(
@@ -92,7 +92,7 @@ def test_application_limit_creates_no_demand_for_nodes(
     application_limit(either_rig)
     site = make_site()
     assert_no_node_is_lent(site)
-    message = says(site, DEV)
+    message = plan_text(site, DEV)
     assert "maxapplications" in message
 
 
@@ -127,13 +127,13 @@ def test_limit_unknown_without_yunikorn_url_lends_a_single_node_once(
     assert any(queue in check["text"] and check["remedy"] == "set yunikorn_url" for check in checks)
 
     def has_been_in_vain() -> bool:
-        return any("--set batch" in call for call in site.calls) and site.has_given_back()
+        return any("--set batch" in call for call in site.calls) and site.has_returned_nodes()
 
     site.run_until(has_been_in_vain, "the node was lent and returned")
     for _ in range(6):
         site.dnm("run")
     assert sum("--set k8s" in call for call in site.calls) == 1, site.calls
-    assert "waiting for something else" in " ".join(says(site, queue).split())
+    assert "waiting for something else" in " ".join(plan_text(site, queue).split())
     assert rig.queues_text() == document
 
 
@@ -153,5 +153,5 @@ def test_quota_of_zero_is_raised_if_dnm_may_raise_it(either_rig: Rig, make_site:
     site.run_until(rests_at(either_rig, "dev", {"Running": 2}), "the pods run on a lent node")
     assert len(site.lent) == 1
     either_rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "the node is returned")
+    site.run_until(site.has_returned_nodes, "the node is returned")
     assert either_rig.queues_text() == text

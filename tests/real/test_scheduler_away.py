@@ -31,7 +31,7 @@ def test_yunikorn_killed_while_a_lent_node_joins_loses_nothing(
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs")
     assert len(site.lent) == 1
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "the node is returned")
+    site.run_until(site.has_returned_nodes, "the node is returned")
     assert rig.queues_text() == QUEUES
 
 

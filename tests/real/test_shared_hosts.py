@@ -46,7 +46,7 @@ def test_single_host_of_simultaneous_hosts_acts(rig: Rig, make_site: MakeSite, c
         make_site, NAMES[:count], CLOCKS, max_converted_nodes=2, breaker_strikes=1000
     )
     demand, chance = Demand(rig, sites, 2), random.Random(1)
-    rounds, acted, stood_by = 0, Counter[str](), 0
+    rounds, acted, refused = 0, Counter[str](), 0
     while rounds < ROUNDS // 2 or demand.is_wanted or not demand.is_back:
         rounds += 1
         assert rounds < ROUNDS + 40, sites[0].dnm("status", code=None).stdout
@@ -55,13 +55,13 @@ def test_single_host_of_simultaneous_hosts_acts(rig: Rig, make_site: MakeSite, c
         for site, run in runs:
             message, errors = run.communicate(timeout=HUNG)
             assert run.returncode in (0, 75) and "Traceback" not in errors, message + errors
-            stood_by += run.returncode == 75
+            refused += run.returncode == 75
             acted[site.directory.name] += bool(message) and bool(json.loads(message)["actions"])
         demand.check()
     assert demand.calls("--set k8s") == demand.stories
     assert demand.calls("--set batch") == 2 * demand.stories
-    assert "holderIdentity" not in rig.api.get(LEASE)["spec"] and stood_by
-    print(f"hosts={count} rounds={rounds} stood_by={stood_by} acted={dict(acted)} "
+    assert "holderIdentity" not in rig.api.get(LEASE)["spec"] and refused
+    print(f"hosts={count} rounds={rounds} refused={refused} acted={dict(acted)} "
           f"stories={demand.stories} seconds={time.monotonic() - began:.0f}")  # fmt: skip
 
 

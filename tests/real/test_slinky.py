@@ -37,13 +37,13 @@ class Converter:
             verify_seconds=timedelta(0), drain_timeout_seconds=timedelta(seconds=30),
             boot_timeout_seconds=timedelta(seconds=30),
         )  # fmt: skip
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def _pool(self) -> ConversionPool:
         sides = Sides(slurm=lambda _: SlurmSide(self.state), kube=KubeSide)
         return ConversionPool(
             self.settings, program_of(self.settings.machines),
-            JournalStore(self.settings.state_dir), StopRequest(), self.said.append,
+            JournalStore(self.settings.state_dir), StopRequest(), self.messages.append,
             lambda result: None, sides=sides,
         )  # fmt: skip
 
@@ -111,13 +111,13 @@ def test_machine_with_its_slurmd_in_a_pod_is_lent_and_returned(
             assert "set by HorizontalPodAutoscaler busy too" in node_result.error, node_result
             slinky.api.delete(f"{SCALER}/busy")
         node_result = made.lend("a001")
-        assert node_result.result == "ok", (node_result, made.said)
+        assert node_result.result == "ok", (node_result, made.messages)
         assert_open(slinky, "a001")
         assert [pod["spec"]["nodeName"] for pod in slinky.pods("slurm")] == ["a002"]
         if mode == "StatefulSet":
             assert slinky.api.get(f"{SETS}/b")["spec"]["replicas"] == 1
         node_result = made.bring_back("a001")
-        assert node_result.result == "ok", (node_result, made.said)
+        assert node_result.result == "ok", (node_result, made.messages)
         node = node_of(slinky, "a001")
         assert node["spec"]["taints"] == [FENCE] and "dev" not in node["metadata"]["labels"]
         assert {pod["spec"]["nodeName"] for pod in slinky.pods("slurm")} == set(NAMES)

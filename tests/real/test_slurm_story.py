@@ -21,8 +21,8 @@ from tests.real.site import (
     PODS,
     add_controller,
     add_pods,
-    ask_for_one_node,
     pod,
+    request_one_node,
     with_nodes,
 )
 from tests.real.slurm_site import SlurmSite
@@ -45,7 +45,7 @@ def test_workshop_on_slurm_nodes_loses_no_job(rig: Rig, site: SlurmSite) -> None
     assert len(site.lent) == 4 and "a001" not in site.lent
     assert rig.queue(DEV)["maxResource"]["vcore"] == with_nodes(4)["vcore"]
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "every node is returned", 120)
+    site.run_until(site.has_returned_nodes, "every node is returned", 120)
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     assert is_running(lab, job)
     site.assert_slurm_is_clean()
@@ -81,7 +81,7 @@ def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
 
     def lend(site: SlurmSite) -> None:
         """Plays one run alone; its converter claims the one free node, and ends."""
-        ask_for_one_node(rig)
+        request_one_node(rig)
         rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
         site.dnm("run")
         if boots.exists():
@@ -117,7 +117,7 @@ def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
     assert (east.lent, west.lent) == ([], ["a001"])
     assert rig.queue(DEV)["maxResource"] == with_nodes(1)
     rig.remove_pods("dev")
-    west.run_until(west.has_given_back, "it is back", 120)
+    west.run_until(west.has_returned_nodes, "it is returned", 120)
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     assert is_running(lab, job)
     west.assert_slurm_is_clean()
@@ -135,7 +135,7 @@ def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
         )
         for name, most in (("east", 1), ("west", 0))
     )  # fmt: skip
-    ask_for_one_node(rig)
+    request_one_node(rig)
     rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
     east.dnm("run")
     rig.wait_for(lambda: len(rig.ready_nodes()) == 3, "a node that is lent is Ready", 120)
@@ -161,7 +161,7 @@ def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
     mark(dict.fromkeys(west_s))
     east.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
     rig.remove_pods("dev")
-    east.run_until(east.has_given_back, "it is back", 120)
+    east.run_until(east.has_returned_nodes, "it is returned", 120)
     assert rig.queues_text() == QUEUES
     east.assert_slurm_is_clean()
 
@@ -171,7 +171,7 @@ def test_node_uncordoned_after_a_failed_return_is_fenced_and_returned(
 ) -> None:
     """An administrator may do so to let its pods run meanwhile."""
     site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
-    ask_for_one_node(rig)
+    request_one_node(rig)
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
     (name,) = site.lent
     reset = site.hooks / "reset"
@@ -186,7 +186,7 @@ def test_node_uncordoned_after_a_failed_return_is_fenced_and_returned(
     reset.write_text(works)
     rig.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
     site.dnm("reset", name)
-    site.run_until(site.has_given_back, "it is back", 120)
+    site.run_until(site.has_returned_nodes, "it is returned", 120)
     assert rig.queues_text() == QUEUES and rig.nodes() == {"k1", "k2"}
     site.assert_slurm_is_clean()
 
@@ -197,7 +197,7 @@ def test_node_replaced_since_the_snapshot_is_not_changed(
     """The Node is deleted and created again between dnm's read and its first write. The node of the
     plan is gone; the next run uses the current one."""
     site = SlurmSite(rig, tmp_path / "site", KUBECONFIG, lab, reversion_idle_seconds=2)
-    ask_for_one_node(rig)
+    request_one_node(rig)
     rig.wait_for(lambda: rig.running("dev") > 0, "some pods fit into the queue")
     site.dnm("run")
     rig.wait_for(lambda: len(rig.ready_nodes()) == 3, "a node that is lent is Ready", 120)
@@ -226,7 +226,7 @@ def test_node_replaced_since_the_snapshot_is_not_changed(
     site.run_until(lambda: rig.running("dev") == 12, "every pod runs", 120)
     assert rig.queue(DEV)["maxResource"] == with_nodes(1)
     rig.remove_pods("dev")
-    site.run_until(site.has_given_back, "it is back", 120)
+    site.run_until(site.has_returned_nodes, "it is returned", 120)
     assert rig.queues_text() == QUEUES
     site.assert_slurm_is_clean()
 

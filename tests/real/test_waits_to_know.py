@@ -25,10 +25,10 @@ ROLE = "dynamic-node-manager-pod-waits"
 
 
 class Wait(NamedTuple):
-    """One kind of wait. `says`: dnm's reason, unless it simply counts the pods."""
+    """One kind of wait. `reason`: dnm's reason, unless it simply counts the pods."""
 
     pods: Callable[[], list[Json]]
-    says: str = ""
+    reason: str = ""
 
 
 def some(count: int, **spec: object) -> Callable[[], list[Json]]:
@@ -130,7 +130,7 @@ def bound(rig: Rig) -> list[str]:
     return [entry["metadata"]["name"] for entry in rig.pods("dev") if entry["spec"].get("nodeName")]
 
 
-def said_of(rig: Rig, has_claims: bool) -> str:
+def scheduler_result(rig: Rig, has_claims: bool) -> str:
     """Returns the scheduler's result for the current pods, with enough free capacity."""
     server = rig.servers["yunikorn"]
     before = server.log.stat().st_size
@@ -159,11 +159,11 @@ def test_dnm_and_the_scheduler_treat_waiting_pods_as_documented(
     make(rig, manifests)
     site = make_site(yunikorn_url=None)
     counted, plan = pending(site), site.dnm("plan").stdout
-    assert wait.says in plan, plan
+    assert wait.reason in plan, plan
     if "schedulingGroup" in name:  # this release of Kubernetes does not know it
         assert not [entry for entry in rig.pods("dev") if "schedulingGroup" in entry["spec"]]
     has_claims = "resourceClaims" in manifests[0]["spec"]
-    result = f"{counted}", said_of(rig, has_claims)
+    result = f"{counted}", scheduler_result(rig, has_claims)
     print(f"\n| {name} | {' | '.join(result)} | (YuniKorn {rig.yunikorn_version})")
     assert result == documented("pods that wait", rig.yunikorn_version)[name]
 

@@ -44,7 +44,7 @@ def test_workshop_gets_four_nodes_and_returns_them(
     assert rig.queue(DEV)["maxResource"] == with_nodes(LEAST)
     rig.wait_for(lambda: checksum(rig) == sha256(rig.queues_text()), "the document is active")
     rig.api.ask("DELETE", PODS)
-    site.run_until(site.has_given_back, "every node is returned")
+    site.run_until(site.has_returned_nodes, "every node is returned")
     assert rig.queues_text() == QUEUES
     rig.wait_for(lambda: checksum(rig) == sha256(QUEUES), "the document is active")
     assert rig.nodes() == {"k1", "k2"}
