@@ -1,1 +1,1 @@
-"""The cost of reading a cluster, measured: `python -m tests.bench`."""
+"""The cost of reading a cluster, measured by `python -m tests.bench`."""

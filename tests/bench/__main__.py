@@ -1,7 +1,7 @@
 """`python -m tests.bench`: measures dnm against the plain client and curl.
 
-Prints the tables and writes them to docs/bench.md. Exit code 1: a ratio missed its limit. `--quick`
-leaves the largest cluster out and writes nothing.
+It prints the tables and writes them to docs/bench.md. Exit code 1: a ratio missed its limit.
+`--quick` leaves the largest cluster out and writes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.cluster import Size
-from tests.bench.measure import Command, MeasureError, Sample, median, take_turns, tell_load
+from tests.bench.measure import Command, MeasureError, Sample, describe_load, median, take_turns
 from tests.bench.report import (
     CHANGES,
     CURL,
@@ -46,7 +46,7 @@ PLAIN_BYTES_A_POD = 90_000  # of memory, with version 37 of the client
 
 @contextmanager
 def serving(size: Size) -> Iterator[tuple[str, Path]]:
-    """A server of its own process, and the directory of its files."""
+    """Yields a server in a process of its own, and the directory of its files."""
     with tempfile.TemporaryDirectory(prefix="dnm-bench-") as name:
         command = [
             sys.executable,
@@ -67,7 +67,7 @@ def serving(size: Size) -> Iterator[tuple[str, Path]]:
 
 
 def make_floor(server: str, directory: Path) -> Command:
-    """curl to nowhere, in the environment of all that is measured."""
+    """Returns curl to nowhere, in the environment of all measured commands."""
     home = directory / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}
@@ -79,7 +79,7 @@ def make_floor(server: str, directory: Path) -> Command:
 
 
 def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
-    """What is measured at this size; the plain client only where it can be."""
+    """Returns the commands for this size; the plain client only if memory allows."""
     floor = make_floor(server, directory)
     environment = floor.environment
     quiet = write_site(directory / "quiet", f"{server}/quiet", lab=LISTING)
@@ -99,7 +99,7 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
 
 
 def free_memory() -> int:
-    """Bytes that the machine could still give."""
+    """Returns the available memory of the machine in bytes."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -107,10 +107,10 @@ def free_memory() -> int:
 
 
 def setting(repeat: int, before: float) -> list[str]:
-    """Where and with what it was measured; `before`: the load before it began."""
+    """Returns the conditions of the measurement; `before`: the load before it began."""
     return [
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {platform.system()} "
-        f"{platform.machine()}, medians of {repeat}, {tell_load(before)}",
+        f"{platform.machine()}, medians of {repeat}, {describe_load(before)}",
         f"Python {platform.python_version()}, kubernetes {version('kubernetes')}, "
         f"msgspec {version('msgspec')}",
     ]

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.changes`: a run that asks what has changed, against one that lists.
+"""`python -m tests.bench.changes`: a run that reads changes, against one that lists.
 
 Before each run, a share of the pods changes: none, a hundred pods, and 0.1 to 30 %. The static
 server sends its bookmark at once. A real one takes a second or two, in which dnm waits. Writes its
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.bench.__main__ import DNM, LISTING, ROOT, SIZES, make_floor, serving
 from tests.bench.cluster import Size
-from tests.bench.measure import Command, Sample, median, take_turns, tell_load
+from tests.bench.measure import Command, Sample, describe_load, median, take_turns
 from tests.bench.report import CHANGES, CURL, put_part, table
 from tests.bench.site import write_site
 
@@ -31,7 +31,7 @@ Results = dict[Size, Mapping[str, Sample]]
 
 
 def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
-    """The list, and the three kinds of a minute, each on a cluster and a site of its own."""
+    """Returns the list, and three kinds of change, each with a cluster and a site of its own."""
     floor = make_floor(server, directory)
     environment = floor.environment
     listing = write_site(directory / "list", f"{server}/quiet", lab=LISTING)
@@ -50,21 +50,21 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
 
 
 def count_changes(size: Size) -> dict[str, int]:
-    """How many pods change before a run of that name."""
+    """Returns how many pods change before a run of that name."""
     unfinished = size.pods * 82 // 100
     shares = {name: int(unfinished * percent / 100) for name, percent in SHARES.items()}
     return {NONE: 0, HUNDRED: 100, **shares}
 
 
 def measure_size(size: Size, repeat: int) -> Mapping[str, Sample]:
-    """The first run of each site is a list, and is not counted."""
+    """Measures the runs without the first one of each site, which is a list."""
     with serving(size) as (server, directory):
         samples = take_turns(make_commands(size, server, directory), server, repeat + 1)
     return {name: median(values[1:]) for name, values in samples.items()}
 
 
 def find_misses(results: Results) -> list[str]:
-    """A sentence for each goal that was missed at the largest size."""
+    """Returns a sentence for each goal that was missed at the largest size."""
     size = max(results, key=lambda result: result.pods)
     listed, changed, curl = (results[size][name] for name in (LIST, HUNDRED, CURL))
     goals = (  # half of the first and of the last is the import of the client
@@ -101,7 +101,7 @@ def make_part(results: Results, repeat: int, before: float) -> str:
         "at once, a real one after a second.",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, medians of {repeat}, "
-        f"{tell_load(before)}:",
+        f"{describe_load(before)}:",
         "",
         table(["", *(size.name for size in results)], rows),
     ]

@@ -1,9 +1,9 @@
-"""Writes a made-up cluster in the form in which an API server sends it. Seeded: equal every time.
+"""Writes a generated cluster in the format of an API server. The seed makes it equal every time.
 
-Pods have 3 to 14 kB and differ from application to application (`pods.py`); nodes 6 to 8 kB with
-their image lists. 70 % of the pods run, a tenth waits (or runs too, in the quiet twin of the
+Pods have 3 to 14 kB and differ from application to application (`pods.py`); nodes have 6 to 8 kB
+with their image lists. 70 % of the pods run, a tenth waits (or runs, in the quiet variant of the
 cluster), 2 % are bound and start, 18 % are finished. A tenth of the running ones belong to
-DaemonSets. Each object lies in the file as one HTTP chunk, so that the server only copies.
+DaemonSets. Each object is one HTTP chunk in the file, so that the server only copies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Size:
 
 
 class Segment:
-    """A file of chunked objects and where each of them begins."""
+    """A file of chunked objects and the offset of each of them."""
 
     def __init__(self, path: Path, objects: Iterator[bytes]) -> None:
         self.path = path
@@ -54,7 +54,7 @@ def chunk(body: bytes) -> bytes:
 
 
 def write_cluster(size: Size, directory: Path) -> dict[str, Segment]:
-    """`nodes`, `busy` and `quiet` (unfinished pods, with and without waiting ones), `finished`."""
+    """Writes `nodes`, `finished`, and unfinished pods with (`busy`) and without waiting ones."""
     waiting, finished = size.pods // 10, size.pods * 18 // 100
     starting = size.pods // 50
     running = size.pods - waiting - finished - starting
@@ -74,7 +74,7 @@ def write_cluster(size: Size, directory: Path) -> dict[str, Segment]:
 
 
 def _mixed(plain: list[str], tenth: list[str]) -> list[str]:
-    """The tenth evenly among the others, so that every page has its share."""
+    """Spreads the tenth evenly among the others, so that every page has its share."""
     mixed = list(plain)
     step = max(len(mixed) // max(len(tenth), 1), 1)
     for position, phase in enumerate(tenth):
@@ -83,8 +83,8 @@ def _mixed(plain: list[str], tenth: list[str]) -> list[str]:
 
 
 def _pods(size: Size, phases: list[str], name: str) -> Iterator[bytes]:
-    """The applications one after another, as their names sort; of the twins each pod is the same
-    but for its phase and node."""
+    """Yields the applications in order of their names. Each pod is equal in both variants except
+    for phase and node."""
     total = size.pods // PODS_AN_APPLICATION + 1
     seed = f"{_SEED}-{name == 'finished'}"
     daemons = [Application(seed, number, "kube-system", True) for number in range(_DAEMONS)]
@@ -116,7 +116,7 @@ def _nodes(count: int) -> Iterator[bytes]:
 
 
 def queue_document(size: Size) -> str:
-    """A queue for every namespace, wide enough for all its pods."""
+    """Returns a queue for every namespace, large enough for all its pods."""
     lines = [
         "partitions:",
         "  - name: default",

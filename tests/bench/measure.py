@@ -1,8 +1,8 @@
-"""Runs a command and tells what it cost. The process that measures must stay small.
+"""Runs a command and reports its cost. The measuring process must stay small.
 
-Linux counts what a process was before its exec into its peak memory, so nothing below the size of
-this process can be seen. `python -m tests.bench.measure COMMAND ...` is one for those that are not.
-"""
+Linux includes a process's size before its exec in its peak memory, so this process's size is the
+least measurable one. `python -m tests.bench.measure COMMAND ...` is a small process for large
+callers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: seconds, seconds, bytes, and what the server was asked for."""
+    """One run: seconds, seconds, bytes, and the requests to the server."""
 
     wall: float
     cpu: float
@@ -31,24 +31,24 @@ class Sample:
 
 @dataclass(frozen=True)
 class Command:
-    """Something to measure."""
+    """A command to measure."""
 
     name: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
     exit_codes: tuple[int, ...] = (0,)
-    before: str = ""  # a path of the server that is asked before each run, not counted
+    before: str = ""  # an uncounted path, requested before each run
 
 
 _SLOW, _ONCE = 5.0, 60.0  # seconds
 
 
 class MeasureError(Exception):
-    """A command did not do what was measured."""
+    """A command failed."""
 
 
 def run_once(command: Command, server: str) -> Sample:
-    """What it cost, and what it asked of the server that counts. Raises MeasureError."""
+    """Returns its cost, and its requests to the counting server. Raises MeasureError."""
     if command.before:
         _ask(f"{server}{command.before}")
     _served(server)
@@ -58,7 +58,7 @@ def run_once(command: Command, server: str) -> Sample:
 
 
 def run_command(command: Command) -> Sample:
-    """Wall clock, CPU and peak memory by wait4; raises MeasureError if it fails."""
+    """Measures wall clock, CPU and peak memory by wait4; raises MeasureError if it fails."""
     start = time.perf_counter()
     process = subprocess.Popen(
         list(command.arguments),
@@ -80,7 +80,7 @@ def run_command(command: Command) -> Sample:
 
 
 def run_apart(command: Command) -> Sample:
-    """The same, measured by a process of its own that is small."""
+    """Measures the same in a small process of its own."""
     measure = (sys.executable, "-m", "tests.bench.measure", *command.arguments)
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), **command.environment}
     done = subprocess.run(measure, env=environment, capture_output=True, text=True)
@@ -90,7 +90,7 @@ def run_apart(command: Command) -> Sample:
 
 
 def _served(server: str) -> tuple[int, int]:
-    """Requests and bytes since the last question, asked without any proxy."""
+    """Returns requests and bytes since the last call, without any proxy."""
     served = json.loads(_ask(f"{server}/requests"))
     return len(served["requests"]), int(served["bytes_sent"])
 
@@ -102,14 +102,14 @@ def _ask(url: str) -> bytes:
     return content
 
 
-def tell_load(before: float) -> str:
-    """How busy the machine is, with what is measured and without."""
+def describe_load(before: float) -> str:
+    """Reports the load of the machine before and during the measurement."""
     return f"load {before:.1f} before and {os.getloadavg()[0]:.1f} at the end"
 
 
 def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[str, list[Sample]]:
-    """Every command once to warm up where that is cheap, then all of them in turns; one that takes
-    a minute, once in all: the plain client of the largest cluster would take half an hour."""
+    """Runs every cheap command once to warm up, then all of them in turns. A command of a minute
+    runs once in all: the plain client of the largest cluster would take half an hour."""
     samples: dict[str, list[Sample]] = {}
     for command in commands:
         sample = run_once(command, server)
@@ -123,7 +123,7 @@ def take_turns(commands: Sequence[Command], server: str, repeat: int) -> dict[st
 
 
 def median(samples: Sequence[Sample]) -> Sample:
-    """Of each figure by itself."""
+    """Returns the median of each figure by itself."""
     return Sample(
         wall=statistics.median(sample.wall for sample in samples),
         cpu=statistics.median(sample.cpu for sample in samples),

@@ -1,5 +1,5 @@
-"""Nodes with all that a real API server says of them and nobody asked for; and what their pods are
-made with."""
+"""Nodes with all fields of a real API server, also those that dnm does not read, and helpers for
+their pods."""
 
 from __future__ import annotations
 

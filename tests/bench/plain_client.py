@@ -1,5 +1,5 @@
-"""The same reading as a run of dnm does, with the official client's objects: what it is measured
-against. KUBECONFIG names the server."""
+"""The reads of a run, with the official client's objects: the comparison of the benchmark.
+KUBECONFIG names the server."""
 
 from kubernetes import client, config
 

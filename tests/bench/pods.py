@@ -1,8 +1,8 @@
-"""Pods that differ as those of real clusters do: five thousand applications at 150,000 pods, each
-with its own requests, environment, owner, volumes, constraints and way to say whose it is.
+"""Pods with the variety of real clusters: five thousand applications at 150,000 pods, each with its
+own requests, environment, owner, volumes, constraints and way to name its queue.
 
-A pod has 3 to 14 kB, most 5 to 12; a third is managedFields, which name every field of the spec
-once more, as the API server writes them.
+A pod has 3 to 14 kB, most 5 to 12. A third is managedFields, which repeat every field of the spec,
+as the API server writes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWN_IP = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
 
 @dataclass(frozen=True)
 class Place:
-    """What differs between the pods of an application. An empty node: it waits."""
+    """The differences between the pods of an application. Without a node, it waits."""
 
     number: int
     node: str
@@ -35,7 +35,7 @@ class Place:
 
 
 class Application:
-    """What the pods of one application have in common."""
+    """The common part of one application's pods."""
 
     def __init__(self, seed: str, number: int, namespace: str, is_daemon: bool = False) -> None:
         chance = random.Random(f"{seed}-{number}-{is_daemon}")
@@ -49,7 +49,7 @@ class Application:
         self._owner_uid = uid(chance)
         self._containers = self._make_containers()
         self._rest = self._make_rest()
-        self._labels, self._annotations = self._say_whose()
+        self._labels, self._annotations = self._name_queue()
         self._fields = _owned_spec(self._labels, self._annotations, self._containers, self._rest)
 
     # --- once an application ------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Application:
         return [*plain, {"name": "OWN_ADDRESS", "valueFrom": _OWN_IP}]
 
     def _make_rest(self) -> Object:
-        """The spec but for containers and node."""
+        """Returns the spec without containers and node."""
         chance = self._chance
         rest: Object = {
             "volumes": self._volumes(),
@@ -142,7 +142,7 @@ class Application:
                  "value": self.namespace}]  # fmt: skip
 
     def _affinity(self) -> Object:
-        """Preferred away from its like, and required on rows of the machine room."""
+        """Prefers nodes without equal pods, and requires rows of racks."""
         rows = sorted(f"row-{row}" for row in self._chance.sample(range(8), 5))
         term = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": rows}
         like = {"matchLabels": {"app.kubernetes.io/name": self.name}}
@@ -160,8 +160,8 @@ class Application:
             },
         }
 
-    def _say_whose(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Labels and annotations: of five applications, each says it in another way."""
+    def _name_queue(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Returns labels and annotations: five applications name their queue in five ways."""
         queue = f"root.site.{self.namespace}"
         labels = {"app.kubernetes.io/name": self.name, "app.kubernetes.io/part-of": self._hash}
         annotations = {"yunikorn.apache.org/user.info": '{"user":"nobody","groups":["users"]}'}
@@ -186,7 +186,7 @@ class Application:
     # --- once a pod ---------------------------------------------------------------------------
 
     def document(self, chance: random.Random, place: Place) -> Object:
-        """One pod, as the API server prints it within a list."""
+        """Returns one pod as the API server prints it within a list."""
         token = f"kube-api-access-{word(chance, TAIL, 5)}"
         own = uid(chance)
         created = instant(chance)
@@ -256,7 +256,7 @@ class Application:
 
 
 def number_(chance: random.Random) -> str:
-    """A release of an image."""
+    """Returns a release of an image."""
     return f"{chance.randrange(9)}.{chance.randrange(30)}.{chance.randrange(10)}"
 
 
@@ -295,7 +295,7 @@ def _owned_spec(
     containers: list[Object],
     rest: Object,
 ) -> Object:
-    """What the creator owns, in the form of fieldsV1: every field that it has set, by its path."""
+    """Returns the creator's fields in the form of fieldsV1: the path of every field that it set."""
     metadata = {"labels": labels, "annotations": annotations, "ownerReferences": []}
     spec = {**rest, "containers": containers}
     for settings in ("tolerations", "priority", "preemptionPolicy", "serviceAccountName"):

@@ -1,10 +1,10 @@
-"""What the record costs: a year of history asked, and a run with all of it on against one without.
+"""The cost of the history: a year of it read, and a run with all of it on against one without.
 
     python -m tests.bench.record year    seconds and memory of `history`, `explain` and `report`
     python -m tests.bench.record run     instructions of `dnm run`, counted by valgrind
     python -m tests.bench.record simulate    `dnm simulate` over the year, two settings side by side
 
-Instructions are steadier than seconds on a machine that does other work besides.
+Instructions vary less than seconds on a machine with other load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OFF = {"history_days": "0"}
 
 
 def main(arguments: list[str]) -> int:
-    """Prints a table; 1 where a limit is passed."""
+    """Prints a table; returns 1 if a limit is exceeded."""
     with tempfile.TemporaryDirectory() as scratch:
         sandbox = Sandbox(Path(scratch) / "sandbox").start()
         try:
@@ -58,7 +58,7 @@ def ask_a_year(site: Site) -> int:
 
 
 def simulate_a_year(site: Site) -> int:
-    """Of the one queue that the site looks after: twelve nodes on each day."""
+    """Simulates the one queue that the site monitors: twelve nodes on each day."""
     for old in site.config.state_dir.glob("history*"):
         old.unlink()
     write_year(site.config.converted_nodes_path, datetime.now(UTC))
@@ -70,7 +70,7 @@ def simulate_a_year(site: Site) -> int:
 
 
 def _ask(site: Site, words: tuple[str, ...]) -> int:
-    """CPU seconds, since others may be at work on the machine. Raises MeasureError if it fails."""
+    """Returns CPU seconds, which other load does not change. Raises MeasureError if it fails."""
     name, asked = f"dnm {' '.join(words)}", (sys.executable, "-m", "dnm.cli", *words)
     cost = run_apart(Command(name, asked, {**os.environ, "DNM_CONFIG": str(site.path)}))
     memory = cost.peak_bytes / 2**20
@@ -82,7 +82,7 @@ def _ask(site: Site, words: tuple[str, ...]) -> int:
 
 
 def count_a_run(site: Site) -> int:
-    """One at rest, as most are, of the smallest cluster: where the record weighs most."""
+    """Counts a usual idle run of the smallest cluster, where the history costs most."""
     text = site.path.read_text()
     on = {"metrics_file": site.directory / "dnm.prom"}
     counts = {}
@@ -97,7 +97,7 @@ def count_a_run(site: Site) -> int:
 
 
 def count_instructions(site: Site, *words: str) -> int:
-    """Raises RuntimeError where valgrind says no number."""
+    """Returns the number of instructions. Raises RuntimeError if valgrind prints none."""
     done = subprocess.run(
         ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
          sys.executable, "-m", "dnm.cli", *words],

@@ -1,4 +1,4 @@
-"""The table and the verdicts of a benchmark, as Markdown."""
+"""The tables and the results of a benchmark, as Markdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Target:
-    """`numerator / denominator` of a figure, at most `limits`, one for each size in order."""
+    """A limit of `numerator / denominator` of a figure: `limits`, one for each size in order."""
 
     text: str
     figure: str
@@ -36,7 +36,7 @@ class Target:
     limits: tuple[float | None, ...]
 
 
-# Most of the smallest run is the import of the client, which the plain one begins with too.
+# Most of the smallest run is the import of the client, which the plain one needs too.
 TARGETS = (
     Target(f"`{RUN}` / {PLAIN}: wall", "wall", RUN, PLAIN, (0.6, 1 / 18, 1 / 60)),
     Target(f"`{RUN}` / {PLAIN}: peak memory", "peak_bytes", RUN, PLAIN, (0.95, 1 / 4, 1 / 10)),
@@ -55,7 +55,7 @@ def ratio(samples: Mapping[str, Sample], target: Target) -> float | None:
 
 
 def find_misses(results: Results) -> list[str]:
-    """A sentence for every target that was measured and missed."""
+    """Returns a sentence for every target that was measured and missed."""
     misses = []
     for position, (size, samples) in enumerate(results.items()):
         for target in TARGETS:
@@ -72,7 +72,7 @@ REAL_SERVER = "## On a real API server"  # and `make bench-real` this one
 
 
 def find_part(page: str, heading: str) -> str:
-    """Returns a part of a page, from its heading to the next; empty where it has none."""
+    """Returns a part of a page, from its heading to the next; empty if it has none."""
     _, text, rest = page.partition(f"{heading}\n")
     end = rest.find("\n## ")
     return (text + (rest if end < 0 else rest[:end])).strip()
@@ -86,7 +86,7 @@ def put_part(page: str, heading: str, part: str) -> str:
 
 
 def write_report(results: Results, setting: Sequence[str]) -> str:
-    """The page. `setting` says where it was measured."""
+    """Returns the page. `setting` describes the machine and its load."""
     parts = [
         "# What it costs to read a cluster",
         "Medians, in turns in one run of `make bench`, which prints ratios too; process start "
@@ -102,7 +102,7 @@ def write_report(results: Results, setting: Sequence[str]) -> str:
 
 
 def write_ratios(results: Results) -> str:
-    """What is held against a limit."""
+    """Returns the ratios that have a limit."""
     return f"## Ratios and their limits\n\n{_ratios(results)}"
 
 

@@ -1,11 +1,11 @@
 """Serves written clusters as an API server would, by copying files into sockets.
 
-`/quiet` and `/busy` are the two twins; behind either stand the lists of pods and nodes with limit,
-continue and the selector of unfinished pods, watches with bookmarks (at once, when there is nothing
-else to say), the ConfigMap of the queues, and what is put there, as a Secret or a Lease.
+`/quiet` and `/busy` are the two variants. Each has the lists of pods and nodes with limit, continue
+and the selector of unfinished pods, and watches with bookmarks (sent when there is nothing else to
+send). It also has the ConfigMap of the queues, and written objects such as a Secret or a Lease.
 `/quiet-NAME` is the same cluster with changes of its own: a GET of `/quiet-NAME/change?count=N`
-changes N of its pods, as watches tell it; lists go on showing them as they were. Every request is
-counted by path and with the bytes of its answer: `/requests` tells and forgets them.
+changes N of its pods, as watches show; lists show the old state. The server counts every request by
+path with the bytes of its answer: `/requests` returns and resets them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Changed:
 
 @dataclass
 class Served:
-    """What was asked since somebody last looked."""
+    """The requests since the last call."""
 
     requests: list[str] = field(default_factory=list)
     bytes_sent: int = 0
 
 
 def merged(old: Any, new: Any) -> Any:
-    """A JSON merge patch (RFC 7386)."""
+    """Returns the result of a JSON merge patch (RFC 7386)."""
     if not isinstance(new, dict):
         return new
     kept = dict(old) if isinstance(old, dict) else {}
@@ -69,7 +69,7 @@ def merged(old: Any, new: Any) -> Any:
 
 
 class StaticServer:
-    """Listens on a free port of the loopback; one thread a connection."""
+    """A server on a free port of the loopback; one thread for each connection."""
 
     def __init__(self, size: Size, directory: Path) -> None:
         self._size = size
@@ -154,7 +154,7 @@ class StaticServer:
             self._served.bytes_sent += sent
 
     def _keep(self, path: str, body: bytes) -> bytes:
-        """An object that is created in its collection, replaced or merged: whatever its version."""
+        """Creates, replaces or merges an object in its collection, whatever its version."""
         document = merged(json.loads(self._kept.get(path, b"{}")), json.loads(body))
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", _BEGIN)) + 1)
@@ -168,7 +168,7 @@ class StaticServer:
         return changes[-1].version if changes else _BEGIN
 
     def _change(self, twin: str, count: int) -> None:
-        """Gives so many pods a new version, as a write without effect on them does."""
+        """Gives so many pods a new version, as a write without effect does."""
         segment = self._segments[twin.partition("-")[0]]
         version = self._version(twin)
         changes = self._changes.setdefault(twin, [])
@@ -186,7 +186,7 @@ class StaticServer:
         return piece.partition(b"\r\n")[2][:-2].lstrip(b",")
 
     def _watch(self, connection: socket.socket, twin: str, kind: str, query: dict[str, str]) -> int:
-        """Everything since, and a bookmark of the last version, then silence."""
+        """Sends everything since then and a bookmark of the last version, then nothing."""
         since, version = int(query["resourceVersion"]), self._version(twin)
         changes = self._changes.get(twin, []) if kind == "Pod" else []
         lines = [change.line() for change in changes if change.version > since]
@@ -199,15 +199,15 @@ class StaticServer:
         return len(body)
 
     def _look_up(self, twin: str, path: str, query: dict[str, str]) -> bytes:
-        """The list of one name."""
+        """Returns the list of one name."""
         name = query["fieldSelector"].partition(",")[0].partition("=")[2]
         kind = "Pod" if path.endswith("pods") else "Node"
         changed = [changed.item for changed in self._changes.get(twin, []) if changed.name == name]
-        item = changed[-1] if changed else self._found_item(twin, kind, name)
+        item = changed[-1] if changed else self._find_item(twin, kind, name)
         metadata = json.dumps({"resourceVersion": str(self._version(twin))}).encode()
         return b'{"kind":"%sList","metadata":%s,"items":[%s]}' % (kind.encode(), metadata, item)
 
-    def _found_item(self, twin: str, kind: str, name: str) -> bytes:
+    def _find_item(self, twin: str, kind: str, name: str) -> bytes:
         segment = self._segments[twin.partition("-")[0] if kind == "Pod" else "nodes"]
         key = segment.path.stem, name
         if key not in self._found:
@@ -279,12 +279,12 @@ class StaticServer:
     def _copy(
         self, connection: socket.socket, segment: Segment, low: int, high: int, follows: bool
     ) -> int:
-        """Objects `low` to `high` of a file; all but its first have a comma before them."""
+        """Copies objects `low` to `high` of a file; all but its first have a comma before them."""
         name = segment.path.stem
         position, stop = segment.offsets[low], segment.offsets[high]
         total = stop - position
         if low > 0:
-            # The object begins with a comma, and so would the page: blank it out.
+            # The object begins with a comma, which may not begin the page: blank it out.
             size, _, _ = os.pread(self._files[name], 16, position).partition(b"\r\n")
             body = os.pread(self._files[name], int(size, 16), position + len(size) + 2)
             connection.sendall(chunk(b" " + body[1:]))

@@ -1,4 +1,4 @@
-"""A directory with everything `dnm` needs to run against the static server."""
+"""A directory with everything that `dnm` needs to run against the static server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ for node in a000 a001 a002 a003; do printf '%s IDLE 3600 OK\\n' "$node"; done
 
 
 def write_kubeconfig(path: Path, server: str) -> None:
-    """A plain one, with a token."""
+    """Writes a plain kubeconfig with a token."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -29,8 +29,8 @@ def write_kubeconfig(path: Path, server: str) -> None:
 
 
 def write_site(directory: Path, server: str, more: str = "", lab: str = "") -> Path:
-    """The configuration's path. State, lock and converter lie beside it. `more` and `lab`: further
-    lines of [settings] and of [lab]."""
+    """Returns the path of the configuration. State, lock and converter are beside it. `more` and
+    `lab`: further lines of [settings] and of [lab]."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kubeconfig = directory / "kubeconfig"
     write_kubeconfig(kubeconfig, server)

@@ -1,8 +1,8 @@
-"""How long `dnm status` and `dnm --help` take, as a ratio to the import of what draws them.
+"""The time of `dnm status` and `dnm --help`, as a ratio to the import of their renderers.
 
     python -m tests.bench.startup
 
-Taken in turns, medians; compiled files are made first, as an installation has them.
+Commands take turns; medians. Compiled files are made first, as in an installation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT = 1.6
 
 
 def make_site(directory: Path) -> Path:
-    """A configuration with a state file of lent nodes."""
+    """Returns a configuration with a state file of lent nodes."""
     ini = write_site(directory / "site", "http://127.0.0.1:9")
     names = [f"a{number:04}" for number in range(LENT)]
     registry = Registry(
@@ -39,7 +39,7 @@ def make_site(directory: Path) -> Path:
 
 
 def main() -> int:
-    """Prints the table; 1 if a ratio is above its limit."""
+    """Prints the table; returns 1 if a ratio exceeds its limit."""
     compileall.compile_dir(str(Path(dnm.__file__).parent), quiet=2)
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, "DNM_CONFIG": str(make_site(Path(scratch)))}

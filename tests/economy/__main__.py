@@ -1,8 +1,8 @@
-"""`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]`: the tables of docs/economy.md; `rules` for
-the policies stands for dnm with and without each of its rules, `moves` for dnm with and without
-moves in place, over those where queues share few nodes; `prices` for what dnm and three others cost
-where a minute of a waiting pod is worth a tenth of a node-minute, three tenths, or one; `caps` for
-what jobs feel of a cap, by their size and the load."""
+"""`python -m tests.economy [DAYS [SEEDS [POLICY ...]]]`: the tables of docs/economy.md. The policy
+`rules` is dnm with and without each of its rules; `moves` is dnm with and without moves in place,
+on workloads whose queues share few nodes. `prices` compares the cost of dnm and three others if a
+minute of a waiting pod costs 0.1, 0.3 or 1 node-minute. `caps` shows the effect of a cap on jobs,
+by their size and the load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if __name__ == "__main__":
     sets = {"rules": WITHOUT, "moves": WITH_MOVES}
     some = {"moves": WITH_FEW_NODES}
     policies = ["dnm", *sets[named[0]]] if named[0] in sets else named
-    tell = list_prices if named[0] == "prices" else list_lines
+    lines_of = list_prices if named[0] == "prices" else list_lines
     policies = list(COMPARED) if named[0] == "prices" else policies
     rows = measure_all(days * DAY, seeds, policies, some.get(named[0], ALL))
-    print("\n".join(tell(rows)))
+    print("\n".join(lines_of(rows)))

@@ -1,7 +1,7 @@
-"""Policies to compare with: cluster-autoscaler's rules, and Karpenter's.
+"""Policies for comparison: the rules of cluster-autoscaler, and Karpenter's.
 
-They know what the autoscalers of clouds do not: limits of queues, which a node that joins raises.
-They pay for it what everybody pays here, two boots a lending.
+They also apply limits of queues, which cloud autoscalers do not know; a joining node raises them.
+Like all policies here, they pay two boots for each lend.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CA_SCAN = 10.0  # --scan-interval
 
 
 class _Autoscaler:
-    """What they share: nodes that come raise their queue, nodes that go lower it."""
+    """The common part: a joining node raises its queue, a leaving node lowers it."""
 
     rests_until = 0.0
     woken_after: float | None = None
@@ -69,8 +69,8 @@ class _Autoscaler:
 
 
 class ClusterAutoscalerPolicy(_Autoscaler):
-    """Pods that wait are packed first on what is there and coming, then on new nodes; a node
-    without pods goes after ten minutes. Nothing is evicted (tenants' pods are not safe to evict).
+    """Waiting pods are packed first on current and joining nodes, then on new nodes. A node without
+    pods leaves after ten minutes. Nothing is evicted (tenants' pods are not safe to evict).
     """
 
     def _missing(self, world: World, namespace: str) -> int:
@@ -86,9 +86,9 @@ class ClusterAutoscalerPolicy(_Autoscaler):
 
 
 class KarpenterPolicy(ClusterAutoscalerPolicy):
-    """The same scale-up; an empty node goes at once, and one node at a time whose pods have room on
-    the others is emptied: they begin anew there (WhenEmptyOrUnderutilized, consolidateAfter 0s,
-    gangs are not disrupted)."""
+    """The same scale-up. An empty node leaves at once. One node at a time is emptied if its pods
+    fit on the others, where they restart (WhenEmptyOrUnderutilized, consolidateAfter 0s, no
+    disruption of gangs)."""
 
     def _give_back(self, world: World) -> None:
         for name in list(self._idle):
@@ -104,7 +104,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
                 return
 
     def _may_empty(self, world: World, node: NodeState) -> bool:
-        """Whether its pods fit elsewhere, by room and by the quota that is left without it."""
+        """Returns whether its pods fit elsewhere, by free capacity and by the quota without it."""
         remaining = [
             node_state for node_state in _open_to(world, node.namespace) if node_state is not node
         ]
@@ -129,8 +129,8 @@ def _open_to(world: World, namespace: str) -> list[NodeState]:
 
 
 def _pack(pods: Iterable[PodState], free: list[dict[str, int]], size: dict[str, int]) -> int:
-    """How many new nodes of a size it takes, first fit; a pod that no new node takes brings one
-    where there is no size, else none."""
+    """Returns the number of new nodes of a size, first fit. A pod that fits on no new node needs
+    one if no size is set, else none."""
     opened = 0
     for pod in pods:
         asks = pod.request.items()
@@ -149,7 +149,7 @@ def _pack(pods: Iterable[PodState], free: list[dict[str, int]], size: dict[str, 
 
 
 def _for_quota(world: World, queue: str, pending: list[PodState], size: dict[str, int]) -> int:
-    """How many nodes raise every limit of the path far enough."""
+    """Returns the number of nodes that raise every limit of the path far enough."""
     most = 0
     for path in world.path(queue):
         for name, limit in world.limits[path].items():

@@ -1,12 +1,11 @@
-"""What a clairvoyant would have lent for the same waiting: two bounds, on the played pods.
+"""The lending of a clairvoyant for the same waits: two bounds, on the played pods.
 
-`oracle`: the same pods started at the same moments, but a planner and a scheduler that know the
-future: a node is there the moment it is needed, and gone the moment its last pod is, and each pod
-is put where it keeps a node the least longer, where that is cheaper than filling the fullest node.
-The best placement of all may be cheaper still. `volume`: less than any schedule can do, since it
-moves running pods together at every instant.
+`oracle`: the same pods start at the same moments, but planner and scheduler know the future. A node
+exists from its first need to the end of its last pod. Each pod goes where it extends a node's time
+least, if that is cheaper than filling the fullest node. The best placement may be cheaper still.
+`volume`: less than any schedule needs, since it repacks running pods at every instant.
 
-Both pay one conversion and one reversion per lending, and bridge a gap where that is cheaper.
+Both pay one conversion and one return per lend, and bridge a gap if that is cheaper.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dnm.simulate.world import World
 
 
 def oracle(world: World) -> float:
-    """Node-seconds lent by a planner that knows the future."""
+    """Returns the lent node-seconds of a planner that knows the future."""
     return sum(
         min(
             _cost(busy(world, node_type), _overhead(world.workload))
@@ -31,7 +30,7 @@ def oracle(world: World) -> float:
 
 
 def volume(world: World) -> float:
-    """Node-seconds below which no planner and no scheduler can go."""
+    """Returns the node-seconds that every planner and scheduler needs."""
     return sum(
         _cost(_needed(world, node_type), _overhead(world.workload))
         for node_type in _types(world.workload)
@@ -39,7 +38,7 @@ def volume(world: World) -> float:
 
 
 def _overhead(workload: Workload) -> float:
-    """Seconds on the way there and back, on average."""
+    """Returns the average seconds of conversion and return."""
     return sum(workload.conversion) / 2 + sum(REVERSION) / 2
 
 
@@ -63,8 +62,8 @@ class _Event(NamedTuple):
 
 
 def _events(world: World, queues: list[str]) -> list[_Event]:
-    """In their order, ends before starts."""
-    # A pod that was bound at the last moment was there for no time at all.
+    """Returns them in order, ends before starts."""
+    # A pod that was bound at the last moment used no time.
     pods = [pair for pair in world.trace if pair[2].ask.queue in queues and pair[0] < pair[1]]
     events = [_Event(end, -1, pod.number, start, end, pod) for start, end, pod in pods]
     events += [_Event(start, 1, pod.number, start, end, pod) for start, end, pod in pods]
@@ -72,7 +71,7 @@ def _events(world: World, queues: list[str]) -> list[_Event]:
 
 
 class _Usage:
-    """Running sums, and how many lent nodes they take at the least."""
+    """Running sums, and the least number of lent nodes for them."""
 
     def __init__(self, workload: Workload, queues: list[str], node_type: str) -> None:
         self._workload = workload
@@ -89,7 +88,7 @@ class _Usage:
             self._nodes(self._used[queue], self._workload.limits[queue]) for queue in self._queues
         )
 
-    def for_room(self) -> int:
+    def for_capacity(self) -> int:
         full: Amounts = defaultdict(int)
         free: Amounts = defaultdict(int)
         for used in self._used.values():
@@ -115,12 +114,12 @@ def _needed(world: World, node_type: str) -> list[tuple[float, int]]:
     needed = []
     for event in _events(world, queues):
         usage.add(event.pod, event.sign)
-        needed.append((event.when, max(usage.for_room(), usage.for_quota())))
+        needed.append((event.when, max(usage.for_capacity(), usage.for_quota())))
     return needed
 
 
 def _busy_online(world: World, node_type: str) -> list[tuple[float, int]]:
-    """Replay: each pod goes to the fullest node that takes it; where none does, one appears."""
+    """Replays the pods: each goes to the fullest node that fits it, or to a new one."""
     queues = _queues(world.workload, node_type)
     usage = _Usage(world.workload, queues, node_type)
     size = dict(world.workload.classes[node_type].size)
@@ -155,7 +154,7 @@ def _fits(request: Mapping[str, int], have: Mapping[str, int]) -> bool:
 
 
 class _Timeline:
-    """A node whose pods are all known beforehand."""
+    """A node with pods that are all known in advance."""
 
     def __init__(self, size: Mapping[str, int]) -> None:
         self._size = size
@@ -163,7 +162,7 @@ class _Timeline:
         self.busy: list[tuple[float, float]] = []  # while it has any pod; apart and in order
 
     def takes(self, start: float, end: float, request: Mapping[str, int]) -> bool:
-        """Whether there is room at every moment of the interval."""
+        """Returns whether it has enough free capacity at every moment of the interval."""
         beside = [pod for pod in self._pods if pod[0] < end and pod[1] > start]
         for moment in {start, *(pair[0] for pair in beside if pair[0] > start)}:
             there = [pair[2] for pair in beside if pair[0] <= moment < pair[1]]
@@ -173,7 +172,7 @@ class _Timeline:
         return True
 
     def longer(self, start: float, end: float) -> float:
-        """For how much longer it would be busy."""
+        """Returns for how much longer it would be busy."""
         covered = (min(end, last) - max(start, first) for first, last in self.busy)
         return end - start - sum(number for number in covered if number > 0)
 
@@ -189,8 +188,8 @@ class _Timeline:
 
 
 def _busy_offline(world: World, node_type: str) -> list[tuple[float, int]]:
-    """Each pod where it keeps a node the least longer, those that last longest first (Flammini et
-    al., Minimizing total busy time in parallel scheduling, 2010)."""
+    """Places each pod where it extends a node's time least, longest pods first (Flammini et al.,
+    Minimizing total busy time in parallel scheduling, 2010)."""
     queues = _queues(world.workload, node_type)
     size = world.workload.classes[node_type].size
     permanent = [_Timeline(dict(node)) for node in world.workload.free]
@@ -232,7 +231,7 @@ def _with_quota(
 
 
 def _cost(needed: list[tuple[float, int]], overhead: float) -> float:
-    """Node by node: the time in use, one overhead per lending, and the gaps worth bridging."""
+    """Returns for each node: time in use, one overhead per lend, and gaps worth bridging."""
     total = 0.0
     most = max((count for _, count in needed), default=0)
     for level in range(1, most + 1):

@@ -1,4 +1,4 @@
-"""How a workload is put together: pods, limits, nodes, and the jobs that Slurm has besides."""
+"""The parts of a workload: pods, limits, nodes, and Slurm's other jobs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ GPU_NODE = NodeClass(size=_GPU_SIZE, count=12)
 CPU_NODE = NodeClass(size=(("vcore", 128_000), ("memory", 256 * G), ("pods", 110)), count=40)
 MINUTE = 60.0
 JOB_SIZES = ((1, 2, 4, 8, 16), (50, 20, 15, 10, 5))
-HALF = 0.5  # of the batch nodes, where a workload says nothing of them
+HALF = 0.5  # of the batch nodes, by default
 
 
 def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus: int = 0) -> Ask:
-    """A pod."""
+    """Returns a pod."""
     request = [("vcore", int(cores * 1000)), ("memory", gigabytes * G)]
     if gpus:
         request.append(("nvidia.com/gpu", gpus))
@@ -27,7 +27,7 @@ def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus:
 
 
 def limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
-    """A queue's limit."""
+    """Returns a queue's limit."""
     amounts = {"vcore": cores * 1000, "memory": gigabytes * G}
     if gpus:
         amounts["nvidia.com/gpu"] = gpus
@@ -35,17 +35,17 @@ def limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
 
 
 def free(cores: int, gigabytes: int) -> dict[str, int]:
-    """What is free on a permanent node."""
+    """Returns the free capacity of a permanent node."""
     return {"vcore": cores * 1000, "memory": gigabytes * G, "pods": 110}
 
 
 def steady(_when: float) -> float:
-    """A batch side that is used alike at all times."""
+    """Returns the load of a batch side that is the same at all times."""
     return 1.0
 
 
 def by_day(when: float) -> float:
-    """One that is used by day, and a third as much by night."""
+    """Returns the load of a batch side by day, and a third of it by night."""
     return 1.0 if 8 <= when % DAY / HOUR < 20 else 0.3
 
 
@@ -55,8 +55,8 @@ def jobs(
     load: float = HALF,
     share: Callable[[float], float] = steady,
 ) -> tuple[Job, ...]:
-    """Jobs that use this share of the batch nodes at the busiest time: most of one node, some of
-    sixteen, of half an hour in the median; limits are one to three times of what they need."""
+    """Returns jobs that use this share of the batch nodes at the busiest time. Most use one node,
+    some 16; the median lasts half an hour, and limits are one to three times as long."""
     source = random.Random(seed * 100 + 99)
     result = []
     capacity = load * CPU_NODE.count * lasts
@@ -81,7 +81,7 @@ def workload(
     lasts: float,
     **more: Any,
 ) -> Workload:
-    """The asks of its time, and a batch side that is half used unless `more` says otherwise."""
+    """Returns a workload of these asks, with a half used batch side unless `more` changes it."""
     more.setdefault("jobs", jobs(seed, lasts))
     return Workload(
         name=name,
@@ -109,8 +109,8 @@ def one_queue(
     above: tuple[int, int] = (2000, 8000),
     node_type: str = "a",
 ) -> Workload:
-    """Returns that of one queue below root.anvil, whose namespace has its last name. `played`: the
-    seed and for how long; `own`, `above`: cores and gigabytes of its limit, and of root.anvil's."""
+    """Returns a workload of one queue below root.anvil; its last name is the namespace. `played`:
+    seed and duration; `own`, `above`: cores and gigabytes of its limit, and of root.anvil's."""
     queue = asks[0].queue
     limits = {"root.anvil": limit(*above), queue: limit(*own)}
     namespaces = {queue.rpartition(".")[2]: (queue, node_type)}

@@ -1,5 +1,5 @@
-"""What jobs feel of a cap, by their size and the load of the batch side: `python -m tests.economy
-DAYS SEEDS caps`. Two workloads that lend much, forty nodes, the cap in hundredths of them."""
+"""The effect of a cap on jobs, by their size and the batch load: `python -m tests.economy DAYS
+SEEDS caps`. Two workloads that lend much, forty nodes, the cap in percent of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LARGE = 8  # nodes of a job
 
 
 class CapRow(NamedTuple):
-    """Mean minutes that jobs of one node, and large ones, waited; minutes that pods did; and
-    node-hours lent."""
+    """Mean minutes of waiting for jobs of one node, and for large ones; minutes of waiting pods;
+    and lent node-hours."""
 
     load: float
     percent: int
@@ -33,7 +33,7 @@ class CapRow(NamedTuple):
 
 
 def measure_caps(lasts: float, seeds: Sequence[int]) -> list[CapRow]:
-    """Every load under every cap, on two cores."""
+    """Plays every load under every cap, on two cores."""
     cases = [(load, percent) for load in LOADS for percent in PERCENTS]
     with ProcessPoolExecutor(2) as pool:
         futures = [pool.submit(measure_cap, *case, lasts, tuple(seeds)) for case in cases]
@@ -41,7 +41,7 @@ def measure_caps(lasts: float, seeds: Sequence[int]) -> list[CapRow]:
 
 
 def measure_cap(load: float, percent: int, lasts: float, seeds: Sequence[int]) -> CapRow:
-    """Both workloads at a load under a cap."""
+    """Plays both workloads at a load under a cap."""
     waits: dict[bool, list[float]] = {False: [], True: []}
     pods, lent = 0.0, 0.0
     for make in (gangs, three_tenants):
@@ -63,7 +63,7 @@ def measure_cap(load: float, percent: int, lasts: float, seeds: Sequence[int]) -
 
 
 def list_caps(rows: Iterable[CapRow]) -> Iterable[str]:
-    """The table of docs/economy.md."""
+    """Yields the table of docs/economy.md."""
     yield "| load | cap | jobs of 1 node | of 8 and 16 | pods waited | node-hours |"
     yield "|---|---|---|---|---|---|"
     for row in rows:

@@ -1,4 +1,4 @@
-"""dnm as a site would have it for a workload; all else as it comes."""
+"""dnm as a site would configure it for a workload, with defaults otherwise."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from dnm.simulate.values import Workload
 
 
 class DnmPolicy(policy.DnmPolicy):
-    """One installation of dnm at its defaults, but for these changes."""
+    """One installation of dnm at its defaults, with these changes."""
 
     def __init__(self, workload: Workload, **changes: Any) -> None:
         super().__init__(workload, make_config(workload, **changes))
 
 
 class MinutePolicy(DnmPolicy):
-    """The same, by cron: what has joined is seen by the next minute's run."""
+    """The same, started by cron: the next minute's run detects a joined node."""
 
     woken_after = None
 
 
 class AwakePolicy(DnmPolicy):
-    """The same, with every run made."""
+    """The same, without skipped runs."""
 
     may_rest = False
 
 
 def make_config(workload: Workload, **changes: Any) -> Config:
-    """The configuration a site would have for this workload; all else as it comes."""
+    """Returns a site's configuration for this workload, with defaults otherwise."""
     values: dict[str, Any] = {
         "path": Path("/nonexistent/dnm.ini"),
         "namespaces": {

@@ -1,6 +1,6 @@
-"""Five workloads of every day, written down with their seeds before a price of lending was: builds
-that come with each push, a weekend, pods of one core that permanent nodes have room for, a hub that
-grows, and three tenants under one cap.
+"""Five everyday workloads, written with their seeds before lending had a price: builds after each
+push, a weekend, pods of one core that fit on permanent nodes, a growing hub, and three tenants
+under one cap.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tests.economy.building import MINUTE, ask, free, limit, one_queue, workload
 
 
 def builds(seed: int, lasts: float) -> Workload:
-    """Builds: each push brings 6 to 30 pods of two to twelve minutes, eight pushes an hour by day
-    and one by night."""
+    """Returns builds: each push starts 6 to 30 pods of two to twelve minutes, with eight pushes an
+    hour by day and one by night."""
     source = random.Random(seed * 100 + 30)
     queue = "root.anvil.ci"
     asks: list[Ask] = []
@@ -27,8 +27,8 @@ def builds(seed: int, lasts: float) -> Workload:
 
 
 def weekend(seed: int, lasts: float) -> Workload:
-    """From Friday noon on: people work until six, then a pod comes every hour or two until Monday,
-    each a little too much for what the permanent nodes have left."""
+    """Returns a time from Friday noon: users work until six; then a pod starts every hour or two
+    until Monday, a little larger than the permanent nodes' free capacity."""
     source = random.Random(seed * 100 + 31)
     queue = "root.anvil.office"
     asks = [ask(0.0, 2 * lasts, 60, 120, queue)]
@@ -43,8 +43,8 @@ def weekend(seed: int, lasts: float) -> Workload:
 
 
 def small_pods(seed: int, lasts: float) -> Workload:
-    """Pods of one core, 60 to 210 at a time: the permanent nodes have room for all of them, and the
-    queue's limit for 64."""
+    """Returns pods of one core, 60 to 210 at a time: the permanent nodes have capacity for all of
+    them, and the queue's limit allows 64."""
     source = random.Random(seed * 100 + 32)
     queue = "root.anvil.small"
     asks, when, phase = [], 0.0, source.uniform(0, 1)
@@ -58,7 +58,7 @@ def small_pods(seed: int, lasts: float) -> Workload:
 
 
 def growing_hub(seed: int, lasts: float) -> Workload:
-    """A hub whose users double in the time that is played; they come by day and stay for hours."""
+    """Returns a hub with a doubling number of users; they start by day and stay for hours."""
     source = random.Random(seed * 100 + 33)
     queue = "root.anvil.grows"
     asks: list[Ask] = []
@@ -73,7 +73,7 @@ def growing_hub(seed: int, lasts: float) -> Workload:
 
 
 def three_tenants(seed: int, lasts: float) -> Workload:
-    """Bursts, notebooks, a course with breaks: each a queue of its own, and ten nodes for all."""
+    """Returns bursts, notebooks and a course with breaks: a queue for each, ten nodes for all."""
     source = random.Random(seed * 100 + 34)
     bursts, books, course = (f"root.anvil.{name}" for name in ("bursts", "books", "lessons"))
     asks: list[Ask] = []

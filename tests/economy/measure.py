@@ -1,4 +1,4 @@
-"""Plays the workloads under the policies and puts the figures side by side."""
+"""Plays the workloads under the policies and compares the figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WITHOUT: dict[str, Callable[[Workload], Policy]] = {
     "headroom 0.95": lambda workload: DnmPolicy(workload, headroom=0.95),
 }
 
-# dnm whose nodes change their queue without a reboot, where queues share few nodes.
+# dnm with nodes that change their queue without a reboot, where queues share few nodes.
 WITH_MOVES: dict[str, Callable[[Workload], Policy]] = {
     "moves in place": lambda workload: DnmPolicy(workload, move_in_place=True),
 }
@@ -43,8 +43,8 @@ WITH_FEW_NODES: tuple[Callable[[int, float], Workload], ...] = (three_queues, sc
 
 
 class Row(Figures):
-    """One workload under one policy. `oracle`, `volume`: node-hours, the bounds for the same starts
-    of pods, for dnm alone."""
+    """One workload under one policy. `oracle`, `volume`: node-hours of the bounds for the same
+    starts of pods, for dnm alone."""
 
     workload: str
     policy: str
@@ -79,7 +79,7 @@ def measure_all(
     policies: Iterable[str],
     workloads: Sequence[Callable[[int, float], Workload]] = ALL,
 ) -> list[Row]:
-    """Every workload under every policy with every seed, on two cores."""
+    """Plays every workload under every policy with every seed, on two cores."""
     cases = [
         (workload, seed, lasts, policy)
         for workload in workloads
@@ -95,18 +95,18 @@ def _measure_case(case: tuple[Callable[[int, float], Workload], int, float, str]
     return measure(make(seed, lasts), policy)
 
 
-PRICES = (0.1, 0.3, 1.0)  # node-minutes that a minute of a waiting pod is worth
+PRICES = (0.1, 0.3, 1.0)  # the cost of a minute of a waiting pod, in node-minutes
 COMPARED = ("dnm", "predecessor", "cluster-autoscaler, a minute", "Karpenter")
 
 
 def worth(row: Figures, price: float) -> float:
-    """Returns what a policy has cost in node-hours, the hours that pods waited at a price."""
+    """Returns a policy's cost in node-hours, with pods' waiting hours at a price."""
     return row.lent + price * row.pods.total / 60
 
 
 def list_prices(rows: Sequence[Row]) -> Iterable[str]:
-    """What each workload costs under each policy, at each price, and all of them together: sums of
-    the means over the seeds."""
+    """Yields the cost of each workload under each policy, at each price, and of all together: sums
+    of the means over the seeds."""
     policies = list(dict.fromkeys(row.policy for row in rows))
     seeds = len({row.seed for row in rows})
     cells = ("pod-minutes", "node-hours", "conversions", "to and fro", *(f"J {p}" for p in PRICES))
@@ -131,7 +131,7 @@ HEAD = (
 
 
 def list_lines(rows: Sequence[Row]) -> Iterable[str]:
-    """The table, a line for each workload and policy: means over the seeds, the longest of all."""
+    """Yields a line for each workload and policy: means over the seeds, the longest of all."""
     yield "| " + " | ".join(HEAD) + " |"
     yield "|" + "---|" * len(HEAD)
     for workload in dict.fromkeys(row.workload for row in rows):

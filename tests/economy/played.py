@@ -1,9 +1,9 @@
-"""What `dnm simulate` makes of a record, against what was played: eleven workloads in the sandbox,
-whose scheduler and machines are not the simulator's, by the real `dnm run` every minute.
+"""The forecast of `dnm simulate` for a history, against the played result: eleven workloads in the
+sandbox, which has its own scheduler and machines, with the real `dnm run` every minute.
 
     python -m tests.economy.played [HOURS [WORKLOAD ...]]
 
-The record that those runs write is replayed as `dnm simulate` does, under the same configuration.
+`dnm simulate` replays the history of those runs, under the same configuration.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ ELEVEN = (
     oscillation, builds, small_pods, three_tenants,
 )  # fmt: skip
 JOIN = 480.0  # seconds from the converter's end to a Node
-NODE_HOURS, WAITS = 0.10, 0.25  # how far the forecast may be from what was played
+NODE_HOURS, WAITS = 0.10, 0.25  # the largest accepted error of the forecast
 
 
-class Told(NamedTuple):
+class Outcome(NamedTuple):
     """Node-hours, and minutes that pods waited."""
 
     lent: float
@@ -47,11 +47,11 @@ class Told(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One workload: as it was played, and as its record is replayed."""
+    """One workload: its played figures, and those of its replayed history."""
 
     name: str
-    played: Told
-    replayed: Told
+    played: Outcome
+    replayed: Outcome
 
     @property
     def is_close(self) -> bool:
@@ -59,16 +59,17 @@ class Case(NamedTuple):
 
     def is_near(self, field: str, share: float) -> bool:
         true, reported = getattr(self.played, field), getattr(self.replayed, field)
-        # What is less than half an hour of a node or of all pods together is nothing to choose by.
+        # Less than half an hour of a node, or of all pods together, does not affect a decision.
         least = 0.5 if field == "lent" else 30.0
         return abs(reported - true) <= max(share * true, least)
 
 
-def busiest(whole: Workload, hours: float) -> Workload:
-    """Returns the hours in which most pods come, with what is there when they begin."""
+def busiest(workload: Workload, hours: float) -> Workload:
+    """Returns the hours with the most new pods, with the pods that exist at their start."""
     starts = [hour * HOUR for hour in range(int((DAY - hours * HOUR) / HOUR) + 1)]
     begin = max(
-        starts, key=lambda at: sum(at <= request.at < at + hours * HOUR for request in whole.asks)
+        starts,
+        key=lambda at: sum(at <= request.at < at + hours * HOUR for request in workload.asks),
     )
     asks = (
         replace(
@@ -76,19 +77,19 @@ def busiest(whole: Workload, hours: float) -> Workload:
             at=max(request.at - begin, 0.0),
             lasts=request.lasts - max(begin - request.at, 0.0),
         )
-        for request in whole.asks
+        for request in workload.asks
         if request.at + request.lasts > begin and request.at < begin + hours * HOUR
     )
     chosen = tuple(sorted(asks, key=lambda request: request.at))
-    return replace(whole, asks=chosen, lasts=hours * HOUR, jobs=())
+    return replace(workload, asks=chosen, lasts=hours * HOUR, jobs=())
 
 
 def play(workload: Workload, directory: Path) -> Case:
-    """Plays it in the sandbox, and its record in the simulator."""
+    """Plays it in the sandbox, and its history in the simulator."""
     sandbox = Sandbox(directory, timing=Timing(join=JOIN)).start()
     try:
         site = _site(workload, sandbox, directory)
-        # A node stays for as long as is the default.
+        # A node stays for the default time.
         site.write(site.path, site.path.read_text().replace("reversion_idle_seconds = 60\n", ""))
         played = _Played(workload, site).play()
         return Case(workload.name, played, _replay(site))
@@ -135,7 +136,7 @@ def _resources(size: dict[str, int] | object) -> dict[str, object]:
 
 
 class _Played:
-    """Pods come and go, and dnm runs every minute."""
+    """The play of a workload: pods start and end, and dnm runs every minute."""
 
     def __init__(self, workload: Workload, site: Site) -> None:
         self._workload, self._site = workload, site
@@ -144,7 +145,7 @@ class _Played:
         self._waits: list[float] = []
         self._lent = 0.0
 
-    def play(self) -> Told:
+    def play(self) -> Outcome:
         asks = list(reversed(self._workload.asks))
         for namespace in self._workload.namespaces:
             self._sandbox.add_namespace(namespace)
@@ -158,7 +159,7 @@ class _Played:
             self._note(60.0)
         self._sweep(is_over=True)
         assert not self._sandbox.violations
-        return Told(self._lent / HOUR, sum(self._waits) / 60)
+        return Outcome(self._lent / HOUR, sum(self._waits) / 60)
 
     def _until(self, at: float) -> None:
         self._sandbox.tick(max(self._begins + at - self._sandbox.clock.now(), 0.0))
@@ -180,7 +181,7 @@ class _Played:
         self._sweep()
 
     def _sweep(self, is_over: bool = False) -> None:
-        """Pods that have ended are looked at once more and taken away."""
+        """Reads ended pods once more and deletes them."""
         for pod in self._sandbox.objects("pods"):
             meta, has_ended = pod["metadata"], pod["status"].get("phase") == "Succeeded"
             if has_ended or is_over:
@@ -193,7 +194,7 @@ def _seconds(since: str, until: str) -> float:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
 
 
-def _replay(site: Site) -> Told:
+def _replay(site: Site) -> Outcome:
     config, reader = site.config, Reader()
     since, path = site.now() - timedelta(days=30), config.converted_nodes_path
     for line in read_history(History(path, config.history_keep)):
@@ -205,11 +206,11 @@ def _replay(site: Site) -> Told:
     workload = make_workload(recorded, config, site.registry, Accounting(), seed=1)
     figures, errors = play_under(workload, config)
     assert not errors, errors
-    return Told(figures.lent, figures.pods.total)
+    return Outcome(figures.lent, figures.pods.total)
 
 
 def main(hours: float, names: Iterable[str]) -> None:
-    """A line a workload, and how many of them are close."""
+    """Prints a line for each workload, and how many of them are close."""
     print(
         "| workload | node-hours played | simulated | minutes waited played | simulated | close |"
     )

@@ -1,4 +1,4 @@
-"""The predecessor's rule, to compare with."""
+"""The predecessor's rule, for comparison."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ IDLE_SECONDS = 600.0
 class PredecessorPolicy:
     """The rule of the predecessor, without its failures.
 
-    Per namespace and pass: demand above `headroom` x limit, or pending above what is left, or, with
-    any pod pending, used / largest pending a multiple of pods per node; then the deficit in nodes,
-    at least one. A bound pod whose images are being pulled counts as pending. Only vCPU and memory
-    are known. One conversion call at a time, for all that is needed when it starts; what was queued
-    before it is then looked at again. A node goes back on the first pass that finds it without
-    pods, if it was converted longer ago than the idle time; the pass waits for each until it has
-    left Kubernetes, and meanwhile nothing is evaluated.
+    A namespace needs nodes if demand exceeds `headroom` x limit, or pending exceeds the rest. It
+    also does if any pod is pending and used / largest pending is a multiple of pods per node. Then
+    it gets the deficit in nodes, at least one. A bound pod that is pulling images counts as
+    pending. Only vCPU and memory count. One conversion call at a time covers everything needed at
+    its start; queued demand is evaluated again after it. A node is returned on the first pass that
+    finds it without pods, if its conversion is older than the idle time. The pass waits until each
+    has left Kubernetes, without evaluating anything meanwhile.
     """
 
     interval = 30.0
@@ -83,7 +83,7 @@ class PredecessorPolicy:
     def joined(self, world: World, node: str) -> None:
         state = world.nodes[node]
         queue, _ = world.workload.namespaces[state.namespace]
-        world.resize(queue, _known(state.size), 1)
+        world.resize(queue, _vcore_and_memory(state.size), 1)
         self._since[node] = world.now
         self._ended(world)
 
@@ -102,12 +102,12 @@ class PredecessorPolicy:
             if not world.nodes[name].pods and world.now - since >= IDLE_SECONDS:
                 state = world.nodes[name]
                 queue, _ = world.workload.namespaces[state.namespace]
-                world.resize(queue, _known(state.size), -1)
+                world.resize(queue, _vcore_and_memory(state.size), -1)
                 world.revert(name)
                 del self._since[name]
                 count += 1
         return count
 
 
-def _known(size: dict[str, int]) -> dict[str, int]:
+def _vcore_and_memory(size: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in size.items() if name in ("vcore", "memory")}

@@ -1,6 +1,6 @@
-"""Workloads of shapes that are known in public: what autoscalers are reported to do badly with.
+"""Workloads with publicly reported shapes that are hard for autoscalers.
 
-They were written down, with their seeds, before any rule of dnm was changed for them.
+They were written, with their seeds, before any rule of dnm was changed for them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.economy.building import MINUTE, ask, by_day, free, jobs, limit, one_q
 
 
 def hub_day(seed: int, lasts: float) -> Workload:
-    """A notebook hub: people come at nine and after lunch, work for a while, and the culler takes
-    their server an hour after they have left it."""
+    """Returns a notebook hub: users start at nine and after lunch, work for a while, and the culler
+    ends their server an hour after they leave it."""
     source = random.Random(seed * 100 + 10)
     queue = "root.anvil.hub"
     asks = []
@@ -29,8 +29,8 @@ def hub_day(seed: int, lasts: float) -> Workload:
 
 
 def workshop_breaks(seed: int, lasts: float) -> Workload:
-    """A course all day: hands-on parts of 30 to 50 minutes, and breaks of 12 to 30, longer than the
-    idle time and shorter than what going and coming takes."""
+    """Returns a course of a day: hands-on parts of 30 to 50 minutes, and breaks of 12 to 30, longer
+    than the idle time and shorter than a return and a new lend."""
     source = random.Random(seed * 100 + 11)
     queue = "root.anvil.course"
     asks = []
@@ -48,7 +48,7 @@ def workshop_breaks(seed: int, lasts: float) -> Workload:
 
 
 def heavy_tails(seed: int, lasts: float) -> Workload:
-    """Bursts by night whose pods last minutes, and a few of which hours."""
+    """Returns bursts by night; most pods last minutes, a few last hours."""
     source = random.Random(seed * 100 + 12)
     queue = "root.anvil.tails"
     asks = []
@@ -64,8 +64,8 @@ def heavy_tails(seed: int, lasts: float) -> Workload:
 
 
 def gangs(seed: int, lasts: float) -> Workload:
-    """Training runs of 4 to 24 pods that begin together; the queue's limit is the largest of them,
-    since YuniKorn rejects one that could never run."""
+    """Returns training runs of 4 to 24 pods that start together. The queue's limit equals the
+    largest of them, since YuniKorn rejects one that could never run."""
     source = random.Random(seed * 100 + 13)
     queue = "root.anvil.train"
     asks: list[Ask] = []
@@ -82,8 +82,7 @@ def gangs(seed: int, lasts: float) -> Workload:
 
 
 def roll_outs(seed: int, lasts: float) -> Workload:
-    """A service of 60 pods that is rolled out a few times a day: for some minutes it is there
-    twice."""
+    """Returns a service of 60 pods with a few roll-outs a day: for some minutes it runs twice."""
     source = random.Random(seed * 100 + 14)
     queue = "root.anvil.web"
     asks, start = [], 0.0
@@ -99,8 +98,8 @@ def roll_outs(seed: int, lasts: float) -> Workload:
 
 
 def crash_loops(seed: int, lasts: float) -> Workload:
-    """Pods that fail after half a minute and are created anew, later each time up to five minutes,
-    beside some that work; the queue is nearly full."""
+    """Returns pods that fail after half a minute and are recreated with a growing delay of up to
+    five minutes, beside some that work; the queue is nearly full."""
     source = random.Random(seed * 100 + 15)
     queue = "root.anvil.crash"
     asks = [ask(hour * HOUR, 3 * HOUR, 8, 16, queue) for hour in range(int(lasts / HOUR))]
@@ -116,7 +115,7 @@ def crash_loops(seed: int, lasts: float) -> Workload:
 
 
 def scarce_nodes(seed: int, lasts: float) -> Workload:
-    """Two queues whose busy times meet, and eight nodes for both."""
+    """Returns two queues with overlapping busy times, and eight nodes for both."""
     source = random.Random(seed * 100 + 16)
     first, second = "root.anvil.one", "root.anvil.two"
     asks = []
@@ -134,7 +133,7 @@ def scarce_nodes(seed: int, lasts: float) -> Workload:
 
 
 def three_queues(seed: int, lasts: float) -> Workload:
-    """Three queues that burst at times of their own, and eight nodes for all."""
+    """Returns three queues with bursts at different times, and eight nodes for all."""
     source = random.Random(seed * 100 + 21)
     queues = [f"root.anvil.{name}" for name in ("one", "two", "three")]
     asks = []
@@ -154,7 +153,7 @@ def three_queues(seed: int, lasts: float) -> Workload:
 
 
 def oscillation(seed: int, lasts: float) -> Workload:
-    """Half an hour of work and 11 to 14 minutes of none, day and night."""
+    """Returns half an hour of work, then 11 to 14 minutes of none, day and night."""
     source = random.Random(seed * 100 + 17)
     queue = "root.anvil.swing"
     asks, when = [], 0.0
@@ -166,7 +165,7 @@ def oscillation(seed: int, lasts: float) -> Workload:
 
 
 def every_seven_minutes(seed: int, lasts: float) -> Workload:
-    """One pod of four minutes every seven, for which there is no room but on a lent node."""
+    """Returns one pod of four minutes every seven, which fits only on a lent node."""
     source = random.Random(seed * 100 + 18)
     queue = "root.anvil.single"
     asks = []
@@ -178,18 +177,18 @@ def every_seven_minutes(seed: int, lasts: float) -> Workload:
 
 
 def full_batch(seed: int, lasts: float) -> Workload:
-    """Two bursts in the working day, while Slurm is full by day and free by night."""
+    """Returns two bursts in the working day, with Slurm full by day and free by night."""
     busy = jobs(seed, lasts, load=0.9, share=by_day)
     return replace(_bursts(seed * 100 + 19, seed, lasts), name="batch full by day", jobs=busy)
 
 
 def failing(seed: int, lasts: float) -> Workload:
-    """Bursts, and one conversion in ten fails."""
+    """Returns bursts with one failed conversion in ten."""
     return replace(_bursts(seed * 100 + 20, seed, lasts), name="one in ten fails", fails=0.1)
 
 
 def slow_conversions(seed: int, lasts: float) -> Workload:
-    """Bursts, and a conversion takes a quarter of an hour."""
+    """Returns bursts with conversions of a quarter of an hour."""
     slow = (13 * MINUTE, 17 * MINUTE)
     return replace(_bursts(seed * 100 + 21, seed, lasts), name="15 min to convert", conversion=slow)
 
@@ -207,8 +206,8 @@ def _bursts(key: int, seed: int, lasts: float) -> Workload:
     return one_queue("bursts", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 
-def standing_full(seed: int, lasts: float) -> Workload:
-    """A queue that stands at its limit, and nobody waits."""
+def always_full(seed: int, lasts: float) -> Workload:
+    """Returns a queue that stays at its limit without waiting pods."""
     queue = "root.anvil.full"
     asks = [ask(float(number), 2 * lasts, 8, 16, queue) for number in range(10)]
     return one_queue(
@@ -218,5 +217,5 @@ def standing_full(seed: int, lasts: float) -> Workload:
 
 ALL = (
     hub_day, workshop_breaks, heavy_tails, gangs, roll_outs, crash_loops, scarce_nodes, oscillation,
-    every_seven_minutes, full_batch, failing, slow_conversions, standing_full,
+    every_seven_minutes, full_batch, failing, slow_conversions, always_full,
 )  # fmt: skip

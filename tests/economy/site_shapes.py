@@ -1,5 +1,5 @@
 """Ten workloads that sites describe, written before the rules that they judge: a course of 1,200
-students under four kinds of converter, builds in stages, a night of pipelines, clusters of Ray or
+students with four kinds of converter, builds in stages, pipelines at night, clusters of Ray or
 Spark with long tails, parameter sweeps, inference with a daily curve, a slow leak.
 """
 
@@ -16,8 +16,8 @@ STUDENTS = 1_200
 
 
 def _course(key: int, seed: int, lasts: float) -> Workload:
-    """A course each day at nine: 1,200 students arrive in twenty minutes and stay for one to three
-    hours."""
+    """Returns a course each day at nine: 1,200 students start in twenty minutes and stay for one to
+    three hours."""
     source = random.Random(seed * 100 + key)
     queue = "root.anvil.students"
     asks = []
@@ -30,31 +30,31 @@ def _course(key: int, seed: int, lasts: float) -> Workload:
 
 
 def course_in_seconds(seed: int, lasts: float) -> Workload:
-    """The course; a node converts and returns in three seconds."""
+    """Returns the course; a node converts and returns in three seconds."""
     course = _course(40, seed, lasts)
     return replace(course, name="a course, 3 s", conversion=(3.0, 3.0), returns=(3.0,))
 
 
 def course_in_minutes(seed: int, lasts: float) -> Workload:
-    """The course; a node converts and returns in 90 seconds."""
+    """Returns the course; a node converts and returns in 90 seconds."""
     course = _course(41, seed, lasts)
     return replace(course, name="a course, 90 s", conversion=(90.0, 90.0), returns=(90.0,))
 
 
 def slow_course(seed: int, lasts: float) -> Workload:
-    """The course; a conversion takes a quarter of an hour."""
+    """Returns the course; a conversion takes a quarter of an hour."""
     course = _course(42, seed, lasts)
     return replace(course, name="a course, 15 min", conversion=(13 * MINUTE, 17 * MINUTE))
 
 
 def failing_course(seed: int, lasts: float) -> Workload:
-    """The course; one conversion in ten fails."""
+    """Returns the course; one conversion in ten fails."""
     return replace(_course(43, seed, lasts), name="a course, one in ten fails", fails=0.1)
 
 
 def staged_builds(seed: int, lasts: float) -> Workload:
-    """Builds in stages: lint for a minute, build for five, test for twenty, with pauses between
-    them; six pushes an hour by day and one every two hours by night."""
+    """Returns builds in stages: lint for a minute, build for five, test for twenty, with pauses
+    between them; six pushes an hour by day and one every two hours by night."""
     source = random.Random(seed * 100 + 44)
     queue = "root.anvil.stages"
     asks: list[Ask] = []
@@ -71,7 +71,7 @@ def staged_builds(seed: int, lasts: float) -> Workload:
 
 
 def airflow_night(seed: int, lasts: float) -> Workload:
-    """Pipelines by night: a burst of 63 short pods every hour or two from one to five o'clock."""
+    """Returns night pipelines: 63 short pods every hour or two from one to five o'clock."""
     source = random.Random(seed * 100 + 45)
     queue = "root.anvil.airflow"
     asks = [ask(0.0, 2 * lasts, 8, 16, queue)]
@@ -86,8 +86,8 @@ def airflow_night(seed: int, lasts: float) -> Workload:
 
 
 def long_tails(seed: int, lasts: float) -> Workload:
-    """Clusters of Ray or Spark: 8 to 20 workers that begin together; most end within the hour, and
-    one in six goes on for up to six hours."""
+    """Returns clusters of Ray or Spark: 8 to 20 workers that start together. Most end within the
+    hour, and one in six runs for up to six hours."""
     source = random.Random(seed * 100 + 46)
     queue = "root.anvil.ray"
     asks: list[Ask] = []
@@ -104,7 +104,7 @@ def long_tails(seed: int, lasts: float) -> Workload:
 
 
 def sweeps(seed: int, lasts: float) -> Workload:
-    """Parameter sweeps: every few hours 80 to 250 pods at once, of ten minutes to two hours."""
+    """Returns parameter sweeps: every few hours 80 to 250 pods, of ten minutes to two hours."""
     source = random.Random(seed * 100 + 47)
     queue = "root.anvil.sweep"
     asks: list[Ask] = []
@@ -120,7 +120,7 @@ def sweeps(seed: int, lasts: float) -> Workload:
 
 
 def inference(seed: int, lasts: float) -> Workload:
-    """Inference on GPUs: replicas follow the hour, and are counted anew every five minutes."""
+    """Returns inference on GPUs: replicas follow the hour, and change every five minutes."""
     source = random.Random(seed * 100 + 48)
     queue = "root.anvil.inference"
     asks: list[Ask] = []
@@ -141,7 +141,7 @@ def inference(seed: int, lasts: float) -> Workload:
 
 
 def slow_leak(seed: int, lasts: float) -> Workload:
-    """Pods that never end, one every half an hour, beside some that end within the hour."""
+    """Returns endless pods, one every half an hour, beside some that end within the hour."""
     source = random.Random(seed * 100 + 49)
     queue = "root.anvil.leak"
     asks: list[Ask] = []

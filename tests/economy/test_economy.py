@@ -1,7 +1,7 @@
 """A small version of the economy benchmark: one day of a few workloads (`python -m tests.economy`
 plays all of them, for two days and with five seeds).
 
-The goals are those that hold at the default settings; docs/decisions.md says which do not, and why.
+The goals hold at the default settings; docs/decisions.md lists those that do not, and why.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tests.economy.building import MINUTE, ask, free, limit, workload
 from tests.economy.dnm_policy import DnmPolicy
 from tests.economy.measure import Row, measure
 from tests.economy.public_shapes import (
+    always_full,
     failing,
     full_batch,
     gangs,
     oscillation,
-    standing_full,
     workshop_breaks,
 )
 from tests.economy.workloads import gpu_pods, nightly_batch, workshops
@@ -27,16 +27,16 @@ from tests.night import one_in
 
 PLAYED = (
     workshops, nightly_batch, gpu_pods, workshop_breaks, gangs, oscillation, full_batch, failing,
-    standing_full,
+    always_full,
 )  # fmt: skip
-LENT_FOR_PODS = [make(1, DAY).name for make in PLAYED if make is not standing_full]
-# Where a goal is missed, by how much at most: Slurm is full when the pods come.
+LENT_FOR_PODS = [make(1, DAY).name for make in PLAYED if make is not always_full]
+# The accepted excess where a goal is missed: Slurm is full when the pods start.
 TIMES_THE_PREDECESSORS_WAIT = {"batch full by day": 1.05}
-# Nodes are kept for as long as a return costs, and a few pods of hours land on one of them.
+# Nodes stay as long as a return costs, and a few pods of hours land on one of them.
 TIMES_THE_CLAIRVOYANT = {"workshop bursts": 1.6}
 
 
-pytestmark = pytest.mark.xdist_group("economy")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("economy")  # one process builds the fixture's rows once
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_full_queue_without_waiting_pods_keeps_no_node(
 
 
 class AsksAgain(DnmPolicy):
-    """A user who has ten nodes' worth of pods for a minute, as soon as no lent node is left."""
+    """A user who adds ten nodes' worth of pods for a minute, as soon as no lent node is left."""
 
     pods_of_a_node = 1
 

@@ -1,5 +1,5 @@
-"""What the simulator makes of a record is near to what was played: two of the eleven workloads of
-`python -m tests.economy.played`, for two hours in the sandbox."""
+"""The check that the simulator's replay is close to the played result, for two of the eleven
+workloads of `python -m tests.economy.played`, for two hours in the sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world that decisions are measured in keeps its own rules: tables of small cases."""
+"""The rules of the measured world, in tables of small cases."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from tests.economy.building import CPU_NODE, ask, free, limit, workload
 QUEUE = "root.q"
 
 
-def small(asks: list[Ask], cores: int = 1000, room: int = 16, lasts: float = 6 * HOUR) -> Workload:
+def small(
+    asks: list[Ask], cores: int = 1000, permanent_cores: int = 16, lasts: float = 6 * HOUR
+) -> Workload:
     limits = {QUEUE: limit(cores, 4 * cores)}
-    permanent = (free(room, 4 * room),)
+    permanent = (free(permanent_cores, 4 * permanent_cores),)
     return workload("small", asks, limits, permanent, {"n": (QUEUE, "a")}, 1, lasts, jobs=())
 
 
@@ -29,13 +31,13 @@ def played(asks: list[Ask], **changes: object) -> World:
 
 
 class Clock:
-    """Calls back in the order of time."""
+    """A clock that calls back in the order of time."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, int, object]] = []
 
-    def at(self, when: float, what: object) -> None:
-        self.calls.append((when, len(self.calls), what))
+    def at(self, when: float, callback: object) -> None:
+        self.calls.append((when, len(self.calls), callback))
 
     def run(self) -> None:
         while self.calls:
@@ -95,7 +97,7 @@ def test_node_is_lent_only_after_ten_idle_minutes() -> None:
         # With a1 and a2, which are free then, it will have a3.
         ([job(0, 2, 100)], [job(0, 3, 50)], {"a4"}),
         ([job(0, 2, 100)], [job(0, 4, 50)], set()),
-        # Slurm plans nothing for a job that is larger than what it has.
+        # Slurm plans nothing for a job that is larger than its cluster.
         ([job(0, 2, 100)], [job(0, 9, 50)], {"a3", "a4"}),
     ],
 )
@@ -109,7 +111,7 @@ def test_node_planned_for_the_first_waiting_job_is_not_lent(
 
 
 def test_pods_are_packed_by_cores_and_memory() -> None:
-    """Of two nodes the one with the lesser share left, and not with the fewer cores."""
+    """Of two nodes, the one with the smaller free share wins, not the one with fewer free cores."""
     permanent = ({"vcore": 64_000, "memory": 256 * 10**9, "pods": 110},
                  {"vcore": 48_000, "memory": 128 * 10**9, "pods": 110})  # fmt: skip
     asks = [ask(0.0, HOUR, 60, 10, QUEUE), ask(1.0, HOUR, 2, 2, QUEUE)]
@@ -126,28 +128,28 @@ def test_gang_starts_together() -> None:
     ends = {end for _, end, _ in world.trace}
     assert len(ends) == 1
     assert len(set(world.ledger.waits)) == 1
-    assert world.ledger.waits[0] > 300, "it begins when the last has a node, which must boot"
+    assert world.ledger.waits[0] > 300, "it starts once the last pod has a node, which must boot"
 
 
 def test_incomplete_gang_starts_with_the_members_that_fit() -> None:
     members = [replace(ask(0.0, HOUR, 16, 16, QUEUE), gang=1) for _ in range(3)]
     world = World(small(members))
     world.play(NobodyLends())
-    # Room for one at a time: the first begins when placeholders have timed out, the next after it.
+    # Capacity for one at a time: the first starts after the placeholders' timeout, then the next.
     assert sorted(world.ledger.waits) == [900.0, 900.0 + HOUR, 900.0 + 2 * HOUR]
 
 
 def test_failed_conversion_costs_time_and_brings_no_node() -> None:
     world = played([ask(0.0, HOUR, 32, 32, QUEUE)], fails=1.0)
     assert world.ledger.conversions > 10
-    assert world.ledger.failures >= world.ledger.conversions - 1  # one is under way at the end
+    assert world.ledger.failures >= world.ledger.conversions - 1  # one is running at the end
     assert world.ledger.unserved == 1
     assert world.ledger.booting == pytest.approx(world.ledger.lent)
 
 
 @pytest.mark.parametrize(("rests", "fewest", "most"), [(False, 10, 99), (True, 2, 6)])
 def test_failed_node_pauses_longer_each_time(rests: bool, fewest: int, most: int) -> None:
-    """The only node there is, in six hours: after 20, 40, 80 and 160 minutes."""
+    """The only node, in six hours: after 20, 40, 80 and 160 minutes."""
     entry = {"a": replace(CPU_NODE, count=1)}
     asks = [ask(0.0, HOUR, 32, 32, QUEUE)]
     world = played(asks, classes=entry, broken=frozenset(("a001",)), rests=rests)
@@ -170,7 +172,7 @@ def test_moved_pod_restarts_and_its_wait_includes_the_move() -> None:
 
 
 def test_oracle_includes_a_pod_bound_at_the_last_moment() -> None:
-    """It was there for no time, and replaying it would end it before it began."""
+    """Without any time on its node, a replay would end it before its start."""
     lasts = 2 * HOUR
     world = World(small([ask(0.0, HOUR, 32, 32, QUEUE), ask(lasts, HOUR, 16, 16, QUEUE)]))
     world = World(replace(world.workload, asks=(*world.workload.asks,), lasts=lasts))
@@ -180,8 +182,8 @@ def test_oracle_includes_a_pod_bound_at_the_last_moment() -> None:
 
 
 def test_oracle_places_pods_by_their_end() -> None:
-    """Two long and two short pods, two on a node: filling the fullest keeps two nodes for four
-    hours, those that end together need the second for one."""
+    """Two long and two short pods, two on a node: filling the fullest node keeps two nodes for four
+    hours, pairs with equal ends need the second for one."""
     lengths = (4 * HOUR, 1 * HOUR, 4 * HOUR, 1 * HOUR)
     asks = [ask(float(n), length, 64, 100, QUEUE) for n, length in enumerate(lengths)]
     world = played(asks, lasts=8 * HOUR)

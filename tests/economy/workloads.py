@@ -1,4 +1,4 @@
-"""Six kinds of users, each seeded; and all workloads there are."""
+"""Six kinds of users, each seeded; and the list of all workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.economy.building import MINUTE, ask, free, one_queue
 
 
 class Workshop(NamedTuple):
-    """One of them, in seconds since the workload begins, and the pods of its people."""
+    """One workshop, in seconds since the workload begins, and the pods of its people."""
 
     begins: float
     ends: float
@@ -24,8 +24,8 @@ WORKSHOP_QUEUE = "root.anvil.workshop"
 
 
 def list_workshops(seed: int) -> Iterator[Workshop]:
-    """Workshops of 40 to 90 people, two on most weekdays. Every exercise gives each of them a pod;
-    between exercises there is a talk of five to nine minutes."""
+    """Yields workshops of 40 to 90 people, two on most weekdays. Every exercise gives each person a
+    pod; between exercises there is a talk of five to nine minutes."""
     source = random.Random(seed * 100 + 0)
     for day in range(5):
         for hour in (9, 14):
@@ -46,7 +46,7 @@ def list_workshops(seed: int) -> Iterator[Workshop]:
 
 
 def workshops(seed: int, lasts: float) -> Workload:
-    """Workshops, and a few pods in between."""
+    """Returns workshops, and a few pods in between."""
     queue = WORKSHOP_QUEUE
     asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
     asks += [request for workshop in list_workshops(seed) for request in workshop.asks]
@@ -54,7 +54,7 @@ def workshops(seed: int, lasts: float) -> Workload:
 
 
 def notebooks(seed: int, lasts: float) -> Workload:
-    """Notebooks through the day: arrivals follow the hour, sessions last minutes to a workday."""
+    """Returns notebooks: arrivals follow the hour, sessions last minutes to a workday."""
     source = random.Random(seed * 100 + 1)
     queue = "root.anvil.notebook"
     asks: list[Ask] = []
@@ -71,8 +71,8 @@ def notebooks(seed: int, lasts: float) -> Workload:
 
 
 def nightly_batch(seed: int, lasts: float) -> Workload:
-    """A pipeline every night at ten: five stages of 60 pods of mixed shapes, each begun minutes
-    after the last pod of the stage before."""
+    """Returns a pipeline every night at ten: five stages of 60 pods of mixed shapes, each started
+    minutes after the last pod of the previous stage."""
     source = random.Random(seed * 100 + 2)
     queue = "root.anvil.batch"
     asks = []
@@ -99,7 +99,7 @@ def nightly_batch(seed: int, lasts: float) -> Workload:
 
 
 def slow_ramp(seed: int, lasts: float) -> Workload:
-    """A service that grows for the first half and shrinks for the second; a pod lives for hours."""
+    """Returns a service that grows in the first half and shrinks in the second; pods last hours."""
     source = random.Random(seed * 100 + 3)
     queue = "root.anvil.service"
     asks = []
@@ -114,7 +114,7 @@ def slow_ramp(seed: int, lasts: float) -> Workload:
 
 
 def fragmentation(seed: int, lasts: float) -> Workload:
-    """Against packing: waves of small pods, of which a few stay; then pods of half a node up."""
+    """Returns bad cases for packing: waves of small pods, some of which stay; then large pods."""
     source = random.Random(seed * 100 + 4)
     queue = "root.anvil.mixed"
     asks = []
@@ -134,8 +134,8 @@ def fragmentation(seed: int, lasts: float) -> Workload:
 
 
 def gpu_pods(seed: int, lasts: float) -> Workload:
-    """One to four GPUs a pod, for half an hour to half a day, in a queue limited in cores and
-    memory: what is missing, every policy can raise."""
+    """Returns pods with one to four GPUs, for half an hour to half a day. Their queue limits cores
+    and memory, which every policy can raise."""
     source = random.Random(seed * 100 + 5)
     queue = "root.anvil.gpu"
     asks = []
