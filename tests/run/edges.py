@@ -1,4 +1,4 @@
-"""The two edges of a run as small models with state: what was done shows in what they hold."""
+"""The edges of a run as small models. Their state shows what a run has done."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ class Leases:
 
 
 class Kube:
-    """Nodes, pods and the ConfigMap of the queues. `refuses`: what fails, by its word."""
+    """Nodes, pods and the ConfigMap of the queues. `refuses`: the names of the calls that fail."""
 
     def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.pods = tuple(pods)
         self.queues: ConfigMap | None = queue_map()
         self.leases = Leases(self)
-        self.asked: list[str] = []  # reads of a snapshot
+        self.asked: list[str] = []  # reads by a snapshot
         self.refuses: set[str] = set()
         self.events: list[KubeEvent] = []
         self.on_nodes: list[tuple[str, PodOnNode]] = []
         self.daemon_sets: tuple[DaemonSet, ...] | Unreadable = ()
-        self.budgets: set[str] = set()  # pods that may not go
+        self.budgets: set[str] = set()  # pods that may not be evicted
         self.evicted: list[str] = []
-        self.conflicts = 0  # so many patches meet a newer object first
+        self.conflicts = 0  # that many patches meet a newer object first
 
     def keep(self) -> Reading:
         return Reading()
@@ -178,18 +178,18 @@ def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:
 
 
 class Converter:
-    """Remembers its calls; each ends at once as `ends` says, or is left at work."""
+    """A converter that records its calls. Each call ends as `ends` gives, or continues."""
 
     def __init__(self, batch: Iterable[BatchNode] = (), registry_path: Path | None = None) -> None:
         self.batch: dict[str, BatchNode] | Unreadable = {node.name: node for node in batch}
         self.calls: dict[str, list[str]] = {}
-        self.lists = 0  # that were asked for
+        self.lists = 0  # number of list calls
         self.ends: dict[str, Ended] = {}
         self.refuses = False
         self.ended: list[ConverterProcess] = []
         self.kept: list[str] = []
         self.registry_path = registry_path
-        self.recorded: dict[str, Registry] = {}  # what was on disk when a call was started
+        self.recorded: dict[str, Registry] = {}  # on disk when a call started
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
         self.lists += 1
@@ -201,7 +201,7 @@ class Converter:
         return frozenset()
 
     def book(self, command: Sequence[str]) -> tuple[str, ...]:
-        raise AssertionError(command)  # nobody books here
+        raise AssertionError(command)  # no test reserves nodes here
 
     def find(self, key: str) -> ConverterProcess | None:
         return None

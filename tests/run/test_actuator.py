@@ -1,4 +1,4 @@
-"""A plan carried out: written down before it is done, looked at once more, each step for itself."""
+"""The execution of a plan: dnm records it first, checks it again, and isolates each action."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_action_reads_the_node_again_before_it_changes_it(
 
 
 class FollowedState(FileState):
-    """Another run takes this one's place once its first step has begun."""
+    """A registry that another run takes over after this run's first action."""
 
     steps = 0
 
@@ -181,7 +181,7 @@ def test_node_with_a_foreign_mark_is_not_counted_and_stays_recorded(home: Path) 
 
 
 def test_node_that_joined_after_the_snapshot_is_neither_marked_nor_fenced(home: Path) -> None:
-    """It was returned by hand meanwhile, and lent again by another, who has not marked it yet."""
+    """It was returned, and another instance has lent it again and not marked it yet."""
     kube = Kube([a_node(mark=None, uid="new")])
     plan = Plan(
         registry=Registry(nodes={"a001": a_lent_node(Phase.RELEASING)}), uids={"a001": "old"},
@@ -225,7 +225,7 @@ def test_failed_action_does_not_stop_the_next_action(home: Path) -> None:
 
 
 def _growing() -> Plan:
-    """A node has joined, another one is to be fenced, one more is asked for."""
+    """Builds a plan: a node has joined, another is to be fenced, one more is requested."""
     world = World().lent("a001", Phase.JOINING).node("a001", mark=None)
     plan = world.plan()
     request = a_request(known_nodes=())
@@ -257,8 +257,8 @@ def test_failed_edit_ends_the_actions_and_drops_unstarted_requests(
 
 
 def test_failed_edit_keeps_the_recorded_ledger_and_starts_no_request(home: Path) -> None:
-    """The record had the ledger that was never written: the next run asked whose limits those are.
-    The same once another's text stands there by then."""
+    """Once, the record had the unwritten ledger, and the next run asked who had set the limits. It
+    is the same if another client has changed the text meanwhile."""
     kube, plan = Kube([BARE]), _growing()
     kube.refuses.add("write queues")
     outcome = carry_out(home, kube, Converter(), plan)
@@ -301,21 +301,21 @@ def test_signal_ends_the_actions_and_the_next_run_requests_anew(home: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("end", "is_given_up"),
+    ("end", "has_failed"),
     [
         pytest.param(Ended(exit_code=0, names=("a050",)), False, id="succeeded"),
         pytest.param(Ended(exit_code=3, names=("a050",)), False, id="failed-with-a-name"),
         pytest.param(Ended(exit_code=3), True, id="failed"),
     ],
 )
-def test_end_of_a_conversion_is_recorded(home: Path, end: Ended, is_given_up: bool) -> None:
+def test_end_of_a_conversion_is_recorded(home: Path, end: Ended, has_failed: bool) -> None:
     converter = Converter()
     converter.ends = {"r1": end}
     outcome = convert(home, converter)
-    assert converter.recorded["r1"].requests == (a_request(),)  # before the converter was started
+    assert converter.recorded["r1"].requests == (a_request(),)  # before the converter started
     (ended,) = outcome.registry.requests
-    assert (ended.ended, ended.names, ended.is_given_up) == (True, end.names, is_given_up)
-    assert ("a" in outcome.registry.backoffs) is is_given_up
+    assert (ended.ended, ended.names, ended.is_given_up) == (True, end.names, has_failed)
+    assert ("a" in outcome.registry.backoffs) is has_failed
     assert bool(outcome.errors) is bool(end.error)
 
 
@@ -387,7 +387,7 @@ def test_return_checks_node_pods_and_slurm_before_the_converter_call(
     assert entry.attempts == (1 if is_called else 0)
     if is_called:
         before = converter.recorded["a001"].nodes["a001"]
-        assert before.attempts == 1 and before.retry_after is not None  # before it was started
+        assert before.attempts == 1 and before.retry_after is not None  # before the call
         assert converter.calls["a001"][1:] == ["--set", "batch", "--node-name", "a001"]
 
 
@@ -402,7 +402,7 @@ def test_failed_return_is_retried_after_a_delay(home: Path) -> None:
 
 
 def test_return_that_could_not_be_started_backs_off_with_its_cause(home: Path) -> None:
-    """It waited for as long as a conversion may take, and three of them named no cause."""
+    """Once, dnm waited for a whole conversion time, and three failures named no cause."""
     converter = Converter([AWAY])
     converter.refuses = True
     nodes = {"a001": a_lent_node(Phase.RETURNING, attempts=2)}

@@ -1,4 +1,4 @@
-"""Calendars where they are: read when they change, as they were when they can't be read."""
+"""Calendar files: read when they change, and kept as they were while they are unreadable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENT = "[event:{0}]\nnamespace = dev\nfrom = 2026-12-02 09:00\nuntil = 17:00\nn
 
 
 class Place:
-    """A directory with calendars, and a record that each reading is put into."""
+    """A directory with calendars, and a registry that records each reading."""
 
     def __init__(self, directory: Path, **changes: Any) -> None:
         self.directory = directory
@@ -54,7 +54,7 @@ def of_files(tmp_path: Path) -> Place:
     return place
 
 
-# name, content (None: it is gone) -> the nodes of each event after it, and what is told
+# name, content (None: the file is removed) -> the nodes of each event, and the report
 FILES: dict[str, tuple[str, str | bytes | None, dict[str, int], str]] = {
     "one changes": ("a.ini", EVENT.format("a", 5), {"a": 5, "b": 2, "c": 3}, ""),
     "one goes": ("a.ini", None, {"b": 2, "c": 3}, ""),
@@ -106,15 +106,15 @@ def test_events_dir_that_is_a_file_is_reported(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "content", "nodes", "told"), FILES.values(), ids=FILES)
+@pytest.mark.parametrize(("name", "content", "nodes", "message"), FILES.values(), ids=FILES)
 def test_unreadable_event_file_keeps_its_previous_events(
-    of_files: Place, name: str, content: str | bytes | None, nodes: dict[str, int], told: str
+    of_files: Place, name: str, content: str | bytes | None, nodes: dict[str, int], message: str
 ) -> None:
     path = of_files.config.events_dir / name  # type: ignore[operator]
     path.unlink() if content is None else of_files.write(f"events.d/{name}", content)
     results, troubles = of_files.read()
     assert results == nodes
-    assert len(troubles) == bool(told) and told in "".join(troubles)
+    assert len(troubles) == bool(message) and message in "".join(troubles)
 
 
 def test_missing_or_writable_events_dir_keeps_its_previous_events(of_files: Place) -> None:
@@ -126,13 +126,13 @@ def test_missing_or_writable_events_dir_keeps_its_previous_events(of_files: Plac
     nodes, (output,) = of_files.read()
     assert nodes == {"a": 1, "b": 2, "c": 3} and "No such file or directory" in output
     of_files.config = msgspec.structs.replace(of_files.config, events_dir=None)
-    assert of_files.read() == ({}, ())  # nobody names it any more
+    assert of_files.read() == ({}, ())  # no configuration names it now
 
 
 def test_number_of_event_files_read_is_bounded(
     of_files: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the others said last stays in force."""
+    """The last reading of the other files stays valid."""
     monkeypatch.setattr(calendars, "_MOST_FILES", 2)
     of_files.write("events.d/a2.ini", EVENT.format("d", 4))
     nodes, (output,) = of_files.read()
@@ -141,7 +141,7 @@ def test_number_of_event_files_read_is_bounded(
 
 
 def test_event_file_name_that_is_not_utf8_is_reported_and_skipped(of_files: Place) -> None:
-    """An old umlaut; nor could the record hold it."""
+    """The name has a Latin-1 umlaut, which the registry could not store."""
     malformed = os.fsencode(of_files.config.events_dir or "") + b"/caf\xe9.ini"
     Path(os.fsdecode(malformed)).write_text(EVENT.format("x", 9))
     nodes, (output,) = of_files.read()

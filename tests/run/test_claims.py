@@ -1,5 +1,5 @@
-"""The real command on the sandbox, when its converter has died in the middle, or was none of its
-own: what status, plan and check say, and what the next runs do."""
+"""The real command on the sandbox, after its converter died midway or did not come from a run:
+reports of status, plan and check, and the next runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dnm.model.lent import Phase
 from tests.site import Site, a_workshop_site
 
 LEND = ["--set", "k8s", "--node-name", "a003", "--namespace", "dev"]
-OURS = {"DNM_INSTANCE": "prod"}
+PROD = {"DNM_INSTANCE": "prod"}
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def claim(sandbox: Sandbox, *, finish: bool = False, **environment: str) -> None:
-    """A converter that no run has started claims a003, and dies or ends well."""
+    """Claims a003 by a converter that no run has started; it dies, or ends well."""
     with sandbox.lock:
-        begun = sandbox.conversion.begin(LEND, {**OURS, **environment})
+        begun = sandbox.conversion.begin(LEND, {**PROD, **environment})
     assert begun.operation is not None
     if finish:
         sandbox.finish_conversion(begun.operation)
@@ -59,7 +59,7 @@ def test_interrupted_lend_is_reported_by_each_command_and_continued_on_demand(
     assert "goes on as request" in planned.stdout and "a003" in planned.stdout
     run(site)
     calls = [" ".join(call.arguments) for call in sandbox.conversion.calls]
-    assert calls.count("--set k8s --node-name a003 --namespace dev") == 2  # by hand, and by dnm
+    assert calls.count("--set k8s --node-name a003 --namespace dev") == 2  # one was manual
     for _ in range(6):
         run(site)
     assert "a003" in site.lent() and not site.registry.claimed and not sandbox.violations
@@ -71,7 +71,7 @@ def test_check_does_not_advise_deleting_the_reservation_of_an_adopted_node(
     sandbox: Sandbox, site: Site
 ) -> None:
     claim(sandbox, finish=True, DNM_INSTANCE="")
-    assert site.command("pause").returncode == 0  # no other conversion comes in between
+    assert site.command("pause").returncode == 0  # so no other conversion starts
     ((finding,), sent) = claims_of_check(site)[1], "Kubernetes has no such Node, delete"
     assert finding["text"].startswith("a003 is reserved") and sent in finding["remedy"]
     sandbox.tick(60)
@@ -81,7 +81,7 @@ def test_check_does_not_advise_deleting_the_reservation_of_an_adopted_node(
 
 
 def test_nodes_of_a_converter_without_claims_are_reported(sandbox: Sandbox, site: Site) -> None:
-    """The site's own: it claims, dies with the host, and says nothing in its list."""
+    """A site's own converter claims, dies with the host, and lists no claims."""
     sandbox.conversion.tells_claims = False
     converter = site.directory / "node-convert"
     converter.write_text(
@@ -101,7 +101,7 @@ def test_nodes_of_a_converter_without_claims_are_reported(sandbox: Sandbox, site
         time.sleep(0.05)
     message = run(site, 1)
     assert "died before it had ended" in message and "a001" in message and "--set batch" in message
-    assert site.command("pause").returncode == 0  # no other conversion comes in between
+    assert site.command("pause").returncode == 0  # so no other conversion starts
     time.sleep(1.1)
     run(site, 0, 1)
     run(site, 0, 1)

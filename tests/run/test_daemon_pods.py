@@ -1,4 +1,4 @@
-"""A node is returned under a DaemonSet's pod, and not under a pod that only claims to be one."""
+"""A node is returned despite a DaemonSet's pod, but not if a pod only claims to be one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = {"pool": "elsewhere"}
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """One lent node whose pods have ended."""
+    """Builds a site with one lent node, after the end of its pods."""
     set_up_workshop(sandbox, 2)
     sandbox.add_node("k1", cpu="1", memory="4G")
     site = Site(sandbox, tmp_path / "site")
@@ -31,7 +31,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def claim(site: Site, selector: dict[str, str]) -> None:
-    """A DaemonSet of the tenant, and a pod on the lent node that names it as its controller."""
+    """Creates a DaemonSet of the tenant, and a pod on the lent node that names it as controller."""
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "x"}]}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {**spec, "nodeSelector": selector}}
     made = site.sandbox.create({

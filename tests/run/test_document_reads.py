@@ -1,6 +1,5 @@
-"""How often one run takes the queue document apart, and judges it: counted in whole runs through
-the real code, over the sandbox's API. A run that edits reads what it will write once more, and no
-run reads anything twice."""
+"""The number of times that one run parses and judges the queue document, counted in whole runs over
+the sandbox's API. A run that edits parses its new text too, and no run parses a text twice."""
 
 from __future__ import annotations
 
@@ -39,14 +38,14 @@ class Counts(dict[CodeType, int]):
 
 @contextmanager
 def counting() -> Iterator[Counts]:
-    """Every call made by this thread; the sandbox's server has threads of its own."""
+    """Counts every call of this thread, because the sandbox's server has threads of its own."""
     counts = Counts()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             counts[frame.f_code] = counts.get(frame.f_code, 0) + 1
 
-    judge_text.cache_clear()  # each run is a process of its own
+    judge_text.cache_clear()  # each run is a new process
     before = sys.getprofile()
     sys.setprofile(count)
     try:
@@ -72,7 +71,7 @@ def edits(ran: Pass) -> int:
 
 
 def lend(site: Site, cpu: str = "100") -> None:
-    """Up to the run in which the node joins."""
+    """Plays runs up to the one in which the node joins."""
     site.sandbox.add_pods(1, "dev", queue=QUEUE, cpu=cpu, memory="200G", run_seconds=300)
     assert not edits(site.run())
     site.sandbox.tick(60)
@@ -94,7 +93,7 @@ def test_run_in_which_a_node_joins_parses_old_and_new_document(site: Site) -> No
 
 
 class Meddled:
-    """The real client, but for another writer who comes between a run's plan and its write."""
+    """The real client, with another writer between a run's plan and its write."""
 
     def __init__(self, site: Site, kube: KubeClient) -> None:
         self.site = site

@@ -1,4 +1,4 @@
-"""Pods that are asked to go: each once, never by force, only behind dnm's own fence."""
+"""Evictions: each pod is evicted once, never by force, and only behind dnm's own fence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("pods", "evicted", "found"),
+    ("pods", "evicted", "expected"),
     [
         pytest.param([a_pod("p"), a_pod("q")], ["p", "q"], Asked(asked=2), id="all"),
         pytest.param([a_pod("p", is_terminating=True)], [], Asked(), id="on-its-way"),
@@ -79,11 +79,11 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
     ],
 )
 def test_eviction_skips_terminating_daemon_and_protected_pods(
-    pods: list[PodOnNode], evicted: list[str], found: Asked
+    pods: list[PodOnNode], evicted: list[str], expected: Asked
 ) -> None:
     kube = on_a001(*pods)
     kube.budgets, kube.refuses = {"no", "no2"}, {"evict bad"}
-    assert ask_pods(kube, SHUT, lambda: True) == found and kube.evicted == evicted
+    assert ask_pods(kube, SHUT, lambda: True) == expected and kube.evicted == evicted
 
 
 def test_unanswered_evictions_stop_after_three_errors() -> None:
@@ -124,7 +124,7 @@ def test_result_of_evictions_is_recorded_and_logged(tmp_path: Path) -> None:
     assert outcome.actions == (f"action=evict node=a001 pods=1 queue={entry.queue}",)
     (line,) = outcome.registry.memory.unwritten
     assert (line.event, line.reason, line.numbers) == ("evicting", why, {"asked": 1})
-    # A budget that goes on saying no is told once, and is no error.
+    # dnm reports a budget that keeps refusing once, and not as an error.
     kube.on_nodes = [("a001", a_pod("no"))]
     again = evict(tmp_path, kube, entry)
     assert not again.actions and not again.errors and not again.registry.memory.unwritten

@@ -1,5 +1,5 @@
-"""An event, from before it is near to its nodes being back, and one whose nodes are booked in
-Slurm, by runs on a sandbox."""
+"""An event, from its start of lending to its end, and an event with nodes reserved in Slurm, as
+runs on a sandbox."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_damaged_event_stays_in_effect_and_each_run_is_an_error(
 def test_headroom_threshold_alone_lends_a_node_in_a_single_run(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """All pods run, so that nothing says before the plan that nodes could be wanted."""
+    """All pods run, so only the plan itself finds that a node is needed."""
     set_up_workshop(sandbox, 3)
     sandbox.add_node("k1", cpu="128", memory="512Gi")
     site = Site(sandbox, tmp_path, headroom="0.9")
-    sandbox.tick(61)  # past the first run of an hour, which asks anyway
+    sandbox.tick(61)  # past the hourly run, which lists the batch side anyway
     assert not site.run().plan.actions
     sandbox.add_pods(19, "dev", queue=QUEUE, cpu="4", memory="4G")
     sandbox.tick(600)
@@ -99,7 +99,7 @@ BOOKED = {"event_reservations": "true"}
 
 
 def booking_site(sandbox: Sandbox, directory: Path) -> Site:
-    """Three machines and an event in two hours that wants two of them."""
+    """Builds three machines and an event in two hours that needs two of them."""
     set_up_workshop(sandbox, 3)
     begins = Site(sandbox, directory).now() + 2 * HOUR
     event = (

@@ -1,4 +1,4 @@
-"""What is kept of the cluster from run to run never hands a node over."""
+"""Cluster data that dnm keeps between runs never causes the return of a node in use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_pod_missing_from_the_watch_keeps_its_node(
     sandbox.store.events.clear()
     sandbox.store.events.extend(rows)
     ways, actions = set(), ""
-    for _ in range(6):  # time goes on, and nothing else: no further event tells of the pod
+    for _ in range(6):  # only time passes: no further event reports the pod
         result = site.run()
         results = re.search(r'reading_info{.*way="([^"]*)"', metrics.read_text())
         assert results is not None and result.outcome is not None

@@ -1,5 +1,5 @@
-"""The registry in Kubernetes: one object, the same document, and one run at a time that acts. The
-real client over HTTP against the sandbox's optimistic locking."""
+"""The registry in Kubernetes: one object, the same document, and one acting run at a time. The
+tests use the real client over HTTP and the sandbox's optimistic locking."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ONE, TWO, THREE = (
 
 
 class Host:
-    """A host: its clock since boot, its place, and one run of it at a time."""
+    """A host with its clock since boot, its place, and one run at a time."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, name: str) -> None:
         self.site = Site(sandbox, directory / name, state="kubernetes", request_timeout_seconds=1)
@@ -80,7 +80,7 @@ def writes(sandbox: Sandbox) -> int:
 
 
 def wrote(host: Host, content: bytes) -> KubeState:
-    """A whole run that writes this."""
+    """Plays a whole run that writes this content."""
     state = host.run()
     state.write(content)
     state.end()
@@ -117,7 +117,7 @@ def test_second_of_two_simultaneous_runs_is_refused(east: Host, west: Host) -> N
 
 
 def test_run_that_planned_on_an_outdated_registry_writes_nothing(east: Host, west: Host) -> None:
-    """The other one has come and gone since."""
+    """The other run has begun and ended since."""
     wrote(west, ONE)
     late = east.run()
     late.read()
@@ -128,7 +128,7 @@ def test_run_that_planned_on_an_outdated_registry_writes_nothing(east: Host, wes
 
 
 def test_killed_run_is_followed_at_once_on_the_same_host(east: Host, west: Host) -> None:
-    east.run().write(ONE)  # and is killed
+    east.run().write(ONE)  # and the run is killed
     after = east.run()
     assert after.observe().holder
     after.stand_by()
@@ -173,7 +173,7 @@ def test_foreign_writes_to_the_lease_do_not_extend_a_dead_run(
 def test_converter_start_renews_the_lease_whatever_the_clock_shows(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
-    """Also that since the boot stands still while a virtual machine is frozen."""
+    """The clock since boot stops too while a virtual machine is frozen."""
     frozen = east.run()
     frozen.write(ONE)
     with pytest.raises(LockedError):
@@ -186,14 +186,14 @@ def test_converter_start_renews_the_lease_whatever_the_clock_shows(
 
 
 def a_pod(sandbox: Sandbox, directory: Path, name: str) -> Host:
-    """Nothing that it writes is there for the next one, and its place may be another's too."""
+    """Builds a pod: its files are lost at the end, and another pod may have the same place."""
     pod = Host(sandbox, directory, name)
     pod.place = Place(holder=f"{name}:/dev/shm/dnm", boot="of the machine")
     return pod
 
 
 def test_pod_after_a_dead_pod_waits_for_the_lease_time(sandbox: Sandbox, tmp_path: Path) -> None:
-    a_pod(sandbox, tmp_path, "first").run().write(ONE)  # and its node is lost
+    a_pod(sandbox, tmp_path, "first").run().write(ONE)  # and its node fails
     second = a_pod(sandbox, tmp_path, "second")
     state, began = second.run(), second.seconds
     state.stand_by()
@@ -220,14 +220,14 @@ def test_pod_waiting_for_a_lease_ends_when_the_holder_renews_it(
 
 
 def test_only_observations_since_boot_count_for_the_lease_time(east: Host, west: Host) -> None:
-    """Not what the holder's clock says, nor what was seen before a restart."""
+    """The holder's clock does not count, and an observation before a restart does not either."""
     at_work = east.run()
     at_work.write(ONE)
     with pytest.raises(LockedError):
         west.run().stand_by()
     west.seconds += 10_000
     east.seconds += 7
-    at_work.keep()  # it has renewed meanwhile
+    at_work.keep()  # renewed meanwhile
     with pytest.raises(LockedError):
         west.run().stand_by()
     west.place = msgspec.structs.replace(west.place, boot="the next one")
@@ -237,7 +237,7 @@ def test_only_observations_since_boot_count_for_the_lease_time(east: Host, west:
 
 
 def test_damaged_observation_file_is_ignored_and_rewritten(east: Host, west: Host) -> None:
-    """It is not synced: whatever a power cut leaves of it is passed over, and written anew."""
+    """The file is not synced, so dnm ignores and rewrites whatever a power cut leaves of it."""
     east.run().write(ONE)
     seen = west.config.lock_path.with_suffix(".seen")
     for content in (b'{"stamp":"\xff","boot":"","at":1}', b"\x00" * 80, b"[" * 1_000):
@@ -248,7 +248,7 @@ def test_damaged_observation_file_is_ignored_and_rewritten(east: Host, west: Hos
 
 
 def test_suspended_run_writes_nothing_after_another_run_began(east: Host, west: Host) -> None:
-    """Also where all that the other has done is to begin."""
+    """Holds even if the other run has only begun."""
     asleep = east.run()
     asleep.write(ONE)
     with pytest.raises(LockedError):
@@ -256,7 +256,7 @@ def test_suspended_run_writes_nothing_after_another_run_began(east: Host, west: 
     west.seconds += lease_seconds(west.config)
     follower = west.run()
     follower.begin()
-    follower.write(ONE)  # the same document: its number is written all the same
+    follower.write(ONE)  # the same document still gets a new number
     with pytest.raises(LeaseLostError, match="its number 1 is no longer valid"):
         asleep.write(THREE)
     east.seconds += lease_seconds(east.config)
@@ -303,7 +303,7 @@ def test_foreign_fields_of_secret_and_lease_are_kept(
 ) -> None:
     wrote(east, ONE)
     for kind, where in OBJECTS.items():
-        sandbox.edit(kind, NAME, _as_others_do, where)
+        sandbox.edit(kind, NAME, _add_metadata, where)
     sandbox.edit("secrets", NAME, lambda item: item["data"].update(theirs="eA=="), "dnm")
     wrote(west, TWO)
     wrote(east, ONE)
@@ -319,7 +319,7 @@ def test_foreign_fields_of_secret_and_lease_are_kept(
     assert east.run().read() == ONE
 
 
-def _as_others_do(item: dict[str, Any]) -> None:
+def _add_metadata(item: dict[str, Any]) -> None:
     item["metadata"]["labels"] = {"team": "hpc"}
     item["metadata"]["annotations"]["backup.example.org/at"] = "night"
 
@@ -435,7 +435,7 @@ def test_write_with_a_lost_answer_is_recognized(sandbox: Sandbox, east: Host, lo
 def test_first_write_with_a_lost_answer_is_recognized(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
-    """Of the object, then of the Lease: the run that could not know goes on with its next write."""
+    """Covers the object and the Lease: a run that lost the answer continues with its next write."""
     for lost in ("secrets", "leases"):
         state = east.run()
         sandbox.fault("lost", path=lost, methods=("POST",), times=1)
@@ -485,7 +485,7 @@ def test_deleted_secret_is_not_an_empty_registry(sandbox: Sandbox, east: Host) -
 def test_kubernetes_state_before_the_move_is_refused_without_a_write(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
-    """A second registry began before, and then dnm refused both."""
+    """Once, a second registry began before the move, and then dnm refused both."""
     before = msgspec.structs.replace(east.config, state="file")
     save_registry(before, Registry())
     state = east.run()

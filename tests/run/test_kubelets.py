@@ -1,5 +1,5 @@
-"""A node type whose kubelets have settings, lent from beginning to end on the sandbox: right ones,
-ones that no kubelet would start with, and a kubelet that comes up with others."""
+"""Lends of a node type with kubelet settings on the sandbox: with correct settings, with settings
+that stop a kubelet from starting, and with a kubelet that reports others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dnm.plan.rules.kubelets import KUBELET_SETTINGS
 from tests.site import QUEUE, Site
 
 MI = 2**20
-# Two NUMA nodes of 128Gi: 262144Mi less 8600Mi is what pods get.
+# Two NUMA nodes of 128Gi: pods get 262144Mi less 8600Mi.
 TYPE = """
 [node_type:g]
 cpu = 64
@@ -135,7 +135,7 @@ def test_kubelet_that_does_not_start_fails_the_node_with_a_likely_cause(
 
 
 def guaranteed(*memories: str) -> dict[str, object]:
-    """The spec of a pod whose containers ask for so much, all of it guaranteed."""
+    """Returns the spec of a pod of the Guaranteed class, with such containers."""
     return {
         "containers": [
             {
@@ -148,7 +148,7 @@ def guaranteed(*memories: str) -> dict[str, object]:
     }
 
 
-ONE_NUMA_NODE = 128 * 1024 - 4300  # Mi: what the larger NUMA node has for pods
+ONE_NUMA_NODE = 128 * 1024 - 4300  # Mi: what pods get of the larger NUMA node
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ TOPOLOGY = {
 def test_free_capacity_of_numa_nodes_is_read_if_the_role_permits(
     sandbox: Sandbox, tmp_path: Path, asks: bool
 ) -> None:
-    """A lent node has some 157 GiB free, 50 at most on one NUMA node: a pod of 60 needs another."""
+    """A lent node has at most 50 GiB free on one NUMA node. A pod of 60 needs a new node."""
     site = a_site(sandbox, tmp_path)
     if not asks:
         refused = sandbox.fault("status", path="noderesourcetopologies", code=403)
@@ -230,5 +230,5 @@ def test_unreadable_numa_topology_is_reported_and_the_full_node_counts(
 def sandbox(sandbox: Sandbox) -> Sandbox:
     import time
 
-    sandbox.clock.set(time.time())  # the real command shares the clock
+    sandbox.clock.set(time.time())  # the real command has the same clock
     return sandbox

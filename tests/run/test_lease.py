@@ -1,4 +1,4 @@
-"""The Lease of an instance, taken before a run acts, and by one registry alone."""
+"""The Lease of an instance: a run takes it before it acts, and only one registry holds it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
 
 class Host:
-    """A host with a file of its own."""
+    """A host with its own registry file."""
 
     def __init__(self, leases: Leases, directory: Path, name: str) -> None:
         self.leases, self.kube = leases, Kube()
@@ -124,7 +124,7 @@ def test_registry_on_shared_storage_is_accepted_and_a_copy_is_refused(
     west.disk = east.disk  # a copy, or the same file
     assert not west.is_refused()
     assert east.is_refused(), "the copy acted first and exchanged the word"
-    east.disk = west.disk  # the same file: it knows the word
+    east.disk = west.disk  # the same file knows the word
     assert not east.is_refused()
 
 
@@ -142,8 +142,8 @@ def test_kill_around_the_lease_write_keeps_the_lease_for_this_registry(
     leases.loses_answer = False
     assert len(east.disk.lease_words) == 2
     elsewhere = make_host("elsewhere")
-    elsewhere.disk = east.disk  # known by its word
-    if is_written:  # the run that died is at work as far as another host can tell
+    elsewhere.disk = east.disk  # identified by its word
+    if is_written:  # to another host the dead run looks active
         elsewhere.leases.stored = replace(leases.stored, holder="")
     assert not elsewhere.is_refused()
 
@@ -153,7 +153,7 @@ def _dies() -> None:
 
 
 def test_cloned_host_and_its_original_never_both_act(leases: Leases, make_host: MakeHost) -> None:
-    """All of it is the same, but for the boot."""
+    """The clone equals the original except for its boot."""
     host, clone = make_host("east"), make_host("clone")
     places = {
         host: Place(holder="mgmt", home="h", boot="b1", up_for=timedelta(days=9)),
@@ -200,7 +200,7 @@ STEPS = st.lists(
 def test_two_registries_never_both_act_within_a_day(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
 ) -> None:
-    """Kills at each step, lost answers, sleep, wiped disks, and clocks that are days off."""
+    """Histories contain kills at each step, lost answers, sleep, wiped disks, and wrong clocks."""
     leases, directory = Leases(), tmp_path_factory.mktemp("hosts")
     directory.chmod(0o755)
     hosts = {name: Host(leases, directory, name) for name in ("east", "west")}
@@ -258,7 +258,7 @@ def test_write_of_a_possibly_suspended_run_is_fenced_off(
     asleep = east.start()
     east.disk = take_lease(east.config, asleep, east.disk, east.kube, NOW)  # type: ignore[arg-type]
     planned = east.kube.queues
-    east.act()  # the run after it, on the same host
+    east.act()  # the next run on the same host
     assert planned is not None and east.kube.queues is not None
     assert planned.resource_version != east.kube.queues.resource_version
     assert leases.stored.holder == ""
@@ -267,7 +267,7 @@ def test_write_of_a_possibly_suspended_run_is_fenced_off(
 def test_failed_fencing_of_a_suspended_run_keeps_the_lease(
     leases: Leases, make_host: MakeHost
 ) -> None:
-    """So that the next run tries again, in place of a run that would act beside the sleeper."""
+    """The next run can then try again; no other run acts beside the suspended one."""
     east = make_host("east")
     east.disk = take_lease(east.config, east.start(), east.disk, east.kube, NOW)  # type: ignore[arg-type]
     east.kube.refuses.add("write queues")
@@ -291,10 +291,10 @@ def test_clients_that_write_continuously_are_reported(make_host: MakeHost) -> No
         fence_queue_document(east.config, Busy(), east.start())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("what", ["absent", "immutable"])
-def test_unchangeable_queue_document_needs_no_fencing(make_host: MakeHost, what: str) -> None:
+@pytest.mark.parametrize("case", ["absent", "immutable"])
+def test_unchangeable_queue_document_needs_no_fencing(make_host: MakeHost, case: str) -> None:
     east = make_host("east")
-    stored = replace(queue_map(), immutable=True) if what == "immutable" else None
+    stored = replace(queue_map(), immutable=True) if case == "immutable" else None
     east.kube.queues = stored
     fence_queue_document(east.config, east.kube, east.start())  # type: ignore[arg-type]
     assert east.kube.queues == stored

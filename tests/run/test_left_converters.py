@@ -1,5 +1,5 @@
-"""A converter that takes longer than a run waits: the run leaves it at work, the next ones act for
-others, hear what it says, and take up how it ended. Real processes, on the sandbox's clock."""
+"""A converter that takes longer than a run waits: the run leaves it running, and later runs serve
+other queues, log its output, and record its result. Real processes, on the sandbox's clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 OTHER_QUEUE = "root.anvil.services.notebook"
 
-# Waits for a file of its direction before it does its work, and again before it ends.
+# Waits for a file of its direction before it works, and again before it ends.
 SCRIPT = """#!/bin/sh
 [ "$1" = --list ] && exec @REAL@ "$@"
 echo "begins $2"
@@ -50,14 +50,14 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def let_go(site: Site, direction: str) -> None:
-    """And waits until every converter has ended."""
+    """Lets the converters end, and waits for them."""
     keepers = [process for process in site.registry.open_calls.values() if process]
     (site.directory / f"go-{direction}").touch()
     wait_until(lambda: not any(process_of(process.pid) == process for process in keepers))
 
 
 def run(site: Site, code: int | None = 0) -> str:
-    """A minute later; all that it logs and says."""
+    """Plays a run a minute later. Returns its log and its output."""
     site.sandbox.tick(60)
     log = io.StringIO()
     handler = logging.StreamHandler(log)
@@ -94,7 +94,7 @@ def test_long_running_converter_is_left_observed_and_completed(
     shown = site.command("status").stdout
     assert "requested" in shown
 
-    # Another queue is served meanwhile, and this one is not asked for again.
+    # Another queue is served meanwhile, and this queue gets no second request.
     sandbox.add_pods(
         1, "notebook", queue=OTHER_QUEUE, cpu="100", memory="200G", name="other", run_seconds=900
     )
@@ -113,7 +113,7 @@ def test_long_running_converter_is_left_observed_and_completed(
     for word, times in (("begins k8s", 2), ("ends k8s", 2), ("a001'", 1), ("a002'", 1)):
         assert text.count(f"line='{word}") == times, (word, text)  # each line once
 
-    # Back again, in the same way.
+    # The return works in the same way.
     lines = []
     while not site.registry.open_calls:
         lines.append(run(site))
@@ -149,8 +149,8 @@ def test_hanging_converter_is_ended_by_a_later_run(sandbox: Sandbox, site: Site)
 def test_failed_call_is_not_credited_with_the_nodes_of_the_next_call(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The real command: the node that the second call brings is the second call's, nothing is said
-    to be coming afterwards, and no error follows."""
+    """The real command: the second call's node belongs to the second call. Afterwards dnm reports
+    no incoming node, and no error."""
     site = a_workshop_site(sandbox, tmp_path)
     sandbox.behave(direction="k8s", act=False, exit_code=1, stdout="")
     failed = site.command("run")
@@ -173,7 +173,7 @@ def test_failed_call_is_not_credited_with_the_nodes_of_the_next_call(
 
 
 def test_end_of_a_keeper_starts_no_second_converter(sandbox: Sandbox, site: Site) -> None:
-    """Two `--set batch` side by side would power-cycle a node twice."""
+    """Two parallel `--set batch` calls would power-cycle a node twice."""
     (site.directory / "go-k8s").touch()
     name = run_until_returning(site)
     keeper = site.registry.open_calls[name]
@@ -182,7 +182,7 @@ def test_end_of_a_keeper_starts_no_second_converter(sandbox: Sandbox, site: Site
     run(site)
     sandbox.tick(site.config.join_timeout.total_seconds())
     assert "action=return" not in run(site)
-    # After its time it is ended, and only then the node is given back once more.
+    # At its time limit dnm ends the converter, and only then calls it again for the return.
     sandbox.tick(site.config.convert_timeout.total_seconds())
     text = run(site, code=1)
     assert "action=end-converter" in text and "ran out of its time" in text

@@ -1,4 +1,4 @@
-"""The lock beside the registry: closed to others whoever left it open, and who holds it is told."""
+"""The lock beside the registry: closed to other users even if it was left open, with its holder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """With a lock that is open to all."""
+    """Builds a configuration with a lock that every user can open."""
     tmp_path.chmod(0o755)
     config = a_config(tmp_path)
     config.lock_path.touch()
@@ -46,7 +46,7 @@ def config(tmp_path: Path) -> Config:
 
 @contextmanager
 def held(path: Path, user: int = os.geteuid()) -> Iterator[int]:
-    """By a process that has opened it for reading."""
+    """Holds the lock in a process that opened it for reading."""
     command, pipe = [sys.executable, "-c", HOLD, str(user)], subprocess.PIPE
     with (
         open(path, "rb") as lock,

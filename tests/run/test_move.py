@@ -1,5 +1,5 @@
-"""The registry is moved into Kubernetes and back: wherever the move is killed, at most one of the
-two places is in force, and the same words end it."""
+"""The move of the registry into Kubernetes and back. Wherever it is killed, at most one place is
+active, and the same command completes it."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def at(config: Config, kind: str) -> Config:
 
 
 def books(registry: Registry) -> Registry:
-    """All but what the history is told, and the words of the Lease."""
+    """Returns the registry without unwritten history and the words of the Lease."""
     return replace(registry, memory=Memory(), lease_words=())
 
 
 def in_force(config: Config) -> list[str]:
-    """The places from which a run would act now."""
+    """Returns the places from which a run would act now."""
     lines = []
     for kind in ("file", "kubernetes"):
         try:
@@ -90,7 +90,7 @@ def test_previous_place_names_the_new_place_of_the_registry(site: Site) -> None:
 def test_other_hosts_name_the_host_that_has_the_registry_file(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no advice there leads to a second registry."""
+    """Checks too that no advice leads to a second registry."""
     save_registry(at(site.config, "kubernetes"), LENT)
     monkeypatch.setattr(place, "_HOST", "east")
     move(site.config, "file")
@@ -165,12 +165,11 @@ def sites(sandbox: Sandbox, tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "file"])
-@pytest.mark.parametrize("then", ["kubernetes", "file"])
+@pytest.mark.parametrize("kind_after", ["kubernetes", "file"])
 def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
-    sandbox: Sandbox, tmp_path: Path, kind: str, then: str
+    sandbox: Sandbox, tmp_path: Path, kind: str, kind_after: str
 ) -> None:
-    """Each step of the move is its last, before and after it took effect; then the same move, or
-    the one back."""
+    """Kills the move before and after each of its steps; then repeats it, or moves back."""
     sandbox.add_namespace("dnm")
     fresh = sites(sandbox, tmp_path)
 
@@ -198,13 +197,13 @@ def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
         with pytest.raises(Killed), struck_by(strike):
             move(site.config, kind)
         assert len(in_force(site.config)) <= 1, step
-        move(site.config, then)
-        assert in_force(site.config) == [then], step
-        assert books(load_registry(at(site.config, then), NOW)) == LENT
+        move(site.config, kind_after)
+        assert in_force(site.config) == [kind_after], step
+        assert books(load_registry(at(site.config, kind_after), NOW)) == LENT
 
 
 def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Nodes are lent from a file and returned from Kubernetes, by another host."""
+    """A host lends nodes from a file, and another host returns them from Kubernetes."""
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
@@ -225,7 +224,7 @@ def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_
 def test_move_begun_on_another_host_is_not_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on from where it is in force, and has gone on since."""
+    """The registry stays active in its place, and has changed there since."""
     monkeypatch.setattr(place, "_HOST", "east")
     save_registry(site.config, LENT)
 

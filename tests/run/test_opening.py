@@ -1,5 +1,5 @@
-"""`opens_when` over HTTP with the real client: what a run reads and starts, in what order, and that
-no pod comes to a node before its list holds; and `sick_when`, from the sign on the Node on."""
+"""`opens_when` over HTTP with the real client: the reads and pods of a run, their order, and that a
+node gets no pods before its checks pass. `sick_when`, from the sign on the Node on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def entry(site: Site) -> LentNode:
 
 
 def join(site: Site) -> None:
-    """Until a run has looked at the Node closely."""
+    """Plays runs until one has read the Node's details."""
     for _ in range(9):
         site.run()
         site.sandbox.tick(MINUTE)
@@ -108,7 +108,7 @@ MAIN = {"containers": [{"name": "main", "image": "x"}]}
 
 
 def add_daemon_set(site: Site, key: str, selector: dict[str, str]) -> str:
-    """Returns its uid."""
+    """Adds a DaemonSet and returns its uid."""
     namespace, _, name = key.partition("/")
     spec = {**MAIN, "nodeSelector": selector, "tolerations": [{"operator": "Exists"}]}
     made = site.sandbox.create({

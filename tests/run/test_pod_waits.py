@@ -1,4 +1,4 @@
-"""Pods that wait for devices of dynamic resource allocation, or with a group: what dnm makes of
+"""Pods that wait for devices of dynamic resource allocation, or for their group: dnm's demand for
 each, read from an API server."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.plan.doubted_pods import tell_doubts
 from tests.scenes import config
 from tests.site import QUEUE, Site, set_up_workshop
 
-pytestmark = pytest.mark.xdist_group("pod waits")  # the node is lent once
+pytestmark = pytest.mark.xdist_group("pod waits")  # one worker lends the node once
 
 DRIVER = "gpu.example.org"
 API = "resource.k8s.io/v1"
@@ -46,7 +46,7 @@ def gpu(name: str, **more: Any) -> dict[str, Any]:
 
 
 class Scene:
-    """a001 is lent, has published devices, and runs a pod that has one of them allocated."""
+    """A lent node a001 with published devices, and a pod that has one of them allocated."""
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self.sandbox = sandbox
@@ -61,7 +61,7 @@ class Scene:
         self.sandbox.create({"apiVersion": API, "kind": kind, "metadata": metadata, **body})
 
     def offer(self, expression: str = PLAIN, *devices: dict[str, Any], slices: int = 1) -> None:
-        """A class, and two devices of a001 if nothing else is said."""
+        """Creates a device class, and by default two devices of a001."""
         self.make("DeviceClass", "gpu", spec={"selectors": [{"cel": {"expression": expression}}]})
         settings = devices or (gpu("gpu-0"), gpu("gpu-1"))
         pool = {"name": "a001", "generation": 1, "resourceSliceCount": slices}
@@ -70,7 +70,7 @@ class Scene:
         })  # fmt: skip
 
     def allocate(self, uid: str) -> None:
-        """The first device, for the claim of a pod."""
+        """Allocates the first device to the claim of a pod."""
         result = {"request": "gpu", "driver": DRIVER, "pool": "a001", "device": "gpu-0"}
         self.make("ResourceClaim", "first", "dev", spec=asking(ONE), status={
             "allocation": {"devices": {"results": [result]}},
@@ -78,7 +78,7 @@ class Scene:
         })  # fmt: skip
 
     def wait(self, count: int, spec: dict[str, Any], cpu: str = "1", **more: Any) -> Plan:
-        """The plan when so many pods wait."""
+        """Returns the plan with that many pods waiting."""
         self.sandbox.add_pods(count, "dev", queue=QUEUE, cpu=cpu, spec=spec, name="w", **more)
         return self.site.plan().plan
 
@@ -97,7 +97,7 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture
 def scene(lent: Scene) -> Iterator[Scene]:
-    """As it was when the node had been lent: what a test adds is taken away again."""
+    """Yields the scene after the lend, and removes what a test adds."""
     sandbox = lent.sandbox
     before = names_in(sandbox)
     sandbox.requests.clear()
@@ -114,7 +114,7 @@ def reads_of_claims(sandbox: Sandbox) -> list[Any]:
 
 
 def names_in(sandbox: Sandbox) -> set[tuple[str, str, str]]:
-    """(plural, namespace, name) of each object."""
+    """Returns (plural, namespace, name) of each object."""
     return {
         (plural, item["metadata"].get("namespace", ""), item["metadata"]["name"])
         for plural, objects in sandbox.store.dump()["objects"].items()
@@ -139,7 +139,7 @@ def lends(plan: Plan) -> int:
 NOT_PLAIN = "ResourceClaimTemplate one asks in gpu for more than a count of one class"
 NOT_PUBLISHED = "no lent node of type a has published devices of gpu in a ResourceSlice"
 CLAIMS = {
-    # what a template asks, the class, its devices; so many more nodes for three pods, or why none
+    # claim of a template, class, devices -> additional nodes for three pods, or the problem
     "a device each": (exactly(), PLAIN, (), 1),
     "of a class with attributes": (exactly(), FULL, (), 1),
     "two each": (exactly(count=2), PLAIN, (), 3),
@@ -169,7 +169,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_device_claim_is_counted_or_its_problem_reported(scene: Scene, name: str) -> None:
-    """a001 has two devices, of which one is taken: three pods of one each need one node more."""
+    """a001 has two devices, one of them allocated. Three pods of one each need one more node."""
     asks, expression, devices, result = CLAIMS[name]
     scene.offer(expression, *devices)
     scene.allocate(uid_of(scene.sandbox, "first-0"))
@@ -205,8 +205,8 @@ def has_taken(scene: Scene) -> None:
 
 
 OWN = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "own"}]}
-OTHERS = {
-    # the pods, how many, what there is; so many more nodes, or why none
+CLAIMED = {
+    # pods, their number, the devices -> additional nodes, or the problem
     "a claim of its own": (OWN, 1, shared, 0),
     "a claim that two share": (OWN, 2, shared, "ResourceClaim own has its devices already, or"),
     "a claim that has its device": (OWN, 1, has_taken, "ResourceClaim own has its devices already"),
@@ -228,9 +228,9 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", CLAIMED)
 def test_unusual_device_claims_are_reported(scene: Scene, name: str) -> None:
-    spec, count, prepare, result = OTHERS[name]
+    spec, count, prepare, result = CLAIMED[name]
     scene.offer()
     scene.allocate(uid_of(scene.sandbox, "first-0"))
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
@@ -246,7 +246,7 @@ def test_unusual_device_claims_are_reported(scene: Scene, name: str) -> None:
 
 
 def test_scheduler_that_allocates_no_devices_is_lent_no_node(scene: Scene) -> None:
-    """As YuniKorn 1.8 does it: the pods would be bound, and never start."""
+    """YuniKorn 1.8 is one: it would bind the pods, and they would never start."""
     scene.offer()
     scene.allocate("a pod that is gone")
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
@@ -263,7 +263,7 @@ def test_claims_are_not_read_without_pods_that_wait_for_them(scene: Scene) -> No
 
 GROUP = {"schedulingGroup": {"podGroupName": "train"}}
 GROUPS = {
-    # the policy of the group, how many pods are there; how many count, and what is said
+    # policy of the group, number of existing pods -> counted pods, and the problem
     "a gang": ({"gang": {"minCount": 4}}, 2, 4, ""),
     "a whole gang": ({"gang": {"minCount": 4}}, 6, 6, ""),
     "a group without a minimum": ({"basic": {}}, 2, 2, ""),
@@ -274,8 +274,8 @@ GROUPS = {
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_pod_group_counts_as_a_gang(scene: Scene, name: str) -> None:
-    """Pods of 24 cores that wait, four of them on a node: what is missing of them counts too."""
-    policy, there, counts, says = GROUPS[name]
+    """Pods of 24 cores wait, and four fit on a node. The missing pods of the gang count too."""
+    policy, there, counts, problem = GROUPS[name]
     if policy is not None:
         scene.sandbox.create({
             "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
@@ -283,14 +283,14 @@ def test_pod_group_counts_as_a_gang(scene: Scene, name: str) -> None:
         })  # fmt: skip
     plan = scene.wait(there, GROUP, cpu="24")
     assert plan.status[QUEUE].pending_pods == counts
-    assert says in "; ".join(plan.notes) and bool(says) == bool(plan.notes)
+    assert problem in "; ".join(plan.notes) and bool(problem) == bool(plan.notes)
     assert bool(lends(plan)) == bool(counts)
     if name == "beyond counting":
         assert "2 not counted, of a gang that asks for more than dnm counts" in (
             plan.queues[0].sentence)  # fmt: skip
-    if says:
-        assert says in scene.site.command("explain", "dev/w-0").stdout
-        assert says in scene.site.command("check", "--wide").stdout
+    if problem:
+        assert problem in scene.site.command("explain", "dev/w-0").stdout
+        assert problem in scene.site.command("check", "--wide").stdout
 
 
 def test_unreadable_pod_group_counts_for_its_existing_pods(scene: Scene) -> None:
@@ -311,7 +311,7 @@ def test_tenant_with_many_problems_leaves_the_notes_of_other_tenants() -> None:
 
 
 class Pages:
-    """Hands out one page of each kind, of claims many times."""
+    """A client that returns one page of each kind, with many copies of a claim."""
 
     list_items = ApiRequests.list_items
 
@@ -321,14 +321,16 @@ class Pages:
     def __init__(self, claims: bytes) -> None:
         self.claims = claims
 
-    def collect(self, what: List, read: Callable[[bytes], Iterable[Any]], most: int) -> list[Any]:
-        is_of_claims = what.kind == "ResourceClaimList"
+    def collect(
+        self, kind_list: List, read: Callable[[bytes], Iterable[Any]], most: int
+    ) -> list[Any]:
+        is_of_claims = kind_list.kind == "ResourceClaimList"
         page = self.claims if is_of_claims else b'{"items": []}'
         return [item for _ in range(50 if is_of_claims else 1) for item in read(page)]
 
 
 def test_selectors_of_device_claims_are_not_kept_in_memory() -> None:
-    """A tenant's claim is as large as etcd takes it: 32 requests, each with 32 long expressions."""
+    """A tenant's claim is as large as etcd permits: 32 requests with 32 long expressions each."""
     long = [{"cel": {"expression": "x" * 10_000}}] * 10
     claim = {"metadata": {"namespace": "dev", "name": "own"}, "spec": exactly(selectors=long)}
     pages: Any = Pages(json.dumps({"items": [claim]}).encode())
@@ -339,4 +341,4 @@ def test_selectors_of_device_claims_are_not_kept_in_memory() -> None:
     finally:
         tracemalloc.stop()
     assert isinstance(facts, DeviceFacts) and facts.claims["dev", "own"].why
-    assert peak < 2_000_000  # of 5 MB that were read
+    assert peak < 2_000_000  # of 5 MB read

@@ -1,4 +1,4 @@
-"""Events over HTTP with the real client: what the API holds after runs, and how few there are."""
+"""Events over HTTP with the real client: the Events in the API after runs, and their number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.site import QUEUE, a_workshop_site
 
 
 def events(sandbox: Sandbox, namespace: str = "default") -> list[dict[str, Any]]:
-    """As core/v1 has them, which `kubectl describe` asks."""
+    """Returns the Events of core/v1, which `kubectl describe` shows."""
     return [
         entry for entry in sandbox.objects("events", namespace) if entry.get("reportingComponent")
     ]
@@ -89,12 +89,12 @@ def test_unanswered_event_delays_a_run_by_seconds_only(
     sandbox.tick(1)
     before = fault.struck
     result = site.run()
-    assert fault.struck == before + 1  # after the first that is not answered no other is sent
+    assert fault.struck == before + 1  # after the first unanswered Event dnm sends no other
     assert result.exit_code == 0 and result.outcome is not None and result.outcome.notes
 
 
 class Slow:
-    """Takes its time by a clock of its own, or refuses after some."""
+    """A client that takes its time by its own clock, or refuses after some calls."""
 
     def __init__(self, seconds: float = 0, refuses_after: int = 10**9) -> None:
         self.seconds, self.refuses_after, self.taken, self.now = seconds, refuses_after, 0, 0.0

@@ -1,4 +1,4 @@
-"""What the recorded state says by itself: the last run and idle times."""
+"""Reports from the registry alone: the last run and idle times."""
 
 from __future__ import annotations
 

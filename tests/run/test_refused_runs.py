@@ -1,4 +1,4 @@
-"""A run of a registry that another acts for: what it leaves alone, and what it still does."""
+"""A run of a registry that lost the Lease: which actions it omits, and which it still does."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def config(tmp_path: Path) -> Config:
 
 
 def cluster(*, leased: bool = False) -> tuple[Kube, Converter]:
-    """Every action is due: pods wait, a Node has no mark, one is to be fenced, one to go back.
-    `leased`: to another."""
+    """Builds a cluster with every action due: pods wait, a Node has no mark, one is to be fenced,
+    one to be returned. `leased`: another registry has the Lease."""
     nodes = [
         a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1}),
         a_node("a001", mark=None),
@@ -95,7 +95,7 @@ def test_refused_run_changes_nothing(config: Config) -> None:
 
 
 def test_refused_run_ends_its_hanging_converters_and_starts_none(config: Config) -> None:
-    """Nobody else can: they are processes of this host."""
+    """They are processes of this host, so no other host can end them."""
     hanging = a_request(since=LONG_AGO, converter=PROCESS)
     save_registry(config, Registry(nodes=lent(), requests=(hanging,)))
     kube, converter = cluster(leased=True)
@@ -121,7 +121,7 @@ def test_plan_of_a_refused_registry_reports_it_and_writes_nothing(config: Config
 def test_run_that_loses_the_race_for_the_lease_changes_nothing(
     config: Config,
 ) -> None:
-    """The API server refuses the write of the Lease, and the next run reads who acts."""
+    """The API server refuses the write of the Lease. The next run reads which registry acts."""
     save_registry(config, Registry(nodes=lent()))
     kube, converter = cluster()
     nodes = dict(kube.nodes)

@@ -1,4 +1,4 @@
-"""The registry on disk: atomic, failing closed, the predecessor's form taken over."""
+"""The registry on disk: it is atomic, it fails closed, and dnm reads the predecessor's form."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ STEPS = ("registry.write", "registry.fsync", "registry.keep_previous", "registry
 
 
 def write_and_fail(path: Path, registry: Registry, fault: str) -> int:
-    """In a process of its own; returns how that ended."""
+    """Writes in a separate process, and returns how that ended."""
     program = (
         "import sys; from pathlib import Path; import msgspec;"
         "from tests.builders import write_registry; from dnm.model.registry import Registry;"
@@ -174,15 +174,15 @@ def write_and_fail(path: Path, registry: Registry, fault: str) -> int:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("what", ["kill", "fail"])
+@pytest.mark.parametrize("call", ["kill", "fail"])
 @pytest.mark.parametrize("step", STEPS)
 def test_interrupted_write_leaves_the_old_or_the_new_registry(
-    tmp_path: Path, step: str, what: str, when: str
+    tmp_path: Path, step: str, call: str, when: str
 ) -> None:
     config = a_config(tmp_path)
     path = config.converted_nodes_path
     write_registry(path, Registry())
-    assert write_and_fail(path, FULL, f"{step}:{when}:{what}") != 0
+    assert write_and_fail(path, FULL, f"{step}:{when}:{call}") != 0
     assert load_registry(config, NOW) in (Registry(), FULL)
     write_registry(path, FULL)
     assert load_registry(config, NOW) == FULL
@@ -207,27 +207,27 @@ def test_registry_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert modes(path) == [0o600, 0o600]
     for file in (path, previous_path(path)):
         file.chmod(0o644)
-    assert not write_registry(path, FULL)  # nothing to write, but to mend
+    assert not write_registry(path, FULL)  # nothing to write, but the mode is fixed
     assert modes(path) == [0o600, 0o600]
     path.chmod(0o644)
-    path.with_name(path.name + ".new").touch(mode=0o666)  # of a run that was killed
+    path.with_name(path.name + ".new").touch(mode=0o666)  # of a killed run
     write_registry(path, Registry())
     assert modes(path) == [0o600, 0o600]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_state_group_decides_the_readers_of_the_registry() -> None:
-    """A process of another user, without and with the group, and as a member of none."""
+    """Tries processes of another user: outside the group, in it, and in no group."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o711)
         path = a_config(Path(directory)).converted_nodes_path
-        read_as_others(path)
+        read_as_other_users(path)
         Path(directory).chmod(0o700)
         assert "chgrp GROUP" in read_as(65534, path), "out of sight is not missing"
 
 
 def read_as(gid: int, path: Path) -> str:
-    """As the user nobody, in one group."""
+    """Reads as the user `nobody`, in one group."""
     program = (
         "import os, sys; from pathlib import Path; from dnm.run.state import FileState\n"
         "from tests.builders import a_config\n"
@@ -236,7 +236,7 @@ def read_as(gid: int, path: Path) -> str:
         "def tell():\n"
         "    try: return str(state.read() is not None)\n"
         "    except Exception as error: return str(error)\n"
-        "tell()\n"  # all is imported that he may have no right to
+        "tell()\n"  # import everything before it loses its rights
         "os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(65534)\n"
         "print(tell())"
     )
@@ -246,7 +246,7 @@ def read_as(gid: int, path: Path) -> str:
     ).stdout  # fmt: skip
 
 
-def read_as_others(path: Path) -> None:
+def read_as_other_users(path: Path) -> None:
     group = next(pair for pair in grp.getgrall() if pair.gr_gid not in (0, 65534))
 
     write_registry(path, FULL)
@@ -279,8 +279,8 @@ def test_named_pipe_as_registry_does_not_block(tmp_path: Path) -> None:
         load_registry(config, NOW)
 
 
-def told(config: Config, *verbs: tuple[str, str, dict[str, str]]) -> None:
-    """A history with these verbs of a person, a minute apart."""
+def command_history(config: Config, *verbs: tuple[str, str, dict[str, str]]) -> None:
+    """Builds a history with these commands of an administrator, a minute apart."""
     lines = [
         HistoryLine(
             schema=1, number=number, time=NOW + timedelta(minutes=number), run="r",
@@ -299,7 +299,7 @@ LATER = NOW + timedelta(hours=1)
 
 def test_lost_registry_is_started_from_the_history_and_paused(tmp_path: Path) -> None:
     config = a_config(tmp_path)
-    told(
+    command_history(
         config,
         ("hold", "a001", {}), ("hold", "a002", {}), ("unhold", "a002", {}), ("hold", "a003", OVER),
         ("exclude", "a004", YET), ("exclude", "a005", {}), ("unexclude", "a005", {}),
@@ -339,7 +339,7 @@ def test_pause_survives_the_loss_of_the_registry(
     tmp_path: Path, verbs: list[tuple[str, str, dict[str, str]]], half: Way | None
 ) -> None:
     config = a_config(tmp_path)
-    told(config, *verbs)
+    command_history(config, *verbs)
     pause = load_registry(config, LATER).pause
     assert pause is not None and pause.half is half and pause.who == LOST
 

@@ -1,4 +1,4 @@
-"""A GitOps controller that resets the queue document: reported once, with who and how often."""
+"""A GitOps controller that resets the queue document: reported once, with its name and a count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.site import WORKSHOP_QUEUES, a_workshop_site
 def test_document_reset_in_each_run_is_reported_once_with_a_count(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log had the same four lines in each run, and no command reported it."""
+    """Once, the log had the same four lines in each run, and no command reported the reset."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     assert site.registry.last_run.resets is None

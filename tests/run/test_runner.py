@@ -1,4 +1,4 @@
-"""One pass from lock to record: what it writes, what it leaves alone, and its exit code."""
+"""A run from lock to record: its writes, the objects that it leaves unchanged, its exit code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(
 
 
 def cluster(count: int = 0) -> tuple[Kube, Converter]:
-    """A node of Kubernetes' own without room, pods that wait, and batch nodes at hand."""
+    """Builds a full permanent node, pods that wait, and available batch nodes."""
     own = a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})
     batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]
     return Kube([own], pods(count)), Converter(batch)
@@ -95,7 +95,7 @@ def test_unreachable_cluster_is_an_error_without_changes(config: Config) -> None
 def test_run_killed_after_its_history_reuses_no_number(
     config: Config,
 ) -> None:
-    """A run that can't act saves nothing before its history."""
+    """A run that cannot act saves nothing before its history."""
     with struck_at("history.append", "after", KeyboardInterrupt()):
         run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     later = NOW + timedelta(minutes=1)
@@ -117,15 +117,15 @@ def test_exit_code_reports_a_failed_action(config: Config, exit_code: ExitCode, 
 
 
 def test_failed_node_is_an_error_until_resolved_and_stops_no_run(config: Config) -> None:
-    """However often runs come beside check_interval_seconds: it is said once, it is over when it
-    is, and the runs have done what they could."""
+    """dnm reports the failure once, however often runs follow, and its end once. The runs do all
+    other actions."""
     kube, converter = cluster()
     error = "a001 is not back in Slurm: 3 of 3 attempts failed: no power"
     failed = a_lent_node(Phase.FAILED, since=NOW, error=error)
     save_registry(config, Registry(nodes={"a001": failed}))
     message = []
     for minute in range(5):
-        if minute == 3 and isinstance(converter.batch, dict):  # a person has it back
+        if minute == 3 and isinstance(converter.batch, dict):  # an administrator has returned it
             converter.batch["a001"] = a_batch_node("a001")
         result = run(config, kube, converter, NOW + timedelta(minutes=minute))
         assert result.outcome is not None

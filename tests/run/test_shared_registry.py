@@ -1,4 +1,4 @@
-"""Two hosts with one registry in Kubernetes: whole runs of either, and the verbs of a person."""
+"""Two hosts with one registry in Kubernetes: runs on both, and an administrator's commands."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 @pytest.fixture
 def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, Site]:
-    """A workshop waits: two nodes' worth of pods in a queue that is full. Whatever runs these
-    tests, these are hosts and no pods."""
+    """Builds two hosts, and pods for two nodes in a full queue. They count as hosts even if the
+    tests run in a pod."""
     (tmp_path / "machine-id").write_text("0123456789abcdef" * 2)
     monkeypatch.setattr(place, "_MACHINE_ID", tmp_path / "machine-id")
     sandbox.add_namespace("dnm")
@@ -34,7 +34,7 @@ def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def play(hosts: tuple[Site, Site], sandbox: Sandbox, rounds: int = 14) -> list[int]:
-    """Both run in turn, half a minute apart; how many nodes were lent after each run."""
+    """Plays runs on both hosts in turn, half a minute apart. Returns the lent nodes after each."""
     lent = []
     for number in range(rounds):
         assert hosts[number % 2].run().exit_code == 0
@@ -52,7 +52,7 @@ def test_each_host_continues_the_work_of_the_other_host(
     assert hosts[0].registry == hosts[1].registry
     assert sandbox.queues_text() == before and not sandbox.violations
     calls = [call.arguments for call in sandbox.conversion.calls if "--set" in call.arguments]
-    assert len(calls) == 3  # one for both nodes, and one back for each
+    assert len(calls) == 3  # one for both nodes, and one return for each
     assert not [path for site in hosts for path in site.directory.rglob("converted_nodes.json*")]
 
 
@@ -76,7 +76,7 @@ def test_second_host_ends_with_75_during_a_run(sandbox: Sandbox, hosts: tuple[Si
         with pytest.raises(LockedError) as raised:
             west.run()
     assert raised.value.exit_code == ExitCode.LOCKED and str(east.directory) in str(raised.value)
-    assert read_last_run(west.config).took is not None  # it stood by, and is not at work
+    assert read_last_run(west.config).took is not None  # it does not act
     assert west.run().exit_code == 0 and east.registry.requests
 
 
@@ -122,7 +122,7 @@ def test_missing_permission_is_named_and_nothing_is_done(
 ) -> None:
     if verb == "patch":
         admin.pause(hosts[0].config, reason="")
-        admin.resume(hosts[0].config)  # else a create is the first that is asked for
+        admin.resume(hosts[0].config)  # otherwise the first request is a create
     sandbox.access.rules = tuple(
         Rule((item,), (kind,), "*")
         for item in ("get", "list", "patch", "update", "create")
@@ -140,7 +140,7 @@ def test_missing_permission_is_named_and_nothing_is_done(
 def test_missing_secret_and_lease_stop_lending_until_resume(
     sandbox: Sandbox, hosts: tuple[Site, Site]
 ) -> None:
-    """Marks and ledger show that the instance has acted; what is lent is taken up again."""
+    """Marks and ledger show that the instance has acted. dnm adopts the lent nodes again."""
     east, west = hosts
     play(hosts, sandbox, 5)
     assert len(east.lent()) == 2

@@ -1,4 +1,4 @@
-"""What a run reads, and what it does not: a read that fails is a value in its place."""
+"""The reads of a run. A failed read leaves a value in place of the list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.run.edges import PROCESS, Converter, Kube
 
 
 class Cluster(Kube):
-    """`maps`: ConfigMaps by their names, or why one can't be read."""
+    """A cluster; `maps` has ConfigMaps by name, or the reason why one is unreadable."""
 
     def __init__(self, *pods: Pod, **maps: ConfigMap | KubeError) -> None:
         super().__init__([a_node()], pods)
@@ -36,7 +36,7 @@ class Cluster(Kube):
 
 
 class Batch(Converter):
-    """Every call is at work, and has named its key."""
+    """A converter with every call running, each under its key."""
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset(processes)
@@ -71,7 +71,7 @@ def test_idle_cluster_is_read_with_four_requests_and_without_slurm() -> None:
 def test_unexpected_claims_are_searched_hourly_and_at_first_run(
     registry: Registry, minute: int
 ) -> None:
-    """After the loss of a registry nothing but Slurm knows what was claimed."""
+    """After the loss of a registry, only Slurm knows the claims."""
     assert take(Cluster(), registry, minute)[1][-1] == "list"
 
 
@@ -96,7 +96,7 @@ def test_unreadable_document_is_reported_by_name() -> None:
 
 
 def test_snapshot_reads_the_same_document_key_as_the_writer() -> None:
-    """YuniKorn's defaults may name the key that counts, also where the site's map has another."""
+    """YuniKorn's defaults may name the key, even if the site's ConfigMap has another key."""
     configs = queue_map()
     both = {"queues.yaml": "partitions: []", "ours.yaml": configs.data["queues.yaml"]}
     configs = replace(configs, data=both)
