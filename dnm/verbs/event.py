@@ -22,68 +22,68 @@ def add_event(
     config: Config, registry: Registry, event: CalendarEvent, now: datetime
 ) -> Registry | Refusal:
     """Adds an event."""
-    refusal = _why_useless(config, event, "added", now) or _why_double(config, registry, event.name)
+    refusal = _refuse_useless(config, event, now) or _refuse_duplicate(config, registry, event.name)
     if refusal is not None:
         return refusal
     return replace(registry, events={**registry.events, event.name: event})
 
 
 def remove_event(config: Config, registry: Registry, name: str) -> Registry | Refusal:
-    """Takes an event out."""
-    found = added_event(config, registry, name)
-    if isinstance(found, Refusal):
-        return found
+    """Removes an added event."""
+    event = added_event(config, registry, name)
+    if isinstance(event, Refusal):
+        return event
     return replace(registry, events=without(registry.events, name))
 
 
 def added_event(config: Config, registry: Registry, name: str) -> CalendarEvent | Refusal:
-    """Returns an event that stands in the record."""
+    """Returns an event of the registry, or a refusal with the place of the event."""
     if name in registry.events:
         return registry.events[name]
     for event in list_events(config, registry):
         if event.name == name:
             where = place_of_event(config, event)
-            return Refusal(f"event {name} stands in {where}: take it out there")
-    known = ", ".join(sorted(registry.events)) or "none"
-    return Refusal(f"no event {name!r} was added; those that were: {known}")
+            return Refusal(f"event {name} is in {where}: remove it there")
+    names = ", ".join(sorted(registry.events)) or "none"
+    return Refusal(f"no event {name!r} was added; added events: {names}")
 
 
-def _why_useless(config: Config, event: CalendarEvent, done: str, now: datetime) -> Refusal | None:
+def _refuse_useless(config: Config, event: CalendarEvent, now: datetime) -> Refusal | None:
     if why := why_of_no_use(config, event):
-        return Refusal(f"the event can't be {done}: {why}")
+        return Refusal(f"cannot add the event: {why}")
     if next_windows(event, now):
         return None
     over = f"it is over, {when_of(event)}; write a later time"
-    return Refusal(f"the event can't be {done}: {over}")
+    return Refusal(f"cannot add the event: {over}")
 
 
-def _why_double(config: Config, registry: Registry, name: str) -> Refusal | None:
+def _refuse_duplicate(config: Config, registry: Registry, name: str) -> Refusal | None:
     if name in registry.events:
-        how = f"`dnm event remove {name}` takes it away"
+        how = f"`dnm event remove {name}` removes it"
         return Refusal(f"there is an event {name} already: {how}")
     for event in list_events(config, registry):
         if event.name == name:
             where = f"there is an event {name} in {place_of_event(config, event)} already"
-            return Refusal(f"{where}; name this one otherwise")
+            return Refusal(f"{where}; choose another name")
     if len(registry.events) >= MOST_EVENTS:
-        return Refusal(f"there are {MOST_EVENTS} events already; remove some that are over")
+        return Refusal(f"there are {MOST_EVENTS} events already; remove past events")
     return None
 
 
 def place_of_event(config: Config, event: CalendarEvent) -> str:
-    """Returns the file that an event stands in."""
+    """Returns the file that contains an event."""
     return event.source or str(config.path)
 
 
 def next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
-    """Returns those of the days from now on, or from its first day where that is later."""
+    """Returns the event's windows from now on, or from its first day if that is later."""
     begins = event.begins.replace(tzinfo=UTC)
     after = begins - _DAY if begins > now + _DAY else now
     return list_windows([event], after, after + LONGEST_LOOK)
 
 
 def when_of(event: CalendarEvent) -> str:
-    """Returns its times as they were said."""
+    """Returns the event's times as they were entered."""
     times = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
     if not event.weekly:
         return times

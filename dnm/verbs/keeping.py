@@ -1,5 +1,5 @@
-"""`hold`, `exclude`, `pause` and their ends, `takeover` and `reset`: what dnm is to leave as it is,
-who acts, and what is to be tried anew. Pure."""
+"""`hold`, `exclude`, `pause` and their ends, `takeover` and `reset`: nodes and actions that dnm
+must leave, the host that acts, and failures that dnm retries. Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dnm.verbs.refusal import Refusal, without
 
 
 def hold(config: Config, registry: Registry, node: str, keeping: Keeping) -> Registry | Refusal:
-    """Keeps a node where it is: a lent one does not go back, any other is not lent."""
-    if refusal := _why_no_node(config, registry, node):
+    """Holds a node: a lent node is not returned, any other node is not lent."""
+    if refusal := _refuse_unknown_name(config, registry, node):
         return refusal
     held, nodes = tuple(sorted({*registry.held, node})), dict(registry.nodes)
     if (entry := nodes.get(node)) is not None and entry.phase is Phase.JOINING:
-        nodes[node] = replace(entry, leaves=None, emptying=None)  # it joins by its list again
+        nodes[node] = replace(entry, leaves=None, emptying=None)  # its readiness checks apply again
     return replace(registry, held=held, holds={**registry.holds, node: keeping}, nodes=nodes)
 
 
 def exclude(config: Config, registry: Registry, node: str, keeping: Keeping) -> Registry | Refusal:
-    """Keeps a node out of lending; one that is lent serves on, and is not lent again."""
-    if refusal := _why_no_node(config, registry, node):
+    """Excludes a node from lending; a lent node serves until it is idle, and is not lent again."""
+    if refusal := _refuse_unknown_name(config, registry, node):
         return refusal
     return replace(registry, excluded={**registry.excluded, node: keeping})
 
@@ -45,35 +45,35 @@ def unhold(config: Config, registry: Registry, node: str) -> Registry:
 
 
 def unexclude(config: Config, registry: Registry, node: str) -> Registry:
-    """Lets a node be lent again; what the configuration excludes stays so."""
+    """Allows a node to be lent again, unless the configuration excludes it."""
     return replace(registry, excluded=without(registry.excluded, node))
 
 
-def _why_no_node(config: Config, registry: Registry, node: str) -> Refusal | None:
-    """Of a name that no node of this configuration can have: a mistyped one would keep nothing."""
+def _refuse_unknown_name(config: Config, registry: Registry, node: str) -> Refusal | None:
+    """Returns a refusal for a name that no node of this configuration can have."""
     if node in registry.nodes or node in registry.claimed or config.type_of(node):
         return None
     types = ", ".join(
         f"{node_type.name_prefix or node_type.name}…" for node_type in config.node_types.values()
     )
     return Refusal(
-        f"{node!r} is not lent, and no name of a node that could be: these are {types}; "
-        "`dnm nodes` shows them; nothing is done"
+        f"{node!r} is not lent, and no node that can be lent has this name; their names are "
+        f"{types}; `dnm nodes` lists them; nothing was changed"
     )
 
 
-# --- all of it -------------------------------------------------------------------------------
+# --- the instance ----------------------------------------------------------------------------
 
 
 def pause(
     config: Config, registry: Registry, paused: Pause, is_forced: bool = False
 ) -> Registry | Refusal:
-    """Stops lending and returning, or one of them. One that stops less than the pause in force
-    must be forced: somebody counts on that one. Its reason stands until another is given."""
-    was = registry.pause if registry.paused(paused.since) else None
-    if was and not is_forced and _stops_less(paused, was):
-        return Refusal("this one would stop less: add --force to replace it")
-    reason = paused.reason or (was.reason if was else "")
+    """Stops lending, returning or both. A pause that stops less than the current one must be
+    forced, as its administrator relies on it. The reason remains until a new one is given."""
+    current = registry.pause if registry.paused(paused.since) else None
+    if current and not is_forced and _stops_less(paused, current):
+        return Refusal("this pause would stop less: add --force to replace it")
+    reason = paused.reason or (current.reason if current else "")
     return replace(registry, pause=replace(paused, reason=reason))
 
 
@@ -83,14 +83,14 @@ def _stops_less(new: Pause, old: Pause) -> bool:
 
 
 def resume(config: Config, registry: Registry) -> Registry:
-    """Ends the pause. After the pause of a lost registry, the pause before the loss is in force
+    """Ends the pause. After the pause for a lost registry, the pause from before the loss applies
     again."""
     return replace(registry, pause=registry.pause.earlier if registry.pause else None)
 
 
 def take_over(config: Config, registry: Registry, word: str, kept: str, now: datetime) -> Registry:
-    """Makes it the registry that acts for the instance, by this word of its Lease. A registry that
-    has never acted gets the pause, holds and exclusions that the Lease keeps."""
+    """Makes this registry the one that acts for the instance, with this word of the Lease. A new
+    registry gets the pause, holds and exclusions that the Lease keeps."""
     if not registry.lease_words:
         registry = restore_names(registry, kept, now)
     return replace(registry, lease_words=(word,), elsewhere=None)
@@ -100,15 +100,15 @@ def take_over(config: Config, registry: Registry, word: str, kept: str, now: dat
 
 
 class Resettable(Enum):
-    """What a name that is to be reset is one of."""
+    """The kinds of object that `dnm reset` accepts."""
 
     NODE = "node"
     QUEUE = "queue"
     NODE_TYPE = "node type"
 
 
-def what_is_reset(config: Config, registry: Registry, name: str) -> Resettable | Refusal:
-    """Returns what the name is one of, a lent node first."""
+def find_resettable(config: Config, registry: Registry, name: str) -> Resettable | Refusal:
+    """Returns the kind of object that the name has; lent nodes come first."""
     if name in registry.nodes:
         return Resettable.NODE
     if name.lower() in registry.breakers or name.lower() in config.queues:
@@ -116,14 +116,14 @@ def what_is_reset(config: Config, registry: Registry, name: str) -> Resettable |
     if name in config.node_types:
         return Resettable.NODE_TYPE
     lent = [fold_hostlist(registry.nodes)] if registry.nodes else []
-    known = ", ".join([*lent, *sorted([*config.queues, *config.node_types])])
-    return Refusal(f"{name!r} is no lent node, monitored queue or node type; known are {known}")
+    names = ", ".join([*lent, *sorted([*config.queues, *config.node_types])])
+    return Refusal(f"{name!r} is not a lent node, monitored queue or node type; there are {names}")
 
 
 def reset(config: Config, registry: Registry, name: str, now: datetime) -> Registry | Refusal:
-    """Of a queue: closes its breaker. Of a node type: ends its back-off. Of a failed node: tries
-    to return it again."""
-    kind = what_is_reset(config, registry, name)
+    """Closes the breaker of a queue, ends the back-off of a node type, or lets dnm try again to
+    return a failed node."""
+    kind = find_resettable(config, registry, name)
     if isinstance(kind, Refusal):
         return kind
     if kind is Resettable.NODE:
@@ -131,8 +131,8 @@ def reset(config: Config, registry: Registry, name: str, now: datetime) -> Regis
     if kind is Resettable.NODE_TYPE:
         return replace(registry, backoffs=without(registry.backoffs, name))
     queue = name.lower()
-    # Pods found to wait for something else are looked at afresh too, whatever their queue: the
-    # record has no queue, and they are soon found out again.
+    # Stalled pods of all queues are evaluated again too: the registry does not have their queue,
+    # and the next runs soon detect them again.
     breakers = {**registry.breakers, queue: close_breaker(registry, queue)}
     return replace(registry, breakers=breakers, stalled={})
 
@@ -146,8 +146,8 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
         )
     if name in registry.held:
         return Refusal(f"{name} is held: `dnm unhold {name}` first")
-    # A converter that a run has left at work is still waited for: two of them on one node would
-    # power-cycle it under each other. It goes whatever its queue wants and until when it was lent.
+    # dnm still waits for a converter of an earlier run: two converters on one node would
+    # power-cycle it under each other. The node is returned whatever its queue needs.
     again = enter_phase(
         entry, Phase.RETURNING, now,
         converter=entry.converter, leaves=Leaving.BY_HAND, stays_until=None,
@@ -156,11 +156,11 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
 
 
 def close_breaker(registry: Registry, queue: str) -> Breaker:
-    """As a person wants it: the nodes that stand unused now are held against the queue no more,
-    neither while they stand nor when they go back."""
-    standing = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
+    """Returns a closed breaker. Nodes that are unused now do not count against the queue any more,
+    also not when they are returned."""
+    phases = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
     forgiven = sum(
-        entry.queue == queue and entry.phase in standing and not entry.was_used
+        entry.queue == queue and entry.phase in phases and not entry.was_used
         for entry in registry.nodes.values()
     )
     return Breaker(unused=-forgiven)

@@ -1,5 +1,5 @@
-"""`lend`, `extend` and `return`: nodes that a person asks for, keeps for longer, or wants out. Each
-is written into the record; the next run does it. Pure."""
+"""`lend`, `extend` and `return`: an administrator requests nodes, keeps them for longer, or returns
+them. Each changes the registry; the next run acts on it. Pure."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry, run_name
 from dnm.model.value import Value
 from dnm.sizing.caps import why_never_so_many
-from dnm.verbs.refusal import Refusal, policy_of, why_kept_out
+from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded
 
 E = TypeVar("E", LentNode, ConversionRequest)
 
 USUAL = timedelta(hours=4)
-"""For how long a person gets nodes who does not say for how long."""
+"""The time for which nodes are lent by default."""
 
 _STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
 
 
 class Wanted(Value):
-    """The words of `dnm lend`. `count` 0: as many as nodes are named."""
+    """The arguments of `dnm lend`. With `count` 0, `nodes` gives the number."""
 
     namespace: str
     count: int = 0
@@ -52,19 +52,19 @@ class Wanted(Value):
 
 
 def orders_of(
-    config: Config, registry: Registry, wanted: Wanted, who: str, now: datetime
+    config: Config, registry: Registry, wanted: Wanted, author: str, now: datetime
 ) -> tuple[LendOrder, ...] | Refusal:
-    """Returns the orders that it makes, one a node type; refused is what no run could ever do."""
+    """Returns an order for each node type, or a refusal if no run could ever fulfil them."""
     named = _nodes_by_type(config, wanted)
     if isinstance(named, Refusal):
         return named
     for name in wanted.nodes:
-        if refusal := _why_not_free(config, registry, name, now):
+        if refusal := _refuse_taken(config, registry, name, now):
             return refusal
     counts = {node_type: len(nodes) or wanted.count for node_type, nodes in named.items()}
     each = [(name, wanted.namespace) for name, count in counts.items() for _ in range(count)]
-    if why := why_never_so_many(config, each):
-        return Refusal(f"{count_of(len(each), 'node')} can never be had: {why}")
+    if limit := why_never_so_many(config, each):
+        return Refusal(f"{count_of(len(each), 'node')} can never be lent: {limit}")
     return tuple(
         LendOrder(
             id=f"lend-{run_name(now + timedelta(microseconds=number))}",
@@ -74,7 +74,7 @@ def orders_of(
             since=now,
             until=wanted.until or now + USUAL,
             nodes=tuple(nodes),
-            who=who,
+            who=author,
             reason=wanted.reason,
             is_forced=wanted.is_forced,
             account=wanted.account,
@@ -84,60 +84,60 @@ def orders_of(
 
 
 def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Refusal:
-    """Writes an order down, as long as the nodes that it names are still free."""
+    """Records an order if the nodes that it names are still free."""
     for name in order.nodes:
-        if refusal := _why_not_free(config, registry, name, order.since):
+        if refusal := _refuse_taken(config, registry, name, order.since):
             return refusal
     return replace(registry, orders=(*registry.orders, order))
 
 
 def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Refusal:
-    """The node types, each with the nodes of it that are named."""
+    """Returns the named nodes by node type."""
     policy = policy_of(config, wanted.namespace)
     if isinstance(policy, Refusal):
         return policy
     count = wanted.count or len(wanted.nodes)
     if count < 1:
-        return Refusal("say how many nodes, or which: dnm lend 2, or --node a001")
+        return Refusal("write how many nodes, or which: dnm lend 2, or --node a001")
     if wanted.nodes and count != len(wanted.nodes):
-        asked = f"{count_of(count, 'node')} {'is' if count == 1 else 'are'} asked for"
-        return Refusal(f"{asked}, and {len(wanted.nodes)} named")
+        requested = f"{count_of(count, 'node')} {'is' if count == 1 else 'are'} requested"
+        return Refusal(f"{requested}, and {len(wanted.nodes)} named")
     named: dict[str, list[str]] = {}
     for name in wanted.nodes:
         named.setdefault(config.type_of(name) or "", []).append(name)
     named = named or {wanted.node_type or policy.node_types[0]: []}
-    return _why_not_of_type(policy, wanted, named) or named
+    return _refuse_type(policy, wanted, named) or named
 
 
-def _why_not_of_type(
+def _refuse_type(
     policy: NamespacePolicy, wanted: Wanted, named: dict[str, list[str]]
 ) -> Refusal | None:
     if wanted.node_type and set(named) - {wanted.node_type}:
-        others = [name for of, many in named.items() if of != wanted.node_type for name in many]
-        names, verb = fold_hostlist(others), "is" if len(others) == 1 else "are"
+        wrong = [name for of, many in named.items() if of != wanted.node_type for name in many]
+        names, verb = fold_hostlist(wrong), "is" if len(wrong) == 1 else "are"
         return Refusal(
-            f"{names} {verb} not of type {wanted.node_type}; leave --type out where nodes are named"
+            f"{names} {verb} not of type {wanted.node_type}; omit --type if you name nodes"
         )
     for node_type, of in named.items():
         if node_type not in policy.node_types:
             kind = f"type {node_type}" if node_type else "no known type"
-            what = f"{fold_hostlist(of)}: nodes" if of else "nodes"
+            nodes = f"{fold_hostlist(of)}: nodes" if of else "nodes"
             types = ", ".join(policy.node_types)
-            return Refusal(f"{what} of {kind} are not lent to {policy.name}; its types are {types}")
+            return Refusal(f"{nodes} of {kind} are not lent to {policy.name}; its types: {types}")
     return None
 
 
-def _why_not_free(config: Config, registry: Registry, name: str, now: datetime) -> Refusal | None:
+def _refuse_taken(config: Config, registry: Registry, name: str, now: datetime) -> Refusal | None:
     entry = registry.nodes.get(name)
     if entry is not None:
         how = f"`dnm extend {name}` keeps it there"
         return Refusal(f"{name} is lent to {entry.namespace} already: {how}")
-    if refusal := why_kept_out(config, registry, None, name, now):
+    if refusal := refuse_excluded(config, registry, None, name, now):
         return refusal
     for order in registry.orders:
         if name in order.nodes and now < order.until:
             return Refusal(
-                f"{name} is asked for already, by {order.id} of {order.who or 'somebody'}: `dnm "
+                f"{name} is requested already, by {order.id} of {order.who or 'unknown'}: `dnm "
                 f"extend {order.id}` keeps it for longer"
             )
     return None
@@ -147,8 +147,8 @@ def _why_not_free(config: Config, registry: Registry, name: str, now: datetime) 
 
 
 def extend(config: Config, registry: Registry, name: str, until: datetime) -> Registry | Refusal:
-    """Keeps a lent node until then, idle or not; of an order what is on its way for it and what
-    serves it, but for what leaves, and it asks for what is missing until then."""
+    """Keeps a lent node until a time, idle or not. For an order, it keeps its joining and serving
+    nodes, except leaving ones, and the order lends missing nodes until then."""
     if not any(order.id == name for order in registry.orders):
         return _node_extended(config, registry, name, until)
 
@@ -173,7 +173,7 @@ def _node_extended(
     if isinstance(entry, Refusal):
         return entry
     if entry.leaves in TOLD_TO_GO or entry.phase not in _STAYS:
-        return Refusal(f"{name} is on its way back ({entry.phase.value})")
+        return Refusal(f"{name} is being returned already ({entry.phase.value})")
     return _with_node(registry, name, replace(entry, stays_until=until))
 
 
@@ -183,7 +183,7 @@ def lent_entry(config: Config, registry: Registry, name: str) -> LentNode | Refu
     if entry is not None and entry.owner == config.instance_id:
         return entry
     lent = fold_hostlist(registry.nodes) or "none"
-    return Refusal(f"{name!r} is not a node that this dnm has lent; lent are: {lent}")
+    return Refusal(f"{name!r} is not a node that this instance has lent; lent nodes: {lent}")
 
 
 def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
@@ -194,46 +194,46 @@ def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
 
 
 class Returning(Value):
-    """What of the words goes back: these nodes, and then these orders. `left`: why nodes of the
-    orders don't; one that can't be returned keeps nobody from ending its order."""
+    """The nodes and orders that `dnm return` ends. `left` has the refusals for nodes of these
+    orders that cannot be returned; they do not prevent the end of the order."""
 
     nodes: tuple[str, ...]
     orders: tuple[str, ...]
     left: tuple[Refusal, ...]
 
 
-def what_goes_back(
+def nodes_to_return(
     config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
 ) -> Returning | Refusal:
-    """Returns what `give_back` is to be said of, the orders last: a command that was interrupted
-    still finds them. Each of the nodes that are named must go."""
+    """Returns the nodes and orders for `give_back`. Orders come last, so that an interrupted
+    command can be repeated. Each named node must be returnable."""
     for name in nodes:
         entry = lent_entry(config, registry, name)
         if isinstance(entry, Refusal):
             return entry
-        if refusal := _why_not_returned(registry, name, entry):
+        if refusal := _refuse_return(registry, name, entry):
             return refusal
-    came = {name: entry for name, entry in registry.nodes.items() if entry.order in orders}
-    left = {name: _why_not_returned(registry, name, entry) for name, entry in came.items()}
-    going = dict.fromkeys([*nodes, *(name for name, why in left.items() if why is None)])
+    ordered = {name: entry for name, entry in registry.nodes.items() if entry.order in orders}
+    refusals = {name: _refuse_return(registry, name, entry) for name, entry in ordered.items()}
+    going = dict.fromkeys([*nodes, *(name for name, r in refusals.items() if r is None)])
     return Returning(
-        nodes=tuple(going), orders=tuple(orders), left=tuple(filter(None, left.values()))
+        nodes=tuple(going), orders=tuple(orders), left=tuple(filter(None, refusals.values()))
     )
 
 
 def give_back(
     config: Config, registry: Registry, name: str, now: datetime, emptying: Emptying | None = None
 ) -> Registry | Refusal:
-    """Fences a lent node from the next run on, to go back when it is empty: it is asked for no
-    more, so its order shrinks by it. Of an order: nothing more comes of it."""
+    """Lets the next run fence a lent node and return it when it is empty. Its order shrinks by this
+    node. For an order, it ends the order."""
     if _is_order(registry, name):
         return _order_ended(registry, name, now)
     entry = registry.nodes.get(name)
     if entry is None:
-        return Refusal(f"{name} is lent no more")
-    if refusal := _why_not_returned(registry, name, entry):
+        return Refusal(f"{name} is no longer lent")
+    if refusal := _refuse_return(registry, name, entry):
         return refusal
-    gone = replace(entry, leaves=Leaving.BY_HAND, emptying=emptying, stays_until=None, order="")
+    leaving = replace(entry, leaves=Leaving.BY_HAND, emptying=emptying, stays_until=None, order="")
     orders = [
         replace(
             order, count=order.count - 1, nodes=tuple(node for node in order.nodes if node != name)
@@ -242,40 +242,40 @@ def give_back(
         else order
         for order in registry.orders
     ]
-    left = tuple(order for order in orders if order.count > 0)
-    return replace(_with_node(registry, name, gone), orders=left)
+    remaining = tuple(order for order in orders if order.count > 0)
+    return replace(_with_node(registry, name, leaving), orders=remaining)
 
 
 def _is_order(registry: Registry, name: str) -> bool:
-    """Whether there is such an order, or anything that came of one."""
+    """Returns whether the name is an order, or the order of a request or a lent node."""
     named = {order.id for order in registry.orders} | {
         request.order for request in registry.requests
     }
     return name in named | {node.order for node in registry.nodes.values()}
 
 
-def _why_not_returned(registry: Registry, name: str, entry: LentNode) -> Refusal | None:
+def _refuse_return(registry: Registry, name: str, entry: LentNode) -> Refusal | None:
     if name in registry.held:
         return Refusal(f"{name} is held: `dnm unhold {name}` first")
     if entry.phase is Phase.FAILED:
         return Refusal(f"{name} has failed: `dnm reset {name}` returns it; {entry.error}")
     if entry.phase is Phase.RETURNING:
-        return Refusal(f"{name} is on its way back already")
+        return Refusal(f"{name} is being returned already")
     return None
 
 
-def why_not_emptied(name: str, node: Node | None) -> Refusal | None:
-    """Says why nobody is evicted from a node, as Kubernetes has it."""
+def refuse_eviction(name: str, node: Node | None) -> Refusal | None:
+    """Returns a refusal to evict pods if an administrator has cordoned the node."""
     if node is None or not node.is_cordoned_by_another:
         return None
     return Refusal(
-        f"{name} is cordoned by an administrator, so dnm does not fence it and evicts nobody: "
+        f"{name} is cordoned by an administrator, so dnm does not fence it and evicts no pod: "
         f"`kubectl uncordon {name}` first, or `kubectl drain {name}`"
     )
 
 
 def _order_ended(registry: Registry, name: str, now: datetime) -> Registry:
-    """What is on its way for it comes, and what could not be returned may mend: neither stays."""
+    """Ends an order. Its joining nodes and those not returned yet are kept only while in use."""
 
     def ended(node: E) -> E:
         return replace(node, stays_until=now) if node.order == name else node

@@ -1,4 +1,4 @@
-"""What a person can't have, as a value of one kind. Pure."""
+"""The refusal of an administrator's command. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ V = TypeVar("V")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a verb changes nothing: a sentence that names what it was said of, and what the person
-    may do."""
+    """The reason for which a command changes nothing. The sentence names the object and the next
+    step."""
 
     sentence: str
 
 
 def policy_of(config: Config, namespace: str) -> NamespacePolicy | Refusal:
-    """Returns what the configuration says of a namespace."""
+    """Returns the configuration of a namespace, or a refusal if it is not monitored."""
     policy = config.namespaces.get(namespace)
     if policy is not None:
         return policy
@@ -32,18 +32,18 @@ def policy_of(config: Config, namespace: str) -> NamespacePolicy | Refusal:
     return Refusal(f"namespace {namespace!r} is not monitored; there are {there}")
 
 
-def why_kept_out(
+def refuse_excluded(
     config: Config,
     registry: Registry,
     batch: Mapping[str, BatchNode] | None,
     name: str,
     now: datetime,
 ) -> Refusal | None:
-    """Says that a node is kept out of lending; `batch` None: Slurm was not asked."""
+    """Returns a refusal for a node that is excluded; `batch` is None if Slurm was not asked."""
     why = nodes_kept_out(config, registry, batch, now).get(name, "")
-    return Refusal(f"{name} is kept out of lending: {why}") if why else None
+    return Refusal(f"{name} is excluded from lending: {why}") if why else None
 
 
 def without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
-    """Returns the mapping but for that key."""
+    """Returns the mapping without that key."""
     return {name: value for name, value in mapping.items() if name != key}

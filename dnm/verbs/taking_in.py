@@ -1,5 +1,5 @@
-"""`adopt` and `forget`: a node that came by hand enters the record, and one that went by hand
-leaves it. Pure: what Kubernetes and Slurm say of it is handed in."""
+"""`adopt` and `forget`: the registry gets a node that was moved to Kubernetes manually, or loses
+one that was returned manually. Pure: facts from Kubernetes and Slurm are parameters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.registry import Registry
-from dnm.verbs.refusal import Refusal, policy_of, why_kept_out, without
+from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded, without
 
 
-def why_not_adopted(
+def refuse_adoption(
     config: Config, registry: Registry, name: str, namespace: str, now: datetime
 ) -> Refusal | None:
-    """Says what speaks against it before anybody is asked about the node."""
+    """Returns a refusal from configuration and registry, before Kubernetes and Slurm are read."""
     policy = policy_of(config, namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -28,28 +28,27 @@ def why_not_adopted(
         return Refusal(f"{name!r} is of no type that is lent to {namespace}")
     if name in registry.nodes:
         return Refusal(f"{name} is recorded already: {registry.nodes[name].phase.value}")
-    return why_kept_out(config, registry, None, name, now)
+    return refuse_excluded(config, registry, None, name, now)
 
 
-def why_not_in_kubernetes(config: Config, name: str, node: Node | None) -> Refusal | None:
-    """Says what its Node has against it; None: there is no such Node."""
+def refuse_node(config: Config, name: str, node: Node | None) -> Refusal | None:
+    """Returns a refusal from the node's Node; None means that there is no such Node."""
     if node is None:
         return Refusal(f"Kubernetes has no Node {name}")
     if node.mark is None or node.is_free_for(config.instance_id):
         return None
     return Refusal(
-        f"{name} carries the mark of instance {node.mark.instance}: it is that one's; take the "
-        "dynamic-node-manager/ annotations off the Node if that is wrong"
+        f"{name} has the mark of instance {node.mark.instance}, which manages it; remove the "
+        "dynamic-node-manager/ annotations from the Node if that is wrong"
     )
 
 
-def _why_not_in_slurm(config: Config, name: str, row: BatchNode | None) -> Refusal | None:
+def _refuse_in_slurm(config: Config, name: str, row: BatchNode | None) -> Refusal | None:
     if row is None or row.in_service is None:
-        why = f"Slurm does not know {name}, or can't say whether it has it in service"
-        return Refusal(f"{why}: dnm could never return it")
+        return Refusal(f"Slurm does not report whether {name} is in service: dnm cannot return it")
     if row.in_service:
         return Refusal(
-            f"Slurm has {name} in service ({row.state}): it would be offered to both; drain it in "
+            f"{name} is in service in Slurm ({row.state}): both systems would use it; drain it in "
             "Slurm first, or delete the Node"
         )
     if row.claim is not None and row.claim.instance not in ("", config.instance_id):
@@ -68,13 +67,13 @@ def adopt(
     node: Node | None,
     batch: Mapping[str, BatchNode],
 ) -> Registry | Refusal:
-    """Records it as joining, so that the next run marks it and counts it for its queue. Refused
-    where Slurm has it in service, or can't say, and where it is another's."""
+    """Records a node as joining, so that the next run marks it and adds it to its queue. Refuses a
+    node that is, or may be, in service in Slurm, or that another instance manages."""
     refusal = (
-        why_not_adopted(config, registry, name, namespace, now)
-        or why_not_in_kubernetes(config, name, node)
-        or _why_not_in_slurm(config, name, batch.get(name))
-        or why_kept_out(config, registry, batch, name, now)
+        refuse_adoption(config, registry, name, namespace, now)
+        or refuse_node(config, name, node)
+        or _refuse_in_slurm(config, name, batch.get(name))
+        or refuse_excluded(config, registry, batch, name, now)
     )
     if refusal is not None:
         return refusal
@@ -90,18 +89,18 @@ def adopt(
     return replace(registry, nodes=nodes, claimed=without(registry.claimed, name))
 
 
-def why_not_known(registry: Registry, node: str) -> Refusal | None:
-    """Says that a node is neither lent nor claimed."""
+def refuse_unknown(registry: Registry, node: str) -> Refusal | None:
+    """Returns a refusal for a node that is neither lent nor claimed."""
     if node in registry.claimed or node in registry.nodes:
         return None
     lent = fold_hostlist(registry.nodes) or "none"
-    return Refusal(f"{node!r} is not a lent node; lent are: {lent}")
+    return Refusal(f"{node!r} is not a lent node; lent nodes: {lent}")
 
 
 def forget(config: Config, registry: Registry, name: str, node: Node | None) -> Registry | Refusal:
-    """Takes out a node that a person has found to be back in Slurm. Refused while its Node carries
-    dnm's mark: the next run would record it again."""
-    if refusal := why_not_known(registry, name):
+    """Removes a node that an administrator has returned to Slurm. Refuses it while its Node has
+    dnm's mark, because the next run would record it again."""
+    if refusal := refuse_unknown(registry, name):
         return refusal
     mark = node.mark if node is not None else None
     if mark is not None and mark.instance == config.instance_id:

@@ -100,8 +100,8 @@ MISTAKES = [
     ("lend two --namespace dev", "'two' is not a valid int"),
     ("lend 0 --namespace dev", "0 is not in the range"),
     ("lend -1 --namespace dev", "-1"),
-    ("lend 4 --namespace dev", "4 nodes can never be had: max_nodes of namespace dev is 3"),
-    ("lend 1 --namespace dev --type b", "nodes of type b are not lent to dev; its types are a"),
+    ("lend 4 --namespace dev", "4 nodes can never be lent: max_nodes of namespace dev is 3"),
+    ("lend 1 --namespace dev --type b", "nodes of type b are not lent to dev; its types: a"),
     ("lend --namespace dev --node a001", "a001 is lent to dev already: `dnm extend a001`"),
     ("lend --namespace dev --node a[1-", "brackets don't match"),
     ("lend 1 --namespace dev --for 2h --until 17:00", "write --for or --until, not both"),
@@ -111,11 +111,14 @@ MISTAKES = [
     ("extend a001", "write how long: --for 2h or --until 17:00"),
     ("extend a001 --for 4", "'4' has no unit; write 90m, 2h or 1d"),
     ("extend --for 2h", "Missing argument 'NODE...'"),
-    ("extend a099 --for 2h", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
-    ("extend a001 a002 --for 2h", "a002 is on its way back (failed)"),
+    (
+        "extend a099 --for 2h",
+        "'a099' is not a node that this instance has lent; lent nodes: a[001-007]",
+    ),
+    ("extend a001 a002 --for 2h", "a002 is being returned already (failed)"),
     # return
     ("return", "Missing argument 'NODE...'"),
-    ("return a099", "'a099' is not a node that this dnm has lent; lent are: a[001-007]"),
+    ("return a099", "'a099' is not a node that this instance has lent; lent nodes: a[001-007]"),
     ("return a001 a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
     ("return a001 --grace 10m", "it needs --evict"),
     ("return a001 --evict --grace soon", "write 10m or 2h, at most a week"),
@@ -128,16 +131,16 @@ MISTAKES = [
     ("adopt b001 --namespace dev", "'b001' is of no type that is lent to dev"),
     # reset, forget
     ("reset a001", "a001 is serving, not failed: there is nothing to reset"),
-    ("reset nothing", "'nothing' is no lent node, monitored queue or node type"),
+    ("reset nothing", "'nothing' is not a lent node, monitored queue or node type"),
     ("forget a099", "'a099' is not a lent node"),
     # hold, exclude, and their ends
-    ("hold x17", "'x17' is not lent, and no name of a node that could be: these are"),
-    ("exclude a[011-012] x17", "shows them; nothing is done"),
+    ("hold x17", "'x17' is not lent, and no node that can be lent has this name"),
+    ("exclude a[011-012] x17", "lists them; nothing was changed"),
     ("hold a001 --for 2h --until 17:00", "write --for or --until, not both"),
     ("hold a001 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("exclude a050 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("exclude a050 --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
-    ("exclude lend-1", "'lend-1' is not lent, and no name of a node"),
+    ("exclude lend-1", "'lend-1' is not lent, and no node"),
     ("hold a[001-", "the node list 'a[001-' can't be read: its brackets don't match; nothing was"),
     ("unexclude a[2-1]", "the range '2-1' runs backwards; nothing was changed"),
     ("return a[001", "its brackets don't match; nothing was changed"),
@@ -326,7 +329,7 @@ def test_second_pause_reports_the_pause_that_it_replaces(
     before = registry_of(config)
     monkeypatch.setenv("SUDO_USER", "erin")
     there = r"lending and returning are paused by kim on .* until `dnm resume`: the fans"
-    with pytest.raises(DnmError, match=f"{there}; this one would stop less: add --force to"):
+    with pytest.raises(DnmError, match=f"{there}; this pause would stop less: add --force to"):
         admin.pause(config, until=soon.isoformat())
     assert registry_of(config) == before
     assert re.search(
@@ -431,7 +434,7 @@ def test_host_list_is_reset_completely_or_not_at_all(site: Site) -> None:
     registry = replace(site.registry, nodes={"a001": a_lent_node(Phase.FAILED, error="no boot")})
     save_registry(site.config, registry)
     done = site.command("reset", "a[001-002]")
-    assert done.returncode == 2 and "'a002' is no lent node" in done.stderr
+    assert done.returncode == 2 and "'a002' is not a lent node" in done.stderr
     assert site.registry.nodes["a001"].phase is Phase.FAILED
 
 
@@ -482,7 +485,7 @@ def test_adopt_checks_kubernetes_and_slurm_first(sandbox: Sandbox, site: Site) -
     with pytest.raises(RefusedError, match="Kubernetes has no Node a001"):
         adopt(site.config, "a001", "dev")
     sandbox.add_node("a001")
-    with pytest.raises(RefusedError, match=r"Slurm has a001 in service \(IDLE\)"):
+    with pytest.raises(RefusedError, match=r"a001 is in service in Slurm \(IDLE\)"):
         adopt(site.config, "a001", "dev")
 
 

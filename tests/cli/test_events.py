@@ -79,12 +79,12 @@ def test_invalid_event_is_refused_with_a_reason(tmp_path: Path) -> None:
     before = load_registry(config, NOW)
     for name, changes, expected in (
         ("X", {"nodes": "two"}, "cannot add the event:\n.*\n  .*nodes = two: is not a whole"),
-        ("old", {}, "`dnm event remove old` takes it away"),
+        ("old", {}, "`dnm event remove old` removes it"),
     ):
         with pytest.raises(RefusedError, match=expected) as error:
             events.add(config, name, **{**OPTIONS, **changes})
         assert error.value.exit_code == 2
-    with pytest.raises(RefusedError, match="take it out there"):
+    with pytest.raises(RefusedError, match="remove it there"):
         events.remove(config, "course")
     assert load_registry(config, NOW) == before
 

@@ -40,7 +40,7 @@ def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Regis
 def _give_back(
     config: Config, registry: Registry, node: str, now: datetime, emptying: Emptying | None = None
 ) -> Registry | Refusal:
-    refusal = lending.what_goes_back(config, registry, (), (node,))
+    refusal = lending.nodes_to_return(config, registry, (), (node,))
     if isinstance(refusal, Refusal):
         return refusal
     return lending.give_back(config, registry, node, now, emptying)

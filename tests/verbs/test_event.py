@@ -29,29 +29,29 @@ NOT_ADDED: dict[str, tuple[Registry, dict[str, Any], str]] = {
     "of no namespace": (
         REGISTRY,
         {"namespace": "x"},
-        "the event can't be added: namespace = x: is not a monitored namespace; name it in "
+        "cannot add the event: namespace = x: is not a monitored namespace; name it in "
         "monitored_namespaces, or write one of dev",
     ),
     "over": (
         REGISTRY,
         OVER,
-        "the event can't be added: it is over, 2026-02-23 12:00 to 2026-02-24 12:00 UTC; write a "
+        "cannot add the event: it is over, 2026-02-23 12:00 to 2026-02-24 12:00 UTC; write a "
         "later time",
     ),
     "added already": (
         REGISTRY,
         {"name": "old"},
-        "there is an event old already: `dnm event remove old` takes it away",
+        "there is an event old already: `dnm event remove old` removes it",
     ),
     "of the configuration": (
         REGISTRY,
         {"name": "course"},
-        f"there is an event course in {CONFIG.path} already; name this one otherwise",
+        f"there is an event course in {CONFIG.path} already; choose another name",
     ),
     "one too many": (
         FULL,
         {},
-        f"there are {MOST_EVENTS} events already; remove some that are over",
+        f"there are {MOST_EVENTS} events already; remove past events",
     ),
 }
 
@@ -70,10 +70,10 @@ def test_event_is_added_and_removed() -> None:
 NOT_REMOVED = {
     "of the configuration": (
         "course",
-        f"event course stands in {CONFIG.path}: take it out there",
+        f"event course is in {CONFIG.path}: remove it there",
     ),
-    "of a file": ("filed", "event filed stands in /etc/events.ini: take it out there"),
-    "unknown": ("moon", "no event 'moon' was added; those that were: old"),
+    "of a file": ("filed", "event filed is in /etc/events.ini: remove it there"),
+    "unknown": ("moon", "no event 'moon' was added; added events: old"),
 }
 
 

@@ -58,8 +58,8 @@ Keep = Callable[..., Registry | Refusal]
         pytest.param("a900", "", id="of-a-type"),
         pytest.param(
             "x17",
-            "'x17' is not lent, and no name of a node that could be: these are a…; `dnm nodes` "
-            "shows them; nothing is done",
+            "'x17' is not lent, and no node that can be lent has this name; their names are a…; "
+            "`dnm nodes` lists them; nothing was changed",
             id="of-none",
         ),
     ],
@@ -119,7 +119,7 @@ def test_shorter_or_narrower_pause_needs_force(first: Terms, then: Terms, is_les
     new = Pause(since=NOW, until=then[0], half=then[1])
     answer = pause(CONFIG, before, new)
     if is_less:
-        assert sentence(answer) == "this one would stop less: add --force to replace it"
+        assert sentence(answer) == "this pause would stop less: add --force to replace it"
     else:
         assert answer == Registry(pause=new)
     assert pause(CONFIG, before, new, is_forced=True) == Registry(pause=new)
@@ -198,7 +198,7 @@ NOT_RESET = {
     ),
     "unknown": (
         "q",
-        f"'q' is no lent node, monitored queue or node type; known are a[001-003], a, {QUEUE}",
+        f"'q' is not a lent node, monitored queue or node type; there are a[001-003], a, {QUEUE}",
     ),
 }
 

@@ -18,9 +18,9 @@ from dnm.verbs.lending import (
     extend,
     give_back,
     lend,
+    nodes_to_return,
     orders_of,
-    what_goes_back,
-    why_not_emptied,
+    refuse_eviction,
 )
 from dnm.verbs.refusal import Refusal
 from tests.builders import FENCED, NOW, QUEUE, a_config, a_lent_node, a_node, a_request
@@ -57,41 +57,41 @@ def orders(config: Any = CONFIG, **words: Any) -> Any:
 
 NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
     "namespace": ({"namespace": "x", "count": 1}, "namespace 'x' is not monitored; there are dev"),
-    "nothing": ({}, "say how many nodes, or which: dnm lend 2, or --node a001"),
+    "nothing": ({}, "write how many nodes, or which: dnm lend 2, or --node a001"),
     "unequal, of one": (
         {"count": 1, "nodes": ("a050", "a051")},
-        "1 node is asked for, and 2 named",
+        "1 node is requested, and 2 named",
     ),
-    "unequal": ({"count": 2, "nodes": ("a050",)}, "2 nodes are asked for, and 1 named"),
+    "unequal": ({"count": 2, "nodes": ("a050",)}, "2 nodes are requested, and 1 named"),
     "type": (
         {"count": 1, "node_type": "q"},
-        "nodes of type q are not lent to dev; its types are a",
+        "nodes of type q are not lent to dev; its types: a",
     ),
     "no type": (
         {"nodes": ("x1",)},
-        "x1: nodes of no known type are not lent to dev; its types are a",
+        "x1: nodes of no known type are not lent to dev; its types: a",
     ),
     "two types": (
         {"nodes": ("a050", "x1")},
-        "x1: nodes of no known type are not lent to dev; its types are a",
+        "x1: nodes of no known type are not lent to dev; its types: a",
     ),
     "lent": ({"nodes": ("a001",)}, "a001 is lent to dev already: `dnm extend a001` keeps it there"),
     "kept out": (
         {"nodes": ("a009",)},
-        "a009 is kept out of lending: exclude_nodes names it",
+        "a009 is excluded from lending: exclude_nodes names it",
     ),
     "excluded, and forced": (
         {"nodes": ("a008",), "is_forced": True},
-        "a008 is kept out of lending: somebody excluded it until 2026-03-02 21:00 UTC: "
+        "a008 is excluded from lending: somebody excluded it until 2026-03-02 21:00 UTC: "
         "dnm unexclude a008",
     ),
     "cap": (
         {"count": 4, "is_forced": True},
-        "4 nodes can never be had: max_nodes of namespace dev is 3",
+        "4 nodes can never be lent: max_nodes of namespace dev is 3",
     ),
     "cap of all": (
         {"count": 31},
-        "31 nodes can never be had: max_converted_nodes is 30; max_nodes of namespace dev is 3",
+        "31 nodes can never be lent: max_converted_nodes is 30; max_nodes of namespace dev is 3",
     ),
 }
 
@@ -115,9 +115,9 @@ def test_nodes_of_two_types_become_two_orders() -> None:
     assert (first.node_type, first.nodes, first.count) == ("a", ("a050",), 1)
     assert (second.node_type, second.nodes, second.count) == ("b", ("b001", "b002"), 2)
     assert first.id != second.id and first.until == second.until
-    cap = "4 nodes can never be had: max_nodes of namespace dev is 3"
+    cap = "4 nodes can never be lent: max_nodes of namespace dev is 3"
     assert sentence(orders(BOTH, nodes=("a051", "a052", "b003", "b004"))) == cap
-    why = "b[003-004] are not of type a; leave --type out where nodes are named"
+    why = "b[003-004] are not of type a; omit --type if you name nodes"
     assert sentence(orders(BOTH, nodes=("a051", "b003", "b004"), node_type="a")) == why
 
 
@@ -126,7 +126,7 @@ def test_node_of_a_current_order_is_not_ordered_again() -> None:
     after = lend(CONFIG, REGISTRY, order)
     assert isinstance(after, Registry) and after.orders == (ORDER, order)
     assert sentence(lend(CONFIG, after, replace(order, id="o3"))) == (
-        f"a050 is asked for already, by {order.id} of kim on h: `dnm extend {order.id}` keeps it "
+        f"a050 is requested already, by {order.id} of kim on h: `dnm extend {order.id}` keeps it "
         "for longer"
     )
     over = replace(order, since=order.until)
@@ -137,11 +137,11 @@ def test_node_of_a_current_order_is_not_ordered_again() -> None:
 
 LENT = "a[001-006]"
 NOT_EXTENDED = {
-    "not lent": ("a099", f"'a099' is not a node that this dnm has lent; lent are: {LENT}"),
-    "another's": ("a004", f"'a004' is not a node that this dnm has lent; lent are: {LENT}"),
-    "failed": ("a002", "a002 is on its way back (failed)"),
-    "returning": ("a003", "a003 is on its way back (returning)"),
-    "returned": ("a006", "a006 is on its way back (serving)"),
+    "not lent": ("a099", f"'a099' is not a node that this instance has lent; lent nodes: {LENT}"),
+    "another's": ("a004", f"'a004' is not a node that this instance has lent; lent nodes: {LENT}"),
+    "failed": ("a002", "a002 is being returned already (failed)"),
+    "returning": ("a003", "a003 is being returned already (returning)"),
+    "returned": ("a006", "a006 is being returned already (serving)"),
 }
 
 
@@ -155,7 +155,7 @@ def test_invalid_extend_is_refused(name: str, why: str) -> None:
 def test_returning_node_is_not_extended(phase: Phase, leaves: str) -> None:
     before = Registry(nodes={"a001": a_lent_node(phase, leaves=leaves)})
     answer = sentence(extend(CONFIG, before, "a001", LATER))
-    assert answer == f"a001 is on its way back ({phase.value})"
+    assert answer == f"a001 is being returned already ({phase.value})"
 
 
 def test_order_is_extended_with_its_nodes_and_requests() -> None:
@@ -177,17 +177,17 @@ def test_order_is_extended_with_its_nodes_and_requests() -> None:
 # --- return ----------------------------------------------------------------------------------
 
 NOT_RETURNED = {
-    "not lent": ("a099", f"'a099' is not a node that this dnm has lent; lent are: {LENT}"),
-    "another's": ("a004", f"'a004' is not a node that this dnm has lent; lent are: {LENT}"),
+    "not lent": ("a099", f"'a099' is not a node that this instance has lent; lent nodes: {LENT}"),
+    "another's": ("a004", f"'a004' is not a node that this instance has lent; lent nodes: {LENT}"),
     "failed": ("a002", "a002 has failed: `dnm reset a002` returns it; it burns"),
-    "returning": ("a003", "a003 is on its way back already"),
+    "returning": ("a003", "a003 is being returned already"),
     "held": ("a005", "a005 is held: `dnm unhold a005` first"),
 }
 
 
 @pytest.mark.parametrize(("name", "why"), NOT_RETURNED.values(), ids=NOT_RETURNED)
 def test_invalid_return_is_refused(name: str, why: str) -> None:
-    assert sentence(what_goes_back(CONFIG, REGISTRY, (), ("a001", name))) == why
+    assert sentence(nodes_to_return(CONFIG, REGISTRY, (), ("a001", name))) == why
     if name != "a004":  # what is another's by now is no person's mistake
         assert isinstance(give_back(CONFIG, REGISTRY, name, NOW), Refusal), "nor under the lock"
 
@@ -200,7 +200,7 @@ def test_order_ends_even_if_its_nodes_cannot_be_returned(name: str, why: str) ->
     """Else the next run would lend another in its place."""
     stuck = replace(REGISTRY.nodes[name], order="o1", stays_until=LATER)
     before = replace(REGISTRY, nodes={**REGISTRY.nodes, name: stuck})
-    going = what_goes_back(CONFIG, before, ("o1",), ("a001",))
+    going = nodes_to_return(CONFIG, before, ("o1",), ("a001",))
     assert not isinstance(going, Refusal)
     assert (going.nodes, going.orders) == (("a001",), ("o1",))
     assert [refusal.sentence for refusal in going.left] == [why]
@@ -247,10 +247,10 @@ def test_pending_nodes_of_a_returned_order_are_not_kept() -> None:
     ],
 )
 def test_evict_is_refused_behind_a_cordon_of_an_administrator(node: Any, is_refused: bool) -> None:
-    refusal = why_not_emptied("a001", node)
+    refusal = refuse_eviction("a001", node)
     assert (refusal is not None) is is_refused
     if refusal is not None:
         assert sentence(refusal) == (
-            "a001 is cordoned by an administrator, so dnm does not fence it and evicts nobody: "
+            "a001 is cordoned by an administrator, so dnm does not fence it and evicts no pod: "
             "`kubectl uncordon a001` first, or `kubectl drain a001`"
         )

@@ -40,26 +40,24 @@ NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
     "namespace": ({"namespace": "x"}, "namespace 'x' is not monitored; there are dev"),
     "type": ({"name": "x1"}, "'x1' is of no type that is lent to dev"),
     "recorded": ({"name": "a002"}, "a002 is recorded already: serving"),
-    "excluded": ({"name": "a009"}, "a009 is kept out of lending: exclude_nodes names it"),
+    "excluded": ({"name": "a009"}, "a009 is excluded from lending: exclude_nodes names it"),
     "no node": ({}, "Kubernetes has no Node a001"),
     "another's": (
         {"node": a_node(mark=OTHERS)},
-        "a001 carries the mark of instance other: it is that one's; take the dynamic-node-manager/ "
-        "annotations off the Node if that is wrong",
+        "a001 has the mark of instance other, which manages it; remove the dynamic-node-manager/ "
+        "annotations from the Node if that is wrong",
     ),
     "not in Slurm": (
         {"node": BARE, "row": None},
-        "Slurm does not know a001, or can't say whether it has it in service: dnm could never "
-        "return it",
+        "Slurm does not report whether a001 is in service: dnm cannot return it",
     ),
     "Slurm can't say": (
         {"node": BARE, "row": a_batch_node(in_service=None)},
-        "Slurm does not know a001, or can't say whether it has it in service: dnm could never "
-        "return it",
+        "Slurm does not report whether a001 is in service: dnm cannot return it",
     ),
     "in service": (
         {"node": BARE, "row": a_batch_node()},
-        "Slurm has a001 in service (IDLE): it would be offered to both; drain it in Slurm first, "
+        "a001 is in service in Slurm (IDLE): both systems would use it; drain it in Slurm first, "
         "or delete the Node",
     ),
     "another's claim": (
@@ -76,7 +74,7 @@ NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
             "row": replace(OUT, partitions=("batch",)),
             "exclude_partitions": ("batch",),
         },
-        "a001 is kept out of lending: exclude_nodes names partition batch",
+        "a001 is excluded from lending: exclude_nodes names partition batch",
     ),
 }
 
@@ -116,7 +114,7 @@ def test_node_without_the_mark_of_dnm_is_forgotten(name: str, node: Node | None)
 
 
 NOT_FORGOTTEN: dict[str, tuple[str, Node | None, str]] = {
-    "unknown": ("a099", None, "'a099' is not a lent node; lent are: a002"),
+    "unknown": ("a099", None, "'a099' is not a lent node; lent nodes: a002"),
     "still there": (
         "a002",
         a_node("a002"),

@@ -34,7 +34,7 @@ from dnm.model.printable import printable
 from dnm.plan.lease import acts_elsewhere
 from dnm.run.registry import load_registry
 from dnm.verbs import keeping
-from dnm.verbs.keeping import Resettable, what_is_reset
+from dnm.verbs.keeping import Resettable, find_resettable
 from dnm.verbs.refusal import Refusal
 
 _RESUMED = "`dnm resume`"
@@ -120,7 +120,7 @@ def _reset(config: Config, name: str, reason: str) -> str:
     meant = name.lower() if name.lower() in config.queues else name
     operation = new_operation("reset", meant, reason)
     before = carry_out(config, operation, keeping.reset, name=name, now=datetime.now(UTC)).before
-    kind = what_is_reset(config, before, name)
+    kind = find_resettable(config, before, name)
     if kind is Resettable.NODE:
         return "NODE will be returned to Slurm by the next run"
     if kind is Resettable.QUEUE:

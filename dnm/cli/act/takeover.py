@@ -21,7 +21,7 @@ from dnm.model.value import Unreadable
 from dnm.run.lease import fence_queue_document, judge_here, new_word
 from dnm.run.registry import attach_lease, load_registry, opened_state
 from dnm.verbs import keeping, taking_in
-from dnm.verbs.taking_in import why_not_known
+from dnm.verbs.taking_in import refuse_unknown
 
 _LONGEST_HOLDER = 300  # characters that are shown
 
@@ -35,7 +35,7 @@ def forget(
 ) -> str:
     """Remove a node from the registry that was returned to Slurm manually."""
     registry = load_registry(config, datetime.now(UTC))
-    granted(why_not_known(registry, node))
+    granted(refuse_unknown(registry, node))
     there = KubeClient.connect(config).read_node(node)
     words = {"name": node, "node": there}
     rehearse(config, registry, taking_in.forget, words)

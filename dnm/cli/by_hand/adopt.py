@@ -17,7 +17,7 @@ from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from dnm.run.registry import load_registry
 from dnm.verbs import taking_in
-from dnm.verbs.taking_in import why_not_adopted, why_not_in_kubernetes
+from dnm.verbs.taking_in import refuse_adoption, refuse_node
 
 
 def adopt(
@@ -30,10 +30,10 @@ def adopt(
     """Start managing a node that was moved to Kubernetes manually."""
     now = datetime.now(UTC)
     registry = load_registry(config, now)
-    granted(why_not_adopted(config, registry, node, namespace, now))
+    granted(refuse_adoption(config, registry, node, namespace, now))
     with closing(KubeClient.connect(config)) as kube:
         kube_node = kube.read_node(node)
-    granted(why_not_in_kubernetes(config, node, kube_node))
+    granted(refuse_node(config, node, kube_node))
     listed = NodeConvert(config, os.environ).list_nodes(node)
     if isinstance(listed, Unreadable):
         raise ConverterError(f"{listed.error}: whether {node} is in service in Slurm is unknown")

@@ -38,7 +38,7 @@ from dnm.model.orders import Way
 from dnm.model.printable import count_of
 from dnm.run.registry import load_registry
 from dnm.verbs import lending
-from dnm.verbs.lending import what_goes_back, why_not_emptied
+from dnm.verbs.lending import nodes_to_return, refuse_eviction
 from dnm.verbs.refusal import Refusal
 
 
@@ -63,7 +63,7 @@ def return_(
         grace or "0m", "--grace", timedelta(days=7), "10m or 2h, at most a week"
     )
     registry = load_registry(config, datetime.now(UTC))
-    going = granted(what_goes_back(config, registry, *orders_and_nodes(registry, nodes)))
+    going = granted(nodes_to_return(config, registry, *orders_and_nodes(registry, nodes)))
     emptying: Emptying | None = None
     if evicts and going.nodes:
         if not _may_evict(_describe(config, going.nodes, length), yes):
@@ -125,7 +125,7 @@ def _describe(config: Config, nodes: Sequence[str], grace: timedelta) -> str:
 
 def _node_lines(kube: KubeClient, name: str, when: str) -> Iterator[str]:
     node = kube.read_node(name)
-    granted(why_not_emptied(name, node))
+    granted(refuse_eviction(name, node))
     from dnm.run.step import read_pods_to_evict  # the planner, which the help does not need
 
     listed = read_pods_to_evict(kube, node) if node is not None else ()
