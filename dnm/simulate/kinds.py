@@ -4,7 +4,8 @@ becomes when each came, began and ended. Pure.
 Of equal pods those began and ended whose moments of creation explain how the sums of these have
 changed; where a record does not tell, the first that came begins first, the first that began ends
 first, as few came as explain the numbers, and they are spread over the time in between. Of a gang
-all begin when the last has a node. What came and went between two lines was never seen.
+all begin when the last has a node; it shrinks as its pods end, so that only pods that come tell its
+size. What came and went between two lines was never seen.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ from dnm.model.value import Value
 
 Request = tuple[tuple[str, int], ...]
 _Pod = tuple[datetime, datetime, int]  # came, began, gang
-_Key = tuple[str, Request, int]  # queue, what one asks for, of how many its gang is
+_Key = tuple[str, Request, bool]  # queue, what one asks for, whether it is of a gang
 _LONGER_THAN_ANY = 10 * 366 * 86_400.0  # seconds: it runs still
 _BETWEEN = timedelta(seconds=60)  # two runs; what a line tells has come since the run before
 _MOST_TRIED = 500  # choices of those that may have ended
@@ -42,11 +43,19 @@ class Span(Value):
     gang: int = 0
 
 
+class _Gang(NamedTuple):
+    """The gang that came last: its number, how many of it have come, and of how many it is."""
+
+    number: int = 0
+    came: int = 0
+    size: int = 0
+
+
 class _Kind:
     """Equal pods, those that wait with their gang; when each gang had all of its pods."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self) -> None:
+        self.gang = _Gang()
         self.waiting: deque[tuple[datetime, int]] = deque()
         self.running: deque[_Pod] = deque()
         self.complete: dict[int, datetime] = {}
@@ -68,14 +77,14 @@ class KindReplay:
 
     def add(self, line: HistoryLine) -> None:
         """Takes the numbers of one queue at one moment; kinds that it does not name are gone."""
-        told = {}
+        told: dict[_Key, list[PodKind]] = {}
         for kind in msgspec.convert(line.numbers.get("kinds", ()), tuple[PodKind, ...]):
-            told[line.queue, tuple(sorted(kind.request.items())), kind.gang] = kind
+            key = (line.queue, tuple(sorted(kind.request.items())), kind.gang > 0)
+            told.setdefault(key, []).append(kind)
         for key in told:
-            self._kinds.setdefault(key, _Kind(key[2]))
+            self._kinds.setdefault(key, _Kind())
         for key in [key for key in self._kinds if key[0] == line.queue]:
-            none = PodKind(request={}, pending=0, bound=0, came=None)
-            self._move(key, told.get(key, none), line.time)
+            self._move(key, told.get(key, []), line.time)
             if key not in told:
                 del self._kinds[key]
         self._last[line.queue] = line.time
@@ -88,8 +97,8 @@ class KindReplay:
         self._kinds = {}
         return sorted(self._spans, key=lambda span: (span.came, span.began))
 
-    def _move(self, key: _Key, told: PodKind, now: datetime) -> None:
-        kind = self._kinds[key]
+    def _move(self, key: _Key, some: Sequence[PodKind], now: datetime) -> None:
+        kind, told = self._kinds[key], _together(some)
         # Two runs may be closer than a minute: whom the line before told has not come again.
         new, kind.told = Counter(told.came_at) - kind.told, Counter(told.came_at)
         if told.came and told.came_at:
@@ -97,7 +106,9 @@ class KindReplay:
             told = msgspec.structs.replace(told, came=came, came_at=tuple(new.elements()))
         begun, ended, came = _changes(len(kind.waiting), len(kind.running), told)
         before = max(now - _BETWEEN, self._last.get(key[0], now))
-        arrived = sorted(_moments(kind, told, came, before, now))
+        sizes = {at: one.gang for one in some for at in one.came_at}
+        usual = max((one.gang for one in some if one.came != 0), default=0)
+        arrived = sorted(_moments(kind, told, came, before, now, usual))
         begun_at, ended_at = _sums(kind, told, begun, ended, arrived)
         kind.sums, kind.is_exact = told.sums, kind.is_exact or bool(told.sums)
         between = before + (now - before) / 2 if kind.is_exact else now
@@ -105,7 +116,8 @@ class KindReplay:
                 for came, began, gang in _take(kind.running, ended, ended_at)]  # fmt: skip
         self._spans += _spans(key[0], key[1], gone, between)
         for moment in arrived:
-            kind.waiting.append((moment, self._gang_of(kind)))
+            size = sizes.get(int(moment.timestamp()), usual)
+            kind.waiting.append((moment, self._gang_of(kind, size, some)))
         for moment, gang in _take(kind.waiting, begun, begun_at):
             # Who came since the run before, and has a node, had it at once.
             began = moment if kind.is_exact and moment >= before else between
@@ -115,24 +127,41 @@ class KindReplay:
             kind.waiting.pop()
             self.cancelled += 1
 
-    def _gang_of(self, kind: _Kind) -> int:
-        if not kind.size:
+    def _gang_of(self, kind: _Kind, size: int, some: Sequence[PodKind]) -> int:
+        """Returns the number of the gang of a pod that came: the last one, if it lacks pods and has
+        this size or has grown to it."""
+        if not size:
             return 0
-        last = kind.waiting[-1][1] if kind.waiting else self._gangs
-        members = sum(gang == last for _, gang in kind.waiting)
-        if not kind.waiting or members >= kind.size:
+        number, came, was = kind.gang
+        is_new = came >= size or (was != size and any(one.gang == was for one in some))
+        if is_new or not number:
             self._gangs += 1
-            return self._gangs
-        return last
+            number, came = self._gangs, 0
+        kind.gang = _Gang(number, came + 1, size)
+        return number
+
+
+def _together(some: Sequence[PodKind]) -> PodKind:
+    """Returns gangs of several sizes as one kind."""
+    came = [one.came for one in some if one.came is not None]
+    sums = [one.sums for one in some if one.sums]
+    return PodKind(
+        request={},
+        pending=sum(one.pending for one in some),
+        bound=sum(one.bound for one in some),
+        came=sum(came) if came else None,
+        came_at=tuple(sorted(at for one in some for at in one.came_at)),
+        sums=tuple(map(sum, zip(*sums, strict=True))) if len(sums) == len(some) else (),
+    )
 
 
 def _moments(
-    kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime
+    kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime, gang: int
 ) -> Iterator[datetime]:
     """When the new ones came; who is not told to have since the run before, as it was made."""
     yield from (datetime.fromtimestamp(number, UTC) for number in told.came_at[:count])
     for number in range(count - len(told.came_at)):
-        kind.came += not kind.size or number % kind.size == 0
+        kind.came += not gang or number % gang == 0
         spread = 0.0 if told.came is None else 1.0 if told.sums else (kind.came * _GOLDEN) % 1
         yield now - (now - before) * spread
 
@@ -150,7 +179,7 @@ def _sums(
     kind: _Kind, told: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
 ) -> tuple[float | None, float | None]:
     """When those that have begun, and that have ended, came, added up; None: it isn't said."""
-    if kind.size or not (kind.sums and told.sums):
+    if not (kind.sums and told.sums):
         return None, None
     waiting, running = (now - before for now, before in zip(told.sums, kind.sums, strict=True))
     if not ended:

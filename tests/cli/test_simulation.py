@@ -118,6 +118,8 @@ class Killed:
 class Sleeping:
     """Is played for ever."""
 
+    fails = 0.0
+
     def __getattr__(self, name: str) -> object:
         time.sleep(3600)
 
@@ -169,6 +171,17 @@ def test_simulation_reports_the_price_for_jobs(site: Site, tmp_path: Path) -> No
     saved = nobody["pods_waited_minutes"] - own["pods_waited_minutes"]
     assert price["pods_saved_minutes"] == pytest.approx(saved, abs=0.2)
     assert price["saved_per_paid"] == pytest.approx(saved / price["jobs_paid_minutes"], abs=0.01)
+
+
+def test_failing_conversions_are_drawn_with_five_seeds(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "fails.json"
+    path.write_text(json.dumps({**json.loads(course()), "fails": 0.3}))
+    own, nobody = document(site, "--workload", str(path))["configurations"]
+    for key, (least, most) in own["range"].items():
+        assert least <= own[key] <= most and least < most
+    assert nobody["range"] is None
+    lines = site.command("simulate", "--workload", str(path)).stdout.splitlines()
+    assert [line.split()[-1] for line in lines if "of 5 seeds" in line] == ["-", "-"]
 
 
 def test_simulation_uses_the_recorded_demand(tmp_path: Path) -> None:

@@ -102,6 +102,33 @@ def test_gang_is_replayed_with_its_size_and_starts_complete() -> None:
     assert sorted((span.gang, span.lasts / 60) for span in spans) == [(1, 9)] * 3 + [(2, 10)] * 3
 
 
+GANGS = {
+    "its pods end one by one": (
+        [(0, 3, 0, 3, 3), (1, 0, 3, 0, 3), (5, 0, 2, 0, 2), (8, 0, 1, 0, 1)],
+        [(1, 4), (1, 7), (1, 8)],
+    ),
+    "its pods come in two minutes": (
+        [(0, 2, 0, 2, 2), (1, 3, 0, 1, 3), (2, 0, 3, 0, 3)], [(1, 7)] * 3
+    ),
+    "another one comes as a pod ends": (
+        [(0, 0, 2, 2, 2), (4, 0, 1, 0, 1), (5, 0, 3, 2, 2), (6, 0, 2, 0, 2)],
+        [(1, 4), (1, 6), (2, 4), (2, 4)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_gang_that_shrinks_or_grows_stays_one_gang(name: str) -> None:
+    """By the number of its pods, where no annotation has its size; all have ended in minute 9."""
+    lines, expected = GANGS[name]
+    replay = KindReplay()
+    for minute, pending, bound, came, gang in lines:
+        replay.add(told(minute, pending, bound, came, gang))
+    replay.add(told(9, 0, 0, 0))
+    assert sorted((one.gang, one.lasts / 60) for one in replay.close()) == sorted(expected)
+    assert not replay.cancelled
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
 def test_replay_keeps_the_recorded_pod_minutes(counts: list[tuple[int, int]]) -> None:
     """Pod-minutes are those of the record, however the pods are told apart."""

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection, wait
@@ -41,6 +42,10 @@ _LARGEST = 256 * 1024 * 1024  # bytes of an input file
 _WIDEST_HEAD = 27  # characters of a heading; longer names are printed below the table
 _KINDS = frozenset({"node", "request"})
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+DRAWS = 5  # if conversions fail: which ones do is chance, and a few decide much
+_Played: TypeAlias = tuple[Figures, tuple[str, ...]]
 
 
 class Question(NamedTuple):
@@ -81,8 +86,10 @@ def simulate(
     configs = _configs(question)
     played, notes = _workload(question, as_one(configs))
     _check_size(played)
-    compared = side_by_side(played, _play(played, {**configs, NOBODY: None}))
-    document = simulation_document(compared, played, notes)
+    draws = _play(played, {**configs, NOBODY: None})
+    compared = side_by_side(played, {name: some[0] for name, some in draws.items()})
+    ranges = {name: _range([figures for figures, _ in some]) for name, some in draws.items()}
+    document = simulation_document(compared, played, notes, ranges)
     if output != "text":
         print_document(document, output)
     else:
@@ -121,9 +128,7 @@ def _errors_of_changes(problems: str, changes: Mapping[str, str]) -> str:
     return "\n".join(line if line.startswith("--set ") else f"--set: {line}" for line in lines)
 
 
-def _play(
-    workload: Workload, configs: Mapping[str, Config | None]
-) -> dict[str, tuple[Figures, tuple[str, ...]]]:
+def _play(workload: Workload, configs: Mapping[str, Config | None]) -> dict[str, list[_Played]]:
     """Simulates each configuration in its own process, because a year takes minutes on one core.
     The processes end with this one, however it ends."""
     fork = get_context("fork")  # the workload is shared until a process changes it
@@ -150,12 +155,12 @@ def _play(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _collect_results(ends: Mapping[str, Connection]) -> dict[str, tuple[Figures, tuple[str, ...]]]:
+def _collect_results(ends: Mapping[str, Connection]) -> dict[str, list[_Played]]:
     """Waits for the result of each process. Raises EOFError if one ended without a result."""
     from dnm.cli.terminal.paint import progress
 
     done = dict.fromkeys(ends, 0.0)
-    played: dict[str, tuple[Figures, tuple[str, ...]]] = {}
+    played: dict[str, list[_Played]] = {}
     with progress("simulating") as show_progress:
         while pending := {end: name for name, end in ends.items() if name not in played}:
             ready = wait(list(pending))
@@ -185,7 +190,14 @@ def _play_alone(there: Connection, parent: int, workload: Workload, config: Conf
             sent = done
             there.send(done)
 
-    there.send(play_under(workload, config, send_progress))
+    draws = DRAWS if config is not None and workload.fails else 1
+    played: list[_Played] = []
+    for number in range(draws):
+        drawn = replace(workload, seed=workload.seed + number) if number else workload
+        played.append(
+            play_under(drawn, config, lambda done: send_progress((len(played) + done) / draws))
+        )
+    there.send(played)
 
 
 # --- the workload ----------------------------------------------------------------------------
@@ -269,8 +281,22 @@ def _check_size(workload: Workload) -> None:
 # --- output ----------------------------------------------------------------------------------
 
 
+_Range: TypeAlias = dict[str, tuple[float, float]] | None
+
+
+def _range(draws: list[Figures]) -> _Range:
+    """Returns the least and the most of the draws, of waits and node-hours; None of one draw."""
+    if len(draws) == 1:
+        return None
+    found = {key: [find(one) for one in draws] for _, key, find in _ROWS if key in _RANGED}
+    return {key: (min(values), max(values)) for key, values in found.items()}
+
+
 def simulation_document(
-    compared: Comparison, workload: Workload, notes: tuple[str, ...]
+    compared: Comparison,
+    workload: Workload,
+    notes: tuple[str, ...],
+    ranges: Mapping[str, _Range],
 ) -> dict[str, Any]:
     """Returns what `dnm simulate --output json` prints, schema dnm.simulate/1: minutes and
     node-hours."""
@@ -283,7 +309,7 @@ def simulation_document(
         "pods": len(workload.asks),
         "jobs": len(workload.jobs),
         "configurations": [
-            {"name": name, **_figures(figures_), **_price(compared, name)}
+            {"name": name, **_figures(figures_), **_price(compared, name), "range": ranges[name]}
             for name, figures_ in compared.figures.items()
         ],
         "notes": list(notes),
@@ -328,6 +354,7 @@ _JOB_ROWS: _Rows = (
     ("  95th percentile", "jobs_p95_minutes", lambda figures: round(figures.jobs.late, 1)),
     ("  longest", "jobs_longest_minutes", lambda figures: round(figures.jobs.longest, 1)),
 )
+_RANGED = ("pods_waited_minutes", "lent_node_hours")
 _PRICE_ROWS = (
     ("job-minutes lost by lending", "jobs_paid_minutes"),
     ("pod-minutes saved by it", "pods_saved_minutes"),
@@ -343,7 +370,13 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         f"{document['pods']:,} pods, {document['jobs']:,} jobs, seed {document['seed']}"
     )
     print_line()
-    rows = [[title, *(_shown(item[key]) for item in shown)] for title, key, _ in _ROWS]
+    rows = []
+    for title, key, _ in _ROWS:
+        rows.append([title, *(_shown(item[key]) for item in shown)])
+        if key in _RANGED and any(item["range"] for item in shown):
+            spans = ((item["range"] or {}).get(key) for item in shown)
+            cells = ("-" if span is None else f"{span[0]:,.1f} to {span[1]:,.1f}" for span in spans)
+            rows.append([f"  of {DRAWS} seeds", *cells])
     if document["jobs"]:
         rows += [[title, *(_shown(item[key]) for item in shown)] for title, key, _ in _JOB_ROWS]
         paid = [item["price"] or {} for item in shown]

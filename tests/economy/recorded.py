@@ -1,0 +1,118 @@
+"""What `dnm simulate` makes of a record, against the simulator that wrote it: the twenty-four older
+workloads for a day, with a run every minute whose lines of history and demand are kept.
+
+    python -m tests.economy.recorded [HOURS [WORKLOAD ...]]
+
+The record is replayed as `dnm simulate --jobs` does, under the same configuration. If conversions
+fail, the forecast is the mean of five draws.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from statistics import fmean
+
+from dnm.model.history import HistoryLine
+from dnm.model.plan import Plan
+from dnm.record.demand_lines import list_demand
+from dnm.record.transitions import Cause, list_transitions
+from dnm.simulate.accounting import Accounting
+from dnm.simulate.compare import play_under
+from dnm.simulate.measure import play
+from dnm.simulate.replay import Reader, make_workload
+from dnm.simulate.values import HOUR, Workload
+from dnm.simulate.world import World
+from tests.economy import everyday, public_shapes
+from tests.economy.dnm_policy import DnmPolicy
+from tests.economy.played import NODE_HOURS, WAITS, Case, Told
+from tests.economy.workloads import ALL
+
+OLDER: tuple[Callable[[int, float], Workload], ...] = (
+    *ALL[:6], *public_shapes.ALL, *everyday.ALL,
+)  # fmt: skip
+DRAWS = 5  # of conversions that fail
+SHARES = {"lent": NODE_HOURS, "waited": WAITS}
+
+
+class RecordingPolicy(DnmPolicy):
+    """dnm, with every run made, and what it writes: `lines` of nodes and requests, `demand`."""
+
+    may_rest = False
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload, demand_keep=timedelta(days=90))
+        self.lines: list[HistoryLine] = []
+        self.demand: list[HistoryLine] = []
+        self._last: dict[str, HistoryLine] = {}
+        self._now = workload.begins
+
+    def run(self, world: World) -> float:
+        self._now = self._begins + timedelta(seconds=world.now)
+        return super().run(world)
+
+    def _note_errors(self, plan: Plan) -> None:
+        """Writes what the run would, while the registry is what it was before."""
+        super()._note_errors(plan)
+        cause = Cause(
+            now=self._now, run=plan.run, instance=self._config.instance_id,
+            nodes={one.node: one for one in plan.nodes}, decisions=plan.decisions,
+        )  # fmt: skip
+        some = list_transitions(self._registry, plan.registry, cause)
+        self.lines += [line for line in some if line.kind in ("node", "request")]
+        new = list_demand(plan.kinds, self._last.values(), cause, plan.rooms)
+        self._last |= {line.object: line for line in new}
+        self.demand += new
+
+    def replayed(self, workload: Workload, seed: int) -> Workload:
+        """Returns the workload that the lines tell of."""
+        reader = Reader()
+        for line in (*self.lines, *self.demand):
+            reader.add(line)
+        until = workload.begins + timedelta(seconds=workload.lasts)
+        recorded = reader.close(self._registry, workload.begins, until)
+        names = {
+            name: frozenset(f"{kind.prefix or name}{one:03}" for one in range(1, kind.count + 1))
+            for name, kind in workload.classes.items()
+        }
+        jobs = Accounting(jobs=workload.jobs, nodes=names)
+        return make_workload(recorded, self._config, self._registry, jobs, seed)
+
+
+def compare(workload: Workload) -> Case:
+    """Plays a workload, then its record."""
+    policy = RecordingPolicy(workload)
+    _, true = play(workload, policy)
+    assert not policy.errors, policy.errors
+    draws = []
+    for seed in range(1, 1 + (DRAWS if workload.fails else 1)):
+        figures, errors = play_under(policy.replayed(workload, seed), policy._config)
+        assert not errors, errors
+        draws.append(figures)
+    told = Told(fmean(one.lent for one in draws), fmean(one.pods.total for one in draws))
+    return Case(workload.name, Told(true.lent, true.pods.total), told)
+
+
+def main(hours: float, names: Iterable[str]) -> None:
+    """A line a workload, and how many of them are near."""
+    cases = []
+    print("| workload | node-hours | simulated | minutes waited | simulated | near |")
+    print("|---|---|---|---|---|---|")
+    for make in OLDER:
+        if names and make.__name__ not in names:
+            continue
+        case = compare(make(1, hours * HOUR))
+        cases.append(case)
+        near = ", ".join(field for field in SHARES if case.is_near(field, SHARES[field]))
+        print(
+            f"| {case.name} | {case.played.lent:.1f} | {case.replayed.lent:.1f} | "
+            f"{case.played.waited:,.0f} | {case.replayed.waited:,.0f} | {near} |",
+            flush=True,
+        )
+    for field, share in SHARES.items():
+        print(f"{field}: {sum(case.is_near(field, share) for case in cases)} of {len(cases)}")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 24.0, sys.argv[2:])
