@@ -1,4 +1,4 @@
-"""Values with sensible parts, for tests that care about one of them."""
+"""Values with sensible defaults, for tests that set one part of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dnm.run.state import FileState
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIZE = {"vcore": 128_000, "memory": 256 * 10**9}
-COUNTED = {**SIZE, "pods": 110}  # as a_node has it
+COUNTED = {**SIZE, "pods": 110}  # the size of a_node
 QUEUE = "root.anvil.services.dev"
 MARK = Mark(instance="prod", node_type="a", namespace="dev", queue=QUEUE)
 FENCED = msgspec.structs.replace(MARK, fenced=True)
@@ -31,9 +31,9 @@ FENCED = msgspec.structs.replace(MARK, fenced=True)
 
 @contextmanager
 def struck_at(point: str, when: str, error: BaseException) -> Iterator[None]:
-    """A fault point raises this, which must come out; KeyboardInterrupt: as after SIGKILL, nothing
-    goes on."""
-    import pytest  # which the bench does without
+    """Raises the error at a fault point, and expects it; after KeyboardInterrupt, as after SIGKILL,
+    nothing continues."""
+    import pytest  # the benchmark does without pytest
 
     def strike(passed: str, at: str) -> None:
         if (passed, at) == (point, when):
@@ -120,7 +120,7 @@ def facts(
 
 
 def write_registry(path: Path, registry: Registry) -> bool:
-    """As a run does it whose state is this file; says whether it had to."""
+    """Writes the registry as a run with this file does; returns whether it had to."""
     state = FileState(a_config(path.parent))
     state.path = path
     return state.write(encode_registry(registry))

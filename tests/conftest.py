@@ -1,11 +1,11 @@
 """Fixtures for every test.
 
 `sandbox` is an embedded cluster behind HTTP on a free loopback port, in this process, with its own
-directory. Its clock stands still: nothing moves until `sandbox.tick(seconds)`, after which
+directory. Its clock is stopped: nothing changes until `sandbox.tick(seconds)`, after which
 everything that was due has happened in order. All durations are zero unless a test sets them
 (`sandbox.timing.pod_start = 30`). In short:
 
-    sandbox.kubeconfig, sandbox.url                what a client needs
+    sandbox.kubeconfig, sandbox.url                the settings of a client
     sandbox.add_node("k1", cpu="128")              Kubernetes' own nodes
     sandbox.add_pods(75, "dev", queue="root.dev", cpu="4", memory="16G", run_seconds=600)
     sandbox.set_queues(text); sandbox.queues_text()
@@ -21,16 +21,16 @@ The batch side (`sandbox.batch` has its machines and jobs):
     sandbox.node_convert("--set", "k8s", ...)      the same without a process
     sandbox.behave(direction="k8s", exit_code=1)   and everything else in conversion.Behaviour
     sandbox.return_by_hand("a001"); .join_by_hand("a001", "dev")
-    sandbox.conversion.calls                       what the converter was asked, with environment
+    sandbox.conversion.calls                       the converter's calls, with environment
 
-What goes wrong, and what is written down:
+Faults and records:
 
     sandbox.fault("status", path="configmaps", methods=("PATCH",), code=409, times=1)
     sandbox.access.restrict({("list", "pods", "dev"), ...}); .restrict_to_manifests(docs)
     sandbox.requests.lists("pods"); .writes(); .clear()
-    sandbox.violations                             what must never happen to a node, and did
+    sandbox.violations                             forbidden events of nodes
 
-`live_sandbox` is the same in real time: a thread moves it, `tick` is not needed.
+`live_sandbox` is the same in real time: a thread advances it, `tick` is not needed.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from tests.reaper import pytest_cmdline_main, pytest_configure
 
 __all__ = ["pytest_cmdline_main", "pytest_configure"]  # hooks
 
-os.environ.pop("KUBERNETES_SERVICE_HOST", None)  # what is tested runs on a host, or says so
+os.environ.pop("KUBERNETES_SERVICE_HOST", None)  # tests run as on a host, unless they set it
 
-# A loaded machine is no failure, and a change is judged and not its luck: the examples are the same
-# everywhere. `make test-night` draws others, and prints what fails so that it can be played again.
+# A loaded machine is no failure, and a fixed seed judges the change and not chance. `make
+# test-night` draws other examples, and prints failing ones for a replay.
 settings.register_profile("anew", deadline=None, print_blob=True)
 settings.register_profile("dnm", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("dnm")
@@ -76,21 +76,21 @@ _LONG = ("tests/test_reaper.py", "tests/proof/", "tests/lab/test_workshop.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a Slurm begins first, then what is long, or the suite ends with it alone."""
+    """Starts tests that wait for Slurm first, then long ones: late ones would delay the end."""
     items.sort(key=lambda item: (
         item.get_closest_marker("slurm") is None, not item.nodeid.startswith(_LONG)
     ))  # fmt: skip
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: looking for garbage in it cost a tenth of the suite."""
+    """Freezes the collected objects: garbage collection over them cost a tenth of the suite."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What tests note with `record_property("figures", ...)`: how much was tried, and the seed."""
+    """Prints the figures that tests record with `record_property("figures", ...)`."""
     for outcome in ("passed", "failed"):
         for report in terminalreporter.stats.get(outcome, ()):
             for name, text in report.user_properties:

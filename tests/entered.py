@@ -1,8 +1,7 @@
-"""What one run of the command enters, counted: `python -m tests.entered VERB ...`.
+"""The count of the files that one run of the command executes: `python -m tests.entered VERB ...`.
 
-A file is entered when one of its functions is called; its whole length counts, for that is what a
-reader opens. Printed as JSON after the verb has ended: file -> its functions, and which modules of
-dnm were imported.
+A file counts with its whole length if one of its functions is called, since a reader opens the
+whole file. The end of the verb prints JSON: file -> its functions, and the imported modules of dnm.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ def main() -> None:
 
 
 class Listening:
-    """Hears which functions of dnm are called; what a module does while it is imported is not
-    meant, nor are the bodies of classes."""
+    """A recorder of the called functions of dnm. Module code during an import does not count, nor
+    do class bodies."""
 
     def __init__(self) -> None:
         self._codes: set[CodeType] = set()
 
     def __enter__(self) -> Listening:
-        gc.collect()  # a generator of an earlier test that is closed now would be entered once more
+        gc.collect()  # collects generators of an earlier test, whose close would be recorded
         document = sys.modules.get("dnm.queues.document")
         if document is not None:
-            document.judge_text.cache_clear()  # of texts that this process has seen before
+            document.judge_text.cache_clear()  # of texts that this process has read before
         self._before = sys.getprofile()
         sys.setprofile(self._listen)
         return self

@@ -1,11 +1,11 @@
 """`python -m tests.mutants [--every N] [--minutes M] [FOLDER ...]`: would the fast tests notice?
 
-mutmut changes the code of the core in one spot at a time (a mutant) and runs the tests of the same
-folders that reach it; a mutant that no test kills shows a rule that no test holds. Every Nth mutant
-is tried, picked with a fixed seed: at most M minutes for writing the mutants, as many for trying
-them. The result is a line a file, then each survivor as a diff. What a run leaves in `mutants/` is
-used again by the next one. Not noticed at all are changes of what runs while modules are loaded:
-mutmut makes them afterwards (in queues/decode.py struct_of, list_of, map_of).
+mutmut changes one place of the core at a time (a mutant) and runs the tests of the same folders
+that reach it. A mutant that no test kills shows a rule without a test. Every Nth mutant is tried,
+with a fixed seed: at most M minutes for writing the mutants, as many for trying them. The result is
+a line for each file, then each survivor as a diff. The next run reuses the results in `mutants/`.
+mutmut cannot test code that runs while modules are loaded, since it changes code after that (in
+queues/decode.py struct_of, list_of, map_of).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEED = 20261121
 
 
 def mutants(folders: list[str]) -> Iterator[tuple[str, str, int | None]]:
-    """File, name and result (None: not tried) of every mutant that there is."""
+    """Yields file, name and result (None: not tried) of every mutant."""
     for folder in folders:
         for path in sorted((RESULTS / folder).glob("*.py.meta")):
             codes = json.loads(path.read_text())["exit_code_by_key"]
@@ -48,7 +48,7 @@ def mutants(folders: list[str]) -> Iterator[tuple[str, str, int | None]]:
 
 
 def pick(folders: list[str], every: int) -> list[str]:
-    """Every Nth mutant, by a fixed seed: the same ones in each run on the same code."""
+    """Returns every Nth mutant, by a fixed seed: the same ones in each run on the same code."""
     names = [key for _, key, _ in mutants(folders)]
     source = random.Random(SEED)
     source.shuffle(names)
@@ -56,8 +56,8 @@ def pick(folders: list[str], every: int) -> list[str]:
 
 
 def mutmut(folders: list[str], names: list[str], minutes: float) -> None:
-    """Runs mutmut on these mutants, with the tests of the same folders; ends it, and all that it
-    started, when the time is over."""
+    """Runs mutmut on these mutants, with the tests of the same folders; ends it and its processes
+    after the time limit."""
     command = [sys.executable, "-c", RUN, ",".join(folders), *names]
     log = HOME / "mutants.log"
     with log.open("wb") as sink:
@@ -73,7 +73,7 @@ def mutmut(folders: list[str], names: list[str], minutes: float) -> None:
 
 
 def show(key: str) -> str:
-    """The mutant as the lines that it takes away and puts in."""
+    """Returns the lines that the mutant removes and adds."""
     command = [sys.executable, "-m", "mutmut", "show", key]
     text = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False).stdout
     changed = [line for line in text.splitlines() if line[:1] in "-+" and line[:3] not in _HEADS]
@@ -84,7 +84,7 @@ _HEADS = ("---", "+++")
 
 
 def summary(folders: list[str], names: set[str]) -> list[str]:
-    """Prints what came of each file; returns the survivors."""
+    """Prints the result of each file; returns the survivors."""
     counts: dict[str, Counter[str]] = {}
     survivors = []
     for file, key, code in mutants(folders):

@@ -1,4 +1,4 @@
-"""What is left to the night: `make test` plays a sample of what `make test-night` plays whole."""
+"""The parts of the tests that run at night: `make test` plays a sample of `make test-night`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ night = pytest.mark.night
 
 
 def one_in(every: int, values: Iterable[Any]) -> list[Any]:
-    """Parameters of which one in each block of so many is played by day, in turns another of it: so
-    that of the pairs of a table each value comes up."""
+    """Marks all but one parameter in each block of so many for the night. The one by day changes
+    its place, so that each value of a table's pairs occurs."""
     return [
         value
         if (number + number // every) % every == 0
@@ -21,6 +21,6 @@ def one_in(every: int, values: Iterable[Any]) -> list[Any]:
     ]
 
 
-def by_night(day: int, whole: int) -> list[Any]:
-    """Two parameters: how much is played by day, and by night."""
-    return [day, pytest.param(whole, marks=night)]
+def by_night(day: int, night_amount: int) -> list[Any]:
+    """Returns two parameters: the amounts that are played by day, and by night."""
+    return [day, pytest.param(night_amount, marks=night)]

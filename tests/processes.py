@@ -1,4 +1,4 @@
-"""`dnm` as processes that are forked by an interpreter with everything imported (warm.py)."""
+"""`dnm` as processes that are forked by an interpreter with all imports done (warm.py)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PATIENCE = 300.0  # seconds of real time after which a process is taken for hung
+PATIENCE = 300.0  # seconds of real time after which a process counts as hung
 
 
 class Ended(NamedTuple):
-    """A process that has ended: `code` is minus the signal where one ended it."""
+    """A process that has ended: `code` is the negative signal if one ended it."""
 
     code: int
     out: str
@@ -50,7 +50,7 @@ class Child:
         signal.pidfd_send_signal(self.descriptor, number)
 
     def wait(self, seconds: float = PATIENCE) -> Ended:
-        """How it ended; one that does not is killed, and that is an error."""
+        """Returns its end; kills a process that does not end, which is an error."""
         is_late = not self._has_ended(seconds)
         if is_late:
             self.send(signal.SIGKILL)
@@ -67,7 +67,7 @@ class Child:
 
 
 def state_of(pid: int) -> str:
-    """As proc(5) has it; X: there is none."""
+    """Returns the state of proc(5); X if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -75,7 +75,7 @@ def state_of(pid: int) -> str:
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:
-    """As long as a busy machine needs."""
+    """Waits as long as a busy machine needs."""
     until = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < until
@@ -89,8 +89,8 @@ def stops(pid: int) -> bool:
 
 
 class Warm:
-    """The process that forks: one for each world that runs at the same time, which `adopts`, and
-    one for the commands of each worker."""
+    """The process that forks: one for each world that runs at the same time, with `adopts`, and one
+    for the commands of each worker."""
 
     def __init__(self, directory: Path, *words: str) -> None:
         self.directory = directory
@@ -111,7 +111,7 @@ class Warm:
         return json.loads(answer)
 
     def start(self, *jobs: Mapping[str, Any]) -> list[Child]:
-        """All at the same instant."""
+        """Starts all at the same instant."""
         full, files = [], []
         for job in jobs:
             self._number += 1
@@ -136,12 +136,12 @@ class Warm:
 
 @lru_cache
 def the_warm() -> Warm:
-    """The one of this process, which ends with it."""
+    """Returns the one of this process, which ends with it."""
     return Warm(Path(tempfile.mkdtemp(prefix="dnm-warm-")))
 
 
 def node_convert(arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
-    """Starts node-convert, from an interpreter that has everything imported (warm.py)."""
+    """Starts node-convert from an interpreter with all imports done (warm.py)."""
     job = {"program": "node-convert", "arguments": arguments, "directory": os.getcwd()}
     (child,) = the_warm().start({**job, "environment": dict(environment)})
     return child

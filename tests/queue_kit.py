@@ -1,4 +1,4 @@
-"""What the tests of the queue document share: sources, wants, sizes, and the corpus."""
+"""Helpers for the tests of the queue document: sources, wants, sizes, and the corpus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NODE: Resources = {
     "hugepages-2Mi": 2**31,
 }
 AMOUNT = re.compile(r"[0-9]+[ \t]*(?:[kKMGTPE]i?|m)?(?![0-9A-Za-z])")
-"""Whatever could be the value of a limit."""
+"""Every possible value of a limit."""
 
 ONE_LIMIT = """\
 partitions:
@@ -87,7 +87,7 @@ def read(text: str, ledger: str = "") -> QueueDocument:
 
 
 def check_text(text: str) -> tuple[RuleViolation, ...]:
-    """Why no limit of a text may be edited, whatever it is."""
+    """Returns why no limit of a text may be edited, for any reason."""
     tree, problems = read_tree(text)
     return problems if tree is None or problems else check_rules(tree)
 
@@ -103,7 +103,7 @@ def edit(
     instance: str = "prod",
     **more: object,
 ) -> QueueEdit:
-    """One edit by an instance whose last run saw nothing lent."""
+    """Returns an edit by an instance with nothing lent in its last run."""
     try:
         values: dict[str, object] = {"remembered": ""} | more
         wants = QueueWants(instance_id=instance, nodes=nodes, **values)  # type: ignore[arg-type]
@@ -113,21 +113,21 @@ def edit(
 
 
 def lend(text: str, nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> QueueEdit:
-    """The first edit of a document; must succeed."""
+    """Makes the first edit of a document, which must succeed."""
     made = edit(text, "", nodes, **more)  # type: ignore[arg-type]
     assert not made.refusal
     return made
 
 
-def told(ledger: str) -> Ledger:
-    """What a ledger says is lent, without what it remembers of the way there."""
+def lent_in(ledger: str) -> Ledger:
+    """Returns what a ledger counts as lent, without its history."""
     result = decode_ledger(ledger)
     return Ledger(sections=result.sections, entries=result.entries, frozen=result.frozen)
 
 
 def change(text: str, old: str, new: str) -> str:
-    """What a person does with an editor; `old` must be there once."""
-    assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {text!r}"
+    """Replaces text as a person with an editor does; `old` must occur once."""
+    assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {text!r}"
     return text.replace(old, new)
 
 
@@ -145,7 +145,7 @@ def wants(nodes: Mapping[str, Mapping[str, Resources]], **more: object) -> Queue
 
 
 def large_document() -> str:
-    """2,000 queues in 40 groups."""
+    """Returns 2,000 queues in 40 groups."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     for group in range(40):
         lines += [

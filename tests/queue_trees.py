@@ -1,4 +1,4 @@
-"""Random queue trees that YuniKorn accepts, written in random styles. Seeded: equal every time."""
+"""Random queue trees that YuniKorn accepts, in random styles. The seed makes them repeatable."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _CLUSTER = {"vcore": 4_000_000, "memory": 2**44, "pods": 9000, "nvidia.com/gpu":
 
 
 def random_tree(rng: random.Random) -> str:
-    """The text of a document that passes the rules: no max is above one over it, no guarantees are
-    more than a share of what the queue above has to give."""
+    """Returns the text of a valid document: no max exceeds one above it, and guarantees are at most
+    a share of the parent's."""
     return _write(_queue(rng, "root", (_CLUSTER, _CLUSTER), depth=0), rng)
 
 

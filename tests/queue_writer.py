@@ -1,4 +1,4 @@
-"""One queue edit as a process of its own, so that it can be killed between any two of its steps:
+"""One queue edit as a process of its own, so that a test can kill it between any two of its steps:
 `queue-writer KUBECONFIG URL INSTANCE NODES` of warm.py, NODES as JSON, URL of YuniKorn or empty."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write(
     uptake: timedelta = timedelta(seconds=10),
     remembered: str | None = "",
 ) -> QueueOutcome:
-    """With the real Kubernetes client."""
+    """Writes with the real Kubernetes client."""
     config = Config(path=Path("x"), namespaces={}, node_types={}, kubeconfig_path=kubeconfig)
     kube = KubeClient.connect(config)
     wants = QueueWants(instance_id=instance, nodes=nodes, remembered=remembered)

@@ -1,9 +1,9 @@
-"""A real Slurm with many nodes on this one machine, for the tests.
+"""A real Slurm with many nodes on one machine, for the tests.
 
-One slurmctld, one slurmd a node, one munged with its own key, all on loopback, found again by their
-pid files; nothing of /etc/slurm or /etc/munge is read or written. Works with
+It has one slurmctld, a slurmd for each node, and one munged with its own key, all on loopback,
+identified by their pid files. It neither reads nor writes /etc/slurm or /etc/munge. It works with
 Debian's packages of Slurm 20.11 to 26.05, without systemd and cgroups. Jobs of other users need
-root. What is not set is the default: naming some defaults makes newer versions refuse to start.
+root. Other settings are defaults: naming some defaults makes newer versions refuse to start.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ while [ -e '{lab}/hold-'"$SLURMD_NODENAME" ]; do sleep 0.1; done
 
 
 def missing_programs(path: str = os.environ.get("PATH", "")) -> tuple[str, ...]:
-    """What this machine lacks for a lab."""
+    """Returns the programs that a lab needs and this machine lacks."""
     return tuple(name for name in PROGRAMS if not _program(name, path))
 
 
@@ -83,11 +83,11 @@ def _program(name: str, path: str) -> str | None:
 
 
 class SlurmLab:
-    """Use `start`, then `environ` for whatever shall talk to it, and `stop` in any case.
+    """A lab of Slurm: call `start`, use `environ` for every client, and always call `stop`.
 
-    `directory` must be open to the users whose jobs shall run. `nodes` are names; each has 8 CPUs
-    and 16,000 MB, more than the hardware may have. `programs` is a directory with a Slurm that is
-    not the installed one.
+    `directory` must be open to the users of the jobs. `nodes` are names; each has 8 CPUs and 16,000
+    MB, more than the hardware may have. `programs` is a directory with a Slurm other than the
+    installed one.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SlurmLab:
         self.nodes = tuple(nodes)
         self.more = more  # further lines of slurm.conf
         self.programs = programs
-        self.patience = 1  # so many times as long is waited for everything
+        self.patience = 1  # the factor of all waits
 
     @property
     def environ(self) -> dict[str, str]:
@@ -112,17 +112,17 @@ class SlurmLab:
 
     @cached_property
     def release(self) -> str:
-        """What its slurmctld calls itself, such as 22.05.8."""
+        """Returns the release of its slurmctld, such as 22.05.8."""
         program = _program("slurmctld", self.environ["PATH"])
         message = self.run(program or "slurmctld", "-V")
         result = re.search(r"\d+\.\d+\.\d+", message)
         if result is None:
-            raise SlurmError(f"'slurmctld -V' says no version: {message[:80]!r}")
+            raise SlurmError(f"'slurmctld -V' prints no version: {message[:80]!r}")
         return result[0]
 
     @property
     def version(self) -> tuple[int, int]:
-        """The release without its last number, for comparisons: (22, 5)."""
+        """Returns the release without its last number, for comparisons: (22, 5)."""
         year, month, _ = self.release.split(".")
         return int(year), int(month)
 
@@ -174,7 +174,7 @@ class SlurmLab:
             )
         )
         if self.version >= (24, 5):
-            # Else slurmd may refuse to start without a cgroup file system that it may write.
+            # Else slurmd may refuse to start without a writable cgroup file system.
             (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         key = self.directory / "munge.key"
         key.touch(0o600)
@@ -189,7 +189,7 @@ class SlurmLab:
         )  # fmt: skip
 
     def start_controller(self) -> None:
-        """slurmctld takes up the state it saved; it answers when this returns."""
+        """Starts slurmctld from its saved state, and waits until it answers."""
         self._spawn("slurmctld")
         self.wait_for(self._controller_answers, 20)
 
@@ -213,7 +213,7 @@ class SlurmLab:
         return self._process(f"slurmd-{node}") is not None
 
     def _spawn(self, program: str, *options: str) -> None:
-        """Daemons that put themselves into the background; their pid files name them."""
+        """Starts a daemon that puts itself into the background; its pid file names it."""
         path = _program(program, self.environ["PATH"])
         assert path is not None, program
         with fault_point("lab.start"):
@@ -229,7 +229,7 @@ class SlurmLab:
             raise SlurmError(f"{program} does not start: {answer.stderr.decode()}")
 
     def _process(self, name: str) -> int | None:
-        """The daemon of a pid file, if it is one of ours still."""
+        """Returns the daemon of a pid file, if it still belongs to the lab."""
         try:
             pid = int((self.directory / "run" / f"{name}.pid").read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -250,7 +250,7 @@ class SlurmLab:
             time.sleep(0.02)
 
     def run(self, *command: str) -> str:
-        """One of Slurm's own commands, with its defaults; raises SlurmError when it fails."""
+        """Runs one of Slurm's own commands, with its defaults; raises SlurmError if it fails."""
         answer = subprocess.run(
             [_program(command[0], self.environ["PATH"]) or command[0], *command[1:]],
             env=self.environ,
@@ -264,7 +264,7 @@ class SlurmLab:
         return answer.stdout.strip()
 
     def submit(self, *options: str, script: str = "sleep 300") -> str:
-        """The id of a batch job; `options` are sbatch's."""
+        """Submits a batch job and returns its id; `options` are sbatch's."""
         return self.run(
             "sbatch", "--parsable", "-o", "/dev/null", "-D", "/", *options, f"--wrap={script}"
         )
@@ -277,19 +277,19 @@ class SlurmLab:
             return ()
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float = 60) -> None:
-        """Raises SlurmError with the end of slurmctld's log when it does not come true."""
+        """Raises SlurmError with the end of slurmctld's log if it stays false."""
         deadline = time.monotonic() + seconds * self.patience
         while not is_so():
             if time.monotonic() > deadline:
-                raise SlurmError(f"the lab did not get there in {seconds} s:\n{self._log_end()}")
-            time.sleep(0.25)  # each look starts a program of Slurm
+                raise SlurmError(f"the lab was not ready in {seconds} s:\n{self._log_end()}")
+            time.sleep(0.25)  # each read starts a program of Slurm
 
     def _log_end(self) -> str:
         log = self.directory / "log" / "slurmctld.log"
         return "\n".join(log.read_text().splitlines()[-20:]) if log.exists() else ""
 
     def stop(self) -> None:
-        """Ends the daemons and whatever of their jobs is left; the files stay."""
+        """Ends the daemons and the rest of their jobs; the files stay."""
         slurmds = [file.stem for file in (self.directory / "run").glob("slurmd-*.pid")]
         for pid in map(self._process, slurmds):
             if pid is not None:
@@ -302,8 +302,8 @@ class SlurmLab:
         self._end("munged")
 
     def _leftovers(self) -> list[int]:
-        """slurmstepd and jobs outlive slurmd by design. A job carries the lab's slurm.conf; a
-        slurmstepd has forgotten its environment since 24.11, but stays in the lab's directory."""
+        """Returns slurmstepd and jobs, which outlive slurmd by design. A job has the lab's
+        slurm.conf in its environment; a slurmstepd, since 24.11, only the lab's directory."""
         rows = []
         for process in Path("/proc").iterdir():
             if process.name.isdecimal():
@@ -325,7 +325,7 @@ class SlurmLab:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Below the kernel's own range, so that no outgoing connection takes one of them."""
+    """Returns ports below the kernel's own range, so that no outgoing connection takes one."""
     for _ in range(50):
         first = random.randrange(16_000, 30_000)
         if all(map(_is_free, range(first, first + count))):

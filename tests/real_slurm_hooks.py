@@ -1,7 +1,7 @@
-"""Hooks for a lab: a node leaves Slurm by its slurmd and joins the Kubernetes API of the sandbox.
+"""Hooks for a lab: a node leaves Slurm with its slurmd and joins the Kubernetes API of the sandbox.
 
-They do on one machine what the examples in etc/hooks do to real ones: `prepare` stops slurmd,
-`join` registers a Node as a kubelet would, `reset` ends that and starts slurmd as a boot does.
+On one machine they act as the examples in etc/hooks do on real ones: `prepare` stops slurmd, `join`
+registers a Node as a kubelet would, `reset` ends that and starts slurmd as a boot does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pid=$(cat '{lab}/run/slurmd-'"$1.pid" 2>/dev/null) || pid=
 if [ -n "$pid" ] && kill "$pid" 2>/dev/null; then
     while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 fi
-# Slurm tells the start of a slurmd in whole seconds; the next one must be seen to be another.
+# Slurm reports the start of a slurmd in whole seconds; the next start must be a later one.
 while [ "$(date +%s)" -le "$(stat -c %Y '{lab}/run/started-'"$1" 2>/dev/null || echo 0)" ]; do
     sleep 0.1
 done
@@ -50,8 +50,8 @@ _NODE = """\
 
 
 def write_lab_hooks(directory: Path, lab: Path, url: str, allocatable: Mapping[str, str]) -> None:
-    """Writes the hooks into `directory`, for the lab in `lab` and the API at `url`; `hooks.log`
-    there has a line for each call. The log is what tells how often a machine was reset."""
+    """Writes the hooks into `directory`, for the lab in `lab` and the API at `url`. `hooks.log`
+    there has a line for each call, and so the number of resets."""
     directory.mkdir(parents=True, exist_ok=True)
     amounts = ", ".join(f'"{key}": "{text}"' for key, text in allocatable.items())
     (directory / "node.json").write_text(_NODE.format(amounts=f"{{{amounts}}}"))

@@ -1,12 +1,12 @@
-"""Nothing outlives the tests: pytest plays below a process that ends whatever they leave.
+"""No process outlives the tests: pytest runs below a process that ends all processes it leaves.
 
-    the command    waits, and passes on what it is sent
-      the reaper   adopts whoever loses his parent; a session of its own, so that no blow at the
-                   command's group hits it
+    the command    waits, and forwards its signals
+      the reaper   adopts orphans; a session of its own, so that no signal to the command's
+                   group reaches it
         pytest     dies with the reaper; its temporary files are in a folder that the reaper
-                   removes, what shall not wait for a disk in one in memory
+                   removes, and files that must not wait for a disk are in memory
 
-Where tests failed the folders stay for whoever looks, until the next start.
+If tests fail, the folders stay for inspection, until the next start.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     import pytest
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl(2)
-_SENT_BY_A_PROCESS = 0  # SI_USER of sigaction(2); what a terminal sends comes to the whole group
-_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_SENT_BY_A_PROCESS = 0  # SI_USER of sigaction(2); a terminal's signal reaches the whole group
+_FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _COMMAND_DIED = signal.SIGUSR1
-_LOOKED_AT = {signal.SIGCHLD, _COMMAND_DIED, *_PASSED_ON}
+_AWAITED = {signal.SIGCHLD, _COMMAND_DIED, *_FORWARDED}
 _TESTS_FAILED = 1
-_MEMORY, _OURS = Path("/dev/shm"), "DNM_TESTS_MEMORY"
-PATIENCE = 20.0  # seconds that what has been told to end may take for it
+_MEMORY, _VARIABLE = Path("/dev/shm"), "DNM_TESTS_MEMORY"
+PATIENCE = 20.0  # seconds that processes may take to end after a signal
 
 
 def pytest_configure() -> None:
-    """Processes of the tests do not inherit that `nohup` and a shell's `&` ignore signals."""
-    for number in _PASSED_ON:
+    """Restores signals that `nohup` and a shell's `&` ignore, for processes of the tests."""
+    for number in _FORWARDED:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Where pytest is the command, and no process of another's."""
+    """Starts the reaper, but only if pytest is the command itself."""
     is_command = "pytest" in Path(sys.argv[0]).parts[-2:]
     if is_command and not hasattr(config, "workerinput"):
         directory = _make_directory(Path(tempfile.gettempdir()))
@@ -53,13 +53,13 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def in_memory() -> Path:
-    """Where a test may write what is forced to disk at each step: in memory where that can be."""
-    place = Path(os.environ.get(_OURS, _MEMORY))
+    """Returns a folder for files that are synced at each step: in memory if possible."""
+    place = Path(os.environ.get(_VARIABLE, _MEMORY))
     return place if os.access(place, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _make_directory(place: Path) -> str:
-    """One by the number of this process; those of the dead are removed."""
+    """Makes one by the number of this process; removes those of dead processes."""
     for old in place.glob("dnm-tests-*"):
         if not Path("/proc", old.name.rpartition("-")[2]).exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -70,9 +70,9 @@ def _make_directory(place: Path) -> str:
 
 
 def _go_on_below_a_reaper(directory: str, memory: str) -> None:
-    """Returns in a child of the calling process, which ends as the child does and not before
-    everything that the child has started."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _LOOKED_AT)
+    """Returns in a child of the calling process. The caller ends as the child does, but not before
+    all processes that the child has started."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if reaper := os.fork():
         _wait_for(reaper)
@@ -80,12 +80,12 @@ def _go_on_below_a_reaper(directory: str, memory: str) -> None:
     _control(_DEATH_SIGNAL, _COMMAND_DIED)
     if tests := os.fork():
         os.setsid()
-        # By this name no pkill finds it that means pytest.
+        # With this name no pkill for pytest finds it.
         os.execv(sys.executable, [sys.executable, "-SE", __file__, str(tests), directory, memory])
     _control(_DEATH_SIGNAL, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.environ["TMPDIR"] = tempfile.tempdir = directory
-    os.environ[_OURS] = memory
+    os.environ[_VARIABLE] = memory
 
 
 def _control(option: int, value: int) -> None:
@@ -94,7 +94,7 @@ def _control(option: int, value: int) -> None:
 
 def _wait_for(reaper: int) -> NoReturn:
     while True:
-        reported = signal.sigwaitinfo(_LOOKED_AT)
+        reported = signal.sigwaitinfo(_AWAITED)
         if reported.si_signo == signal.SIGCHLD:
             pid, status = os.waitpid(reaper, os.WNOHANG)
             if pid:
@@ -109,10 +109,10 @@ def _code_of(status: int) -> int:
 
 
 def _reap(tests: int, *directories: str) -> int:
-    """Waits for pytest, ends and names what is left then; returns the exit code of it all."""
+    """Waits for pytest, ends and reports remaining processes; returns the final exit code."""
     status = None
     while status is None:
-        reported = signal.sigwaitinfo(_LOOKED_AT)
+        reported = signal.sigwaitinfo(_AWAITED)
         if reported.si_signo == signal.SIGCHLD:
             status = dict(_ended()).get(tests)
         else:
@@ -128,14 +128,14 @@ def _reap(tests: int, *directories: str) -> int:
 
 
 def _ended() -> Iterator[tuple[int, int]]:
-    """Number and status of each child that has ended."""
+    """Yields number and status of each child that has ended."""
     with suppress(ChildProcessError):
         while (result := os.waitpid(-1, os.WNOHANG))[0]:
             yield result
 
 
 def _end_all(patience: float) -> list[str]:
-    """Kills whatever has not ended by itself by then, and returns the command lines of that."""
+    """Kills all processes that have not ended by then, and returns their command lines."""
     until, named = time.monotonic() + patience, dict[int, str]()
     while below := list(_below(os.getpid())):
         if time.monotonic() >= until:
@@ -157,7 +157,7 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def _name_of(pid: int) -> str:
-    """Its command line; a zombie has none."""
+    """Returns its command line; a zombie has none."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         return " ".join(words).strip()
@@ -165,5 +165,5 @@ def _name_of(pid: int) -> str:
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, _LOOKED_AT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     sys.exit(_reap(int(sys.argv[1]), *sys.argv[2:]))

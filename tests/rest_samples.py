@@ -1,9 +1,9 @@
-"""What slurmrestd and Slurm's commands say of one lab at the same time, compared and kept.
+"""The answers of slurmrestd and of Slurm's commands for one lab at the same time, compared and
+kept.
 
-They are two program paths of Slurm, and dnm reads them by two programs of its own: the one judges
-the other. `python -m tests.rest_samples SUITE...` keeps an entry for each
-state that is met, as slurmrestd of that suite answered, with the lines of the commands.
-"""
+They are two interfaces of Slurm, which dnm reads with two parsers: each verifies the other. `python
+-m tests.rest_samples SUITE...` keeps an entry for each observed state, from slurmrestd of that
+suite, with the lines of the commands."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ FORMAT = text.JOB_FORMAT
 Values = dict[str, Any]
 
 
-class Said(NamedTuple):
-    """Kind -> name -> value."""
+class Answers(NamedTuple):
+    """The values of one interface: kind -> name -> value."""
 
-    nodes: Values
-    jobs: Values
-    records: Values
-    reservations: Values
+    nodes: Answers
+    jobs: Answers
+    records: Answers
+    reservations: Answers
 
 
 def lines_of(lab: SlurmLab) -> dict[str, list[str]]:
-    """What the commands print, by kind."""
+    """Returns the output of the commands, by kind."""
     ask = lab.client.ask
     return {
         "nodes": ask("scontrol", "-a", "-o", "show", "nodes").splitlines(),
@@ -51,7 +51,7 @@ def lines_of(lab: SlurmLab) -> dict[str, list[str]]:
     }
 
 
-def by_text(lines: Mapping[str, list[str]]) -> Said:
+def by_text(lines: Mapping[str, list[str]]) -> Answers:
     nodes = text.parse_nodes("\n".join(lines["nodes"]))
     jobs = text.parse_jobs("\n".join(lines["jobs"]))
     records = {
@@ -60,7 +60,7 @@ def by_text(lines: Mapping[str, list[str]]) -> Said:
         if "JobId=" in line
     }
     reservations = text.parse_reservations("\n".join(lines["reservations"]))
-    return Said(
+    return Answers(
         {node.name: node for node in nodes},
         {job.id: job for job in jobs},
         records,
@@ -68,14 +68,14 @@ def by_text(lines: Mapping[str, list[str]]) -> Said:
     )
 
 
-def by_rest(client: SlurmRestClient) -> tuple[Said, dict[str, bytes]]:
-    """The values, and the answers they are made of."""
+def by_rest(client: SlurmRestClient) -> tuple[Answers, dict[str, bytes]]:
+    """Returns the values, and the answers that contain them."""
     raw = {kind: client._read(kind) for kind in ("nodes", "jobs", "reservations")}
     records = {
         str(job["job_id"]): rest.parse_job_record(json.dumps({"jobs": [job]}).encode())
         for job in json.loads(raw["jobs"])["jobs"]
     }
-    return Said(
+    return Answers(
         {node.name: node for node in rest.parse_nodes(raw["nodes"])},
         {job.id: job for job in rest.parse_jobs(raw["jobs"])},
         records,
@@ -86,18 +86,18 @@ def by_rest(client: SlurmRestClient) -> tuple[Said, dict[str, bytes]]:
     ), raw
 
 
-def assert_same(before: Said, told: Said, after: Said, version: str) -> Counter[str]:
-    """Field by field, of all that did not change meanwhile."""
+def assert_same(before: Answers, observed: Answers, after: Answers, version: str) -> Counter[str]:
+    """Compares each field of all values that did not change meanwhile."""
     compared: Counter[str] = Counter()
-    for kind in Said._fields:
-        first, message, last = (getattr(pair, kind) for pair in (before, told, after))
+    for kind in Answers._fields:
+        first, message, last = (getattr(pair, kind) for pair in (before, observed, after))
         if first.keys() == last.keys():
             assert message.keys() == first.keys(), kind
         for name, value in first.items():
             if last.get(name) != value or name not in message:
                 continue
             result = message[name]
-            if kind == "jobs" and version == "v0.0.38":  # which does not tell it
+            if kind == "jobs" and version == "v0.0.38":  # this version lacks it
                 result = msgspec.structs.replace(result, planned_nodes=value.planned_nodes)
             assert result == value, (version, kind, name, result, value)
             compared[kind] += 1
@@ -105,7 +105,7 @@ def assert_same(before: Said, told: Said, after: Said, version: str) -> Counter[
 
 
 def clients_of(url: str) -> list[SlurmRestClient]:
-    """One for each version of the API that this slurmrestd offers and dnm reads."""
+    """Returns a client for each API version that this slurmrestd offers and dnm reads."""
     newest = SlurmRestClient(url)
     body = newest._ask("slurm.read", "GET", "/openapi/v3").body
     clients: list[SlurmRestClient] = []
@@ -140,11 +140,11 @@ def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
     versions = ", ".join(client.offer.version for client in clients)
     output = ", ".join(f"{count} {kind}" for kind, count in compared.items())
     assert not missing, missing
-    return f"slurmrestd {lab.release} ({versions}): {output} said as by the commands"
+    return f"slurmrestd {lab.release} ({versions}): {output} as in the commands"
 
 
 class Keeper:
-    """Of each kind an entry for each state that was not met yet."""
+    """The entries of each kind, one for each new state."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()
@@ -154,7 +154,11 @@ class Keeper:
         }
 
     def add(
-        self, lines: Mapping[str, list[str]], raw: Mapping[str, bytes], before: Said, after: Said
+        self,
+        lines: Mapping[str, list[str]],
+        raw: Mapping[str, bytes],
+        before: Answers,
+        after: Answers,
     ) -> None:
         for kind, key in (("nodes", "name"), ("jobs", "job_id"), ("reservations", "name")):
             for entry in json.loads(raw[kind])[kind]:

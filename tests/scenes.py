@@ -1,7 +1,7 @@
-"""A cluster in a few words, for the tables of demand, sizing and release.
+"""A cluster in short notation, for the tables of demand, sizing and release.
 
-Cores and gigabytes; the monitored namespace is `dev`, its queue `root.anvil.dev`, its node type `a`
-(128 cores, 256 GB); the second one is `gpu` with `root.anvil.gpu` and type `g`.
+Amounts are cores and gigabytes. The monitored namespace is `dev`, its queue `root.anvil.dev`, its
+node type `a` (128 cores, 256 GB); the second one is `gpu` with `root.anvil.gpu` and type `g`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOLERATES_DEV = (Toleration(key="dedicated", value="dev"),)
 
 
 def text(ago: float) -> str:
-    """The creation time of something that is `ago` seconds old."""
+    """Returns the creation time of an object that is `ago` seconds old."""
     return f"{NOW - timedelta(seconds=ago):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -49,7 +49,7 @@ SMALL = size(4, 16)  # a pod of the workshop
 
 
 def config(**changes: Any) -> Config:
-    """headroom 1 unless said otherwise, so that a row is about one rule."""
+    """Returns a configuration with headroom 1 by default, so that a row is about one rule."""
     values: dict[str, Any] = {
         "path": Path("/nonexistent/dnm.ini"),
         "namespaces": {"dev": policy("dev", DEV, "a"), "gpu": policy("gpu", GPU, "g")},
@@ -67,8 +67,8 @@ def policy(name: str, queue: str, *types: str, **changes: Any) -> NamespacePolic
 
 
 def tree(**limits: Resources) -> dict[str, QueueLimits]:
-    """`anvil`, `dev`, `gpu` and any deeper queue (`dev_team` is root.anvil.dev.team) with limits;
-    without a word on it, a queue is unlimited."""
+    """Returns `anvil`, `dev`, `gpu` and any deeper queue (`dev_team` is root.anvil.dev.team) with
+    limits; other queues are unlimited."""
     paths = {"anvil": "root.anvil", "dev": DEV, "gpu": GPU}
     for name in limits:
         paths.setdefault(name, "root.anvil." + name.replace("_", "."))
@@ -84,7 +84,7 @@ def tree(**limits: Resources) -> dict[str, QueueLimits]:
 
 
 def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
-    """Equal pods, ten minutes old, pending in `dev` unless said otherwise. `shape` holds further
+    """Returns equal pods, by default ten minutes old and pending in `dev`. `shape` holds further
     fields of their shape, `ago` their age in seconds."""
     shape = PodShape(request={"pods": 1, **request}, **changes.pop("shape", {}))
     name = changes.pop("name", "p")
@@ -100,18 +100,18 @@ def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
 
 
 def bound(count: int, request: Resources, node: str, **changes: Any) -> list[Pod]:
-    """The same, running on a node."""
+    """Returns the same pods, running on a node."""
     return pods(count, request, **{"node": node, "name": f"on-{node}-", **changes})
 
 
 def node(name: str, cores: float = 64, gb: float = 256, **changes: Any) -> Node:
-    """A node of Kubernetes' own."""
+    """Returns a node of Kubernetes' own."""
     allocatable = {**size(cores, gb), "pods": 110, **changes.pop("more", {})}
     return Node(name=name, allocatable=allocatable, **changes)
 
 
 def lent(name: str, namespace: str = "dev", **changes: Any) -> Node:
-    """A lent node as it looks in Kubernetes."""
+    """Returns a lent node as Kubernetes has it."""
     node_type = "g" if name.startswith("g") else "a"
     mark = Mark(
         instance="prod",
@@ -126,7 +126,7 @@ def lent(name: str, namespace: str = "dev", **changes: Any) -> Node:
 
 
 def entry(name: str, idle: float | None = 700, **changes: Any) -> LentNode:
-    """Its record: serving for an hour, idle for `idle` seconds."""
+    """Returns its entry: serving for an hour, idle for `idle` seconds."""
     values: dict[str, Any] = {
         "node_type": "g" if name.startswith("g") else "a",
         "namespace": "dev",
@@ -162,7 +162,7 @@ def budget(
     per_namespace: Mapping[str, int] | None = None,
     batch: Mapping[str, int] | None = None,
 ) -> ConversionBudget:
-    """So many nodes may still be lent; what is not given bounds nothing."""
+    """Returns how many nodes may still be lent; parameters that are not set limit nothing."""
     types, names = per_type or {}, per_namespace or {}
     caps = config(
         max_converted_nodes=Share(percent=100) if total is None else total,
@@ -191,6 +191,6 @@ def sizing_of(
     left: ConversionBudget = UNBOUNDED,
     **settings: Any,
 ) -> Sizing:
-    """What the queues get for these pods; `settings` as of `config`."""
+    """Returns the sizing of the queues for these pods; `settings` as of `config`."""
     conf, queues = config(**settings), limits or tree()
     return size_queues(conf, demand(some, conf, queues), queues, nodes or node_supply(), left)

@@ -1,6 +1,6 @@
-"""A server that says exactly the bytes it is told, and remembers what it was asked.
+"""A server that sends exactly the given bytes, and records its requests.
 
-For answers that no real API server gives on purpose: cut off, dripping, lying about their length.
+It plays answers that no real API server sends on purpose: cut off, dripping, of a false length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Drip:
-    """Says `head`, then one byte of `body` every `pause` seconds."""
+    """An answer that sends `head`, then one byte of `body` every `pause` seconds."""
 
     head: bytes
     body: bytes
@@ -43,16 +43,16 @@ class Drip:
 
 
 class Last(bytes):
-    """An answer behind which the connection is closed."""
+    """An answer after which the connection is closed."""
 
 
-HANG_UP = b""  # the connection is closed without a word
+HANG_UP = b""  # closes the connection without an answer
 
 
 def answer(
     body: object = b"", status: str = "200 OK", headers: Sequence[str] = (), chunked: int = 0
 ) -> bytes:
-    """A well-formed answer; `chunked` cuts the body into chunks of that size."""
+    """Returns a well-formed answer; `chunked` cuts the body into chunks of that size."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status}", "Content-Type: application/json", *headers]
     if not chunked:
@@ -65,7 +65,7 @@ def answer(
 
 
 def status_answer(code: int, reason: str, message: str, headers: Sequence[str] = ()) -> bytes:
-    """An error as the API server words it."""
+    """Returns an error in the words of the API server."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -79,13 +79,13 @@ def status_answer(code: int, reason: str, message: str, headers: Sequence[str] =
 
 @dataclass
 class ScriptedServer:
-    """Use as a context manager. Answers are said in order, one for each request; after the last one
-    the connection is closed. `closes` ends the connection behind every answer."""
+    """A context manager that sends the answers in order, one for each request. After the last one
+    it closes the connection, with `closes` after every answer."""
 
     answers: list[bytes | Drip]
     tls: ssl.SSLContext | None = None
     closes: bool = False
-    upgrade: ssl.SSLContext | None = None  # TLS begins behind the answer to a CONNECT
+    upgrade: ssl.SSLContext | None = None  # TLS begins after the answer to a CONNECT
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
 
@@ -159,7 +159,7 @@ def _drip(connection: socket.socket, drip: Drip) -> None:
 
 
 def an_access(server: str, **changes: Any) -> Access:
-    """What a kubeconfig gives; `changes` are keys of its cluster, and of its user."""
+    """Returns the access of a kubeconfig; `changes` are keys of its cluster, and of its user."""
     of_user = ("token", "client-certificate-data", "client-key-data")
     user = {key: changes.pop(key) for key in of_user if key in changes}
     document = {

@@ -1,5 +1,5 @@
-"""A site for tests: configuration files beside a sandbox, and dnm run on them, in this process on
-the sandbox's clock or as the real command."""
+"""A site for tests: configuration files beside a sandbox, and dnm run on them. It runs in this
+process on the sandbox's clock, or as the real command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ partitions:
 
 
 def ini_text(settings: Mapping[str, object]) -> str:
-    """[settings], behind what a sandbox has in the place of constants."""
+    """Returns [settings], after the sandbox's own values."""
     own = {**RUN_KEYS, **CONVERTER_KEYS}
     lab, lines = (
         "".join(f"{key} = {text}\n" for key, text in settings.items() if (key in own) is is_lab)
@@ -65,7 +65,7 @@ def ini_text(settings: Mapping[str, object]) -> str:
 
 
 class Site:
-    """Settings given as keywords go into [settings]; `sections` is appended as it is."""
+    """A site with keywords as keys of [settings]; `sections` is appended verbatim."""
 
     def __init__(
         self, sandbox: Sandbox, directory: Path, *, sections: str = "", **settings: Any
@@ -96,7 +96,7 @@ class Site:
         path.chmod(0o644)
 
     def change(self, **settings: str) -> None:
-        """Changes lines of the ini; one without a value goes."""
+        """Changes lines of the ini; removes those without a value."""
         lines = self.path.read_text().splitlines()
         kept = [line for line in lines if line.split(" = ")[0] not in settings]
         for key, value in settings.items():
@@ -117,23 +117,23 @@ class Site:
         return datetime.fromtimestamp(self.sandbox.clock.now(), UTC)
 
     def run(self) -> Pass:
-        """One pass in this process, on the sandbox's clock."""
+        """Runs one pass in this process, on the sandbox's clock."""
         return run_pass(self.config, dict(os.environ), lambda: False, self.now)
 
     def plan(self) -> Pass:
         return plan_pass(self.config, dict(os.environ), self.now)
 
     def run_until_rest(self, every: timedelta = timedelta(minutes=1), most: int = 50) -> int:
-        """Runs as a timer would, until one does nothing; says how many runs it took."""
+        """Runs as a timer would, until a run does nothing; returns the number of runs."""
         for number in range(1, most + 1):
             result = self.run()
             if result.outcome and not result.outcome.actions and not result.plan.registry.requests:
                 return number
             self.sandbox.tick(every.total_seconds())
-        raise AssertionError(f"no rest after {most} runs: {result.outcome}")
+        raise AssertionError(f"not steady after {most} runs: {result.outcome}")
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """The command as a process, in real time, that finds everything imported (warm.py)."""
+        """Runs the command as a process, in real time, with all imports done (warm.py)."""
         environ = {**os.environ, "DNM_CONFIG": str(self.path), **environment}
         job = {"arguments": arguments, "environment": environ, "directory": os.getcwd()}
         (child,) = the_warm().start(job)
@@ -142,7 +142,7 @@ class Site:
     def process(
         self, *arguments: str, seconds: float = PATIENCE, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """The same as whoever types it starts it."""
+        """Runs the command as from a shell."""
         return subprocess.run(
             [sys.executable, "-m", "dnm.cli", *arguments],
             env={**os.environ, "DNM_CONFIG": str(self.path), **environment},
@@ -153,7 +153,7 @@ class Site:
         )
 
     def at_a_terminal(self, *words: str, width: int = 80, **environment: str) -> str:
-        """What the command says where stdout and stderr are a terminal of this width."""
+        """Returns the command's output if stdout and stderr are a terminal of this width."""
         own, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (50, width))
         environ = {**os.environ, "DNM_CONFIG": str(self.path), "TERM": "xterm", **environment}
@@ -166,7 +166,7 @@ class Site:
         message, ends = b"", select.poll()
         for descriptor in (own, child.descriptor):
             ends.register(descriptor, select.POLLIN)
-        while own in dict(ends.poll()):  # what it has said comes before its end
+        while own in dict(ends.poll()):  # its output comes before its end
             message += read_terminal(own)
         child.wait()
         os.close(theirs)
@@ -179,7 +179,7 @@ class Site:
         return sorted(self.registry.nodes)
 
     def pods(self, namespace: str = "dev") -> dict[str, str]:
-        """Pod -> the node it is bound to, empty for none."""
+        """Returns pod -> the node it is bound to, empty for none."""
         return {
             pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
             for pod in self.sandbox.objects("pods", namespace)
@@ -194,13 +194,13 @@ def read_terminal(descriptor: int) -> bytes:
 
 
 def set_up_workshop(sandbox: Sandbox, machines: int) -> None:
-    """The workshop's queues, and so many idle machines."""
+    """Creates the workshop's queues, and so many idle machines."""
     sandbox.set_queues(WORKSHOP_QUEUES)
     sandbox.add_machines(machines)
 
 
 def a_workshop_site(sandbox: Sandbox, directory: Path) -> Site:
-    """Twenty pods wait in a queue that is full, and four machines are idle."""
+    """Returns a site with twenty pods that wait in a full queue, and four idle machines."""
     sandbox.clock.set(time.time())
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")

@@ -1,7 +1,7 @@
 """The one lab of real Slurm that all live tests share, and a site on it with the sandbox's API.
 
-`make_site` gives a test its own sandbox, hooks, state directory and configuration; afterwards the
-lab is put back: no jobs, no reservations, every node IDLE with its slurmd.
+`make_site` gives a test its own sandbox, hooks, state directory and configuration. The end of the
+test restores the lab: no jobs, no reservations, every node IDLE with its slurmd.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _RUNS_HERE = [
     pytest.mark.skipif(os.geteuid() != 0, reason="jobs of several users need root"),
     pytest.mark.skipif(bool(missing_programs()), reason="'make test' as root installs Slurm"),
 ]
-# Each group has a lab of its own. They wait more than they work, so two of them run side by side.
+# Each group has a lab of its own. They mostly wait, so two of them run in parallel.
 needs_slurm = [*_RUNS_HERE, pytest.mark.xdist_group("slurm")]
 needs_other_slurm = [*_RUNS_HERE, pytest.mark.xdist_group("other slurm")]
 
 
 @lru_cache
 def the_lab(programs: Path | None = None) -> SlurmLab:
-    """Started at the first use and stopped at the end of the process; one for each Slurm."""
+    """Returns the lab of a Slurm, started at the first use and stopped with the process."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-slurm-"))
     lab = SlurmLab(directory, NODES, programs=programs)
     lab.patience = 5
@@ -53,8 +53,8 @@ def the_lab(programs: Path | None = None) -> SlurmLab:
 
 
 def end_with_us(directory: Path) -> Callable[[], None]:
-    """Has another process end the lab of this directory, and remove it, when this process ends,
-    however that is; returns what ends it now and waits for that."""
+    """Starts another process that ends and removes the lab of this directory at any end of this
+    process. Returns a function that ends it now and waits for that."""
     guard = subprocess.Popen(
         [sys.executable, "-m", "tests.slurm_lab", str(directory)],
         cwd=REPOSITORY,
@@ -69,27 +69,27 @@ def end_with_us(directory: Path) -> Callable[[], None]:
 
 
 def guard_lab(directory: Path) -> None:
-    """Until nobody holds the other end of standard input any more."""
+    """Waits until no process holds the other end of standard input any more."""
     sys.stdin.read()
     SlurmLab(directory, ()).stop()
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def put_back(lab: SlurmLab) -> None:
-    """Ends what a test has left in Slurm, whatever it was."""
+    """Ends everything that a test has left in Slurm."""
     for reported in (*lab.directory.glob("hold-*"), *lab.directory.glob("end-*")):
         reported.unlink()
     if jobs := sorted({job.id for job in lab.client.read_jobs()}):
         lab.run("scancel", *jobs)
     for reservation in lab.client.read_reservations():
-        with suppress(SlurmError):  # its time may just have run out
+        with suppress(SlurmError):  # it may just have expired
             lab.run("scontrol", "delete", f"ReservationName={reservation.name}")
     for node in lab.read_nodes():
         if not lab.has_slurmd(node.name):
             lab.start_slurmd(node.name)
         if node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}:
             marks = ["comment="] if node.comment else []
-            with suppress(SlurmError):  # its slurmd may just have brought it back
+            with suppress(SlurmError):  # its slurmd may just have resumed it
                 lab.run("scontrol", "update", f"nodename={node.name}", "state=resume", *marks)
     lab.wait_for(lambda: are_idle(lab, NODES))
 
@@ -105,7 +105,7 @@ def are_idle(lab: SlurmLab, nodes: Sequence[str]) -> bool:
 
 
 class SlurmSite:
-    """A site's files beside the lab; `instance` and `settings` make two of them differ."""
+    """The files of a site beside the lab; `instance` and `settings` distinguish two sites."""
 
     def __init__(
         self, lab: SlurmLab, sandbox: Sandbox, directory: Path, **settings: object
@@ -144,7 +144,7 @@ class SlurmSite:
         return {**self.lab.environ, **own, **more}
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """node-convert as the real command, which a test talks to while it is at work."""
+        """Starts node-convert as the real command, so that a test can talk to it meanwhile."""
         return subprocess.Popen(
             [sys.executable, "-m", "dnm.converters.cli", *arguments],
             env=self._environ(environment),
@@ -155,7 +155,7 @@ class SlurmSite:
         )
 
     def begin(self, *arguments: str, **environment: str) -> Child:
-        """The same from an interpreter that has everything imported (warm.py)."""
+        """Starts the same from an interpreter with all imports done (warm.py)."""
         return node_convert(arguments, self._environ(environment))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -163,7 +163,7 @@ class SlurmSite:
         return subprocess.CompletedProcess(arguments, *child.wait())
 
     def verdicts(self, *options: str, **environment: str) -> dict[str, tuple[str, str]]:
-        """Node -> (verdict, reason) of `--list`."""
+        """Returns node -> (verdict, reason) of `--list`."""
         answer = self.run("--list", "--output", "json", *options, **environment)
         assert answer.returncode == 0, answer.stderr
         nodes: list[dict[str, Any]] = msgspec.json.decode(answer.stdout)["nodes"]
@@ -179,7 +179,7 @@ class SlurmSite:
         return {node["metadata"]["name"] for node in self.sandbox.objects("nodes")}
 
     def assert_lent(self, *nodes: str) -> None:
-        """Ours in Slurm, without work there, and Ready with its label in Kubernetes."""
+        """Checks that nodes are dnm's in Slurm, without work, and Ready and labelled Nodes."""
         reservations = {reservation.name for reservation in self.lab.client.read_reservations()}
         for name in nodes:
             node = self.lab.client.read_node(name)
@@ -194,7 +194,7 @@ class SlurmSite:
                 assert taint in manifest["spec"]["taints"]
 
     def assert_in_service(self, *nodes: str) -> None:
-        """Slurm's alone, without a trace of ours; one that was resumed answers to the next ping."""
+        """Waits until the nodes answer; checks that only Slurm has them, without dnm's marks."""
 
         def all_answer() -> bool:
             slurm_nodes = [node for node in self.lab.read_nodes() if node.name in nodes]
@@ -223,7 +223,7 @@ def finished(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]
 def make_site(
     directory: Path, programs: Path | None = None, **settings: object
 ) -> Iterator[SlurmSite]:
-    """`programs`: of a Slurm that is not the installed one."""
+    """Yields a site; `programs`: of a Slurm other than the installed one."""
     lab = the_lab(programs)
     sandbox = Sandbox(directory / "sandbox", manual=False).start()
     try:

@@ -1,4 +1,4 @@
-"""A lab in which Slurm brings about every state that it can on one machine, for a look at each."""
+"""A lab in which Slurm reaches every state that it can on one machine, with a read of each."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ STATES = frozenset(
         "MIXED+DRAIN+REBOOT_REQUESTED", "DOWN+REBOOT_ISSUED", "INVALID_REG+*", "IDLE+DYNAMIC_NORM",
     )
 )  # fmt: skip
-"""Each must have been met; an asterisk stands for any further words."""
+"""Each must occur; an asterisk means any further words."""
 
 
 @contextmanager
 def states_lab(programs: Path | None = None) -> Iterator[SlurmLab]:
-    """Started, with a node for each state, and nothing done to them yet."""
+    """Yields a started lab, with an unchanged node for each state."""
     directory = Path(tempfile.mkdtemp(prefix="dnm-states-"))
     lab = SlurmLab(directory, NODES, more=WITHOUT_DAEMON, programs=programs)
     if lab.version >= HAS_EXTERNAL:
@@ -59,7 +59,7 @@ def states_lab(programs: Path | None = None) -> Iterator[SlurmLab]:
 
 
 def states_of(lab: SlurmLab) -> frozenset[frozenset[str]]:
-    """Those that can be had of this version."""
+    """Returns the states that this version can reach."""
     return STATES | ({frozenset(("IDLE", "EXTERNAL"))} if lab.version >= HAS_EXTERNAL else set())
 
 
@@ -68,7 +68,7 @@ def change(lab: SlurmLab, node: str, *words: str) -> None:
 
 
 def bring_about(lab: SlurmLab) -> None:
-    """Returns when the jobs run; the rest comes in the seconds after."""
+    """Returns when the jobs run; the other states follow in seconds."""
     small = ("-n1", "--mem=100")
     (lab.directory / "hold-n04").touch()
     lab.submit("-w", "n02", "--exclusive", "-t", "30", "--uid=games", "-A", "biology")
@@ -105,7 +105,7 @@ def bring_about(lab: SlurmLab) -> None:
     lab.run("scontrol", "suspend", suspended)
     lab.run("scontrol", "reboot", "n18")
     lab.run("scontrol", "reboot", "asap", "n19")
-    # These pass in seconds.
+    # These last only seconds.
     lab.run("scontrol", "reboot", "n22")
     change(lab, "n15", "state=power_down")
     change(lab, "cloud2", "state=power_up")
@@ -124,7 +124,7 @@ def _is_given(default: str, words: tuple[str, ...]) -> bool:
 
 
 def restart_with_a_gpu(lab: SlurmLab) -> None:
-    """slurmctld knows no state for some seconds; then n01 turns out to lack what it should have."""
+    """slurmctld reports no state for some seconds; then n01 lacks its configured GPU."""
     lab.stop_controller()
     configuration = lab.directory / "slurm.conf"
     text = configuration.read_text()
@@ -133,7 +133,7 @@ def restart_with_a_gpu(lab: SlurmLab) -> None:
 
 
 def play(lab: SlurmLab, look: Callable[[], None]) -> set[frozenset[str]]:
-    """Brings about what it can and calls `look` until all was met; returns what was not."""
+    """Produces the states and calls `look` until all have occurred; returns the missing ones."""
     missing = set(states_of(lab))
 
     def look_on(seconds: float, late: frozenset[frozenset[str]] = frozenset()) -> None:
@@ -149,7 +149,7 @@ def play(lab: SlurmLab, look: Callable[[], None]) -> set[frozenset[str]]:
             time.sleep(0.3)
 
     bring_about(lab)
-    look_on(60, frozenset({frozenset(("INVALID_REG", "*"))}))  # which comes with the restart
+    look_on(60, frozenset({frozenset(("INVALID_REG", "*"))}))  # this state comes with the restart
     restart_with_a_gpu(lab)
     look_on(20)
     return missing

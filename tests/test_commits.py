@@ -79,7 +79,7 @@ def add_a_file(where: Path, message: str) -> None:
 
 
 def check(where: Path, code: int = 0) -> str:
-    """The step of CI in a checkout."""
+    """Runs the step of CI in a checkout."""
     answer = subprocess.run(
         [sys.executable, ".ci/commit_subjects.py"],
         cwd=where, env=ENVIRONMENT, capture_output=True, text=True,
@@ -90,7 +90,7 @@ def check(where: Path, code: int = 0) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with an old subject up to its base, and this check after that."""
+    """Returns a repository with an old subject up to its base, and this check after that."""
     where = tmp_path / "repository"
     where.mkdir()
     git(where, "init", "--initial-branch=main")
@@ -131,7 +131,7 @@ def test_ci_checks_the_commits_since_its_base(repository: Path) -> None:
     name = git(repository, "rev-parse", "--short", "HEAD").strip()
     assert f"{name} {LONG}" in check(repository, code=1)
     commit(repository, "Count nodes")
-    assert name in check(repository, code=1)  # not the last one alone
+    assert name in check(repository, code=1)  # not only the last one
 
 
 def test_ci_accepts_merges_and_reverts(repository: Path) -> None:

@@ -1,5 +1,5 @@
-"""What stands in deploy/ and packages/, and what docs/kubernetes.md shows: whole, and in agreement
-with the rest. `make test-packages` and tests/real/test_in_kubernetes.py play it."""
+"""The files of deploy/ and packages/, and the examples of docs/kubernetes.md: complete, and
+consistent with the rest. `make test-packages` and tests/real/test_in_kubernetes.py run them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_deployed_configuration_is_valid(tmp_path: Path, folder: str) -> N
 
 
 def built(folder: Path) -> dict[str, list[Any]]:
-    """What kubectl would apply, by kind."""
+    """Returns what kubectl would apply, by kind."""
     done = subprocess.run(
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
     )
@@ -98,7 +98,7 @@ def built(folder: Path) -> dict[str, list[Any]]:
 
 
 def test_cluster_account_has_exactly_the_permissions_of_its_pod() -> None:
-    """The converter is elsewhere: no Node is deleted, no pod evicted. YuniKorn leaves it alone."""
+    """The converter is elsewhere: no Node is deleted, no pod evicted. YuniKorn ignores the pod."""
     objects = built(DEPLOY / "one")
     bound = {item["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding")
              for item in objects[kind]}  # fmt: skip
@@ -169,7 +169,7 @@ def test_pod_security_context_is_minimal() -> None:
 
 
 def test_no_config_map_directory_is_on_a_trusted_path() -> None:
-    """Such a folder can be written by everybody, by its mode."""
+    """The mode of such a folder lets every user write it."""
     config_maps = {volume["name"] for volume in POD["volumes"] if "configMap" in volume}
     mounts = [item for item in CONTAINER["volumeMounts"] if item["name"] in config_maps]
     assert len(mounts) == 3
@@ -232,8 +232,8 @@ CONFIG = Config(path=Path(), namespaces={}, node_types={}, node_convert_path=DEP
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an ssh that runs the other end as sshd would, and a converter that says what it
-    was told."""
+    """Returns a folder with an ssh that runs the other end as sshd would, and a converter that
+    prints its arguments."""
     folder = tmp_path_factory.mktemp("ends")
     other_end = f'env -i PATH="$PATH" "SSH_ORIGINAL_COMMAND=$*" sh {DEPLOY}/node-convert-by-ssh'
     write_program(folder / "ssh", f"shift 3\nexec {other_end}")
@@ -294,7 +294,7 @@ def test_ssh_wrappers_pass_all_arguments_of_the_contract(
 
 
 def test_list_passes_the_ssh_wrappers_with_its_claims(ends: Path, tmp_path: Path) -> None:
-    """The table tells neither that nor what the converter can do."""
+    """The table does not show claims, nor whether the converter lists them."""
     listed = [{"node": "a001", "state": "IDLE", "verdict": "OK", "claim": None}]
     message = json.dumps({"nodes": listed, "options": ["--exclude"]})
     write_program(
@@ -313,7 +313,7 @@ def test_remote_ssh_wrapper_equals_the_contract_declaration() -> None:
     assert tuple(named) == OPTIONS
     assert tuple(re.findall(r"([A-Z_]+)=\*", BY_SSH)) == VARIABLES
     (other,) = re.findall(r"-\* \| \*\[!(.*)\]\*\)", BY_SSH)
-    assert VALUE.pattern == f"-|(?!-)[{other}]+"  # - alone is an account
+    assert VALUE.pattern == f"-|(?!-)[{other}]+"  # only - is an account
 
 
 @pytest.mark.parametrize(

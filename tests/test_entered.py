@@ -1,5 +1,5 @@
-"""The files that an idle run enters, and a run that lends and returns. A rule that is off is not
-among them. The bounds only fall. The aims are 65 files with 11,700 lines, and 105 with 20,000."""
+"""The files that an idle run enters, and a run that lends and returns, without any disabled rule.
+The bounds only fall. The aims are 65 files with 11,700 lines, and 105 with 20,000."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
 from tests.site import QUEUE, Site, set_up_workshop
 
-IDLE = (65, 11_686 + len(TABLE))  # files, lines; a new rule pays its line of the table
+IDLE = (65, 11_686 + len(TABLE))  # files, lines; a new rule pays for its line of the table
 LENDING = (109, 20_750 + len(TABLE))
-CLOSED = re.compile(r"kube[/.]opening")  # what opens_when alone asks for
+CLOSED = re.compile(r"kube[/.]opening")  # only opens_when uses it
 
 
 class Entered(NamedTuple):
@@ -37,7 +37,7 @@ class Entered(NamedTuple):
         return sum(len((ROOT / name).read_text().splitlines()) for name in self.files)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         functions = sum(len(names) for names in self.files.values())
         return f"{len(self.files)} files, {self.lines:,} lines, {functions} functions"
 
@@ -52,12 +52,12 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def plain_site(site: Site) -> Site:
-    """With nothing set but what a site must set."""
+    """Returns a site with only the required settings."""
     needed = ("kubeconfig_path", "monitored_namespaces", "node_convert_path", "state_dir",
               "namespace_queue_paths")  # fmt: skip
     lines = site.path.read_text().splitlines(keepends=True)
     kept = "".join(line for line in lines if line.startswith(("[settings]", *needed)))
-    # In the first check_interval of an hour the batch side is asked whatever happens.
+    # In the first check_interval of an hour, dnm always reads the batch side.
     while time.time() % 3600 < 3:
         time.sleep(1)
     Site.write(site.path, kept + "check_interval_seconds = 1\n")
@@ -76,23 +76,24 @@ def run(site: Site) -> Entered:
 def test_idle_run_executes_a_bounded_number_of_lines(
     plain_site: Site, record_property: Callable[[str, object], None]
 ) -> None:
-    run(plain_site)  # the first of all has things to write down
+    run(plain_site)  # the first run has more to record
     idle = run(plain_site)
-    record_property("figures", f"an idle run enters {idle.told}")
+    record_property("figures", f"an idle run enters {idle.summary}")
     assert len(idle.files) <= IDLE[0] and idle.lines <= IDLE[1]
     assert not [name for name in idle.files if name.startswith("dnm/plan/rules/")]
     assert not [name for name in idle.imported if name.startswith("dnm.plan.rules")]
     assert not [name for name in [*idle.files, *idle.imported] if CLOSED.search(name)]
-    wings = ("dnm.lab.", "dnm.converters", "dnm.simulate")
-    assert not [one for one in idle.imported if one.startswith(wings) and one != "dnm.lab.verbs"]
+    optional = ("dnm.lab.", "dnm.converters", "dnm.simulate")
+    imported = [name for name in idle.imported if name != "dnm.lab.verbs"]
+    assert not [name for name in imported if name.startswith(optional)]
 
 
 def test_lending_and_returning_runs_execute_a_bounded_number_of_lines(
     site: Site, record_property: Callable[[str, object], None]
 ) -> None:
-    """Without the command around them, on the sandbox's clock, and idle for the default time."""
+    """The runs use no command, the sandbox's clock, and the default idle time."""
     lines = site.path.read_text().splitlines(keepends=True)
-    Site.write(site.path, "".join(one for one in lines if "reversion_idle" not in one))
+    Site.write(site.path, "".join(line for line in lines if "reversion_idle" not in line))
     site.sandbox.add_pods(24, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
     with Listening() as events:
         site.run_until_rest(timedelta(minutes=1))
@@ -102,7 +103,7 @@ def test_lending_and_returning_runs_execute_a_bounded_number_of_lines(
     assert lent and not site.registry.nodes
     files = {name: lines for name, lines in events.by_file().items() if "/lab" not in name}
     entered = Entered(files, [])
-    record_property("figures", f"runs that lend and return enter {entered.told}")
+    record_property("figures", f"runs that lend and return enter {entered.summary}")
     assert len(entered.files) <= LENDING[0] and entered.lines <= LENDING[1]
     assert not [name for name in files if name.startswith("dnm/plan/rules/") or CLOSED.search(name)]
 

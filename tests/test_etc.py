@@ -1,4 +1,4 @@
-"""What a site copies: the example configuration, the RBAC, the crontab line, the systemd units."""
+"""The files that a site copies: example configuration, RBAC, crontab line, systemd units."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OFF = re.compile(r"^#(?=\[\w|[a-z][A-Za-z0-9_./-]* = )", re.MULTILINE)
 
 @pytest.fixture
 def etc(tmp_path: Path) -> Path:
-    """A copy of both files that names its own map and that only its owner can write."""
+    """Returns a copy of both files that names its own map and that only its owner can write."""
     for name in ("dynamic_node_config.ini", "namespace_queue_paths.json"):
         text = (ROOT / "etc" / name).read_text()
         (tmp_path / name).write_text(text.replace(str(DEFAULT_QUEUE_MAP), DEFAULT_QUEUE_MAP.name))
@@ -50,7 +50,7 @@ def test_example_configuration_equals_the_defaults(etc: Path) -> None:
     )
     (etc / "bare.ini").chmod(0o644)
     bare = load_config(etc / "bare.ini", {})
-    kept = Path("/var/lib/dynamic-node")  # the built-in default stays the predecessor's place
+    kept = Path("/var/lib/dynamic-node")  # the built-in default stays the predecessor's path
     assert bare.state_dir == Path("/etc/dynamic-node")
     head, _, _ = (etc / "dynamic_node_config.ini").read_text().partition("[settings]")
     assert "have their default values, but for state_dir, and monitored_namespaces" in head
@@ -64,7 +64,7 @@ def test_example_configuration_equals_the_defaults(etc: Path) -> None:
 
 
 def test_example_configuration_has_exactly_the_keys_that_a_site_decides() -> None:
-    """And docs/production.md goes through them."""
+    """docs/production.md describes each of them."""
     text = (ROOT / "etc" / "dynamic_node_config.ini").read_text()
     keys = re.findall(r"^#?([a-z_]+) =", text, re.M)
     assert keys == [*(row.key for row in GROUPS[0].rows), "cpu", "memory"] and len(keys) == 14
@@ -99,7 +99,7 @@ def test_example_with_every_key_enabled_is_valid(etc: Path) -> None:
 
 
 def test_every_key_of_the_example_has_a_comment(etc: Path) -> None:
-    """Before each key, or before the group that it is in, stands a comment."""
+    """A comment is before each key, or before its group."""
     previous = ""
     for line in (etc / "dynamic_node_config.ini").read_text().splitlines():
         if re.match(r"#?[a-z][A-Za-z0-9_./-]* = ", line):
@@ -111,7 +111,7 @@ def test_every_key_of_the_example_has_a_comment(etc: Path) -> None:
 
 
 def roles() -> dict[str, list[dict[str, list[str]]]]:
-    """Name of a role, as `Kind name`, -> its rules."""
+    """Returns the name of a role, as `Kind name`, -> its rules."""
     documents = yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text())
     return {
         f"{document['kind']} {document['metadata']['name']}": document["rules"]
@@ -121,7 +121,7 @@ def roles() -> dict[str, list[dict[str, list[str]]]]:
 
 
 def grants(*names: str) -> set[str]:
-    """`verb resource` of all rules of these roles."""
+    """Returns `verb resource` of all rules of these roles."""
     rules = [rule for name in names for rule in roles()[name]]
     return {
         f"{verb} {resource}"
@@ -135,7 +135,7 @@ def test_roles_grant_exactly_the_requests_of_the_client() -> None:
     files = sorted((ROOT / "dnm" / "kube").glob("*.py"))
     source = "\n".join(path.read_text() for path in files)
     asked = set(re.findall(r'"((?:get|list|watch|create|update|patch|delete) [a-z/]+)"', source))
-    not_in_roles = {"create selfsubjectaccessreviews", "get /version", "get /apis"}  # everybody's
+    not_in_roles = {"create selfsubjectaccessreviews", "get /version", "get /apis"}  # of all users
     assert asked - not_in_roles == grants(*roles())
 
 
@@ -239,7 +239,7 @@ def test_timer_interval_equals_the_configuration() -> None:
 
 @pytest.mark.parametrize("at", ["", "@"])
 def test_end_of_a_conversion_triggers_the_service_which_removes_the_trigger(at: str) -> None:
-    """So none that ends while a pass is at work is missed, and none starts two."""
+    """dnm misses no end during a run, and no end starts two runs."""
     of_state = [
         Path(folder) / Config(path=Path(), namespaces={}, node_types={}).wake_path.name
         for folder in (f"/var/lib/dynamic-node{'/%i' if at else ''}",
@@ -267,12 +267,12 @@ def test_crontab_line_mails_only_errors() -> None:
 
 @pytest.mark.parametrize("kind", ["service", "timer", "path"])
 def test_instance_unit_equals_the_single_unit(kind: str) -> None:
-    """But for its name, its folder, and where it may write."""
+    """They differ in name, folder, and writable paths."""
     single, config_parser = unit(f"dnm.{kind}"), unit(f"dnm@.{kind}")
     if kind == "service":
         config = config_parser["Service"].pop("Environment")
         assert config == "DNM_CONFIG=/etc/dynamic-node/%i/dynamic_node_config.ini"
-        # It may write in its own folders alone: the others' are read-only, though below /var.
+        # It may write only its own folders: the others are read-only, though below /var.
         text = (ROOT / "cron" / "dnm@.service").read_text()
         assert config_parser["Service"].pop("ReadOnlyPaths") == "/var/lib/dynamic-node"
         may = re.findall("^ReadWritePaths=(.*)$", text, re.M)

@@ -1,9 +1,9 @@
-"""The walls of the house, read from the imports: one rule a room, whole rooms compared. A room is a
-package of dnm, or one of a wing (`lab.sandbox`).
+"""The import rules of the code base, checked against the imports: one rule for each package of dnm,
+also for packages in an optional one (`lab.sandbox`).
 
-`HOUSE` says for every package what of dnm it may import and what of the outside it may not. A name
-in it is a package, or one module of it. What only types need (under TYPE_CHECKING) counts too: who
-needs a type knows the place.
+`IMPORT_RULES` has for every package the parts of dnm that it may import, and the outside modules
+that it may not. A name in it is a package, or one module of it. Imports only for types (under
+TYPE_CHECKING) count too: a type is knowledge of its package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dnm.cli.table import TABLE
 PACKAGE = Path(dnm.__file__).parent
 
 PROCESSES = frozenset({"subprocess", "signal", "multiprocessing"})
-WIRES = frozenset({"socket", "ssl", "http"})  # the reader of answers alone
+WIRES = frozenset({"socket", "ssl", "http"})  # only the reader of answers
 CLIENTS = frozenset({"kubernetes", "urllib3", "requests"})
 NETWORK = WIRES | CLIENTS | {"urllib", "selectors"}
 FILES = frozenset({"os", "shutil", "tempfile", "fcntl", "filelock", "pathlib", "io"})
@@ -36,7 +36,7 @@ EVERYTHING = PROCESSES | NETWORK | FILES | MOMENT | SCREEN | TEXT
 class Rule(NamedTuple):
     may: frozenset[str]  # packages of dnm, or single modules of them
     not_outside: frozenset[str] = frozenset()
-    except_in: Mapping[str, frozenset[str]] = {}  # module -> what it alone takes from outside
+    except_in: Mapping[str, frozenset[str]] = {}  # module -> what only it imports from outside
 
 
 def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) -> Rule:
@@ -48,15 +48,15 @@ PURE_QUEUES = (
     "queues.edit_report queues.authors queues.unsettled"
 )
 COMMANDS = "model host calendar config kube kubelet converter queues demand sizing plan record run"
-HOUSE: dict[str, Rule] = {
+IMPORT_RULES: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),
     "host": _rule("model", SCREEN - {"sys"} | TEXT | NETWORK - {"selectors"}),
     "calendar": _rule("model", EVERYTHING),
     "config": _rule(
         "model host calendar",
         PROCESSES | NETWORK | MOMENT | SCREEN,
-        load=frozenset({"sys"}),  # where its own converter is installed
-        names=frozenset({"urllib"}),  # taking an address apart
+        load=frozenset({"sys"}),  # the location of its own converter
+        names=frozenset({"urllib"}),  # parsing an address
     ),
     "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES, causes=WIRES),
     "kube": _rule(
@@ -131,11 +131,11 @@ HOUSE: dict[str, Rule] = {
 
 class Import(NamedTuple):
     by: str  # module below dnm, e.g. "run.actuator"
-    of: str  # what is imported, e.g. "dnm.kube.session", "os.path"
+    of: str  # the imported name, e.g. "dnm.kube.session", "os.path"
     line: int
 
 
-# Each file is read once, by the one process that plays this file's tests.
+# The one process of this file's tests reads each file once.
 pytestmark = pytest.mark.xdist_group("layers")
 
 
@@ -151,14 +151,14 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 @cache
 def imports(root: Path) -> tuple[Import, ...]:
-    """Every import of every file, in functions too; of `from a import b` both `a` and `a.b`."""
+    """Returns all imports, in functions too; of `from a import b` both `a` and `a.b`."""
     return tuple(_read_imports(root))
 
 
 def _read_imports(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         by = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-        if by == "cli.table":  # which imports a command when it is named
+        if by == "cli.table":  # imports a command when it is used
             yield from (Import(by, f"dnm.{pair.target.replace(':', '.')}", 0)
                         for pair in TABLE.values() if pair.target)  # fmt: skip
         for node in nodes_of(path):
@@ -170,23 +170,23 @@ def _read_imports(root: Path) -> Iterator[Import]:
                 yield from (Import(by, f"{base}.{name.name}", node.lineno) for name in node.names)
 
 
-def room_of(module: str) -> str:
-    """The innermost room that a module, or a name in it, stands in; empty: in none."""
+def package_of(module: str) -> str:
+    """Returns the innermost package of a module or of a name in it; empty if there is none."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((name for name in names if name in HOUSE), "")
+    return next((name for name in names if name in IMPORT_RULES), "")
 
 
 def is_allowed(pair: Import) -> bool:
-    free = room_of(pair.by)
+    free = package_of(pair.by)
     if not free:
         return False
-    rule, module = HOUSE[free], pair.by.removeprefix(f"{free}.")
+    rule, module = IMPORT_RULES[free], pair.by.removeprefix(f"{free}.")
     root, _, rest = pair.of.partition(".")
     if root != "dnm":
         return root not in rule.not_outside - rule.except_in.get(module, frozenset())
     is_below = any(f"{rest}.".startswith(f"{name}.") for name in rule.may)
-    return is_below or room_of(rest) in (free, "")
+    return is_below or package_of(rest) in (free, "")
 
 
 def trespasses(root: Path) -> list[str]:
@@ -198,14 +198,14 @@ def test_every_package_obeys_its_import_rule() -> None:
 
 
 def test_exclusion_rules_are_imported_only_by_the_rule_table() -> None:
-    """A person is told what any rule says."""
+    """An administrator sees the reason of any rule."""
     assert not [pair for pair in imports(PACKAGE) if pair.of.startswith("dnm.plan.rules.kept_out")]
 
 
 def test_every_package_has_an_import_rule() -> None:
     inits = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*/__init__.py")}
-    assert {".".join(path.parts) for path in inits} == set(HOUSE)
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py"}, "a file in no room"
+    assert {".".join(path.parts) for path in inits} == set(IMPORT_RULES)
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py"}, "a file in no package"
 
 
 def test_only_the_rest_client_imports_http_into_queues() -> None:
@@ -269,7 +269,7 @@ def test_forbidden_import_is_detected(
 
 
 def test_each_package_has_a_planted_import() -> None:
-    assert {param.values[0] for param in PLANTED} == set(HOUSE)
+    assert {param.values[0] for param in PLANTED} == set(IMPORT_RULES)
 
 
 # --- circles ---------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ CIRCLES: dict[frozenset[str], str] = {}  # modules of one package that need each
 
 
 def _graph(of: str = "") -> dict[str, set[str]]:
-    """Module -> modules of dnm that it imports; with `of` empty, room -> rooms."""
+    """Returns module -> modules of dnm that it imports; with `of` empty, package -> packages."""
     modules = {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
     }
@@ -292,7 +292,7 @@ def _graph(of: str = "") -> dict[str, set[str]]:
         if of:
             graph.setdefault(pair.by, set()).add(target)
         else:
-            graph.setdefault(room_of(pair.by), set()).add(room_of(".".join(parts)))
+            graph.setdefault(package_of(pair.by), set()).add(package_of(".".join(parts)))
     return graph
 
 
@@ -340,8 +340,8 @@ def test_core_reads_no_clock(package: str) -> None:
 
 
 def test_unknown_exceptions_are_not_swallowed() -> None:
-    """Catching everything is for tidying up: it ends in a raise. The sandbox is no part of a run:
-    its time must go on whatever a test does to it."""
+    """Code that catches everything is for cleanup: it ends in a raise. The sandbox is no part of a
+    run: its time must continue after any failure in a test."""
     for path in FILES_OF_DNM:
         if path.is_relative_to(PACKAGE / "lab" / "sandbox"):
             continue
@@ -361,14 +361,14 @@ def test_every_module_has_a_docstring() -> None:
             assert ast.get_docstring(tree_of(path)), path
 
 
-@pytest.mark.parametrize("package", HOUSE)
+@pytest.mark.parametrize("package", IMPORT_RULES)
 def test_every_package_docstring_names_its_importers(package: str) -> None:
     place = PACKAGE / package.replace(".", "/")
     rule = ast.get_docstring(tree_of(place / "__init__.py")) or ""
     assert len(rule.splitlines()) <= 5
     words = set(re.findall(r"[a-z_]+", rule))
-    importers = {room_of(pair.by) for pair in imports(PACKAGE)
-                 if pair.of.startswith("dnm.") and room_of(pair.of[4:]) == package}  # fmt: skip
+    importers = {package_of(pair.by) for pair in imports(PACKAGE)
+                 if pair.of.startswith("dnm.") and package_of(pair.of[4:]) == package}  # fmt: skip
     if not package.startswith(
         "cli"
     ):  # the packages of commands, and the checks of one, are one importer
@@ -377,12 +377,12 @@ def test_every_package_docstring_names_its_importers(package: str) -> None:
     importers = {free.rpartition(".")[2] for free in importers - {package}}
     assert "Every package may import it" in rule or importers <= words, importers - words
     assert importers or "No package imports it" in rule
-    capacities = {room_of(name).rpartition(".")[2] for name in HOUSE[package].may}
+    capacities = {package_of(name).rpartition(".")[2] for name in IMPORT_RULES[package].may}
     assert "imports all but" in rule or capacities <= words, capacities - words
 
 
 def test_no_shell_is_started() -> None:
-    """What reaches a command line is a list of checked words."""
+    """A command line is a list of checked words."""
     for path in FILES_OF_DNM:
         for node in nodes_of(path):
             if not isinstance(node, ast.Call):

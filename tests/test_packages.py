@@ -1,4 +1,4 @@
-"""What the packages are made of. `make test-packages` installs, upgrades and removes them."""
+"""The content of the packages. `make test-packages` installs, upgrades and removes them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_command_has_a_manual_page_with_a_sentence() -> None:
 
 
 def test_manual_page_has_examples_exit_codes_and_files() -> None:
-    """The examples are those of the pages, which are tested there."""
+    """The examples are those of the pages, which other tests check."""
     page = included(("dnm", "simulate"), "play it")
     assert "dnm simulate \\-\\-set headroom=0.8" in page
     for title in ("EXAMPLES", "EXIT STATUS", "FILES"):
@@ -112,7 +112,7 @@ def test_supported_pythons_of_host_and_package_agree() -> None:
 
 
 def test_every_installed_directory_is_documented() -> None:
-    """docs/packages.md has each folder into which files go."""
+    """docs/packages.md has each directory of installed files."""
     lines = [path for row in table_of("docs/packages.md", "The packages, and several instances on "
                                      "a host", "path |") for path in quoted(row[0])]  # fmt: skip
     for content in CONTENT["contents"]:

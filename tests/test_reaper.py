@@ -1,4 +1,4 @@
-"""The tests' own promise: whatever they start ends with them, however they end."""
+"""The promise of the tests themselves: all their processes end with them, however they end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.processes import PATIENCE, wait_until
 
 ROOT = Path(__file__).parent.parent
-# A daemon in a session of its own, which knows nothing of who has started it; and two folders.
+# A daemon in a session of its own, without any tie to its starter, and two folders.
 LEAVES = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -55,7 +55,7 @@ def kill_tests(command: int, number: int, directory: Path) -> None:
 
 
 WAYS = {
-    "it passes": (None, 0, 1),  # and is told that it leaves something
+    "it passes": (None, 0, 1),  # and reports the process that it leaves
     "it is interrupted": (os.kill, signal.SIGINT, 2),
     "it is told to end": (os.kill, signal.SIGTERM, 128 + 15),
     "it is killed": (os.kill, signal.SIGKILL, -9),

@@ -1,4 +1,4 @@
-"""The wings are taken away, and dnm does its work: a run, the plan, the status, the check."""
+"""Without the optional packages, dnm still works: a run, the plan, the status, the check."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from packages.build import make_wheel, project
 from tests.site import QUEUE, Site, set_up_workshop
 
 PACKAGE = Path(dnm.__file__).parent
-WINGS = {  # a wing -> verbs that are its own
+WINGS = {  # an optional package -> its commands
     "lab": ("sandbox", "demo"),
     "converters": ("convert-test",),
     "simulate": ("simulate",),
 }
 
 
-class House:
-    """A copy of dnm without some of its wings, and its command."""
+class Installation:
+    """A copy of dnm without some of its optional packages, and its command."""
 
     def __init__(self, directory: Path, *without: str) -> None:
         self.directory = directory
@@ -48,20 +48,20 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def test_node_is_lent_without_optional_packages(site: Site, tmp_path: Path) -> None:
-    house = House(tmp_path / "house", *WINGS)
+    installation = Installation(tmp_path / "installation", *WINGS)
     for verb in ("check", "plan", "run", "status"):
-        done = house(verb, config=site.path)
+        done = installation(verb, config=site.path)
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode == (1 if verb == "check" and "wrong" in done.stdout else 0), done
     assert site.registry.requests or site.registry.nodes
     for verb in (verb for verbs in WINGS.values() for verb in verbs):
-        done = house(verb)
+        done = installation(verb)
         assert (done.returncode, done.stdout) == (2, ""), done
         assert f"there is no command {verb!r}" in done.stderr
 
 
 def test_optional_packages_provide_their_commands(tmp_path: Path) -> None:
-    message = House(tmp_path / "house")("--help").stdout
+    message = Installation(tmp_path / "installation")("--help").stdout
     assert not [verb for verbs in WINGS.values() for verb in verbs if f"  {verb} " not in message]
 
 

@@ -1,9 +1,9 @@
 """The workshop: 75 people, four cores each, on a cluster that is full.
 
-How many nodes are the least: 75 pods ask for 300 vcore and 1,200 GB. The queue has 80 vcore and
-320 GB, so it lacks 220 vcore and 880 GB; a node brings 128 vcore and 256 GB: two nodes by vcore,
-four by memory (3 x 256 = 768 < 880). For room: a node of 128 cores and 256 GB holds 16 such pods
-(16 x 16 GB), and the cluster has none, so 75 pods need five nodes (4 x 16 = 64 < 75). Five it is.
+The least number of nodes: 75 pods request 300 vcore and 1,200 GB. The queue has 80 vcore and 320
+GB, so it lacks 220 vcore and 880 GB; a node adds 128 vcore and 256 GB: two nodes by vcore, four by
+memory (3 x 256 = 768 < 880). By capacity, a node of 128 cores and 256 GB holds 16 such pods (16 x
+16 GB), and the cluster has none, so 75 pods need five nodes (4 x 16 = 64 < 75). So dnm lends five.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def state_files(site: Site) -> dict[Path, bytes]:
 def test_write_that_fails_once_costs_a_single_run(
     sandbox: Sandbox, site: Site, tmp_path: Path
 ) -> None:
-    """The conversions that were to follow it are asked for anew, not waited for."""
+    """The next run requests the remaining conversions again without a wait."""
     site = Site(sandbox, tmp_path / "hasty", max_converted_nodes=6, max_conversions_per_run=2)
     sandbox.add_pods(75, "dev", queue=QUEUE, cpu="4", memory="16G")
     site.run()
@@ -93,7 +93,7 @@ def conversions(sandbox: Sandbox) -> list[tuple[str, ...]]:
 def test_limit_lowered_manually_below_lent_nodes_stops_lending(
     sandbox: Sandbox, tmp_path: Path, waiting: int
 ) -> None:
-    """No node raises it, so none is lent for it, and what is idle goes back."""
+    """No node raises it, so dnm lends none for it, and returns idle nodes."""
     set_up_workshop(sandbox, 12)
     sandbox.add_node("k001", cpu="64", memory="256G")
     site = Site(sandbox, tmp_path / "site", max_converted_nodes=8, adjust_guaranteed="false")

@@ -1,10 +1,10 @@
-"""Starts `dnm` and `node-convert` quickly: an interpreter that has everything imported and forks.
+"""Starts `dnm` and `node-convert` quickly: an interpreter with all imports done, which forks.
 
-What it forks is a process like any other: its own id, files and locks, ended by real signals. Three
-things differ from `python -m dnm.cli`: the imports are done, the fault point is armed without an
-environment, and the time may be that of the sandbox. Commands come as JSON lines on stdin, answers
-go to stdout. With the word `adopts` it is the parent of all whose own parent was killed, so that it
-can wait for a converter that outlived its run.
+A forked process is like any other: its own id, files and locks, ended by real signals. It differs
+from `python -m dnm.cli` in three things: the imports are done, the fault point is armed without an
+environment, and the time may be the sandbox's. Commands are JSON lines on stdin, answers go to
+stdout. With the word `adopts` it becomes the parent of orphans, so that it can wait for a converter
+that outlived its run.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _LOADED_LATE = (
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLE_SECONDS = 300.0
 
-# What changes something outside, as the interpreter itself reports it (sys.addaudithook).
+# Changes outside, as the interpreter itself reports them (sys.addaudithook).
 _EFFECTS = frozenset((
     "os.rename", "os.remove", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.utime",
     "os.chmod", "os.chown", "os.truncate", "os.kill", "os.killpg", "os.system", "os.exec",
     "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "socket.bind",
     "fcntl.flock", "fcntl.lockf", "signal.pthread_kill", "shutil.rmtree", "shutil.move",
 ))  # fmt: skip
-_reaped: dict[int, int] = {}  # of those that `settle` came across
+_reaped: dict[int, int] = {}  # those that `settle` found
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _load_the_rest() -> None:
-    """What a verb imports late; a configuration that is missing ends this one early."""
+    """Imports what a verb imports late; a missing configuration ends this verb early."""
     verbs = [
         walk_package.name for walk_package in pkgutil.walk_packages(dnm.cli.__path__, "dnm.cli.")
     ]
@@ -95,14 +95,14 @@ def start(jobs: list[dict[str, Any]]) -> list[int]:
 
 
 def reap(pid: int) -> int:
-    """The exit code of one that has ended; minus the signal that ended it."""
+    """Returns the exit code of an ended process; the negative signal if one ended it."""
     if pid not in _reaped:
         _reaped[pid] = os.waitpid(pid, 0)[1]
     return os.waitstatus_to_exitcode(_reaped.pop(pid))
 
 
 def settle() -> bool:
-    """Waits until no descendant is left; False: some are still at work after a long time."""
+    """Waits until no descendant is left; False: some still run after a long time."""
     until = time.monotonic() + _SETTLE_SECONDS
     while time.monotonic() < until:
         try:
@@ -117,7 +117,7 @@ def settle() -> bool:
 
 
 def descendants() -> list[int]:
-    """All processes below this one, parents before their children."""
+    """Returns all processes below this one, parents before their children."""
     children: dict[int, list[int]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -136,7 +136,7 @@ def descendants() -> list[int]:
 
 
 def kill_all() -> bool:
-    """As a power cut: no descendant is left."""
+    """Kills all descendants, as a power cut does."""
     while left := descendants():
         for pid in left:
             try:
@@ -175,7 +175,7 @@ def become(job: dict[str, Any]) -> None:
 
 
 def _set_up(job: dict[str, Any]) -> None:
-    gc.disable()  # a process this short collects nothing, and would copy what it shares
+    gc.disable()  # a process this short collects nothing, and would copy shared pages
     os.setpgid(0, 0)
     for number, path in ((0, os.devnull), (1, job["out"]), (2, job["err"])):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -205,11 +205,11 @@ def _set_up(job: dict[str, Any]) -> None:
 
 
 def _audit(path: str) -> None:
-    """Writes down every effect that is made outside of any fault point, and who made it."""
+    """Records every effect outside of any fault point, and its caller."""
     strays = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     strays = fcntl.fcntl(strays, fcntl.F_DUPFD_CLOEXEC, 100)
 
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
         if faults.inside:
             return
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
@@ -222,7 +222,7 @@ def _audit(path: str) -> None:
         os.write(strays, f"{place} {event} {str(arguments)[:160]}\n".encode())
 
     job_log = faults._log
-    sys.addaudithook(hear)
+    sys.addaudithook(on_event)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dnm.plan.hooks import Rule
 from dnm.plan.rule import TABLE
 from dnm.plan.rules.node_hours import RULE
 from tests.docs.pages import PAGES, ROOT, quoted, section, table_of
-from tests.test_layers import HOUSE, room_of
+from tests.test_layers import IMPORT_RULES, package_of
 
 PAGE = "docs/architecture.md"
 
@@ -26,26 +26,26 @@ def map_rows() -> dict[str, int]:
     results: dict[str, int] = {}
     for number, line in enumerate(drawing.splitlines()):
         for word in re.findall(r"[a-z._]+", line):
-            if word in HOUSE:
+            if word in IMPORT_RULES:
                 assert word not in results, f"{word} is on the map twice"
                 results[word] = number
     return results
 
 
 def test_package_map_shows_exactly_the_existing_packages() -> None:
-    assert map_rows().keys() == HOUSE.keys()
+    assert map_rows().keys() == IMPORT_RULES.keys()
 
 
-@pytest.mark.parametrize("package", HOUSE)
+@pytest.mark.parametrize("package", IMPORT_RULES)
 def test_imports_follow_the_package_map(package: str) -> None:
     place = map_rows()
-    for name in HOUSE[package].may:
-        assert place[room_of(name)] > place[package], f"{package} imports {name}"
+    for name in IMPORT_RULES[package].may:
+        assert place[package_of(name)] > place[package], f"{package} imports {name}"
 
 
 def test_package_table_has_every_package() -> None:
     lines = [quoted(row[0])[0] for row in table_of(PAGE, "Packages")]
-    assert sorted(lines) == sorted(HOUSE)
+    assert sorted(lines) == sorted(IMPORT_RULES)
 
 
 def test_rule_example_of_the_page_is_complete() -> None:

@@ -20,10 +20,10 @@ from tests.queue_kit import (
     config_map,
     edit,
     lend,
+    lent_in,
     limit,
     nodes_of,
     read,
-    told,
     wants,
 )
 
@@ -92,7 +92,9 @@ def test_limit_that_became_unwritable_keeps_its_value_until_repaired() -> None:
     still = edit(text, made.ledger, {**TWO, **nodes_of(B, "m1")})
     assert still.text == text and not still.blocked
     third = edit(text, made.ledger, {**nodes_of(A, "n1", "n2", "n3"), **nodes_of(B, "m1")})
-    assert third.text == text and A in third.blocked and told(third.ledger) == told(still.ledger)
+    assert (
+        third.text == text and A in third.blocked and lent_in(third.ledger) == lent_in(still.ledger)
+    )
     less = edit(text, made.ledger, ONE)
     assert not less.refusal
     assert "a limit can't be changed: line 14: max vcore" in less.blocked[A]
@@ -212,7 +214,7 @@ def test_queue_missing_for_a_run_keeps_its_ledger_entry(
     if not nodes and comes_back == "as it was written":
         assert limit(there, A) == "208"  # with nothing lent, what a person writes is his number
         return
-    assert (there.text, told(there.ledger)) == (expected.text, told(expected.ledger))
+    assert (there.text, lent_in(there.ledger)) == (expected.text, lent_in(expected.ledger))
     assert edit(there.text, there.ledger, {}, **stays).text == TREE
 
 

@@ -30,10 +30,10 @@ from tests.queue_kit import (
     config_map,
     edit,
     lend,
+    lent_in,
     limit,
     nodes_of,
     read,
-    told,
     wants,
 )
 from tests.queue_trees import random_tree
@@ -130,7 +130,7 @@ def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, 
         current = int(new.split()[2].rstrip(","))
         assert limit(answered, A) == str(current + vcore)
         again = edit(answered.text, answered.ledger, TWO, remembered=made.ledger)
-        assert (again.text, told(again.ledger)) == (answered.text, told(answered.ledger))
+        assert (again.text, lent_in(again.ledger)) == (answered.text, lent_in(answered.ledger))
 
 
 def test_lent_nodes_without_a_recorded_ledger_need_an_administrator() -> None:
