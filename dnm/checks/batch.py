@@ -24,7 +24,7 @@ from dnm.model.share import Floor, Share, most_of
 from dnm.model.value import Unreadable
 from dnm.plan.cap_shares import NodeCap, list_node_caps
 from dnm.plan.facts import has_stopped
-from dnm.plan.rule import nodes_kept_out
+from dnm.plan.rule import excluded_nodes
 from dnm.plan.supply import Supply, supply_now
 
 
@@ -62,7 +62,7 @@ def _judge_supply(supply: Supply) -> Finding:
             f"the converter lists no node of the type {name}",
             "correct the type or its name_prefix; 'node-convert --list' shows all",
         )
-    if not supply.to_be_had:
+    if not supply.lendable:
         return doubtful(
             f"none of {count_of(supply.listed, 'node')} of the type {name} can be lent now",
             "'dnm nodes' shows why not",
@@ -116,7 +116,7 @@ def check_kept_out(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:
     """Nothing where nothing is kept out."""
-    why = nodes_kept_out(config, registry, listed.nodes, now)
+    why = excluded_nodes(config, registry, listed.nodes, now)
     out = [name for name in why if name in listed.nodes]
     yield from _unknown_words(config, listed)
     said = {*registry.excluded, *registry.held}

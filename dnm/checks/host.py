@@ -34,8 +34,8 @@ from dnm.model.lent import Phase
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.breaker import backoffs_in_force
-from dnm.plan.rules.foreseen import known_events, why_incomplete
+from dnm.plan.breaker import active_backoffs
+from dnm.plan.rules.foreseen import list_problems, usable_events
 from dnm.run.calendars import read_calendars
 from dnm.run.health import at_work, warn_of_last_run
 from dnm.run.lock import find_open_lock
@@ -195,9 +195,9 @@ def check_registry(config: Config, registry: Registry, where: str) -> Iterator[F
 @looks_at("events")
 def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
     """What of the calendar can't be read; what was read of it last is in force meanwhile."""
-    troubles = list(why_incomplete(config, registry, now))
+    troubles = list(list_problems(config, registry, now))
     yield from (wrong(text) for text in troubles)
-    if not troubles and (known := len(known_events(config, registry))):
+    if not troubles and (known := len(usable_events(config, registry))):
         yield fine(f"{count_of(known, 'event')} can be read")
 
 
@@ -215,7 +215,7 @@ def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
 @looks_at("back-off")
 def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
     """Which node types get no conversion now, and why."""
-    for name, backoff in backoffs_in_force(registry, now).items():
+    for name, backoff in active_backoffs(registry, now).items():
         failed = count_of(backoff.failures, "failed attempt")
         error = f": {backoff.last_error}" if backoff.last_error else ""
         yield doubtful(

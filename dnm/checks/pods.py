@@ -29,7 +29,7 @@ from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Resources, Unreadable
-from dnm.plan.doubted_pods import tell_doubts
+from dnm.plan.doubted_pods import describe_uncertain_pods
 from dnm.plan.explain import describe_differences
 from dnm.plan.inputs import offered_resources
 from dnm.plan.limits import queue_wants
@@ -47,7 +47,7 @@ from dnm.queues.ledger import Section
 from dnm.queues.source import resolve_document
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from dnm.sizing.node_supply import NodeSupply
-from dnm.sizing.sizing import counting_young, size_queues
+from dnm.sizing.sizing import count_young_pods, size_queues
 
 _MOST_KINDS = 50  # of pods, a line each
 _IF_IT_STAYS = (
@@ -95,7 +95,7 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     own = _own_demand(config, document, snapshot, pods)
     yield from _warn_of_queues(config, document, own)
     waits = snapshot.waits
-    for doubt in tell_doubts(config, waits, pods.pods) if waits else ():
+    for doubt in describe_uncertain_pods(config, waits, pods.pods) if waits else ():
         yield doubtful(doubt)
     nodes = waits.offering(nodes) if waits else nodes
     yield from _check_fit(config, document, own, nodes)
@@ -163,7 +163,7 @@ def _own_demand(
         yunikorn=view,
         resources=offered_resources(config, snapshot, document.limits),
     )
-    demand: Demand = counting_young(gather_demand(pods.pods, config, document.limits, facts))
+    demand: Demand = count_young_pods(gather_demand(pods.pods, config, document.limits, facts))
     return with_devices(demand, snapshot.waits) if snapshot.waits else demand
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, skipped, wrong
-from dnm.demand.constraints import NodeTraits, meets, why_unfit
+from dnm.demand.constraints import NodeTraits, describe_misfit, meets
 from dnm.demand.demand import Demand
 from dnm.kube import slinky
 from dnm.kube.requests import ApiRequests
@@ -20,7 +20,7 @@ from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.plan.bridged import bare_types, managed_nodes, what_to_do, why_pods_leave
+from dnm.plan.bridged import bare_types, describe_taint_eviction, eviction_remedy, managed_nodes
 from dnm.sizing.node_supply import NodeSupply, expected_nodes, traits_of
 
 _CHECK = "Slinky"
@@ -66,8 +66,8 @@ def judge_lent(registry: Registry, nodes: Sequence[Node]) -> Iterator[Finding]:
     """Lent nodes from which Kubernetes evicts pods for Slinky's sake."""
     for node in nodes:
         if node.name in registry.nodes and (taint := node.evicting_taint):
-            why = why_pods_leave(taint)
-            yield wrong(f"{node.name} is lent and {why}", what_to_do(node.name))
+            why = describe_taint_eviction(taint)
+            yield wrong(f"{node.name} is lent and {why}", eviction_remedy(node.name))
 
 
 def judge_names(
@@ -124,7 +124,7 @@ def judge_node_sets(
     bad = 0
     traits = _lent_traits(config, registry, nodes)
     for item in found:
-        taken = [what for what, at in traits.items() if not why_unfit(item.shape, (), at)]
+        taken = [what for what, at in traits.items() if not describe_misfit(item.shape, (), at)]
         if item.is_deleting or not taken:
             continue
         bad += 1

@@ -1,6 +1,6 @@
-"""May a pod of this shape be on a node with these labels and taints? As kube-scheduler decides.
+"""The constraints of a pod on the labels and taints of a node, as kube-scheduler evaluates them.
 
-Room is not asked here. Where a snapshot knows too little, the answer errs as each docstring says.
+They exclude free capacity. If facts are missing, the answer errs as each docstring describes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 class NodeTraits(Value):
-    """Holds what of a node decides whether a pod may be there. An empty `name`: a node to come."""
+    """The properties that decide whether a pod may run there. Without `name`: an expected node."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -27,7 +27,7 @@ class NodeTraits(Value):
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
-    """Returns whether a taint admits a pod; PreferNoSchedule always does."""
+    """Returns whether a pod tolerates a taint; PreferNoSchedule never repels it."""
     if taint.effect not in _REPELLING:
         return True
     return any(_matches_taint(toleration, taint) for toleration in tolerations)
@@ -72,20 +72,19 @@ def _meets_term(term: NodeSelectorTerm, traits: NodeTraits) -> bool:
     return bool(met) and all(met)  # an empty term selects nothing
 
 
-def why_unfit(
+def describe_misfit(
     shape: PodShape, volumes: Sequence[Sequence[NodeSelectorTerm]], traits: NodeTraits
 ) -> str | None:
-    """Returns why a pod can't be on a node with these traits; the text follows "the pod ".
+    """Returns why a pod cannot run on a node with these traits; the text follows "the pod ".
 
-    Topology spread and affinity ask for a node that carries their topology key; beyond that, spread
-    is not looked at (errs towards "it fits"). Affinity to other pods than its like is refused on a
-    node to come and granted on one that is there: it errs towards no conversion.
-    """
+    Topology spread and affinity need a node with the label of their topology key; spread is not
+    checked further (errs towards "it fits"). Affinity to pods of another kind is refused on an
+    expected node and accepted on an existing one: it errs towards no conversion."""
     for key, value in shape.node_selector:
         if traits.labels.get(key) != value:
             return f"selects {key}={value}"
     if shape.node_affinity and not any(_meets_term(term, traits) for term in shape.node_affinity):
-        return "has a node affinity that asks for another node"
+        return "has a node affinity for other nodes"
     for taint in traits.taints:
         if not tolerates(shape.tolerations, taint):
             return f"does not tolerate the taint {describe_taint(taint)}"
@@ -101,27 +100,27 @@ def why_unfit(
             return f"has a pod affinity over {affinity.topology_key}, a label such a node lacks"
         if not traits.name and not _is_like_itself(shape, affinity):
             return "must be beside other pods"
-    return _why_no_numa_node(shape, traits.numa)
+    return _describe_numa_misfit(shape, traits.numa)
 
 
-def _why_no_numa_node(shape: PodShape, numa: NumaRoom | None) -> str | None:
-    """Returns why no NUMA node can take a pod that its kubelet aligns to one."""
+def _describe_numa_misfit(shape: PodShape, numa: NumaRoom | None) -> str | None:
+    """Returns why no NUMA node fits a pod that its kubelet aligns to one."""
     if numa is None or shape.aligned is None:
         return None
-    zones, asked = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]
-    if any(all(amount <= zone.get(name, amount) for name, amount in asked) for zone in zones):
+    zones, requested = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]
+    if any(all(amount <= zone.get(name, amount) for name, amount in requested) for zone in zones):
         return None
-    for name, amount in asked:
+    for name, amount in requested:
         most = max(zone.get(name, amount) for zone in zones)
         if amount > most:
-            what = f"{format_amount(name, amount)} of {name} on one NUMA node"
-            return f"asks for {what}, where the largest has {format_amount(name, most)}"
-    what = ", ".join(f"{format_amount(name, amount)} of {name}" for name, amount in asked)
-    return f"asks for {what} on one NUMA node, where none has all of it"
+            amounts = f"{format_amount(name, amount)} of {name} on one NUMA node"
+            return f"requests {amounts}, and the largest has {format_amount(name, most)}"
+    amounts = ", ".join(f"{format_amount(name, amount)} of {name}" for name, amount in requested)
+    return f"requests {amounts} on one NUMA node, and none has all of it"
 
 
 def describe_taint(taint: Taint) -> str:
-    """As kubectl writes it."""
+    """Returns a taint as kubectl prints it."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
@@ -133,8 +132,8 @@ def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
 
 
 def keeps_apart(shape: PodShape, namespace: str) -> bool:
-    """Returns whether two pods of this shape can't share a node: a host port, or they repel their
-    like."""
+    """Returns whether two pods of this shape cannot share a node: because of a host port, or an
+    anti-affinity to equal pods."""
     return bool(shape.host_ports) or any(
         affinity.anti
         and (not affinity.namespaces or namespace in affinity.namespaces)
@@ -143,9 +142,9 @@ def keeps_apart(shape: PodShape, namespace: str) -> bool:
     )
 
 
-def needs_one_domain(shape: PodShape, namespace: str) -> bool:
-    """Returns whether more than one new node can't help: all must be together on one host, or all
-    apart in wider domains (zones, racks), of which new nodes are taken to be one."""
+def needs_single_domain(shape: PodShape, namespace: str) -> bool:
+    """Returns whether a second new node cannot help: all pods must share one host, or be apart in
+    zones or racks (new nodes are assumed to be one)."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:
             continue

@@ -1,8 +1,8 @@
 """The requests of all pods, by queue, by node, and by group of equal pending pods.
 
-The rule: a pod is counted as YuniKorn counts it, and a pending pod that can't be counted is named
-with the reason, never dropped in silence. Bound pods are `used`, whatever their phase; unbound pods
-that the scheduler would place are pending. What one pod asks for is in `pod_request.py`.
+The rule: a pod is counted as YuniKorn counts it, and a pending pod that cannot be counted is
+reported with the reason. Bound pods are `used`, whatever their phase; unbound pods that the
+scheduler would place are pending. `pod_request.py` has the request of one pod.
 
     gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand
     pending_fingerprint(demand, queue) -> str       for the breaker: changes when the demand does
@@ -30,9 +30,9 @@ from dnm.model.value import Resources, Value
 
 
 class QueueDemand(Value):
-    """Sums up one configured queue, everything below it included. `pending` and `pending_pods`
-    count the pods that are old enough. `largest_gang`: the largest gang application, resource by
-    resource; a limit below it makes YuniKorn reject it."""
+    """The demand of one configured queue, including all queues below it. `pending` and
+    `pending_pods` count the pods that are old enough. `largest_gang`: the largest gang application,
+    resource by resource; YuniKorn rejects it if the limit is lower."""
 
     queue: str
     used: Mapping[str, int] = {}
@@ -42,8 +42,8 @@ class QueueDemand(Value):
 
 
 class NodeUse(Value):
-    """Sums up one node: all its pods, those of DaemonSets (and mirror pods) among them, and how
-    many pods keep it from being idle. `mirrors`: of the second those that are mirror pods."""
+    """The use of one node: of all its pods, of DaemonSets (and mirror pods), and the number of pods
+    that keep it from being idle. `mirrors`: the part of mirror pods."""
 
     used: Resources
     daemonsets: Resources
@@ -52,12 +52,11 @@ class NodeUse(Value):
 
 
 class Demand(Value):
-    """Sums up all pods of the cluster. A configured queue without pods is in `queues`, a node
+    """The demand of all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
-    hold; the others have seen their pods change and are forgotten. `kinds`: the pods of each
-    monitored queue, everything below it included, where the record wants them (`demand_days`).
-    `mark`: what a limit is to be at least, for what is used and asked for; None: no more than
-    that."""
+    apply; others are dropped. `kinds`: the pods of each monitored queue, including queues below it,
+    if they are recorded (`demand_days`). `mark`: the function from used and requested amounts to
+    the least limit, None for the same amount."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
@@ -79,9 +78,8 @@ def gather_demand(
 ) -> Demand:
     """Sums up all unfinished pods.
 
-    One pass learns where each application is (its first pod decides, or the scheduler says), one
-    counts; the rest is over distinct shapes, so the time is that of two passes.
-    """
+    The first pass finds the queue of each application (from the scheduler, or else its first pod),
+    the second counts. The rest handles distinct shapes only, so the time is that of two passes."""
     if facts.yunikorn is not None:
         pods = as_counted(pods, facts.yunikorn.release)
     finder = _QueueFinder(pods, config, queues, facts.yunikorn)
@@ -103,7 +101,7 @@ def gather_demand(
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:
-    """Changes when a pod of the queue, or below it, starts or stops to be pending."""
+    """Returns a text that changes when pods of the queue, or below, become or stop pending."""
     parts = sorted(
         (group.fingerprint, group.total, group.youngest)
         for group in demand.groups
@@ -116,12 +114,11 @@ def pending_fingerprint(demand: Demand, queue: str) -> str:
 
 
 class _QueueFinder:
-    """Where YuniKorn has, or will put, a pod.
+    """A finder of the queue in which YuniKorn has, or will put, a pod.
 
-    The scheduler's own answer comes first. Else the first pod of the application decides for all
-    (k8shim context.go, ensureAppAndTaskCreated); a queue that is not configured is booked on its
-    nearest configured ancestor; a pod that asks for none goes by the namespace map.
-    """
+    The scheduler's own answer has precedence. Without it, the first pod of the application decides
+    for all (k8shim context.go, ensureAppAndTaskCreated). A queue that is not configured counts as
+    its nearest configured ancestor; a pod without a queue gets that of the namespace map."""
 
     def __init__(
         self,
@@ -133,7 +130,7 @@ class _QueueFinder:
         self._policies = config.namespaces
         self._queues = queues
         self._deepest = 1 + max((path.count(".") for path in queues), default=0)
-        self._told = yunikorn.queue_of_pod if yunikorn else {}
+        self._reported = yunikorn.queue_of_pod if yunikorn else {}
         self._by_app: dict[str, str] = {}
         self._managed: dict[str, str] = {}
         self._first: dict[str, Pod] = {}
@@ -141,34 +138,34 @@ class _QueueFinder:
         for pod in pods:
             if pod.is_yunikorn:
                 app = pod.app_id
-                known = first.get(app)
-                if known is None or (pod.created <= known.created and _is_before(pod, known)):
+                oldest = first.get(app)
+                if oldest is None or (pod.created <= oldest.created and _is_before(pod, oldest)):
                     first[app] = pod
-        for pod in pods if self._told else ():
-            if pod.uid in self._told:
-                self._by_app[pod.app_id] = self._booked(self._told[pod.uid])
+        for pod in pods if self._reported else ():
+            if pod.uid in self._reported:
+                self._by_app[pod.app_id] = self._nearest(self._reported[pod.uid])
 
     def find(self, pod: Pod) -> str:
-        """Returns the configured queue that a pod of YuniKorn is booked on; empty: not known."""
-        if self._told and pod.uid in self._told:
-            return self._booked(self._told[pod.uid])
+        """Returns the configured queue in which a YuniKorn pod counts; empty: unknown."""
+        if self._reported and pod.uid in self._reported:
+            return self._nearest(self._reported[pod.uid])
         queue = self._by_app.get(pod.app_id)
         if queue is None:
-            queue = self._asked(self._first.get(pod.app_id, pod))
+            queue = self._requested(self._first.get(pod.app_id, pod))
             self._by_app[pod.app_id] = queue
         return queue
 
-    def _asked(self, pod: Pod) -> str:
+    def _requested(self, pod: Pod) -> str:
         if pod.queue:
             path = pod.queue.lower()
             if path != "root" and not path.startswith("root."):
                 path = "root." + path.replace(".", "_dot_")
-            return self._booked(path)
+            return self._nearest(path)
         policy = self._policies.get(pod.namespace)
-        return self._booked(policy.queue) if policy else ""
+        return self._nearest(policy.queue) if policy else ""
 
-    def _booked(self, path: str) -> str:
-        """The nearest configured queue at or above a path, root excepted: it has no limit."""
+    def _nearest(self, path: str) -> str:
+        """Returns the nearest configured queue at or above a path, except root without limit."""
         booked = self._managed.get(path)
         if booked is None:
             booked = ".".join(path.lower().split(".")[: self._deepest])
@@ -188,7 +185,7 @@ def _is_before(pod: Pod, other: Pod) -> bool:
 
 class _Bound(Value):
     nodes: dict[str, NodeUse]
-    in_queue: dict[str, dict[str, int]]  # booked queue -> used, children not included
+    in_queue: dict[str, dict[str, int]]  # configured queue -> used, without children
     unbound: list[Pod]
     gang_members: list[Pod]
 
@@ -196,10 +193,10 @@ class _Bound(Value):
 def _sum_bound(
     pods: Sequence[Pod], finder: _QueueFinder, resources: frozenset[str] | None
 ) -> _Bound:
-    """The loop over every pod of the cluster: sums are lists over the resource names, so that no
-    object is made for a pod."""
+    """Sums up every pod of the cluster. The sums are lists over the resource names, so that no
+    object is created for a pod."""
     shapes = {id(shape): shape for shape in (pod.shape for pod in pods)}
-    requests = {key: _known(shape.request, resources) for key, shape in shapes.items()}
+    requests = {key: _without_unknown(shape.request, resources) for key, shape in shapes.items()}
     axes = list(dict.fromkeys(name for request in requests.values() for name in request))
     places = {name: place for place, name in enumerate(axes)}
     asked = {
@@ -268,8 +265,8 @@ class _OnNode:
         )
 
 
-def _known(request: Resources, resources: frozenset[str] | None) -> Resources:
-    """The request without what nothing offers or limits."""
+def _without_unknown(request: Resources, resources: frozenset[str] | None) -> Resources:
+    """Returns the request without resources that no node offers and no queue limits."""
     if resources is None or resources.issuperset(request):
         return request
     return {name: amount for name, amount in request.items() if name in resources}
@@ -285,7 +282,7 @@ def _total(requests: Mapping[int, Resources], counts: Mapping[int, int]) -> dict
 def _kinds(
     config: Config, pods: Sequence[Pod], waiting: Waiting, finder: _QueueFinder, facts: DemandFacts
 ) -> dict[str, tuple[PodKind, ...]]:
-    """Pods of each monitored queue by what they ask for, where the record wants to know."""
+    """Returns the pods of each monitored queue by their request, for the record."""
     from dnm.demand.kinds import count_kinds
 
     return count_kinds(
@@ -311,13 +308,13 @@ def _by_queue(
         for path in known_lineage(queue, queues):
             add_to(totals[path], request)
     for group in groups:
-        known = _known(group.request, resources)
+        counted_request = _without_unknown(group.request, resources)
         for path in known_lineage(group.queue, queues):
-            add_to(pending[path], known, group.count)
+            add_to(pending[path], counted_request, group.count)
             counted[path] += group.count
     for queue, request in largest.items():
         for path in known_lineage(queue, queues):
-            gangs[path] = most_of(gangs[path], _known(request, resources))
+            gangs[path] = most_of(gangs[path], _without_unknown(request, resources))
     return {
         path: QueueDemand(
             queue=path,

@@ -1,11 +1,11 @@
-"""Gang applications: pods, placeholders and the pods that are not created yet, each counted once.
+"""Gang applications: pods, placeholders and pods that are not created yet, each counted once.
 
 While an application reserves, the shim creates one placeholder pod for every member; the real pods
-take them over without any further quota. Before there are placeholders, the annotation of the first
-pod says what will come (yunikorn-k8shim, docs of gang scheduling, 1.3 to 1.9).
+replace them without any further quota. Before there are placeholders, the annotation of the first
+pod announces the members (yunikorn-k8shim, docs of gang scheduling, 1.3 to 1.9).
 
-A tenant writes the annotation, so amounts are multiplied and never spelled out, and a gang that
-asks for more than `is_beyond_counting` allows is named instead of counted.
+A tenant writes the annotation, so amounts are multiplied instead of repeated, and a gang beyond
+`is_beyond_counting` is reported instead of counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from dnm.model.value import Resources, Value
 
 _PLACEHOLDER_TIMEOUT = timedelta(minutes=15)  # the shim's default; afterwards it schedules normally
 
-# Of all task groups of a gang, and of all gangs of a namespace: Kubernetes' own bound is 150,000
-# pods.
+# Over all task groups of a gang, and all gangs of a namespace: Kubernetes supports 150,000 pods.
 MOST_MEMBERS = 100_000
-_SHOWN = 63  # characters of a name that needs not be one of Kubernetes
+_SHOWN = 63  # characters of a name that Kubernetes has not checked
 
 
 class GangApp(Value):
-    """Holds the pods of one application that has task groups, all of one namespace: who only names
-    another's application is not of it."""
+    """The pods of one application with task groups, all of one namespace: a pod that names the
+    application of another namespace is no part of it."""
 
     app_id: str
     namespace: str
@@ -40,21 +39,21 @@ class GangApp(Value):
 
     @property
     def first(self) -> Pod:
-        """The oldest pod, whose annotation YuniKorn reads."""
+        """Returns the oldest pod: YuniKorn reads its annotation."""
         return min(self.pods, key=lambda pod: (pod.created, pod.name))
 
 
 class GangDemand(Value):
-    """Returns the effect of a gang on the listed pods. `taken_over`: pending pods that need
-    nothing, a placeholder has it already. `to_come`: a pod as the annotation promises it, and how
-    many such pods don't exist yet."""
+    """The effect of a gang on its pods. `taken_over`: pending pods that need nothing, because a
+    placeholder has it already. `missing_pods`: a pod as announced by the annotation, and how many
+    such pods do not exist yet."""
 
     taken_over: tuple[Pod, ...]
-    to_come: tuple[tuple[Pod, int], ...]
+    missing_pods: tuple[tuple[Pod, int], ...]
 
 
 def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
-    """Returns the gang applications among pods that carry a task group or are placeholders."""
+    """Returns the gang applications of pods that have a task group or are placeholders."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.is_yunikorn:
@@ -71,8 +70,8 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
 def split_countable(
     apps: Iterable[GangApp],
 ) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
-    """Returns the gangs that are counted, and why the pods (by id) of the others are not: one that
-    asks for too much by itself, or those of a namespace, the youngest, that together do."""
+    """Returns the gangs that are counted, and why the pods (by id) of the others are not. A gang
+    requests too much, or the youngest gangs of a namespace exceed the bound."""
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}
@@ -92,8 +91,8 @@ def _members(app: GangApp) -> int:
 
 
 def is_beyond_counting(app: GangApp) -> bool:
-    """Returns whether the annotation requests more than dnm counts: task groups, resources named,
-    members, or an amount that YuniKorn's int64 can't hold."""
+    """Returns whether the annotation requests more than dnm counts: task groups, resource names,
+    members, or an amount beyond YuniKorn's int64."""
     return (
         len(app.groups) > MOST_TASK_GROUPS
         or any(len(group.min_resource) > MOST_RESOURCES + 1 for group in app.groups)
@@ -106,8 +105,8 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
     """Returns the part of an application that its placeholders count, and what its annotation adds.
 
     Per task group: with P placeholders and U pending pods only the U - P largest count besides
-    them. Without placeholders, while no pod of the application runs, at least `min_member` count.
-    """
+    them. Without placeholders, while no pod of the application runs, at least `min_member`
+    count."""
     placeholders: dict[str, int] = {}
     pending: dict[str, list[Pod]] = {}
     started = False
@@ -122,17 +121,17 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
     for name, of_group in pending.items():
         of_group.sort(key=_bulk, reverse=True)
         taken_over += of_group[max(0, len(of_group) - placeholders.get(name, 0)) :]
-    to_come: list[tuple[Pod, int]] = []
+    missing_pods: list[tuple[Pod, int]] = []
     if not (started or placeholders or _is_over(app, now)):
         for group in app.groups:
-            missing = group.min_member - len(pending.get(group.name, ()))
-            if missing > 0:
-                to_come.append((_promised(app, group), missing))
-    return GangDemand(taken_over=tuple(taken_over), to_come=tuple(to_come))
+            lacking = group.min_member - len(pending.get(group.name, ()))
+            if lacking > 0:
+                missing_pods.append((_promised(app, group), lacking))
+    return GangDemand(taken_over=tuple(taken_over), missing_pods=tuple(missing_pods))
 
 
 def gang_total(app: GangApp) -> dict[str, int]:
-    """Returns the request that must fit the queue's limit at once, or YuniKorn rejects the
+    """Returns the request that the queue's limit must fit at once, else YuniKorn rejects the
     application (yunikorn-core partition.go, AddApplication)."""
     total: dict[str, int] = {}
     for group in app.groups:
@@ -158,18 +157,20 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Returns whether it was rejected, or reserves for so long that YuniKorn has given up on
+    """Returns whether it was rejected, or has reserved for so long that YuniKorn has stopped using
     placeholders."""
     first = app.first
-    given_up = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return first.created < given_up or any(pod.is_rejected or pod.is_gated for pod in app.pods)
+    expired_before = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return first.created < expired_before or any(
+        pod.is_rejected or pod.is_gated for pod in app.pods
+    )
 
 
 def _promised(app: GangApp, group: TaskGroup) -> Pod:
-    """Returns a pod as the group's annotation promises it, placed like the application's first."""
+    """Returns a pod as announced by the group's annotation, placed like the application's first."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
-    name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (to come)"
+    name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (not created)"
     return msgspec.structs.replace(
         first, name=name, uid="", node="", shape=shape, claims=(), task_group=group.name
     )

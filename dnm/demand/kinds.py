@@ -16,12 +16,12 @@ from dnm.model.pod import Pod
 from dnm.model.queue_path import is_under
 from dnm.model.value import Resources
 
-MOST_KINDS = 100  # of one queue, those with the most pods
-MOST_CAME = 100  # of one kind in a minute; how many more there were is told
-MOST_ROOMS = 200  # of nodes with equal room, those that are most
+MOST_KINDS = 100  # of one queue: those with the most pods
+MOST_CREATED = 100  # of one kind in a minute; the number of all is recorded
+MOST_CAPACITIES = 200  # of nodes with equal free capacity: the largest groups
 
 Request = tuple[tuple[str, int], ...]
-Kind = tuple[Request, int]  # what one asks for, and of how many its gang is
+Kind = tuple[Request, int]  # the request of a pod, and the size of its gang
 
 
 def count_kinds(
@@ -33,7 +33,7 @@ def count_kinds(
     now: datetime,
     resources: frozenset[str] | None = None,
 ) -> dict[str, tuple[PodKind, ...]]:
-    """Returns the kinds of each monitored queue, everything below it included."""
+    """Returns the kinds of each monitored queue, including all queues below it."""
     since = text_time(now - config.check_interval)
     sizes = {id(pod): _size(app) for app in gangs for pod in app.pods}
     seen: dict[str, dict[Kind, Seen]] = {}
@@ -67,7 +67,7 @@ def count_kinds(
 
 
 class Seen:
-    """What is seen of one kind: as PodKind has it."""
+    """The counts of one kind, as PodKind has them."""
 
     def __init__(self) -> None:
         self.waiting = self.running = self.came = 0
@@ -75,35 +75,34 @@ class Seen:
         self.came_at: list[int] = []
 
     def add(self, is_bound: bool, at: int, count: int, is_new: bool) -> None:
-        """Counts pods that were created at a moment."""
+        """Counts pods that were created at a time."""
         self.running += count * is_bound
         self.waiting += count * (not is_bound)
         self.sums[is_bound] += at * count
         self.came += count * is_new
-        self.came_at += [at] * min(count * is_new, MOST_CAME - len(self.came_at))
+        self.came_at += [at] * min(count * is_new, MOST_CREATED - len(self.came_at))
 
     def merge(self, other: Seen) -> None:
-        """Takes what was seen of the same kind in another queue."""
+        """Adds the counts of the same kind in another queue."""
         self.running += other.running
         self.waiting += other.waiting
-        self.sums = [ours + theirs for ours, theirs in zip(self.sums, other.sums, strict=True)]
+        self.sums = [own + more for own, more in zip(self.sums, other.sums, strict=True)]
         self.came += other.came
-        self.came_at = [*self.came_at, *other.came_at][:MOST_CAME]
+        self.came_at = [*self.came_at, *other.came_at][:MOST_CREATED]
 
 
 def list_kinds(queues: Iterable[Mapping[Kind, Seen]]) -> tuple[PodKind, ...]:
-    """Returns the kinds of these queues, of which there are at most MOST_KINDS, in a steady
-    order."""
+    """Returns the kinds of these queues, at most MOST_KINDS, in a stable order."""
     every: dict[Kind, Seen] = {}
     for kinds in queues:
         for kind, seen in kinds.items():
             every.setdefault(kind, Seen()).merge(seen)
     counted = {kind: seen for kind, seen in every.items() if seen.waiting + seen.running}
     largest = sorted(counted, key=lambda kind: (-every[kind].waiting - every[kind].running, kind))
-    return tuple(_told(kind, every[kind]) for kind in sorted(largest[:MOST_KINDS]))
+    return tuple(_to_kind(kind, every[kind]) for kind in sorted(largest[:MOST_KINDS]))
 
 
-def _told(kind: Kind, seen: Seen) -> PodKind:
+def _to_kind(kind: Kind, seen: Seen) -> PodKind:
     return PodKind(
         request=dict(kind[0]), pending=seen.waiting, bound=seen.running, came=seen.came,
         gang=kind[1], came_at=tuple(sorted(seen.came_at)), sums=tuple(seen.sums),
@@ -111,7 +110,7 @@ def _told(kind: Kind, seen: Seen) -> PodKind:
 
 
 def _seconds(created: str) -> int:
-    """Since 1970; nothing that can be read is 1970."""
+    """Returns the seconds since 1970; 0 if the text is not a time."""
     try:
         return int(datetime.fromisoformat(created).timestamp())
     except (ValueError, OverflowError):
@@ -119,43 +118,44 @@ def _seconds(created: str) -> int:
 
 
 def _size(app: GangApp) -> int:
-    """The pods that begin together: those that its annotation promises, else those there are."""
+    """Returns how many pods start together: as the annotation announces, else existing ones."""
     return sum(max(group.min_member, 0) for group in app.groups) or len(app.pods)
 
 
 def _plain(request: Resources, resources: frozenset[str] | None) -> Request:
-    known = (
+    counted = (
         (name, amount)
         for name, amount in request.items()
         if name != "pods" and (resources is None or name in resources)
     )
-    return tuple(sorted(known))
+    return tuple(sorted(counted))
 
 
-def list_rooms(
+def list_free_capacity(
     config: Config, nodes: Iterable[Node], lent: Iterable[str], pods: Iterable[Pod]
 ) -> tuple[NodeRoom, ...]:
-    """Returns what the permanent nodes have for monitored pods, equal ones together: those that are
-    in service for them, less what all other pods have there."""
+    """Returns the capacity of permanent nodes for monitored pods, equal ones together: of nodes in
+    service for them, without the requests of all other pods."""
     lent = frozenset(lent)
-    there = {
+    permanent = {
         node.name: node
         for node in nodes
         if not (node.name in lent or node.mark or node.is_cordoned or node.unreadable)
         and node.is_ready
     }
-    taken: dict[str, Counter[str]] = {name: Counter() for name in there}
-    ours: set[str] = set()
+    taken: dict[str, Counter[str]] = {name: Counter() for name in permanent}
+    used_by_monitored: set[str] = set()
     for pod in pods:
-        if pod.node in there:
+        if pod.node in permanent:
             if pod.is_yunikorn and pod.namespace in config.namespaces:
-                ours.add(pod.node)
+                used_by_monitored.add(pod.node)
             else:
                 taken[pod.node].update(pod.shape.request)
-    rooms = Counter(
+    capacities = Counter(
         tuple(sorted((key, amount - taken[name][key]) for key, amount in node.allocatable.items()))
-        for name, node in there.items()
-        if name in ours or not any(taint.effect != "PreferNoSchedule" for taint in node.taints)
+        for name, node in permanent.items()
+        if name in used_by_monitored
+        or not any(taint.effect != "PreferNoSchedule" for taint in node.taints)
     )
-    most = sorted(rooms, key=lambda room: (-rooms[room], room))[:MOST_ROOMS]
-    return tuple(NodeRoom(free=dict(room), count=rooms[room]) for room in sorted(most))
+    largest = sorted(capacities, key=lambda free: (-capacities[free], free))[:MOST_CAPACITIES]
+    return tuple(NodeRoom(free=dict(free), count=capacities[free]) for free in sorted(largest))

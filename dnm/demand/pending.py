@@ -1,8 +1,7 @@
-"""Pending pods, in groups of equal ones; and which of them ask for nothing, with the reason.
+"""Pending pods in groups of equal ones, and pods that request no node, with the reason.
 
-The rule: pods are one group if they are of one queue and namespace, ask for the same and may go to
-the same nodes. What is decided is decided for a group, so that 150,000 pods cost a few hundred
-decisions.
+The rule: pods are one group if they have one queue and namespace, request the same and fit the same
+nodes. Every decision is made for a group, so that 150,000 pods cost a few hundred decisions.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ Volumes: TypeAlias = tuple[tuple[NodeSelectorTerm, ...], ...]
 
 _SAMPLE = 10  # names kept of a group
 MOST_KINDS = 1_000
-"""Of the pending pods of a namespace: each is compared with each kind of node. One of many rules
-counts as several."""
+"""The most kinds of pending pods of a namespace: each is compared with each kind of node. A kind
+with many rules counts as several."""
 _RULES_OF_A_KIND = 10
 
 
 def text_time(instant: datetime) -> str:
-    """As the API prints creation times, so that instants compare as text."""
+    """Returns a time as the API prints creation times, so that times compare as text."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -43,24 +42,24 @@ class NotCounted(Enum):
     """The reason why a pending pod counts for nothing; the value is its text."""
 
     GATED = "held back by a scheduling gate"
-    DEVICES = "asking for devices by resourceClaims, which dnm does not understand"
+    DEVICES = "requesting devices by resourceClaims, which dnm does not understand"
     REJECTED = "of an application that YuniKorn rejected"
     FOREIGN = "not scheduled by YuniKorn"
-    NO_QUEUE = "of a queue that is not known"
+    NO_QUEUE = "of an unknown queue"
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
     PLACEHOLDER = "about to take over a gang placeholder"
-    GANG = "of a gang that asks for more than dnm counts"
-    GANGS = "of gangs that together ask for more than dnm counts in a namespace"
+    GANG = "of a gang that requests more than dnm counts"
+    GANGS = "of gangs that together request more than dnm counts in a namespace"
     APPLICATIONS = "of an application that waits because its queue runs maxapplications"
     USER_LIMIT = "held back by a user or group limit, which no node raises"
-    BEYOND = "asking for more resources, or with more rules or containers, than dnm counts of a pod"
+    BEYOND = "with more resources, rules or containers than dnm counts of a pod"
     KINDS = "of a namespace with more kinds of pending pods than dnm counts, and not of the oldest"
-    STALLED = "pending while a node stood idle for its whole time: waiting for something else"
+    STALLED = "pending while a node was idle for its whole time: waiting for something else"
 
 
 class Uncounted(Value):
-    """Counts pending pods that ask for nothing; `queue` is empty where it is not known."""
+    """Pending pods that request no node; `queue` is empty if unknown."""
 
     queue: str
     namespace: str
@@ -70,7 +69,7 @@ class Uncounted(Value):
 
 
 Created: TypeAlias = tuple[tuple[str, int], ...]
-"""Creation times, the oldest first, each with how many pods were created then."""
+"""Creation times, the oldest first, each with the number of pods."""
 
 
 def count_created(created: Created, until: str) -> int:
@@ -79,16 +78,15 @@ def count_created(created: Created, until: str) -> int:
 
 
 class PendingGroup(Value):
-    """Holds equal pending pods of one queue and namespace.
+    """Equal pending pods of one queue and namespace.
 
-    `queue` is the managed queue they are booked on (of a dynamic queue: its nearest configured
-    ancestor). `request` has the default request filled in. `created`: when they were created, the
-    oldest first, each with how many were; `total` of them in all. Once the oldest has been pending
-    for the grace time all of them `count`, since the others came with the same burst; until then
-    all are young: they keep nodes, but ask for none. `volumes` are the node affinities of bound
+    `queue` is the configured queue in which they count (for a dynamic queue: its nearest configured
+    ancestor). `request` includes the default request. `created`: their creation times, the oldest
+    first, each with the number of pods; `total` of them in all. Once the oldest has been pending
+    for the grace time all of them `count`, since the others belong to the same burst. Until then
+    all are young: they keep nodes, but request none. `volumes` are the node affinities of bound
     volumes, all of which must hold. `fingerprint` is the same in every run. `siblings` are the
-    nodes that already have a pod which excludes this one.
-    """
+    nodes with a pod that excludes this one."""
 
     queue: str
     namespace: str
@@ -104,17 +102,17 @@ class PendingGroup(Value):
 
     @property
     def young(self) -> int:
-        """The pods that have not been pending for the grace time yet."""
+        """Returns the number of pods that have not been pending for the grace time yet."""
         return self.total - self.count
 
     @property
     def oldest(self) -> str:
-        """When the oldest pod was created."""
+        """Returns when the oldest pod was created."""
         return self.created[0][0]
 
     @property
     def youngest(self) -> str:
-        """When the youngest pod was created."""
+        """Returns when the youngest pod was created."""
         return self.created[-1][0]
 
 
@@ -126,7 +124,7 @@ class _GroupKey(NamedTuple):
 
 
 class Collector:
-    """Takes pending pods one by one, gives them back in groups."""
+    """A collector of pending pods, which returns them in groups."""
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class Collector:
         self._left_out: dict[tuple[str, str, NotCounted], list[tuple[Pod, int]]] = {}
 
     def add(self, pod: Pod, queue: str, why: NotCounted | None, count: int = 1) -> None:
-        """Counts `count` pods like this one in their group, or notes why they ask for nothing."""
+        """Counts `count` pods like this one in their group, or records why they request no node."""
         if why is None and not queue:
             why = NotCounted.NO_QUEUE
         volumes: Volumes | None = ()
@@ -164,11 +162,11 @@ class Collector:
             self._left_out.setdefault((queue, pod.namespace, why), []).append((pod, count))
 
     def _volume_terms(self, pod: Pod) -> Volumes | None:
-        """Node affinities of the pod's bound volumes; None where a claim keeps it from starting.
+        """Returns the node affinities of the pod's bound volumes; None if a claim prevents its
+        start.
 
-        A claim that is still Pending pins nothing: most wait for the first consumer. That errs
-        towards one conversion, after which the pod is found to wait for something else.
-        """
+        A claim that is still Pending restricts nothing: most wait for the first consumer. This errs
+        towards one conversion, after which the pod is found to wait for something else."""
         if self._claims is None:
             return None
         terms = []
@@ -182,35 +180,35 @@ class Collector:
 
     def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
         """Returns the groups, the longest waiting first, and the entries of `stalled` that still
-        hold."""
+        apply."""
         merged: dict[str, tuple[_GroupKey, list[tuple[Pod, int]]]] = {}
         for kind, members in self._members.items():
             fingerprint = _fingerprint(kind, members[0][0])
             merged.setdefault(fingerprint, (kind, []))[1].extend(members)
-        still: dict[str, StalledPods] = {}
-        found: list[tuple[str, str, _GroupKey, list[tuple[Pod, int]]]] = []
+        confirmed: dict[str, StalledPods] = {}
+        ordered: list[tuple[str, str, _GroupKey, list[tuple[Pod, int]]]] = []
         for fingerprint, (kind, members) in merged.items():
             members.sort(key=lambda entry: (entry[0].created, entry[0].name))
             stalled = self._stalled.get(fingerprint)
-            if stalled is not None and _are_still_stalled(members, stalled):
-                still[fingerprint] = stalled
+            if stalled is not None and _still_stalled(members, stalled):
+                confirmed[fingerprint] = stalled
                 for pod, count in members:
                     if pod.created <= stalled.until:
                         self._leave_out(pod, count, kind.queue, NotCounted.STALLED)
                 members = [entry for entry in members if entry[0].created > stalled.until]
             if members:
-                found.append((members[0][0].created, fingerprint, kind, members))
-        found.sort(key=itemgetter(0, 1))
+                ordered.append((members[0][0].created, fingerprint, kind, members))
+        ordered.sort(key=itemgetter(0, 1))
         groups = []
         counted: Counter[str] = Counter()
-        for _, fingerprint, kind, members in found:
+        for _, fingerprint, kind, members in ordered:
             counted[kind.namespace] += _weight(kind, members[0][0].shape)
             if counted[kind.namespace] <= MOST_KINDS:
                 groups.append(self._group(kind, fingerprint, members))
             else:
                 for pod, count in members:
                     self._leave_out(pod, count, kind.queue, NotCounted.KINDS)
-        return tuple(groups), still
+        return tuple(groups), confirmed
 
     def _group(
         self, kind: _GroupKey, fingerprint: str, members: Sequence[tuple[Pod, int]]
@@ -234,7 +232,7 @@ class Collector:
         )
 
     def left_out(self) -> tuple[Uncounted, ...]:
-        """Returns the pods that ask for nothing, by queue, namespace and reason."""
+        """Returns the pods that request no node, by queue, namespace and reason."""
         return tuple(
             Uncounted(
                 queue=queue,
@@ -248,12 +246,12 @@ class Collector:
 
 
 def _weight(kind: _GroupKey, shape: PodShape) -> int:
-    """As how many kinds a group counts."""
+    """Returns as how many kinds a group counts."""
     return 1 + (count_rules(shape) + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
 
 
 def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
-    """The same in every run and every process: of what the group is, not of its pods."""
+    """Returns a text that is the same in every run: it depends on the group, not on its pods."""
     shape = pod.shape
     parts = (
         kind.queue,
@@ -272,8 +270,8 @@ def _fingerprint(kind: _GroupKey, pod: Pod) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
-def _are_still_stalled(members: Sequence[tuple[Pod, int]], stalled: StalledPods) -> bool:
-    """Returns whether exactly the stalled pods are still there. If one started or left, all count
+def _still_stalled(members: Sequence[tuple[Pod, int]], stalled: StalledPods) -> bool:
+    """Returns whether exactly the stalled pods still exist. If one started or left, all count
     again."""
     return sum(n for pod, n in members if pod.created <= stalled.until) == stalled.count
 
@@ -284,11 +282,10 @@ def _with_default(request: Resources, default: Resources) -> Resources:
 
 
 def with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[PendingGroup, ...]:
-    """Fills in, for groups whose pods can't share a node, the nodes that already have one.
+    """Adds, to groups of pods that cannot share a node, the nodes that already have one.
 
     Bound pods come without labels and ports, so a bound pod of the same namespace with the same
-    request is taken for one of them. That errs towards a node too many, never towards none.
-    """
+    request is taken for one of them. This errs towards a node too many."""
     apart = {
         group.fingerprint: (group.namespace, _sorted(group.shape.request))
         for group in groups

@@ -1,7 +1,7 @@
-"""The needs of one pod: its request, its application, its queue, as YuniKorn reads them.
+"""The request, application and queue of one pod, as YuniKorn reads them.
 
 The rules are those of apache/yunikorn-k8shim, pkg/common/resource.go and pkg/common/utils/utils.go,
-releases 1.6 to 1.9. Called by `kube/pods.py` once for every distinct kind of pod.
+releases 1.6 to 1.9. `kube/pods.py` calls this once for every distinct kind of pod.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LONGEST_GROUP = 253  # of a task group
 
 
 class ContainerRequest(Value):
-    """Holds a container of the spec; `requests` as the API prints them. `is_sidecar`: an init
-    container with restartPolicy Always."""
+    """A container of the spec; `requests` as the API prints them. `is_sidecar`: an init container
+    with restartPolicy Always."""
 
     name: str
     requests: Mapping[str, str] = {}
@@ -38,15 +38,14 @@ class ContainerRequest(Value):
 
 
 class ContainerState(Value):
-    """Holds a container's status: `allocatedResources` and `resources.requests` (None: not
-    reported)."""
+    """A container's status: `allocatedResources` and `resources.requests` (None: not reported)."""
 
     allocated: Mapping[str, str] = {}
     requests: Mapping[str, str] | None = None
 
 
 class PodRequest(Value):
-    """Holds what of a pod decides its request. `states` by container name, init containers
+    """The fields of a pod that decide its request. `states` by container name, init containers
     included."""
 
     containers: tuple[ContainerRequest, ...]
@@ -58,8 +57,8 @@ class PodRequest(Value):
 
 
 def with_counted_names(pod: PodRequest) -> PodRequest | None:
-    """Returns the request without the names beyond MOST_RESOURCES, those of extended resources
-    first; None where nothing is to be left out. A tenant can invent any number of them."""
+    """Returns the request without resource names beyond MOST_RESOURCES, extended resources first;
+    None if none are removed. A tenant can invent any number of names."""
     containers = (*pod.containers, *pod.init_containers)
     lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():
@@ -100,8 +99,7 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
     units.
 
     Releases 1.6 to 1.8 add a sidecar to itself in its own step of the init phase
-    (checkInitContainerRequest in resource.go); 1.9 does not.
-    """
+    (checkInitContainerRequest in resource.go); 1.9 does not."""
     if len(pod.containers) == 1 and not (pod.init_containers or pod.pod_level or pod.overhead):
         return _plus({"pods": 1}, _container_request(pod.containers[0], pod))
     sidecars: dict[str, int] = {}
@@ -124,17 +122,17 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
 
 
 def as_counted(pods: Sequence[Pod], release: tuple[int, int] | None) -> Sequence[Pod]:
-    """Returns the pods with their requests as this release of YuniKorn sums them up; where it is
-    not known, as 1.9 does. Equal shapes stay one object."""
+    """Returns the pods with their requests as this release of YuniKorn sums them up; if it is
+    unknown, as 1.9 does. Equal shapes stay one object."""
     if release is None or release >= (1, 9):
         return pods
     shapes: dict[int, PodShape] = {}
 
     def counted(pod: Pod) -> Pod:
-        before = pod.shape.request_before_1_9
-        if not before:
+        earlier = pod.shape.request_before_1_9
+        if not earlier:
             return pod
-        shape = shapes.get(id(pod.shape)) or replace(pod.shape, request=before)
+        shape = shapes.get(id(pod.shape)) or replace(pod.shape, request=earlier)
         return replace(pod, shape=shapes.setdefault(id(pod.shape), shape))
 
     return [counted(pod) for pod in pods]
@@ -167,26 +165,25 @@ def most_of(left: Resources, right: Resources) -> dict[str, int]:
 def application_id(
     labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, uid: str
 ) -> str:
-    """Returns the application that a pod of schedulerName yunikorn belongs to (k8shim 1.6,
-    utils.go)."""
-    asked = (
+    """Returns the application of a pod with schedulerName yunikorn (k8shim 1.6, utils.go)."""
+    name = (
         labels.get(APP_ID_KEY)
         or annotations.get(APP_ID_KEY)
         or labels.get("applicationId")
         or labels.get("spark-app-selector")
         or ""
     )
-    asked = asked[:LONGEST_PATH]
-    if asked.endswith(_UNIQUE_SUFFIX):
-        return f"{asked.removesuffix(_UNIQUE_SUFFIX)}-{uid}"
-    return asked or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
+    name = name[:LONGEST_PATH]
+    if name.endswith(_UNIQUE_SUFFIX):
+        return f"{name.removesuffix(_UNIQUE_SUFFIX)}-{uid}"
+    return name or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
 
 
 def requested_queue(
     labels: Mapping[str, str], annotations: Mapping[str, str], site_key: str = QUEUE_KEY
 ) -> str:
-    """Returns the queue that a pod names, as it is written; empty: none. `site_key` is the
-    configured key: it is read as label and as annotation, before YuniKorn's own keys."""
+    """Returns the queue that a pod names, unchanged; empty: none. `site_key` is the configured key:
+    it is read as label and as annotation, before YuniKorn's own keys."""
     queue = (
         labels.get(site_key)
         or annotations.get(site_key)
@@ -202,21 +199,20 @@ def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
     """Returns the task groups of a gang application; unreadable text is no gang, as for the
     scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation).
 
-    More groups or resources than are counted are cut off just above the bound, so that
-    `gangs.is_beyond_counting` still sees it.
-    """
+    Groups or resources above the bound are cut off just above it, so that
+    `gangs.is_beyond_counting` still detects them."""
     if not annotation_text:
         return ()
     try:
-        found = msgspec.json.decode(annotation_text, type=list[dict[str, Any]] | None) or []
-        return tuple(_task_group(entry) for entry in found[: MOST_TASK_GROUPS + 1])
+        entries = msgspec.json.decode(annotation_text, type=list[dict[str, Any]] | None) or []
+        return tuple(_task_group(entry) for entry in entries[: MOST_TASK_GROUPS + 1])
     except (msgspec.DecodeError, QuantityError, RecursionError):
         return ()
 
 
 class _TaskGroupEntry(msgspec.Struct, rename="lower"):
-    """As the annotation spells it, in any case, which Go's JSON does not mind; a missing name,
-    member or resource makes the shim refuse all."""
+    """An entry of the annotation, in any case, which Go's JSON accepts; a missing name, member or
+    resource makes the shim refuse all."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     minMember: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # Go: int32
@@ -237,8 +233,8 @@ def _task_group(raw: Mapping[str, Any]) -> TaskGroup:
 
 
 def count_rules(shape: PodShape) -> int:
-    """Returns the effort of a comparison with a node: the pod's rules, where ten values count as
-    one."""
+    """Returns the effort of a comparison with a node: the number of rules, where ten values count
+    as one."""
     terms = [
         expression
         for term in shape.node_affinity

@@ -1,10 +1,10 @@
-"""Pods with claims for devices, and pods of groups: as far as they are understood, they ask like
-any other pod; else it is said why not. Pure.
+"""Pods with device claims, and pods of groups: dnm counts their requests like any other, or reports
+why it cannot. Pure.
 
-Devices are counted as resources, under Kubernetes' own name for those of a class. What a new node
-will have of them, the nodes of its type that are lent have published; and the scheduler must have
-started a pod with a device before: YuniKorn 1.8 allocates none and binds such pods without, 1.9.0
-ends with a panic. A group whose least number is known is a gang (`gangs.py`).
+Devices are counted as resources, under Kubernetes' own name for those of a class. A new node is
+expected to have the devices that lent nodes of its type have published. The scheduler must also
+have started a pod with a device before: YuniKorn 1.8 allocates none and binds such pods without,
+1.9.0 ends with a panic. A group with a known least number is a gang (`gangs.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.model.printable import printable
 from dnm.model.value import Resources, Unreadable
 
 PREFIX = "deviceclass.resource.kubernetes.io/"
-_ANY_OTHER = "YuniKorn was seen to start no pod yet with a device that is allocated for it"
+_ANY_OTHER = "dnm has not seen YuniKorn start a pod with an allocated device yet"
 _NAME = r"[A-Za-z0-9._/-]+"
 _QUOTED = rf"""(?:"{_NAME}"|'{_NAME}')"""
 _DRIVER = re.compile(rf"device\.driver\s*==\s*({_QUOTED})")
@@ -36,7 +36,7 @@ Matches = Callable[[Device], bool]
 
 
 def with_devices(demand: Demand, waits: PodWaits) -> Demand:
-    """Returns the demand with what is allocated on each node among what it uses."""
+    """Returns the demand with the allocated devices of each node in its use."""
     nodes = dict(demand.nodes)
     for name, taken in waits.taken.items():
         use = nodes.get(name, NO_USE)
@@ -44,15 +44,15 @@ def with_devices(demand: Demand, waits: PodWaits) -> Demand:
     return msgspec.structs.replace(demand, nodes=nodes)
 
 
-def understand_devices(
+def resolve_devices(
     pods: Sequence[Pod],
     facts: DeviceFacts | Unreadable,
     lent: Mapping[str, str],
     types: Mapping[str, Collection[str]],
 ) -> tuple[dict[int, Pod], PodWaits]:
-    """Returns the waiting pods (by id) that are understood, with what they ask for, and the
-    others' doubts. `lent`: node -> its type; `types`: namespace -> the types that it may have."""
-    waiting = [pod for pod in pods if pod.devices and waits_to_know(pod, types)]
+    """Returns the waiting pods (by id) with resolved claims and their requests, and why others are
+    not. `lent`: node -> its type. `types`: namespace -> the types that it may have."""
+    waiting = [pod for pod in pods if pod.devices and is_awaiting_placement(pod, types)]
     if isinstance(facts, Unreadable):
         return {}, PodWaits(doubts={_title(pod): facts.error for pod in waiting})
     shared = Counter((pod.namespace, name) for pod in waiting for name in set(pod.devices))
@@ -62,22 +62,22 @@ def understand_devices(
     offered = _count(facts.devices, classes)
     allocates = any(pod.uid in facts.holders for pod in pods if pod.node and pod.is_yunikorn)
     shapes: dict[tuple[int, tuple[tuple[str, int], ...]], PodShape] = {}
-    understood: dict[int, Pod] = {}
-    doubts: dict[str, str] = {}
+    resolved: dict[int, Pod] = {}
+    unclear: dict[str, str] = {}
     for pod, needs, why in asks:
-        why = why or next(filter(None, (_why_no_class(need, classes) for need in needs)), "")
-        why = why or _why_unknown(needs, offered, lent, types[pod.namespace])
+        why = why or next(filter(None, (_missing_class(need, classes) for need in needs)), "")
+        why = why or _describe_unknown_devices(needs, offered, lent, types[pod.namespace])
         if why or not allocates:
-            doubts[_title(pod)] = why or _ANY_OTHER
+            unclear[_title(pod)] = why or _ANY_OTHER
             continue
         key = (id(pod.shape), tuple(sorted(needs.items())))
         shape = shapes.setdefault(key, _with_devices(pod.shape, needs))
-        understood[id(pod)] = msgspec.structs.replace(pod, shape=shape, devices=())
+        resolved[id(pod)] = msgspec.structs.replace(pod, shape=shape, devices=())
     taken = _count(facts.devices, classes, facts.allocated)
-    return understood, PodWaits(doubts=doubts, offered=offered, taken=taken)
+    return resolved, PodWaits(doubts=unclear, offered=offered, taken=taken)
 
 
-def waits_to_know(pod: Pod, namespaces: Collection[str]) -> bool:
+def is_awaiting_placement(pod: Pod, namespaces: Collection[str]) -> bool:
     """Returns whether the scheduler considers the pod and has not placed it yet."""
     return not pod.node and pod.is_yunikorn and not pod.is_gated and pod.namespace in namespaces
 
@@ -89,26 +89,26 @@ def _title(pod: Pod) -> str:
 def _needs(
     pod: Pod, facts: DeviceFacts, shared: Mapping[tuple[str, str], int]
 ) -> tuple[Counter[str], str]:
-    """Class -> devices of it that all claims of a pod ask for together, and why that is not known
-    if it is not."""
+    """Returns class -> devices that all claims of a pod request together, and why that is unknown,
+    if so."""
     needs: Counter[str] = Counter()
     if pod.group.startswith(f"{GROUPS[0]}/"):
-        return needs, "it is of a PodGroup, whose pods may share a claim"
-    for told in pod.devices:
-        kind, _, name = told.partition(" ")
+        return needs, "it belongs to a PodGroup, and its pods may share a claim"
+    for device in pod.devices:
+        kind, _, name = device.partition(" ")
         is_claim = kind == "ResourceClaim"
         ask = (facts.claims if is_claim else facts.templates).get((pod.namespace, name))
         if ask is None:
             return needs, f"there is no {kind} {name} in namespace {pod.namespace}"
         if ask.why:
-            return needs, f"{told} {ask.why}"
-        if is_claim and (ask.is_taken or shared[pod.namespace, told] > 1):
-            return needs, f"{told} has its devices already, or several pods share it"
+            return needs, f"{device} {ask.why}"
+        if is_claim and (ask.is_taken or shared[pod.namespace, device] > 1):
+            return needs, f"{device} has its devices already, or several pods share it"
         needs.update(dict(ask.counts))
     return needs, ""
 
 
-def _why_no_class(name: str, classes: Mapping[str, Matches | None]) -> str:
+def _missing_class(name: str, classes: Mapping[str, Matches | None]) -> str:
     if name not in classes:
         return f"there is no DeviceClass {name}"
     if classes[name] is None:
@@ -116,7 +116,7 @@ def _why_no_class(name: str, classes: Mapping[str, Matches | None]) -> str:
     return ""
 
 
-def _why_unknown(
+def _describe_unknown_devices(
     needs: Mapping[str, int],
     offered: Mapping[str, Resources],
     lent: Mapping[str, str],
@@ -143,8 +143,8 @@ def _with_devices(shape: PodShape, needs: Mapping[str, int]) -> PodShape:
 
 
 def _matcher(expressions: Iterable[str]) -> Matches | None:
-    """What tells whether a device is of a class whose expressions are comparisons of driver and
-    attributes, all of which hold; None where one is anything else."""
+    """Returns a test whether a device is of a class, if all its expressions compare driver and
+    attributes; else None."""
     tests: list[Matches] = []
     for term in (term.strip() for text in expressions for term in text.split("&&")):
         driver, attribute = _DRIVER.fullmatch(term), _ATTRIBUTE.fullmatch(term)
@@ -169,7 +169,7 @@ def _literal(text: str) -> str | bool | int:
 
 
 def _attribute(device: Device, domain: str, name: str) -> tuple[type, object]:
-    """With its type, for a truth is no number. A name without a domain is of the driver's own."""
+    """Returns the value with its type: a boolean is no number. `name` alone is the driver's own."""
     plain = device.attributes.get(name) if domain == device.driver else None
     value = device.attributes.get(f"{domain}/{name}", plain)
     return type(value), value
@@ -180,33 +180,33 @@ def _count(
     classes: Mapping[str, Matches | None],
     among: Collection[tuple[str, str, str]] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Node -> its devices of each class, where `among` are given only these."""
-    found: dict[str, dict[str, int]] = {}
-    for node, many in devices.items():
-        some = [device for device in many if among is None or device.key in among]
+    """Returns node -> its devices of each class, only those `among` if given."""
+    by_node: dict[str, dict[str, int]] = {}
+    for node, listed in devices.items():
+        counted = [device for device in listed if among is None or device.key in among]
         for name, matches in classes.items():
-            if matches is not None and (count := sum(map(matches, some))):
-                found.setdefault(node, {})[PREFIX + name] = count
-    return found
+            if matches is not None and (count := sum(map(matches, counted))):
+                by_node.setdefault(node, {})[PREFIX + name] = count
+    return by_node
 
 
 # --- groups ----------------------------------------------------------------------------------
 
 
-def understand_groups(
+def resolve_groups(
     pods: Iterable[Pod], facts: GroupFacts, namespaces: Collection[str]
 ) -> tuple[dict[int, Pod], dict[str, str]]:
-    """Returns the pods (by id) of groups that wait and whose least number is known, as those of a
-    gang; and of the others that wait why only those pods count that are there. A pod with task
-    groups of YuniKorn's is left alone: these it obeys."""
+    """Returns the waiting pods (by id) of groups with a known least number, as those of a gang; and
+    for the others why only existing pods count. A pod with task groups of YuniKorn is left
+    unchanged: the scheduler obeys these."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.group and pod.is_yunikorn and not (pod.task_group or pod.task_groups):
             members.setdefault((pod.namespace, pod.group), []).append(pod)
-    understood: dict[int, Pod] = {}
-    doubts: dict[str, str] = {}
+    resolved: dict[int, Pod] = {}
+    unclear: dict[str, str] = {}
     for (namespace, group), many in members.items():
-        waiting = [pod for pod in many if waits_to_know(pod, namespaces)]
+        waiting = [pod for pod in many if is_awaiting_placement(pod, namespaces)]
         api_group, _, name = group.partition("/")
         listed = facts.get(api_group, {})
         if not waiting:
@@ -214,13 +214,13 @@ def understand_groups(
         if isinstance(listed, Unreadable) or (namespace, name) not in listed:
             why = f"there is no PodGroup {printable(name)} in namespace {namespace}"
             why = listed.error if isinstance(listed, Unreadable) else why
-            doubts |= {_title(pod): f"{why}: of its group only pods that are there count"
+            unclear |= {_title(pod): f"{why}: of its group only existing pods count"
                        for pod in waiting}  # fmt: skip
         elif (least := listed[namespace, name]) > 1:
             first = min(waiting, key=lambda pod: (pod.created, pod.name))
             asks = TaskGroup(name=group, min_member=least, min_resource=first.shape.request)
-            understood |= {
+            resolved |= {
                 id(pod): msgspec.structs.replace(pod, task_group=group, task_groups=(asks,))
                 for pod in many
             }
-    return understood, doubts
+    return resolved, unclear

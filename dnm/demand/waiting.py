@@ -1,5 +1,5 @@
-"""The pods that are not bound: in groups, with those that gangs will still create, and why some of
-them ask for nothing. Pure."""
+"""Pods that are not bound: in groups, with missing pods of gangs, and why some request no node.
+Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dnm.model.value import Resources, Unreadable, Value
 
 
 class DemandFacts(Value):
-    """Holds what is known besides the pods. `stalled` is the registry's: pods already found out to
-    wait for something else. Claims that could not be read leave their pods uncounted. `resources`:
-    the names that are summed up, those that something offers or limits; None: all. Tenants invent
-    others, and what their pods ask for of these is known of each group alone."""
+    """The facts besides the pods. `stalled` is the registry's: pods that are known to wait for
+    something else. Pods with claims that could not be read are not counted. `resources`: the names
+    that are summed up because a node offers or a queue limits them, None for all. Tenants invent
+    others; requests of these are only known by group."""
 
     now: datetime
     yunikorn: YunikornView | None = None
@@ -28,8 +28,8 @@ class DemandFacts(Value):
     resources: frozenset[str] | None = None
 
 
-def _held_by_scheduler(yunikorn: YunikornView | None) -> Mapping[str, NotCounted]:
-    """Pod UID -> what the scheduler says of it that no node changes."""
+def _list_held(yunikorn: YunikornView | None) -> Mapping[str, NotCounted]:
+    """Returns pod UID -> the reason of the scheduler that no node changes."""
     if yunikorn is None:
         return {}
     held = dict.fromkeys(yunikorn.user_limited, NotCounted.USER_LIMIT)
@@ -37,7 +37,7 @@ def _held_by_scheduler(yunikorn: YunikornView | None) -> Mapping[str, NotCounted
 
 
 class Waiting(Value):
-    """Returns the requests of unbound pods, with those that gangs will still create."""
+    """The requests of unbound pods, with missing pods of gangs."""
 
     groups: tuple[PendingGroup, ...] = ()
     stalled: Mapping[str, StalledPods] = {}
@@ -53,14 +53,14 @@ def gather_waiting(
     find: Callable[[Pod], str],
     facts: DemandFacts,
 ) -> Waiting:
-    """Returns them in groups. `find` tells where a pod is booked."""
+    """Returns the unbound pods in groups. `find` returns the queue of a pod."""
     apps: tuple[GangApp, ...] = ()
     beyond: Mapping[int, NotCounted] = {}
     if gang_members:
         apps, beyond = split_countable(gang_apps(gang_members))
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
-    held = _held_by_scheduler(facts.yunikorn)
-    for pod, count, why in _asking(unbound, apps, beyond, facts.now):
+    held = _list_held(facts.yunikorn)
+    for pod, count, why in _list_pending(unbound, apps, beyond, facts.now):
         why = why or held.get(pod.uid)
         queue = find(pod) if pod.is_yunikorn else ""
         collector.add(pod, queue, why, count)
@@ -74,26 +74,25 @@ def gather_waiting(
     )
 
 
-def _asking(
+def _list_pending(
     unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Mapping[int, NotCounted], now: datetime
 ) -> Iterable[tuple[Pod, int, NotCounted | None]]:
-    """Yields the pending pods, those that a gang will still create among them: a pod, how many it
-    stands for, and why they are left out. `beyond`: pods (by id) of gangs that are not counted,
-    and why."""
+    """Yields the pending pods, missing ones of gangs included: a pod, its number, and why it is
+    left out. `beyond`: pods (by id) of gangs that are not counted, and why."""
     taken_over: set[int] = set()
-    to_come: list[tuple[Pod, int]] = []
+    missing_pods: list[tuple[Pod, int]] = []
     for app in apps:
         gang = gang_demand(app, now)
         taken_over.update(id(pod) for pod in gang.taken_over)
-        to_come += gang.to_come
+        missing_pods += gang.missing_pods
     for pod in unbound:
-        why = _why_not_counted(pod, id(pod) in taken_over)
+        why = _reason_not_counted(pod, id(pod) in taken_over)
         yield pod, 1, why or beyond.get(id(pod))
-    for pod, count in to_come:
-        yield pod, count, _why_not_counted(pod, False)
+    for pod, count in missing_pods:
+        yield pod, count, _reason_not_counted(pod, False)
 
 
-def _why_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
+def _reason_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
     if not pod.is_yunikorn:
         return NotCounted.FOREIGN
     if pod.is_terminating:

@@ -207,6 +207,7 @@ class Plan(Value):
     waiting: tuple[WaitingPods, ...] = ()  # pods that wait in vain
     pods: Mapping[str, NodePods] = {}  # lent node -> the pods on it
     uids: Mapping[str, str] = {}  # of the recorded Nodes
+    adopted: tuple[str, ...] = ()  # nodes that are recorded again by their mark
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, if demand is recorded
     rooms: tuple[NodeRoom, ...] = ()  # of permanent nodes, likewise
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last read; None: not reported

@@ -1,5 +1,6 @@
-"""`make_plan` and its stages: phases of lent nodes, fences, limits, returns, conversions, brakes.
-Pure: no clock, no client, no logger.
-run, cli, verbs, simulate and its rules may import it; it imports model, demand, sizing and what of
-queues is pure.
+"""The planner: `make_plan` and its stages (phases of lent nodes, fences, limits, returns,
+conversions, brakes). Pure: no clock, no client, no logger.
+
+Only run, cli, verbs, simulate and the rules import it. It imports model, demand, sizing and the
+pure part of queues.
 """

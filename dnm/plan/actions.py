@@ -1,9 +1,8 @@
-"""The actions of a plan, in their order. Pure.
+"""Actions of a plan, in their order. Pure.
 
-Converters that hang are ended, marks and lifted fences, then the queue edit, then new fences, then
-evictions behind them, then nodes that change their queue, then conversions, then returns. So
-capacity grows before promises, and promises shrink before capacity. What only shows something comes
-last.
+Overdue converters are ended first. Then come marks and lifted fences, the queue edit, new fences,
+evictions, moves to another queue, conversions and returns. So a node opens before its limit grows,
+and a limit shrinks before its node closes. Actions that only publish something come last.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from dnm.plan.inputs import Inputs
 from dnm.plan.requests import calls_until
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
-_GOES = (Phase.RELEASING, Phase.MOVING)
+_FENCED_PHASES = (Phase.RELEASING, Phase.MOVING)
 
 
 def list_actions(decided: Decided) -> list[Action]:
-    """What follows from the decisions and from what is there already."""
+    """Returns the actions that carry out the decisions and are not done yet."""
     inputs, fates, limits = decided.inputs, decided.fates, decided.limits
     registry, nodes = decided.conversions.registry, inputs.facts.nodes or {}
-    ours = [
+    own_nodes = [
         (name, entry)
         for name, entry in sorted(registry.nodes.items())
         if name in nodes and entry.owner == inputs.config.instance_id
@@ -49,24 +48,24 @@ def list_actions(decided: Decided) -> list[Action]:
         actions += overdue_converters(inputs, registry)
     actions += [
         MarkNode(node=name, mark=entry.mark)
-        for name, entry in ours
-        if entry.phase in _IN_USE and _lacks(nodes[name], entry.mark)
+        for name, entry in own_nodes
+        if entry.phase in _IN_USE and _needs_mark(nodes[name], entry.mark)
     ]
     actions += [
         Unfence(node=name)
-        for name, entry in ours
+        for name, entry in own_nodes
         if entry.phase is Phase.SERVING and nodes[name].carries_fence and not entry.leaves
     ]
     if limits.action is not None and limits.is_changed:
         actions.append(limits.action)
     actions += [
         Fence(node=name)
-        for name, entry in ours
-        if (entry.phase in _GOES or name in fates.returned or _leaves(fates, name, entry))
+        for name, entry in own_nodes
+        if (entry.phase in _FENCED_PHASES or name in fates.returned or _leaves(fates, name, entry))
         and not nodes[name].is_cordoned
-        and not _turns_back(entry)
+        and not _cancels_move(entry)
     ]
-    if any(entry.emptying for _, entry in ours):
+    if any(entry.emptying for _, entry in own_nodes):
         actions += _evictions(decided)
     actions += fates.relabels
     actions += [StartConversion(request=request) for request in decided.conversions.requests]
@@ -75,7 +74,7 @@ def list_actions(decided: Decided) -> list[Action]:
 
 
 def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]:
-    """Converters at work for longer than any run would have let them: their runs are gone."""
+    """Returns converters past every time limit: the runs that started them have ended."""
     facts = inputs.facts
     recorded = msgspec.structs.replace(registry, requests=inputs.registry.requests)
     return [
@@ -86,8 +85,8 @@ def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]
 
 
 def _evictions(decided: Decided) -> list[EvictPods]:
-    """Of nodes that a person has had emptied, those with pods who were not asked yet, or did not
-    go. Nothing else in dnm's own runs ends a pod."""
+    """Returns evictions for the nodes that an administrator had emptied and that still have pods.
+    No other action of dnm ends a pod."""
     due, pods = decided.fates.fated(Fate.EMPTIES), decided.inputs.snapshot.pods
     if not due or decided.limits.objection or isinstance(pods, Unreadable):
         return []
@@ -96,7 +95,7 @@ def _evictions(decided: Decided) -> list[EvictPods]:
 
 
 def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
-    """A serving node that Slurm also has in service is the worst that can be found."""
+    """Returns an error for each node that Slurm and Kubernetes both have in service."""
     conflicts = []
     for name, entry in sorted(registry.nodes.items()):
         node = facts.node(name)
@@ -111,21 +110,21 @@ def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
     return conflicts
 
 
-def _turns_back(entry: LentNode) -> bool:
-    """Whether it serves its old queue on as soon as its labels say so, fenced or not."""
+def _cancels_move(entry: LentNode) -> bool:
+    """Checks whether the node serves its old queue again once its labels say so, fenced or not."""
     return entry.phase is Phase.MOVING and entry.heads_for == entry.namespace
 
 
 def _leaves(fates: Fates, name: str, entry: LentNode) -> bool:
-    """Whether it serves its pods and takes no more. A pause fences nobody anew."""
+    """Checks whether the node serves its pods and accepts no new ones. A pause adds no fence."""
     if entry.phase is not Phase.SERVING or entry.leaves is None:
         return False
     return fates.of.get(name) is not Fate.PAUSED
 
 
-def _lacks(node: Node, mark: Mark) -> bool:
-    """Whether the mark is to be written. Another instance's is not written over: the ledger tells
-    whose the node is."""
+def _needs_mark(node: Node, mark: Mark) -> bool:
+    """Checks whether the mark must be written. dnm never overwrites the mark of another instance:
+    the ledger decides which instance owns the node."""
     if not node.is_free_for(mark.instance):
         return False
     return node.mark is None or msgspec.structs.replace(node.mark, fenced=False) != mark

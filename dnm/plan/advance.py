@@ -1,6 +1,6 @@
-"""The record as the facts have moved it: requests, nodes that carry our mark, lent nodes. Pure.
+"""Requests, marked nodes and lent nodes, brought up to date with the facts. Pure.
 
-Nothing is decided here: this is what has happened since the last run.
+Nothing is decided here: the record follows what has happened since the last run.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.facts import NodeTransition
-from dnm.plan.found import Found, adopt_marked_nodes, by_hand_verdict, claim_verdict, find_by_hand
+from dnm.plan.found import Findings, adopt_marked, claim_verdict, find_manual, manual_verdict
 from dnm.plan.hooks import Change
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
-from dnm.plan.requests import advance_requests, set_aside_interrupted, take_in_claims
+from dnm.plan.requests import advance_requests, record_claims, set_aside_interrupted
 from dnm.plan.rule import need_lent_since, rules_of
 
 
 class Advanced(Value):
-    """`nodes`: what has become of each recorded one, and what it is up for. `verdicts`: of those
-    too that are not recorded."""
+    """The record after this step. `nodes`: each recorded node, and what may be decided about it.
+    `verdicts` includes nodes that are not recorded."""
 
     registry: Registry
     nodes: Mapping[str, NodeTransition]
     verdicts: Mapping[str, NodeVerdict]
+    adopted: tuple[str, ...]
     notes: tuple[str, ...]
     errors: tuple[str, ...]
 
 
 def advance(inputs: Inputs) -> Advanced:
-    """Every request and every node, one step each."""
+    """Advances every request and every node by one step."""
     config, facts, recorded = inputs.config, inputs.facts, inputs.registry
     if recorded.nodes:
         recorded = set_aside_interrupted(config, recorded, facts)
-    arrivals = Found(nodes=dict(recorded.nodes))
+    arrivals = Findings(nodes=dict(recorded.nodes))
     if recorded.requests:
         arrivals = advance_requests(config, recorded, facts)
     claims = _claims(inputs, arrivals)
     in_use = {**arrivals.nodes, **claims.nodes}
     adopted = _adopted(inputs, {**in_use, **claims.claimed})
-    refused = _unwelcome(inputs, recorded, {**in_use, **adopted.nodes})
-    before = _dated(inputs, refused.nodes)
-    after = _look_at(inputs, recorded, before)
+    refused = _refused(inputs, recorded, {**in_use, **adopted.nodes})
+    before = _with_lent_since(inputs, refused.nodes)
+    after = _advance_nodes(inputs, recorded, before)
     failures = [*arrivals.failures, *_results(before, after), *refused.failures]
     registry = msgspec.structs.replace(
         inputs.registry,
@@ -67,15 +68,16 @@ def advance(inputs: Inputs) -> Advanced:
         breakers=_breakers(inputs, before, after),
     )
     registry = _with_rules(inputs, registry)
-    registry = msgspec.structs.replace(registry, by_hand=_by_hand(inputs, registry))
+    registry = msgspec.structs.replace(registry, by_hand=_manual_conversions(inputs, registry))
     return Advanced(
         registry=registry,
         nodes=after,
         verdicts={
             **{name: claim_verdict(name, claim) for name, claim in claims.claimed.items()},
             **{name: transition.verdict for name, transition in after.items()},
-            **{name: by_hand_verdict(inputs, name) for name in registry.by_hand},
+            **{name: manual_verdict(inputs, name) for name in registry.by_hand},
         },
+        adopted=tuple(adopted.nodes),
         notes=(
             *adopted.notes,
             *refused.notes,
@@ -92,59 +94,59 @@ def advance(inputs: Inputs) -> Advanced:
     )
 
 
-def _look_at(
+def _advance_nodes(
     inputs: Inputs, registry: Registry, before: Mapping[str, LentNode]
 ) -> dict[str, NodeTransition]:
-    """What has become of each node, with what the rules tell of it."""
+    """Returns the transition of each node, completed by the rules."""
     config, facts = inputs.config, inputs.facts
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
     for rule in rules_of(config, registry, facts) if after else ():
-        after = rule.tells(inputs, after) if rule.tells else after
+        after = rule.annotates(inputs, after) if rule.annotates else after
     return after
 
 
-def _claims(inputs: Inputs, arrivals: Found) -> Found:
-    """What is claimed for this instance beside what is recorded and what requests wait for."""
+def _claims(inputs: Inputs, arrivals: Findings) -> Findings:
+    """Returns nodes claimed for this instance that are neither recorded nor part of a request."""
     claimed = {**inputs.registry.claimed, **arrivals.claimed}
     if not claimed and not any(row.claim for row in (inputs.facts.batch or {}).values()):
-        return Found()
+        return Findings()
     before = msgspec.structs.replace(inputs.registry, claimed=claimed)
-    return take_in_claims(inputs.config, before, arrivals.nodes, arrivals.requests, inputs.facts)
+    return record_claims(inputs.config, before, arrivals.nodes, arrivals.requests, inputs.facts)
 
 
-def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Found:
-    """Of Nodes that carry a mark and are not recorded."""
+def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
+    """Returns the marked Nodes that are not recorded, and whether they are adopted."""
     nodes = (inputs.facts.nodes or {}).values()
     if not any(node.mark is not None and node.name not in recorded for node in nodes):
-        return Found()
-    return adopt_marked_nodes(inputs.config, recorded, inputs.facts)
+        return Findings()
+    return adopt_marked(inputs.config, recorded, inputs.facts)
 
 
-def _by_hand(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
-    """Of a converter that was asked, or of what is known from before: which Nodes have the name of
-    a type and are not recorded."""
-    nodes, known = inputs.facts.nodes, registry.by_hand
+def _manual_conversions(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
+    """Returns the Nodes that have the name of a type and are not recorded. If the batch side was
+    not read, only the names of the last run are checked."""
+    nodes, previous = inputs.facts.nodes, registry.by_hand
     if nodes is None:
-        return known
-    named = [
+        return previous
+    candidates = [
         name
-        for name in (known if inputs.facts.batch is None else sorted(nodes))
+        for name in (previous if inputs.facts.batch is None else sorted(nodes))
         if name in nodes and name not in registry.nodes and inputs.config.type_of(name)
     ]
-    return find_by_hand(inputs, registry, named) if named else ()
+    return find_manual(inputs, registry, candidates) if candidates else ()
 
 
-def _unwelcome(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> Found:
-    after = Found(nodes=nodes)
-    given = msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
-    for rule in rules_of(inputs.config, given, inputs.facts) if nodes else ():
+def _refused(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) -> Findings:
+    after = Findings(nodes=nodes)
+    combined = msgspec.structs.replace(registry, nodes={**registry.nodes, **nodes})
+    for rule in rules_of(inputs.config, combined, inputs.facts) if nodes else ():
         if rule.refuses:
             after = rule.refuses(inputs.config, registry, after.nodes, inputs.facts)
     return after
 
 
-def _dated(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
-    """With the time since when each is lent, where a rule asks for it."""
+def _with_lent_since(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
+    """Returns the nodes with the time since when each is lent, if a rule needs it."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts) if nodes else ()
     if not need_lent_since(rules):
         return dict(nodes)
@@ -156,7 +158,7 @@ def _dated(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]
 
 def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
     """Returns the registry with what the rules record before anything is decided, such as the hours
-    of a node that has just gone."""
+    of a node that has just left."""
     config, before, now = inputs.config, inputs.registry, inputs.now
     for rule in rules_of(config, registry, inputs.facts):
         if rule.records:
@@ -178,7 +180,7 @@ def _breakers(
 def _results(
     before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]
 ) -> list[ConversionResult]:
-    """What the nodes say of the conversions that they came of."""
+    """Returns the results of conversions, read from the nodes that they moved."""
     results = []
     for name, transition in after.items():
         node_type = before[name].node_type
@@ -191,8 +193,8 @@ def _results(
 
 
 def _errors(config: Config, transition: NodeTransition) -> list[str]:
-    """Of a node that needs a person, for as long as it does, and of a call that failed."""
+    """Returns the error of a node that needs an administrator, and of a failed call."""
     entry = transition.entry
-    is_ours = entry is not None and entry.owner == config.instance_id
-    errors = [entry.error] if entry and is_ours and entry.phase is Phase.FAILED else []
+    is_own = entry is not None and entry.owner == config.instance_id
+    errors = [entry.error] if entry and is_own and entry.phase is Phase.FAILED else []
     return [*errors, transition.note] if transition.note else errors

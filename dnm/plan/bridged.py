@@ -1,9 +1,9 @@
-"""Nodes that slurm-bridge has pods evicted from, and conversions that would make such. Pure.
+"""Nodes from which slurm-bridge evicts pods, and conversions that would create such nodes. Pure.
 
-slurm-bridge puts a NoExecute taint on every Node whose name, or slurm-nodename, its Slurm knows. So
-where Slurm and Kubernetes share names, a machine that is a node of Slurm's and becomes a Node of
-Kubernetes loses all pods at once: none is converted there. What is a Node already stays one, and
-its converter sees to the taint. Both are told from the Nodes and the list that a run reads anyway.
+slurm-bridge sets a NoExecute taint on every Node if its Slurm knows the name or slurm-nodename. If
+Slurm and Kubernetes share names, a Slurm node that becomes a Node loses all its pods at once, so
+none is converted. A node that is a Node already stays one, and its converter handles the taint. dnm
+detects both from the Nodes and the list that a run reads anyway.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dnm.sizing.caps import Bound
 
 
 def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tuple[str, ...]:
-    """Returns the Nodes, by name, that carry slurm-bridge's taint and that this Slurm knows: it is
-    at work on this Slurm."""
+    """Returns the names of Nodes with slurm-bridge's taint that this Slurm knows. If there are any,
+    slurm-bridge is active on this Slurm."""
     return tuple(
         sorted(
             node.name
@@ -36,8 +36,8 @@ def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tupl
 def bare_types(
     config: Config, registry: Registry, nodes: Mapping[str, Node], batch: Mapping[str, BatchNode]
 ) -> dict[str, str]:
-    """Returns node type -> a node that could be lent of it, or gone on with, and is none of
-    Kubernetes' yet."""
+    """Returns, by node type, a node that could be lent or resumed and that is not a Node of
+    Kubernetes yet."""
     interrupted = {
         name: claim.node_type for name, claim in registry.claimed.items() if claim.can_resume
     }
@@ -52,7 +52,7 @@ def bare_types(
 
 
 def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[Bound]:
-    """Yields the bound of each type of which nothing is lent while slurm-bridge is at work."""
+    """Yields a bound of zero for each type that must not be lent while slurm-bridge is active."""
     nodes, batch = {**(facts.nodes or {}), **facts.with_batch}, facts.batch or {}
     if not (managed := managed_nodes(nodes.values(), batch)):
         return
@@ -66,15 +66,15 @@ def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[
         )
 
 
-def why_pods_leave(taint: Taint) -> str:
-    """Says why pods are evicted from a Node with this taint of Slinky's. The text follows the
-    node's name."""
+def describe_taint_eviction(taint: Taint) -> str:
+    """Returns why pods are evicted from a Node with this Slinky taint. The text follows the node's
+    name."""
     value = f"={taint.value}" if taint.value else ""
     return f"carries the taint {taint.key}{value}:{taint.effect}, so its pods are evicted"
 
 
-def what_to_do(name: str) -> str:
-    """Returns what a person may do about a lent node that carries such a taint."""
+def eviction_remedy(name: str) -> str:
+    """Returns what an administrator can do about a lent node with such a taint."""
     return (
         "slurm-bridge puts it on each Node that its Slurm knows by the same name (docs/slinky.md); "
         f"the node serves again once it is off; `dnm reset {name}` returns it to Slurm"

@@ -1,8 +1,8 @@
-"""Caps that are percentages, in nodes. Pure.
+"""Caps that are percentages, converted to numbers of nodes. Pure.
 
-The rule: a percentage is of the nodes that the batch side lists, lent ones too: of a type those of
-the type, of a namespace those of the types that it may be lent, of all those of every type that may
-be lent. Where the list is not there the cap stays what it is, which no new conversion passes.
+A percentage refers to the nodes that the batch side lists, including lent ones: those of the type,
+of all types that a namespace may use, or of all types. If the list cannot be read, the cap stays a
+percentage, which no new conversion passes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dnm.model.value import Unreadable, Value
 
 
 class NodeCap(Value):
-    """A cap as it is configured, and the types of the nodes that it is of."""
+    """A cap as configured, and the node types to which it applies."""
 
     section: str  # empty: [settings]
     key: str
@@ -33,14 +33,14 @@ class NodeCap(Value):
         return f"{self.section and f'[{self.section}] '}{self.key} = {self.cap}"
 
     def total(self, names: Iterable[str], config: Config) -> int:
-        """Returns how many of these nodes it is of."""
+        """Returns how many of these nodes the cap applies to."""
         return sum(config.type_of(name) in self.node_types for name in names)
 
 
 def list_node_caps(config: Config) -> list[NodeCap]:
-    """Returns every cap that is set: of all nodes, of types, of namespaces."""
-    most, of_all = config.max_converted_nodes, tuple(config.node_types)
-    found = [NodeCap(section="", key="max_converted_nodes", cap=most, node_types=of_all)]
+    """Returns every cap that is set: for all nodes, for types, for namespaces."""
+    total_cap, of_all = config.max_converted_nodes, tuple(config.node_types)
+    caps = [NodeCap(section="", key="max_converted_nodes", cap=total_cap, node_types=of_all)]
     kinds: list[tuple[str, int | Share | None, tuple[str, ...]]] = [
         (f"node_type:{node_type.name}", node_type.max_nodes, (node_type.name,))
         for node_type in config.node_types.values()
@@ -49,42 +49,42 @@ def list_node_caps(config: Config) -> list[NodeCap]:
         (f"namespace:{namespace.name}", namespace.max_nodes, namespace.node_types)
         for namespace in config.namespaces.values()
     ]
-    return found + [
-        NodeCap(section=section, key="max_nodes", cap=cap, node_types=of)
-        for section, cap, of in kinds
+    return caps + [
+        NodeCap(section=section, key="max_nodes", cap=cap, node_types=node_types)
+        for section, cap, node_types in kinds
         if cap is not None
     ]
 
 
-def in_nodes(config: Config, batch: Mapping[str, object] | Unreadable | None) -> Config:
-    """Returns the configuration with every cap as a number; as it is where it is not known what
-    nodes the batch side has."""
+def resolve_shares(config: Config, batch: Mapping[str, object] | Unreadable | None) -> Config:
+    """Returns the configuration with every cap as a number; unchanged if the nodes of the batch
+    side are unknown."""
     if batch is None or isinstance(batch, Unreadable) or not config.has_shares:
         return config
-    return _in_nodes(config, Counter(config.type_of(name) for name in batch))
+    return _resolve_shares(config, Counter(config.type_of(name) for name in batch))
 
 
-def note_nodes(
+def record_batch_nodes(
     config: Config, registry: Registry, batch: Mapping[str, object] | Unreadable | None
 ) -> Registry:
-    """Returns the record with how many nodes of each type the batch side has; as it was where that
-    can't be told now."""
+    """Returns the record with the batch side's node count of each type; unchanged if the list could
+    not be read."""
     if batch is None or isinstance(batch, Unreadable):
         return registry
-    found = map(config.type_of, batch)
-    count = Counter(item for item in found if item in config.node_types)
+    node_types = map(config.type_of, batch)
+    count = Counter(item for item in node_types if item in config.node_types)
     last_run = msgspec.structs.replace(registry.last_run, batch_nodes=dict(count))
     return msgspec.structs.replace(registry, last_run=last_run)
 
 
-def as_last_read(config: Config, registry: Registry) -> Config:
-    """Returns the configuration with every cap as the number that it was when the batch side's
-    nodes were last read; as it is where they never were."""
+def resolve_recorded_shares(config: Config, registry: Registry) -> Config:
+    """Returns the configuration with every cap as of the last time that the batch side's nodes were
+    read; unchanged if they never were."""
     count = registry.last_run.batch_nodes
-    return _in_nodes(config, Counter(count)) if count and config.has_shares else config
+    return _resolve_shares(config, Counter(count)) if count and config.has_shares else config
 
 
-def _in_nodes(config: Config, count: Counter[Any]) -> Config:
+def _resolve_shares(config: Config, count: Counter[Any]) -> Config:
     replace = msgspec.structs.replace
     types = {
         name: node_type if node_type.max_nodes is None

@@ -1,4 +1,4 @@
-"""What serves a person's order or a queue's floor, what comes, and what is missing. Pure."""
+"""Counts of nodes that serve an order or a floor, are incoming, or are missing. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = (Phase.JOINING, Phase.SERVING)
 
 
 def nodes_of_order(order: LendOrder, registry: Registry) -> list[str]:
-    """Returns the nodes that serve an order, or are about to."""
+    """Returns the nodes that serve an order or are joining for it."""
     return [
         name
         for name, entry in sorted(registry.nodes.items())
@@ -23,36 +23,36 @@ def nodes_of_order(order: LendOrder, registry: Registry) -> list[str]:
 
 
 def count_missing(order: LendOrder, registry: Registry) -> int:
-    """Returns how many nodes of an order neither serve it nor are on their way."""
+    """Returns how many nodes of an order neither serve it nor are incoming."""
     requests = (
         request
         for request in registry.requests
         if request.order == order.id and not request.is_given_up
     )
-    coming = sum(request.count for request in requests)
-    return max(order.count - len(nodes_of_order(order, registry)) - coming, 0)
+    incoming = sum(request.count for request in requests)
+    return max(order.count - len(nodes_of_order(order, registry)) - incoming, 0)
 
 
 def count_missing_of_floor(queue: str, registry: Registry) -> int:
-    """Returns how many nodes a queue has, or will have, less than it is to have at least: for
-    events too."""
+    """Returns how many nodes, incoming ones included, a queue lacks of its minimum, including that
+    of events."""
     status = registry.last_run.queues.get(queue)
     if status is None or not status.floor:
         return 0
     nodes = registry.nodes.values()
-    had = sum(node.queue == queue and node.phase in _HERE for node in nodes)
-    had += sum(
+    count = sum(node.queue == queue and node.phase in _HERE for node in nodes)
+    count += sum(
         request.count
         for request in registry.requests
         if request.queue == queue and not request.is_given_up
     )
-    return max(status.floor - had, 0)
+    return max(status.floor - count, 0)
 
 
 def count_missing_nodes(
     config: Config, registry: Registry, now: datetime
 ) -> Counter[tuple[str, str]]:
-    """Returns what is missing of each queue's `floor`, and of each `order` in force for it."""
+    """Returns how many nodes each queue lacks of its `floor`, and of each active `order`."""
     missing = Counter(
         {(queue, "floor"): count_missing_of_floor(queue, registry) for queue in config.queues}
     )

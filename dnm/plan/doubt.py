@@ -1,10 +1,10 @@
-"""Lists that are well formed and lack what must be there. Pure.
+"""Lists that are well formed but lack expected objects. Pure.
 
-A server that was restored, a filter before it or a cache that is cold can answer with a list that
-has everything a list needs, and is empty or holds a part. It is told by what it contradicts and not
-by its size: Nodes run pods of DaemonSets, or of their kubelets themselves, for as long as they are
-there, and the record knows which did; it knows whose pods ran on each lent node too. What rests on
-such a list waits, as for any fact that could not be read.
+A server that was restored, a filter in front of it or a cold cache can answer with a valid list
+that is empty or partial. dnm detects such a list by contradictions, not by its size: as long as a
+Node exists, it runs pods of DaemonSets or mirror pods of its kubelet. The registry records which
+Nodes had such pods, and which namespaces had pods on each lent node. Decisions that depend on such
+a list wait, as for any fact that could not be read.
 """
 
 from __future__ import annotations
@@ -21,96 +21,97 @@ from dnm.model.printable import count_of, duration
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Unreadable, Value
 
-_PATIENCE = timedelta(days=1)  # with a list of no such pods at all: runs fail for as long
-_WITH_A_PART = timedelta(hours=1)  # a DaemonSet may have left some Nodes
+_EMPTY_LIST_FOR = timedelta(days=1)  # a list without any such pod is rejected, and runs fail
+_PARTIAL_LIST_FOR = timedelta(hours=1)  # a DaemonSet may have been removed from some Nodes
 _SHOWN = 3  # names
 _IN_USE = (Phase.SERVING, Phase.RELEASING, Phase.MOVING)
-_WITNESSES = 3  # Nodes that are not lent, which the record knows too
+_OTHER_NODES = 3  # Nodes that are not lent and are recorded too
 
 
-class _Doubt(Value):
-    """What speaks against a list of pods. `why`: against all of it. `missed`: these lack what they
-    had. `hidden`: the scheduler has pods in the queue of these, and the list has none of them.
-    `emptied`: nor has it a pod of the namespaces that these served; the next run looks again.
-    `patience`: then it is believed after all."""
+class _Flaws(Value):
+    """Contradictions in a list of pods. `why`: the reason to reject all of it. `missed`: nodes that
+    lack their recorded pods. `hidden`: nodes of queues in which the scheduler has pods, but the
+    list has none. `emptied`: nodes of namespaces without a pod in the list; the next run checks
+    again. `patience`: after this time the list is accepted."""
 
     why: str = ""
     missed: frozenset[str] = frozenset()
     hidden: frozenset[str] = frozenset()
     emptied: frozenset[str] = frozenset()
-    patience: timedelta = _WITH_A_PART
+    patience: timedelta = _PARTIAL_LIST_FOR
 
 
-def doubt_lists(
+def reject_incomplete_lists(
     registry: Registry, instance: str, snapshot: Snapshot
 ) -> tuple[Snapshot, RunRecord]:
-    """Returns the snapshot without what contradicts the record: a list of no Nodes while lent nodes
-    serve (for good: a person says what is true), and lists of pods. And the record of the last run
-    with the Nodes on which this snapshot shows pods that stay, as read and not as believed; at rest
-    it is the same."""
+    """Returns the snapshot without lists that contradict the record, and the record of the last run
+    with the Nodes on which this snapshot shows permanent pods. A list without Nodes while lent
+    nodes serve is rejected until an administrator decides; lists of pods are rejected for a time.
+    If nothing changed, the record is the same."""
     attended = _attended_nodes(snapshot)
-    doubt = _doubt_pods(registry, instance, snapshot, attended)
-    noted = _remember(registry, instance, snapshot, doubt, attended)
+    flaws = _check_pods(registry, instance, snapshot, attended)
+    last_run = _updated_record(registry, instance, snapshot, flaws, attended)
     in_kubernetes = registry.nodes_of(instance, *_IN_USE)
     if snapshot.nodes == () and in_kubernetes:
         names = ", ".join(list(in_kubernetes)[:_SHOWN])
         lent = count_of(len(in_kubernetes), "lent node")
-        why = Unreadable(
+        error = Unreadable(
             what="nodes",
-            error=f"the list of Nodes is empty although {lent} should be there ({names}): it is "
-            "not believed. Look at `kubectl get nodes`; if they are gone indeed, `dnm forget NODE` "
-            "for each",
+            error=f"the list of Nodes is empty although {lent} should be there ({names}), so dnm "
+            "ignores it. Check `kubectl get nodes`; if the nodes are really gone, run `dnm forget "
+            "NODE` for each",
         )
-        return Snapshot(taken_at=snapshot.taken_at, pods=why, nodes=why, queue_maps=why), noted
-    return _without_doubted(snapshot, registry.last_run, doubt), noted
+        seen = Snapshot(taken_at=snapshot.taken_at, pods=error, nodes=error, queue_maps=error)
+        return seen, last_run
+    return _without_flawed(snapshot, registry.last_run, flaws), last_run
 
 
 def _attended_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """The Nodes on which the list shows pods that stay as long as the Node is there."""
+    """Returns the Nodes on which the list shows pods that exist as long as the Node."""
     pods = snapshot.pods
     if isinstance(pods, Unreadable):
         return frozenset()
-    # Of all the cluster's pods: without a call for each of them.
+    # The list has all pods of the cluster: a function call for each would be too slow.
     apart = (pod for pod in pods.pods if pod.is_daemonset or pod.is_mirror)
     return frozenset(pod.node for pod in apart if pod.node)
 
 
-def _without_doubted(snapshot: Snapshot, last_run: RunRecord, doubt: _Doubt) -> Snapshot:
-    if not _is_in_force(doubt, last_run, snapshot):
-        return replace(snapshot, unseen_nodes=doubt.emptied) if doubt.emptied else snapshot
-    if doubt.why:
+def _without_flawed(snapshot: Snapshot, last_run: RunRecord, flaws: _Flaws) -> Snapshot:
+    if not _is_active(flaws, last_run, snapshot):
+        return replace(snapshot, unseen_nodes=flaws.emptied) if flaws.emptied else snapshot
+    if flaws.why:
         error = (
-            f"{doubt.why}: it is not believed for {duration(doubt.patience)}. Look at "
+            f"{flaws.why}. dnm ignores it for {duration(flaws.patience)}. Check "
             "`kubectl get pods -A`"
         )
         return replace(snapshot, pods=Unreadable(what="pods", error=error))
-    return replace(snapshot, unseen_nodes=doubt.missed | doubt.hidden | doubt.emptied)
+    return replace(snapshot, unseen_nodes=flaws.missed | flaws.hidden | flaws.emptied)
 
 
-def _remember(
-    registry: Registry, instance: str, snapshot: Snapshot, doubt: _Doubt, attended: frozenset[str]
+def _updated_record(
+    registry: Registry, instance: str, snapshot: Snapshot, flaws: _Flaws, attended: frozenset[str]
 ) -> RunRecord:
     last_run, pods = registry.last_run, snapshot.pods
     if not (isinstance(pods, PodList) and pods.cluster_wide):
         return last_run
-    is_doubted = doubt != _Doubt(emptied=doubt.emptied)
-    since = (last_run.pods_doubted_since or snapshot.taken_at) if is_doubted else None
-    is_in_force = _is_in_force(doubt, last_run, snapshot)
-    if doubt.why and is_in_force:
+    is_flawed = flaws != _Flaws(emptied=flaws.emptied)
+    since = (last_run.pods_doubted_since or snapshot.taken_at) if is_flawed else None
+    is_in_force = _is_active(flaws, last_run, snapshot)
+    if flaws.why and is_in_force:
         return replace(last_run, pods_doubted_since=since)
-    kept = doubt.missed if is_in_force else frozenset()
+    missed = flaws.missed if is_in_force else frozenset()
     lent = registry.nodes_of(instance, *Phase).keys()
-    others = sorted(attended - lent, key=lambda name: (name not in last_run.attended, name))
-    known = kept | (attended & lent) | set(others[:_WITNESSES])
-    return replace(last_run, attended=tuple(sorted(known)), pods_doubted_since=since)
+    other_nodes = sorted(attended - lent, key=lambda name: (name not in last_run.attended, name))
+    names = missed | (attended & lent) | set(other_nodes[:_OTHER_NODES])
+    return replace(last_run, attended=tuple(sorted(names)), pods_doubted_since=since)
 
 
-def _doubt_pods(
+def _check_pods(
     registry: Registry, instance: str, snapshot: Snapshot, attended: frozenset[str]
-) -> _Doubt:
+) -> _Flaws:
     pods, nodes = snapshot.pods, snapshot.nodes
     if not (isinstance(pods, PodList) and pods.cluster_wide) or isinstance(nodes, Unreadable):
-        return _Doubt()
+        return _Flaws()
     ready = {node.name for node in nodes if node.is_ready and not node.is_deleting}
     lent = registry.nodes_of(instance, *Phase)
     in_use = registry.nodes_of(instance, *_IN_USE)
@@ -119,19 +120,19 @@ def _doubt_pods(
     missed = ready.intersection(registry.last_run.attended) - attended
     if missed and not attended and (len(missed) > 1 or not pods.pods):
         names = ", ".join(sorted(missed)[:_SHOWN])
-        return _Doubt(
-            why=f"the list has {count_of(len(pods.pods), 'pod')}, and none of a DaemonSet or of a "
-            f"kubelet itself, although Nodes are Ready that had such pods ({names})",
-            patience=_PATIENCE,
+        return _Flaws(
+            why=f"the list has {count_of(len(pods.pods), 'pod')}, none of a DaemonSet and no "
+            f"mirror pod, although Nodes that had such pods are Ready ({names})",
+            patience=_EMPTY_LIST_FOR,
         )
-    peopled = {pod.namespace for pod in pods.pods} if ran else set()
+    populated = {pod.namespace for pod in pods.pods} if ran else set()
     emptied = [
         name
         for name, namespaces in ran.items()
-        if in_use[name].phase is Phase.RELEASING and peopled.isdisjoint(namespaces)
+        if in_use[name].phase is Phase.RELEASING and populated.isdisjoint(namespaces)
     ]
     hidden = _hidden_queues(snapshot, pods, {entry.queue.lower() for entry in in_use.values()})
-    return _Doubt(
+    return _Flaws(
         missed=frozenset(missed.intersection(lent)),
         hidden=frozenset(name for name, node in in_use.items() if node.queue.lower() in hidden),
         emptied=frozenset(ready.intersection(emptied)),
@@ -139,19 +140,19 @@ def _doubt_pods(
 
 
 def _hidden_queues(snapshot: Snapshot, pods: PodList, queues: set[str]) -> set[str]:
-    """Those in which the scheduler runs pods of which the list has not one."""
+    """Returns the queues in which the scheduler runs pods while the list has none of them."""
     view = snapshot.yunikorn
     if not isinstance(view, YunikornView):
         return set()
-    known: dict[str, set[str]] = {}
+    uids_by_queue: dict[str, set[str]] = {}
     for uid, queue in view.queue_of_pod.items():
         if queue in queues and any(view.allocated.get(queue, {}).values()):
-            known.setdefault(queue, set()).add(uid)
-    listed = {pod.uid for pod in pods.pods} if known else set()
-    return {queue for queue, uids in known.items() if uids.isdisjoint(listed)}
+            uids_by_queue.setdefault(queue, set()).add(uid)
+    listed = {pod.uid for pod in pods.pods} if uids_by_queue else set()
+    return {queue for queue, uids in uids_by_queue.items() if uids.isdisjoint(listed)}
 
 
-def _is_in_force(doubt: _Doubt, last_run: RunRecord, snapshot: Snapshot) -> bool:
+def _is_active(flaws: _Flaws, last_run: RunRecord, snapshot: Snapshot) -> bool:
     since = last_run.pods_doubted_since or snapshot.taken_at
-    is_young = timedelta(0) <= snapshot.taken_at - since < doubt.patience
-    return is_young and bool(doubt.why or doubt.missed or doubt.hidden)
+    is_young = timedelta(0) <= snapshot.taken_at - since < flaws.patience
+    return is_young and bool(flaws.why or flaws.missed or flaws.hidden)

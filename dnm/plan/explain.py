@@ -1,4 +1,4 @@
-"""Why one pod waits or one node is not lent, out of what a run knows and decides. Pure."""
+"""Why one pod waits or one node is not lent, from the facts and decisions of a run. Pure."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing
 from dnm.plan.inputs import Inputs, demand_of
-from dnm.plan.lendable import lendable_names, node_supply, why_wait
-from dnm.plan.rule import TABLE, nodes_kept_out, rule_named
+from dnm.plan.lendable import find_brake, lendable_names, node_supply
+from dnm.plan.rule import TABLE, excluded_nodes, rule_named
 from dnm.plan.supply import supply_of
-from dnm.sizing.backlog import why_no_help
+from dnm.sizing.backlog import describe_mismatch
 from dnm.sizing.node_supply import expected_nodes, traits_of
 from dnm.sizing.wanted_words import amount_text
 
-_LEAST_SHARE = 0.9  # of a configured amount; kubelets keep a part back
+_LEAST_SHARE = 0.9  # of a configured amount; a kubelet reserves a part
 
 
 def list_reasons() -> Iterator[Why]:
-    """Yields every reason there is: those of the spine, then those of each rule."""
+    """Yields every reason: those of the core, then those of each rule."""
     yield from OF_THE_SPINE
     for name, _ in TABLE:
         yield from rule_named(name).reasons
 
 
 class PodExplanation(Value):
-    """What keeps a pod waiting, a sentence each; `node`: where it is, if it is anywhere.
-    `helped_by`: node types of which an empty node would take it; `queue`: whose verdict decides."""
+    """The obstacles of a pod, a sentence each; `node`: where it runs, if it does. `helped_by`: node
+    types with empty nodes that could run it. `queue`: its verdict decides."""
 
     pod: str
     node: str = ""
@@ -50,7 +50,7 @@ class PodExplanation(Value):
 
 
 def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
-    """Returns whether quota, room, its own constraints or dnm's brakes keep it waiting."""
+    """Returns whether quota, capacity, its own constraints or dnm's brakes keep the pod waiting."""
     inputs, title = decided.inputs, f"{namespace}/{name}"
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable):
@@ -58,44 +58,44 @@ def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
     if namespace in pods.unreadable:
         unread = (pods.unreadable[namespace],)
         return PodExplanation(pod=title, state="unknown", obstacles=unread)
-    found = [pod for pod in pods.pods if (pod.namespace, pod.name) == (namespace, name)]
-    if not found:
+    matching = [pod for pod in pods.pods if (pod.namespace, pod.name) == (namespace, name)]
+    if not matching:
         return PodExplanation(pod=title, state="not found")
-    if found[0].node:
-        return PodExplanation(pod=title, node=found[0].node)
-    return _explain_pending(decided, found[0], title)
+    if matching[0].node:
+        return PodExplanation(pod=title, node=matching[0].node)
+    return _explain_pending(decided, matching[0], title)
 
 
 def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     inputs = decided.inputs
-    why = _why_not_counted(inputs, pod)
+    reason = _reason_not_counted(inputs, pod)
     waits = inputs.snapshot.waits
-    doubt = filter(None, [waits.doubts.get(title, "") if waits else ""])
-    if why:
+    causes = filter(None, [waits.doubts.get(title, "") if waits else ""])
+    if reason:
         state = "rejected" if pod.is_rejected else "pending"
-        uncounted = (f"it asks for no node: it is {why}", *doubt)
+        uncounted = (f"it requests no node: it is {reason}", *causes)
         return PodExplanation(pod=title, state=state, obstacles=uncounted)
     group = _group_of(inputs, pod)
     if group is None:
-        why = "it asks for no node: pods like it stayed pending beside an idle node"
-        return PodExplanation(pod=title, obstacles=(why,))
+        reason = "it requests no node: equal pods stayed pending while a node was idle"
+        return PodExplanation(pod=title, obstacles=(reason,))
     monitored = [
         q for q in known_lineage(group.queue, inputs.limits) if q in decided.conversions.verdicts
     ]
     queue = monitored[0] if monitored else ""
     helped_by, refusals = _helpful_types(decided, group, queue)
-    obstacles = [*doubt, *_of_group(decided, group, queue)]
+    obstacles = [*causes, *_list_obstacles(decided, group, queue)]
     if refusals and not helped_by:
         obstacles.append(f"no new node would help it: {'; '.join(refusals)}")
     if not queue:
-        obstacles.append(f"its queue {group.queue} is none that dnm monitors")
+        obstacles.append(f"dnm does not monitor its queue {group.queue}")
     return PodExplanation(
         pod=title, queue=queue, obstacles=tuple(obstacles), helped_by=tuple(helped_by)
     )
 
 
-def _why_not_counted(inputs: Inputs, pod: Pod) -> str | None:
-    """As the pod alone is judged; gangs and applications are told by others of their kind."""
+def _reason_not_counted(inputs: Inputs, pod: Pod) -> str | None:
+    """Returns why the pod does not count, on its own or as part of a gang or application."""
     snapshot = msgspec.structs.replace(inputs.snapshot, pods=PodList(pods=(pod,)))
     alone = demand_of(inputs.config, snapshot, inputs.limits)
     if alone is not None and alone.uncounted:
@@ -113,8 +113,8 @@ def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:
     return next((g for g in alike if pod.name in g.names), alike[0] if alike else None)
 
 
-def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
-    """What the pods that are equal to it lack."""
+def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
+    """Yields what this pod and its equals lack."""
     inputs, sizing = decided.inputs, decided.conversions.sizing.queues.get(queue)
     if group.young and not group.count:
         yield "it has been pending for a few seconds only"
@@ -123,28 +123,29 @@ def _of_group(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str
     fits = sizing.fits.get(group.fingerprint, 0)
     if fits:
         yield (
-            f"{fits} of {group.count} equal pods have room and quota on nodes that are there: "
+            f"{fits} of {group.count} equal pods have capacity and quota on existing nodes: "
             "the scheduler places them"
         )
     for path in known_lineage(group.queue, inputs.limits):
         used = inputs.demand.queues[path].used if path in inputs.demand.queues else {}
         for resource, limit in sorted(inputs.limits[path].max.items()):
-            asked = group.request.get(resource, 0)
-            if asked and used.get(resource, 0) + asked > limit:
+            requested = group.request.get(resource, 0)
+            if requested and used.get(resource, 0) + requested > limit:
                 left = max(limit - used.get(resource, 0), 0)
                 yield (
                     f"quota: {path} has {amount_text(resource, left)} left of "
-                    f"{amount_text(resource, limit)}, it asks for {amount_text(resource, asked)}"
+                    f"{amount_text(resource, limit)}, it requests "
+                    f"{amount_text(resource, requested)}"
                 )
-    if sizing.no_room and fits < group.count:
-        pods = count_of(sizing.no_room, "pod")
-        yield f"room: the nodes that are there have none for {pods} of its queue"
+    if sizing.without_capacity and fits < group.count:
+        pods = count_of(sizing.without_capacity, "pod")
+        yield f"capacity: the existing nodes have none for {pods} of its queue"
 
 
 def _helpful_types(
     decided: Decided, group: PendingGroup, queue: str
 ) -> tuple[list[str], list[str]]:
-    """The node types that would help, and why the others would not."""
+    """Returns the node types that would help, and why each other type would not."""
     inputs = decided.inputs
     if inputs.demand is None:
         return [], []
@@ -154,7 +155,7 @@ def _helpful_types(
     helpful, refusals = [], []
     for policy in inputs.config.namespaces.values():
         for node_type in policy.node_types if policy.queue == queue else ():
-            why = why_no_help(group, expected[policy.name, node_type])
+            why = describe_mismatch(group, expected[policy.name, node_type])
             if why:
                 refusals.append(why)
             else:
@@ -163,7 +164,7 @@ def _helpful_types(
 
 
 def describe_differences(node: Node, node_type: NodeType, namespace: str) -> list[str]:
-    """Returns in what a lent node differs from its type as the configuration describes it."""
+    """Returns how a lent node differs from the configuration of its type."""
     configured = {CLOSED, *node_type.taints_for(namespace)}
     return [
         f"it has {amount_text(name, node.allocatable.get(name, 0))}, where type {node_type.name} "
@@ -180,45 +181,45 @@ def describe_differences(node: Node, node_type: NodeType, namespace: str) -> lis
 # --- a node that is not lent -----------------------------------------------------------------
 
 
-def as_slurm_has_it(decided: Decided, name: str, node_type: str) -> str:
-    """Returns how Slurm has it, and why it is not lent, as far as the batch side could be asked."""
-    known = decided.inputs
-    if known.facts.batch is None:
-        listed = known.snapshot.batch
+def describe_unlent_node(decided: Decided, name: str, node_type: str) -> str:
+    """Returns the node's state in Slurm and why it is not lent, if the batch side was read."""
+    inputs = decided.inputs
+    if inputs.facts.batch is None:
+        listed = inputs.snapshot.batch
         error = listed.error if isinstance(listed, Unreadable) else "`dnm nodes` does"
-        return f"which batch nodes there are could not be asked now: {error}"
-    if (row := known.facts.batch.get(name)) is None:
+        return f"the batch nodes are not known now: {error}"
+    if (row := inputs.facts.batch.get(name)) is None:
         return "the converter does not list it"
-    why = _why_not_lent(decided, row, node_type)
+    why = _refusal_to_lend(decided, row, node_type)
     return f"Slurm has it as {row.state}, and {why}"
 
 
-def _why_not_lent(decided: Decided, row: BatchNode, node_type: str) -> str:
-    known = decided.inputs
-    out = nodes_kept_out(known.config, known.registry, known.facts.batch, known.now)
-    if row.name in out:
-        return f"it may not be lent: {out[row.name]}"
-    if row.name not in lendable_names(known.config, known.registry, known.facts):
+def _refusal_to_lend(decided: Decided, row: BatchNode, node_type: str) -> str:
+    inputs = decided.inputs
+    excluded = excluded_nodes(inputs.config, inputs.registry, inputs.facts.batch, inputs.now)
+    if row.name in excluded:
+        return f"it may not be lent: {excluded[row.name]}"
+    if row.name not in lendable_names(inputs.config, inputs.registry, inputs.facts):
         off = "" if row.verdict == "SKIP" else ", and allow_preempt is off"
         return f"it may not be lent: {row.reason}{off}"
-    supply = supply_of(known.config, known.registry, known.facts, node_type)
+    supply = supply_of(inputs.config, inputs.registry, inputs.facts, node_type)
     if not supply.now:
-        return f"it stays: {supply.what_bounds}"
-    wants = f"no queue and no order wants one more of type {node_type} now"
-    if wanting := list(_who_wants(decided, row.name, node_type)):
-        verb = "wants" if len(wanting) == 1 else "want"
-        wants = f"{', '.join(wanting)} {verb} more of type {node_type}"
-    if brake := why_wait(known.config, known.registry, node_type, known.now):
-        return f"it is not lent now: {brake.sentence}; {wants}"
-    return f"it could be lent: {wants}"
+        return f"it stays: {supply.limiting_text}"
+    desired = f"no queue and no order needs one more of type {node_type} now"
+    if wanting := list(_list_claimants(decided, row.name, node_type)):
+        verb = "needs" if len(wanting) == 1 else "need"
+        desired = f"{', '.join(wanting)} {verb} more of type {node_type}"
+    if brake := find_brake(inputs.config, inputs.registry, node_type, inputs.now):
+        return f"it is not lent now: {brake.sentence}; {desired}"
+    return f"it could be lent: {desired}"
 
 
-def _who_wants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
-    """Orders in force that could get it, and are short of nodes; then queues."""
-    known = decided.inputs
-    for order in known.registry.orders:
+def _list_claimants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
+    """Yields active orders that lack nodes and could get this one, then queues."""
+    inputs = decided.inputs
+    for order in inputs.registry.orders:
         could = order.node_type == node_type and name in (order.nodes or (name,))
-        if could and known.now < order.until and count_missing(order, known.registry):
+        if could and inputs.now < order.until and count_missing(order, inputs.registry):
             yield order.id
     for queue, sizing in decided.conversions.sizing.queues.items():
         if any(pool.node_type == node_type for pool in sizing.wanted):

@@ -1,7 +1,6 @@
-"""What a run's reads say of one node, as questions, and what one look makes of a recorded one: its
-record after it, and what is said of it. Pure.
+"""The facts of a run by node, as questions, and the transition of a recorded node. Pure.
 
-None stands for "could not be read": an unknown fact is neither a yes nor a no.
+None means "could not be read": an unknown fact is neither a yes nor a no.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from dnm.model.verdict import NodeVerdict, Verdict
 
 
 class Facts(Value):
-    """What is known now. None stands for "could not be read", per kind."""
+    """The facts at this time. None means "could not be read", per kind."""
 
     now: datetime
     nodes: Mapping[str, Node] | None
     batch: Mapping[str, BatchNode] | None
-    working_pods: Mapping[str, int] | None  # node -> pods that count; a node without: 0
+    working_pods: Mapping[str, int] | None  # node -> pods that count; absent: 0
     running: frozenset[ConverterProcess]
-    elsewhere: frozenset[ConverterProcess] = frozenset()  # of those, by other hosts
+    elsewhere: frozenset[ConverterProcess] = frozenset()  # of those, the ones on other hosts
     sees_all_pods: bool = True  # False: some namespaces could not be read
-    unseen: frozenset[str] = frozenset()  # nodes whose pods the list can't have all
-    ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended, or goes on
-    # Queues with pods that wait while their scheduler does not answer: what they leave unused says
-    # nothing about them.
+    unseen: frozenset[str] = frozenset()  # nodes with pods that the list may lack
+    ended: Mapping[str, Ended] = {}  # request or node -> how its converter ended or continues
+    # Queues with pods that wait while their scheduler does not answer: their unused quota does not
+    # show what they need.
     unscheduled: frozenset[str] = frozenset()
-    idle_times: Mapping[str, timedelta] = {}  # by namespace, for how long an idle node is kept
-    lenders: Mapping[str, str] | None = {}  # node -> instance whose part of the ledger counts it
-    # Nodes of machines that Slurm has, and so none for pods: they are not in `nodes`.
+    idle_times: Mapping[str, timedelta] = {}  # by namespace, how long an idle node is kept
+    lenders: Mapping[str, str] | None = {}  # node -> instance that counts it in the ledger
+    # Nodes that Slurm has in service, so not for pods: they are not in `nodes`.
     with_batch: Mapping[str, Node] = {}
-    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: nobody says what jobs wait for
-    close: Mapping[str, CloseLook | Unreadable] = {}  # at nodes that a rule has asked for
+    waiting_jobs: tuple[WaitingJobs, ...] | None = None  # None: not reported
+    close: Mapping[str, CloseLook | Unreadable] = {}  # nodes that a rule reads closely
 
     def node(self, name: str) -> Node | None:
         return (self.nodes or {}).get(name)
@@ -50,67 +49,67 @@ class Facts(Value):
         return (self.batch or {}).get(name)
 
     def is_in_service(self, name: str) -> bool | None:
-        """Whether Slurm has the node in service; None is unknown."""
-        known = self.row(name)
-        return known.in_service if known is not None else None
+        """Checks whether Slurm has the node in service; None is unknown."""
+        row = self.row(name)
+        return row.in_service if row is not None else None
 
     def is_unknown_to_slurm(self, name: str) -> bool:
-        """Slurm was asked, and does not know the node or what it does."""
+        """Checks whether Slurm was read and does not know the node or its state."""
         return self.batch is not None and self.is_in_service(name) is None
 
     def is_drained_by_another(self, name: str, entry: LentNode) -> bool:
-        """Whether a node that its converter has handed over answers, but is drained: a health check
-        or an administrator did that, and one more return would lift it."""
-        known = self.row(name)
+        """Checks whether a node that its converter has handed over is drained in Slurm: a health
+        check or an administrator did that, and another return would undo it."""
+        row = self.row(name)
         is_away = entry.is_handed_over and name not in (self.nodes or {})
-        return is_away and known is not None and known.is_drained
+        return is_away and row is not None and row.is_drained
 
     def is_reserved(self, name: str) -> bool:
-        """Whether a reservation holds it that may be its converter's: some scripts only warn when
-        they can't drain a node. One that says what it has claimed would name it; it is another's
-        then, or a booking for an event."""
-        known = self.row(name)
-        if known is None or (known.tells_claim and known.claim is None):
+        """Checks whether a reservation that may be its converter's holds the node: some scripts
+        only warn if they cannot drain a node. A converter that reports claims would name it; then
+        the reservation is another's, or for an event."""
+        row = self.row(name)
+        if row is None or (row.tells_claim and row.claim is None):
             return False
-        return known.is_reserved
+        return row.is_reserved
 
     @property
-    def tells_claims(self) -> bool:
-        """Whether the converter says what it has claimed: what it does not name is not claimed."""
+    def reports_claims(self) -> bool:
+        """Checks whether the converter reports its claims, so that other nodes are unclaimed."""
         batch = self.batch or {}
         return bool(batch) and all(node.tells_claim for node in batch.values())
 
     def claim_of(self, name: str, instance: str) -> BatchClaim | None:
-        """The instance's claim of a node, as the converter tells it."""
+        """Returns the instance's claim of a node, as the converter reports it."""
         claim = self._claim_on(name)
         return claim if claim is not None and claim.instance == instance else None
 
     def claimed_by_another(self, name: str, instance: str) -> str | None:
-        """The other instance that has converted the node, as the batch side names it."""
+        """Returns the other instance that has converted the node, as the batch side reports it."""
         claim = self._claim_on(name)
         return None if claim is None or claim.instance in ("", instance) else claim.instance
 
-    def is_let_go(self, name: str, namespace: str) -> bool:
-        """Whether a Node is there that its converter, which tells its claims, does not claim and
-        has not given to the namespace: it was left as it is, to whoever took it meanwhile."""
+    def is_abandoned(self, name: str, namespace: str) -> bool:
+        """Checks whether the Node exists, and its converter, which reports claims, neither claims
+        it nor has labelled it for the namespace: another party may own it by now."""
         node = self.node(name)
-        labelled = node is not None and node.labels.get(namespace) == "true"
+        tagged = node is not None and node.labels.get(namespace) == "true"
         return (
-            node is not None and not labelled and self.tells_claims and self._claim_on(name) is None
+            node is not None and not tagged and self.reports_claims and self._claim_on(name) is None
         )
 
     def _claim_on(self, name: str) -> BatchClaim | None:
-        known = self.row(name)
-        return known.claim if known is not None else None
+        row = self.row(name)
+        return row.claim if row is not None else None
 
     def is_interrupted(self, name: str, instance: str) -> bool:
-        """Whether a conversion of the node has stopped in the middle."""
+        """Checks whether a conversion of the node was interrupted."""
         claim = self.claim_of(name, instance)
         return claim is not None and has_stopped(claim)
 
     def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
-        """The nodes on which a converter that is not at work any more has stopped in the middle:
-        they are claims now, and no part of the request."""
+        """Returns the nodes on which a converter that has ended was interrupted: they are claims
+        now, and not part of the request."""
         return [
             name
             for name in self.batch or {}
@@ -120,7 +119,7 @@ class Facts(Value):
         ]
 
     def work_on(self, name: str) -> int | None:
-        """Pods that count on a node; None: it can't be told that there are none."""
+        """Returns the number of pods that count on a node; None: not all pods are visible."""
         pods = (self.working_pods or {}).get(name, 0)
         is_seen = self.working_pods is not None and self.sees_all_pods and name not in self.unseen
         return pods if pods or is_seen else None
@@ -129,17 +128,17 @@ class Facts(Value):
         return process is not None and process in self.running
 
     def is_lent_by(self, name: str, instance: str) -> bool | None:
-        """Whether more than its mark says that this instance has lent the node: the ledger counts
-        it, or Slurm knows it and does not have it in service. None: neither could be asked. A mark
-        alone can be written by the node's own kubelet."""
+        """Checks whether evidence beyond the mark shows that this instance has lent the node: the
+        ledger counts it, or Slurm knows it and does not have it in service. None: neither could be
+        read. The node's own kubelet could write the mark."""
         if self.lenders is not None and name in self.lenders:
             return self.lenders[name] == instance
         if self.claimed_by_another(name, instance):
             return False
-        known = self.row(name)
-        if known is not None and known.in_service is not None:
-            return not known.in_service
-        return None if self.lenders is None or self.batch is None or known is not None else False
+        row = self.row(name)
+        if row is not None and row.in_service is not None:
+            return not row.in_service
+        return None if self.lenders is None or self.batch is None or row is not None else False
 
 
 UNSEEN_PODS = (
@@ -148,7 +147,7 @@ UNSEEN_PODS = (
 
 
 class NodeTransition(Value):
-    """One node's record after this look; `entry` None: it is forgotten."""
+    """The record of one node after this run's facts; `entry` None: it is forgotten."""
 
     entry: LentNode | None
     verdict: NodeVerdict
@@ -156,24 +155,24 @@ class NodeTransition(Value):
     wants_release: bool = False  # idle long enough, if its queue can spare it
     wants_return: bool = False  # the converter may be called for it
     wants_relabel: bool = False  # its labels and taints may be exchanged
-    note: str = ""  # what went wrong, for the log
-    remark: str = ""  # what the Node says of itself and is not believed
+    note: str = ""  # an error for the log
+    remark: str = ""  # a claim of the Node about itself that dnm does not accept
 
 
 def changed(entry: LentNode, **changes: object) -> LentNode:
-    """Returns the record with these fields anew."""
+    """Returns the record with these fields replaced."""
     return msgspec.structs.replace(entry, **changes)
 
 
 def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
-    """A new phase starts its own clock, tries and error."""
+    """Returns the record in a new phase, with its own start time, attempts and error."""
     fresh: dict[str, object] = {
         "attempts": 0, "is_handed_over": False, "retry_after": None, "error": "", "converter": None,
     }  # fmt: skip
     return changed(entry, phase=phase, since=now, **{**fresh, **changes})
 
 
-def becomes(
+def outcome(
     name: str,
     entry: LentNode | None,
     verdict: Verdict,
@@ -181,9 +180,9 @@ def becomes(
     detail: str = "",
     **more: Any,
 ) -> NodeTransition:
-    """Returns what comes of a node, and the sentence; `more`: as `NodeTransition` has it."""
-    said = node_verdict(name, verdict, reason, detail)
-    return NodeTransition(entry=entry, verdict=said, **more)
+    """Returns a node's transition with its verdict; `more`: fields of `NodeTransition`."""
+    node_decision = node_verdict(name, verdict, reason, detail)
+    return NodeTransition(entry=entry, verdict=node_decision, **more)
 
 
 def has_stopped(claim: BatchClaim) -> bool:
@@ -191,32 +190,32 @@ def has_stopped(claim: BatchClaim) -> bool:
     return bool(claim.direction) and not claim.is_at_work
 
 
-def fails(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:
-    """Returns a node that a person must see to; `error` says what he may do."""
+def fail_node(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:
+    """Returns the transition of a node that needs an administrator; `error` has the next step."""
     failed = enter_phase(entry, Phase.FAILED, now, error=error)
-    return becomes(name, failed, Verdict.FAILED, reason, error)
+    return outcome(name, failed, Verdict.FAILED, reason, error)
 
 
 def node_verdict(name: str, verdict: Verdict, reason: Why, detail: str = "") -> NodeVerdict:
-    """What is said of a node in this run, in the order in which people read it."""
+    """Returns the verdict on a node in this run."""
     return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
 
 
 def show_time(instant: datetime) -> str:
-    """Writes a moment as sentences have it."""
+    """Returns a time as messages show it."""
     return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def left_kubernetes(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Its Node is gone and dnm did not return it: forgotten if Slurm has it, else a person's."""
-    assert facts.nodes is not None  # an unread Node is not one that is gone
+def after_deletion(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """Returns the transition after the loss of a Node: forgotten or failed."""
+    assert facts.nodes is not None  # a Node that was not read is not gone
     in_service = facts.is_in_service(name)
     if in_service:
-        return becomes(name, None, Verdict.REVERT, Reason.GONE, "Slurm has it in service")
-    # Its queue must shrink, whatever Slurm says: a node that is not there serves nobody.
-    slurm = "can't be asked about it" if in_service is None else "does not have it in service"
+        return outcome(name, None, Verdict.REVERT, Reason.GONE, "Slurm has it in service")
+    # Its queue must shrink, whatever Slurm reports: a missing node serves no pod.
+    slurm = "could not be read" if in_service is None else "does not have it in service"
     error = (
         f"the Node of {name} is gone and Slurm {slurm}: make sure that kubeconfig_path still names "
-        f"the cluster it was lent to, then return it by hand, or let dnm do it: `dnm reset {name}`"
+        f"the cluster it was lent to, then return it manually, or let dnm do it: `dnm reset {name}`"
     )
-    return fails(name, entry, facts.now, Reason.GONE, error)
+    return fail_node(name, entry, facts.now, Reason.GONE, error)

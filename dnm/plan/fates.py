@@ -1,12 +1,12 @@
-"""What becomes of each lent node in this run: one fate a node, by the table in `fate.py`. Pure.
+"""The decision about each lent node in this run, by the table in `fate.py`. Pure.
 
-A return takes two runs at least. The first shrinks the queue and fences the node; demand that comes
-back before the converter is asked takes the fence off again. The second has seen the fence, no pod
-on the node, the queue without it, and Slurm without it, and only then has it returned.
+A return takes at least two runs. The first shrinks the queue and fences the node; if demand returns
+before the converter is called, the fence is lifted. The second returns the node after it has seen
+the fence, no pod on it, the queue without it and Slurm without it.
 
-A node that leaves although its queue uses it is fenced, its pods run on, its queue counts it until
-it is empty, and then it goes back whatever its queue wants. `dnm hold` keeps it, and so does the
-end of the reason: then the fence comes off. The reasons are rules of their own: `plan/rules`.
+A node that leaves although its queue uses it is fenced. Its pods keep running, its queue counts it
+until it is empty, and then it is returned even if its queue needs it. `dnm hold` or the end of the
+reason keeps it: the fence is lifted. The reasons are rules: `plan/rules`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from dnm.plan.fate import Case, Fate, find_fate
 from dnm.plan.hooks import Look, Moves
 from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import conversion_budget, node_supply
-from dnm.plan.limits import StandingLimits
+from dnm.plan.limits import CurrentLimits
 from dnm.plan.rule import rules_of
 from dnm.sizing.node_supply import is_sound
 from dnm.sizing.releases import (
-    IS_USED,
     Candidates,
     Releases,
     choose_releases,
@@ -47,9 +46,9 @@ from dnm.sizing.releases import (
 
 
 class Fates(Value):
-    """`of`: of the nodes that are up for anything; of the others the look has said all.
-    `demand`: without the pods that were found to wait for something else. `relabels`: the exchange
-    of labels and taints. `returned`: those that the converter is called for."""
+    """The decisions of a run. `of`: decisions by node, without nodes about which none is open.
+    `demand`: without pods that wait for something other than nodes. `relabels`: exchanges of labels
+    and taints. `returned`: the nodes passed to the converter."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
@@ -59,22 +58,21 @@ class Fates(Value):
     returned: tuple[str, ...] = ()
 
     def fated(self, fate: Fate) -> list[str]:
-        """Returns the nodes of this fate, in the order of their names."""
+        """Returns the nodes with this decision, sorted by name."""
         return sorted(name for name, item in self.of.items() if item is fate)
 
 
-def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
-    """Judges those that are fenced, lets those move that another queue wants, then chooses whom to
-    fence next."""
-    look = Look(inputs=inputs, nodes=seen.nodes, standing=standing)
-    is_whole = inputs.demand is not None and inputs.facts.nodes is not None
-    fates = Fates(registry=standing.registry, verdicts=seen.verdicts, demand=inputs.demand)
-    if is_whole:
-        fates = msgspec.structs.replace(fates, registry=_with_leaving(inputs, fates.registry))
-    fates = _return(look, _reopen(look, _judge_fenced(look, fates)))
+def decide_fates(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Fates:
+    """Decides about fenced nodes, then about moves to another queue, then about new fences."""
+    look = Look(inputs=inputs, nodes=seen.nodes, current=current)
+    is_complete = inputs.demand is not None and inputs.facts.nodes is not None
+    fates = Fates(registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand)
+    if is_complete:
+        fates = msgspec.structs.replace(fates, registry=_record_leaving(inputs, fates.registry))
+    fates = _return(look, _reopen(look, _decide_fenced(look, fates)))
     left = inputs.config.max_reversions_per_run
-    if is_whole:
-        moves = _moves(look, fates)
+    if is_complete:
+        moves = _plan_moves(look, fates)
         fates = msgspec.structs.replace(
             fates,
             registry=moves.registry,
@@ -84,14 +82,16 @@ def decide_fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fa
         left -= len(moves.begun)
     serving = [
         name
-        for name, entry in _ours(look, fates, Phase.SERVING).items()
+        for name, entry in _own_nodes(look, fates, Phase.SERVING).items()
         if entry.leaves or _was_serving(look, name)
     ]
-    fates = _fence_empty(look, _judged(look, fates, serving), left)
-    return _keep_ready(look, _fence_spare(look, fates, left - len(fates.fated(Fate.GOES))))
+    fates = _fence_empty(look, _decide(look, fates, serving), left)
+    return _report_kept_ready(
+        look, _fence_spare(look, fates, left - len(fates.fated(Fate.RELEASED)))
+    )
 
 
-def _ours(look: Look, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
+def _own_nodes(look: Look, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
     return fates.registry.nodes_of(look.inputs.config.instance_id, *phases)
 
 
@@ -100,10 +100,10 @@ def _was_serving(look: Look, name: str) -> bool:
     return entry is not None and entry.phase is Phase.SERVING
 
 
-def _judged(
+def _decide(
     look: Look, fates: Fates, names: Iterable[str], wanted: Mapping[str, NodeVerdict] = {}
 ) -> Fates:
-    """With the fate of each of these nodes, and what is said of it."""
+    """Returns the decisions with one for each of these nodes, and its verdict."""
     of, verdicts = dict(fates.of), dict(fates.verdicts)
     for name in names:
         case = Case(
@@ -112,11 +112,11 @@ def _judged(
             seen=look.nodes[name],
             inputs=look.inputs,
             registry=fates.registry,
-            objection=look.standing.objection,
+            objection=look.current.objection,
             wanted=wanted.get(name),
         )
-        if (found := find_fate(case)) is not None:
-            of[name], verdicts[name] = found
+        if (decision := find_fate(case)) is not None:
+            of[name], verdicts[name] = decision
     return msgspec.structs.replace(fates, of=of, verdicts=verdicts)
 
 
@@ -125,101 +125,100 @@ def _with_nodes(fates: Fates, nodes: Mapping[str, LentNode]) -> Fates:
     return msgspec.structs.replace(fates, registry=registry)
 
 
-# --- those that leave whatever their queues want -----------------------------------------------
+# --- nodes that leave even if their queues need them -------------------------------------------
 
 
-def _with_leaving(inputs: Inputs, registry: Registry) -> Registry:
-    """The record with those that leave from now on, at most `max_reversions_per_run` more, and
-    without those whose reason is over."""
+def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
+    """Returns the record with nodes that leave from now on, at most `max_reversions_per_run` more,
+    and without nodes that have no reason any more."""
     if inputs.paused(Way.RETURNING):
         return registry
-    ours = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
+    own_nodes = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
     over = {
         name: msgspec.structs.replace(entry, leaves=None, emptying=None)
-        for name, entry in ours.items()
+        for name, entry in own_nodes.items()
         if entry.leaves and (inputs.is_kept(name, entry) or _is_over(inputs, registry, name))
     }
     registry = msgspec.structs.replace(registry, nodes={**registry.nodes, **over})
     left = inputs.config.max_reversions_per_run
     new: dict[str, LentNode] = {}
-    for name, why in _who_leaves(inputs, registry):
+    for name, word in _list_leaving(inputs, registry):
         entry = registry.nodes[name]
-        gone = msgspec.structs.replace(entry, leaves=why)
-        leaves_for_less = why in TOLD_TO_GO and entry.leaves not in TOLD_TO_GO
-        is_free = (entry.leaves is None or leaves_for_less) and not inputs.is_kept(name, gone)
+        leaving = msgspec.structs.replace(entry, leaves=word)
+        leaves_for_less = word in TOLD_TO_GO and entry.leaves not in TOLD_TO_GO
+        is_free = (entry.leaves is None or leaves_for_less) and not inputs.is_kept(name, leaving)
         if is_free and name not in new and len(new) < left and _can_leave(inputs, name):
-            new[name] = gone
+            new[name] = leaving
     return msgspec.structs.replace(registry, nodes={**registry.nodes, **new})
 
 
-def _who_leaves(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]:
+def _list_leaving(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str]]:
     for rule in rules_of(inputs.config, registry, inputs.facts):
         if rule.leave and rule.leave.find_nodes:
             yield from ((name, rule.leave.word) for name in rule.leave.find_nodes(inputs, registry))
 
 
 def _can_leave(inputs: Inputs, name: str) -> bool:
-    """Whether its Node is there, nobody else has cordoned it, and who is on it can be told."""
+    """Checks whether the Node exists, no one else cordoned it, and all its pods are visible."""
     node = inputs.facts.node(name)
     return node is not None and not node.is_cordoned_by_another and inputs.facts.sees_all_pods
 
 
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
-    """Whether the reason for which a node leaves holds no longer; that of a rule that is off does
-    not."""
+    """Checks whether the reason for which a node leaves has ended. It has if its rule is off."""
     leaves = registry.nodes[name].leaves
     if leaves == Leaving.BY_HAND:
         return False
     rules = rules_of(inputs.config, registry, inputs.facts)
     reasons = (rule.leave for rule in rules if rule.leave)
-    found = next((reason for reason in reasons if reason.word == leaves), None)
-    return found is None or bool(found.is_over and found.is_over(inputs, registry, name))
+    active = next((reason for reason in reasons if reason.word == leaves), None)
+    return active is None or bool(active.is_over and active.is_over(inputs, registry, name))
 
 
-# --- those that are fenced ----------------------------------------------------------------------
+# --- fenced nodes -------------------------------------------------------------------------------
 
 
-def _judge_fenced(look: Look, fates: Fates) -> Fates:
-    """Whatever has come to speak for a fenced node before the converter was asked, wins."""
-    fenced, inputs = _ours(look, fates, Phase.RELEASING, Phase.RETURNING), look.inputs
-    stays = {
+def _decide_fenced(look: Look, fates: Fates) -> Fates:
+    """Decides about fenced nodes: any reason to keep one wins until the converter is called."""
+    fenced, inputs = _own_nodes(look, fates, Phase.RELEASING, Phase.RETURNING), look.inputs
+    staying = {
         name: node
         for name, node in fenced.items()
         if node.phase is Phase.RELEASING and not node.leaves
         if is_sound(inputs.config, inputs.facts.node(name), node.node_type)
     }
     wanted: Mapping[str, NodeVerdict] = {}
-    if stays and inputs.demand is not None and inputs.facts.nodes is not None:
+    if staying and inputs.demand is not None and inputs.facts.nodes is not None:
         wanted = judge_fenced(
             inputs.config,
             inputs.demand,
-            look.standing.limits,
+            look.current.limits,
             node_supply(inputs, fates.registry),
-            stays,
+            staying,
             conversion_budget(inputs.config, fates.registry, inputs.facts),
         )
-    return _judged(look, fates, fenced, wanted)
+    return _decide(look, fates, fenced, wanted)
 
 
 def _reopen(look: Look, fates: Fates) -> Fates:
-    """Those that stay serve again; one that Slurm has in service is found by the next look to be
-    offered to both, which calls a person."""
+    """Returns the nodes that stay to service. A node that Slurm has in service gets the phase in
+    which the next run marks it failed, for an administrator."""
     now, nodes = look.inputs.now, fates.registry.nodes
-    serve = {
+    reopened = {
         name: enter_phase(nodes[name], Phase.SERVING, now, idle_since=None)
         for name in fates.fated(Fate.STAYS)
     }
     offered = {
         name: enter_phase(nodes[name], Phase.RETURNING, now) for name in fates.fated(Fate.OFFERED)
     }
-    return _with_nodes(fates, {**serve, **offered})
+    return _with_nodes(fates, {**reopened, **offered})
 
 
 def _return(look: Look, fates: Fates) -> Fates:
-    """Hands nodes to the converter, oldest first, within the run's budget."""
+    """Passes nodes to the converter, oldest first, within the budget of the run."""
     most, nodes = look.inputs.config.max_reversions_per_run, fates.registry.nodes
     names = sorted(fates.fated(Fate.RETURNS), key=lambda name: (nodes[name].since, name))
-    budget = f"max_conversions_per_run lets {most} go back in a run"
+    budget = f"max_conversions_per_run allows {most} returns in a run"
     late = {name: node_verdict(name, Verdict.WAIT, Reason.BUDGET, budget) for name in names[most:]}
     begun = {
         name: enter_phase(nodes[name], Phase.RETURNING, look.inputs.now)
@@ -234,19 +233,19 @@ def _return(look: Look, fates: Fates) -> Fates:
     )
 
 
-def _moves(look: Look, fates: Fates) -> Moves:
+def _plan_moves(look: Look, fates: Fates) -> Moves:
     inputs, moves = look.inputs, Moves(registry=fates.registry)
     for rule in rules_of(inputs.config, fates.registry, inputs.facts):
         moves = rule.moves(look, moves.registry) if rule.moves else moves
     return moves
 
 
-# --- those that are fenced next -----------------------------------------------------------------
+# --- nodes to fence next ------------------------------------------------------------------------
 
 
 def _fence_empty(look: Look, fates: Fates, most: int) -> Fates:
-    """Nodes that leave and are empty: they are fenced already, and their queue shrinks now."""
-    names = fates.fated(Fate.GOES)
+    """Releases leaving nodes that are empty: they are fenced, and their queue shrinks now."""
+    names = fates.fated(Fate.RELEASED)
     nodes = {
         name: enter_phase(fates.registry.nodes[name], Phase.RELEASING, look.inputs.now)
         for name in names[:most]
@@ -256,67 +255,67 @@ def _fence_empty(look: Look, fates: Fates, most: int) -> Fates:
 
 
 def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
-    """Those of the idle nodes that their queues can spare are released."""
-    inputs, registry, names = look.inputs, fates.registry, tuple(fates.fated(Fate.MAY_GO))
+    """Releases the idle nodes that their queues can spare."""
+    inputs, registry, names = look.inputs, fates.registry, tuple(fates.fated(Fate.RELEASABLE))
     if not names or inputs.demand is None:
         return fates
-    asked = Candidates(
+    candidates = Candidates(
         names=names,
         at_most=most,
         budget=conversion_budget(inputs.config, registry, inputs.facts),
     )
     supply = node_supply(inputs, registry)
-    chosen = choose_releases(inputs.config, inputs.demand, look.standing.limits, supply, asked)
+    chosen = choose_releases(inputs.config, inputs.demand, look.current.limits, supply, candidates)
     stalled, demand = registry.stalled, inputs.demand
     if chosen.stalled:
-        # From now on they ask for nothing.
+        # From now on these pods request nothing.
         stalled = {**stalled, **chosen.stalled}
-        found = demand_of(inputs.config, inputs.snapshot, inputs.limits, stalled)
-        demand = msgspec.structs.replace(found, mark=demand.mark) if found else demand
+        next_demand = demand_of(inputs.config, inputs.snapshot, inputs.limits, stalled)
+        demand = msgspec.structs.replace(next_demand, mark=demand.mark) if next_demand else demand
         stalled = dict(demand.stalled)
-    chosen, clocks = _with_clocks(chosen, registry.nodes, inputs.now)
-    gone = {
+    chosen, clocks = _restart_idle_times(chosen, registry.nodes, inputs.now)
+    released = {
         name: enter_phase(registry.nodes[name], Phase.RELEASING, inputs.now) for name in chosen.go
     }
-    of = {name: Fate.GOES if name in gone else Fate.STAYS for name in names}
+    of = {name: Fate.RELEASED if name in released else Fate.STAYS for name in names}
     return msgspec.structs.replace(
         fates,
         demand=demand,
-        registry=_once_gone(inputs, registry, {**clocks, **gone}, chosen.go, stalled),
+        registry=_after_release(inputs, registry, {**clocks, **released}, chosen.go, stalled),
         verdicts={**fates.verdicts, **chosen.verdicts},
         of={**fates.of, **of},
     )
 
 
-def _keep_ready(look: Look, fates: Fates) -> Fates:
-    """Reports that `min_nodes` keeps an idle node before its idle time is over: it does not go back
+def _report_kept_ready(look: Look, fates: Fates) -> Fates:
+    """Reports that `min_nodes` keeps an idle node before its idle time is over: it is not returned
     then."""
     policies = look.inputs.config.namespaces
     if not any(policy.min_nodes for policy in policies.values()):
         return fates
-    nodes = _ours(look, fates, Phase.JOINING, Phase.SERVING)
+    nodes = _own_nodes(look, fates, Phase.JOINING, Phase.SERVING)
     verdicts = dict(fates.verdicts)
     for namespace, policy in policies.items():
-        here = {name: node for name, node in nodes.items() if node.namespace == namespace}
-        ready = Counter(node.node_type for node in here.values() if not node.leaves)
+        own = {name: node for name, node in nodes.items() if node.namespace == namespace}
+        ready = Counter(node.node_type for node in own.values() if not node.leaves)
         for request in fates.registry.requests:
             ready[request.node_type] += request.count * (request.namespace == namespace)
-        for name, entry in here.items():
+        for name, entry in own.items():
             kept = keeps_ready(policy, entry, ready)
             if kept and entry.idle_since and verdicts[name].reason is Reason.IDLE:
                 verdicts[name] = node_verdict(name, Verdict.KEEP, kept.reason, kept.detail)
     return msgspec.structs.replace(fates, verdicts=verdicts)
 
 
-def _with_clocks(
+def _restart_idle_times(
     chosen: Releases, nodes: Mapping[str, LentNode], now: datetime
 ) -> tuple[Releases, dict[str, LentNode]]:
-    """A node whose quota pods elsewhere used until now was of use as if they had been on it: its
-    idle time begins when it is needed no more."""
+    """Restarts the idle time of a node if pods elsewhere used its quota until now: that counts as
+    use of the node."""
     clocks: dict[str, LentNode] = {}
     verdicts = dict(chosen.verdicts)
-    for name, verdict in chosen.verdicts.items():
-        is_needed = verdict.reason is Reason.NEEDED and verdict.detail.endswith(IS_USED)
+    for name in chosen.verdicts:
+        is_needed = name in chosen.quota_in_use
         if is_needed and not nodes[name].is_needed:
             clocks[name] = msgspec.structs.replace(nodes[name], is_needed=True, was_used=True)
         elif nodes[name].is_needed and not is_needed:
@@ -328,17 +327,17 @@ def _with_clocks(
     return msgspec.structs.replace(chosen, go=go, verdicts=verdicts), clocks
 
 
-def _once_gone(
+def _after_release(
     inputs: Inputs,
     registry: Registry,
     changed: Mapping[str, LentNode],
-    gone: Iterable[str],
+    released: Iterable[str],
     stalled: Mapping[str, StalledPods],
 ) -> Registry:
-    """The record once these have gone: which pods wait for something else, and which nodes are held
-    against nobody although they went unused."""
+    """Returns the record after these releases: with the pods that wait for something other than
+    nodes, and without counting unused nodes that a rule excuses."""
     breakers = dict(registry.breakers)
-    for name in gone:
+    for name in released:
         entry = registry.nodes[name]
         if not entry.was_used and _is_excused(inputs, entry):
             breakers = forgive(breakers, entry.queue)
@@ -351,6 +350,6 @@ def _once_gone(
 
 
 def _is_excused(inputs: Inputs, entry: LentNode) -> bool:
-    """Whether a rule wanted the node there although nobody came to use it."""
+    """Checks whether a rule wanted the node although no pod used it."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     return any(rule.excuses(inputs, entry) for rule in rules if rule.excuses)

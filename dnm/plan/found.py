@@ -1,13 +1,13 @@
-"""What becomes of nodes that somebody has lent and nobody has recorded: those that carry this
-instance's mark, those that came by hand, and those that are claimed for it. Pure.
+"""Nodes that are lent but not recorded: those with this instance's mark, those converted manually,
+and those claimed for this instance. Pure.
 
-A mark alone is a hint, which the ledger or Slurm must confirm. What came by hand is seen, named,
-and taken in by `dnm adopt` alone. Claims count under the caps. What was on its way back, or may not
-be gone on with, joins the record at once.
+A mark alone is a hint, which the ledger or Slurm must confirm. A manual conversion is reported, and
+only `dnm adopt` records it. Claims count under the caps. An interrupted return, or a claim that
+must not be resumed, is recorded at once.
 
-A lending that stopped in the middle is worth a node to whoever wants one of its namespace and type,
-within caps and brakes: it is asked for by name (`new_requests.py`). What nobody wants is taken into
-the record as on its way back, and the next run calls the converter for it.
+An interrupted lend is useful to a queue that needs a node of its namespace and type, within caps
+and brakes: the conversion is requested by the node's name (`new_requests.py`). If no queue needs
+it, the node is recorded as returning, and the next run calls the converter.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import NodePool
 
 
-class Found(Value):
-    """`nodes`: taken into the record, or all that are in it now; `claimed`: those that only count;
-    `requests`: those that still wait for nodes; `failures`: conversions that failed. `notes` and
-    `errors` tell of what is new, or needs a person."""
+class Findings(Value):
+    """Findings about nodes. `nodes`: nodes to record, or all recorded nodes. `claimed`: nodes that
+    only count. `requests`: those that still wait for nodes. `failures`: failed conversions. `notes`
+    and `errors` report what is new or needs an administrator."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
@@ -47,9 +47,9 @@ class Found(Value):
     errors: tuple[str, ...] = ()
 
 
-def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -> Found:
-    """Records again what carries our mark, has a monitored namespace, and is lent by more than the
-    mark's word; what is said of the others."""
+def adopt_marked(config: Config, recorded: Container[str], facts: Facts) -> Findings:
+    """Records marked nodes of this instance again, if their namespace is monitored and the ledger
+    or Slurm confirms the mark; reports the others."""
     nodes, notes, errors = {}, [], []
     for name, node in sorted((facts.nodes or {}).items()):
         mark = node.mark
@@ -58,28 +58,28 @@ def adopt_marked_nodes(config: Config, recorded: Container[str], facts: Facts) -
         is_lent = facts.is_lent_by(name, config.instance_id)
         if is_lent is None:
             notes.append(
-                f"{name} carries our mark and is not recorded: it waits until Slurm and the ledger "
-                "can be asked"
+                f"{name} has this instance's mark and is not recorded: it waits until Slurm and "
+                "the ledger can be read"
             )
         elif not is_lent:
             errors.append(
-                f"{name} carries our mark, but neither ledger nor Slurm knows it as lent by us: "
-                "the mark changes nothing. Take the dynamic-node-manager/ annotations off the Node"
+                f"{name} has this instance's mark, but neither ledger nor Slurm confirms it: the "
+                "mark has no effect. Remove the dynamic-node-manager/ annotations from the Node"
             )
         elif mark.namespace in config.namespaces:
             nodes[name] = _from_mark(config, name, mark, facts.now)
-            notes.append(f"node={name} carries our mark and is recorded again")
+            notes.append(f"node={name} has this instance's mark and is recorded again")
         else:
             errors.append(
-                f"{name} carries our mark for namespace {printable(mark.namespace, 80)!r}, which "
-                "is not monitored: add it to monitored_namespaces, or take the "
-                "dynamic-node-manager/ annotations off the Node"
+                f"{name} has this instance's mark for namespace {printable(mark.namespace, 80)!r}, "
+                "which is not monitored: add it to monitored_namespaces, or remove the "
+                "dynamic-node-manager/ annotations from the Node"
             )
-    return Found(nodes=nodes, notes=tuple(notes), errors=tuple(errors))
+    return Findings(nodes=nodes, notes=tuple(notes), errors=tuple(errors))
 
 
 def _from_mark(config: Config, name: str, mark: Mark, now: datetime) -> LentNode:
-    """Its queue is the namespace's and its type that of its name, whatever the mark says."""
+    """Returns the record of a marked node; the configuration decides its queue and type."""
     policy = config.namespaces[mark.namespace]
     node_type = config.type_of(name) or policy.node_types[0]
     return _newly_recorded(config, node_type, mark.namespace, Phase.JOINING, now)
@@ -100,10 +100,10 @@ def _newly_recorded(
     )
 
 
-def find_by_hand(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tuple[str, ...]:
-    """Returns those Nodes, `named` like a type and not recorded, that Slurm does not have in
-    service, and that nobody has marked or claimed: an administrator has converted them. While Slurm
-    is not asked those stay that were known."""
+def find_manual(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tuple[str, ...]:
+    """Returns the Nodes, `named` like a type and not recorded, that Slurm does not have in service
+    and that have no mark or claim: an administrator converted them. If Slurm was not read, the
+    result of the last run stays."""
     facts, config = inputs.facts, inputs.config
     coming = {request.node_type for request in registry.requests}
     return tuple(
@@ -111,53 +111,53 @@ def find_by_hand(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tu
         for name in named
         if name not in registry.claimed
         and config.type_of(name) not in coming
-        and not _is_anothers(inputs, name)
+        and not _has_owner(inputs, name)
         and (facts.batch is None or facts.is_in_service(name) is False)
     )
 
 
-def _is_anothers(inputs: Inputs, name: str) -> bool:
-    """Whether a mark, the ledger or a claim names somebody."""
+def _has_owner(inputs: Inputs, name: str) -> bool:
+    """Checks whether a mark, the ledger or a claim names an owner."""
     facts, instance = inputs.facts, inputs.config.instance_id
     mark = (facts.nodes or {})[name].mark
     claim = facts.claim_of(name, instance) or facts.claimed_by_another(name, instance)
     return bool((mark and mark.instance) or name in (facts.lenders or {}) or claim)
 
 
-def by_hand_verdict(inputs: Inputs, name: str) -> NodeVerdict:
-    """What is said of such a node, with the namespace whose label it carries."""
+def manual_verdict(inputs: Inputs, name: str) -> NodeVerdict:
+    """Returns the verdict on such a node, with the namespace of its label."""
     labels = (inputs.facts.nodes or {})[name].labels if inputs.facts.nodes else {}
     named = [namespace for namespace in inputs.config.namespaces if labels.get(namespace) == "true"]
     detail = f"`dnm adopt {name} --namespace {named[0] if named else 'NAMESPACE'}` takes it in"
     return node_verdict(name, Verdict.WAIT, Reason.BY_HAND, detail)
 
 
-def claim_as_known(
+def complete_claim(
     config: Config, claim: BatchClaim, entry: LentNode | None, node: Node | None
 ) -> BatchClaim:
-    """Returns the claim with what the record, or else its Node, knows better."""
+    """Returns the claim, corrected by the record or else by its Node."""
     if entry is not None and entry.owner == config.instance_id:
         return msgspec.structs.replace(claim, namespace=entry.namespace, node_type=entry.node_type)
-    return claim if claim.direction == "batch" else _as_its_node_says(config, claim, node)
+    return claim if claim.direction == "batch" else _complete_from_node(config, claim, node)
 
 
-def _as_its_node_says(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
-    """Without a record its Node tells which namespace it serves: a journal tells for which it was
-    lent, and it may have moved since. By its mark; where that is lost, by its label. As long as its
-    lending has not ended it can't have moved, and its journal knows."""
+def _complete_from_node(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
+    """Returns the claim with the namespace that its Node serves: the journal has the namespace of
+    the lend, and the node may have moved since. The mark decides, or the label if the mark is lost.
+    Until the lend has ended the node cannot have moved, and the journal is right."""
     if node is None or claim.direction:
         return claim
     if node.mark is not None and node.is_marked_by(config.instance_id):
         return msgspec.structs.replace(claim, namespace=printable(node.mark.namespace, 80))
-    worn = [name for name in config.namespaces if node.labels.get(name) == "true"]
-    has_moved = claim.namespace in config.namespaces and claim.namespace not in worn
-    if not has_moved or len(worn) != 1:
+    labelled = [name for name in config.namespaces if node.labels.get(name) == "true"]
+    has_moved = claim.namespace in config.namespaces and claim.namespace not in labelled
+    if not has_moved or len(labelled) != 1:
         return claim
-    return msgspec.structs.replace(claim, namespace=worn[0])
+    return msgspec.structs.replace(claim, namespace=labelled[0])
 
 
-class Case(Value):
-    """Holds one claim, and what is known beside it."""
+class ClaimCase(Value):
+    """A claim and the facts about it."""
 
     config: Config
     name: str
@@ -165,7 +165,7 @@ class Case(Value):
     claim: BatchClaim
     facts: Facts
     kept_out: str | None = None  # why
-    hold: str = ""  # how that of a person ends, which keeps it as it is
+    hold: str = ""  # how to end the hold that keeps it as it is
 
     @property
     def node_type(self) -> str:
@@ -177,10 +177,10 @@ class Case(Value):
 
     @property
     def is_there(self) -> bool:
-        """Whether Kubernetes has its Node."""
+        """Checks whether Kubernetes has its Node."""
         return self.name in (self.facts.nodes or {})
 
-    def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Found:
+    def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Findings:
         node = ClaimedNode(
             node_type=self.node_type,
             namespace=self.claim.namespace,
@@ -188,108 +188,108 @@ class Case(Value):
             why=why,
             can_resume=can_resume,
         )
-        return Found(claimed={self.name: node}, errors=(error,) if error else ())
+        return Findings(claimed={self.name: node}, errors=(error,) if error else ())
 
-    def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Found:
+    def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Findings:
         now, namespace = self.facts.now, self.claim.namespace
         node = _newly_recorded(self.config, self.node_type, namespace, phase, now)
         node = changed(node, error=error)
-        return Found(
+        return Findings(
             nodes={self.name: node},
             notes=(f"node={self.name} {note}",) if note else (),
             errors=(error,) if error else (),
         )
 
 
-def judge_claim(case: Case) -> Found:
-    """Says what becomes of it."""
+def judge_claim(case: ClaimCase) -> Findings:
+    """Decides about a claim."""
     name, claim, in_service = case.name, case.claim, case.row.in_service
     if claim.is_at_work:
         return case.counts("a converter that no run of dnm has started is at work on it")
     if in_service is None:
-        return case.counts("Slurm can't say whether it has it in service")
+        return case.counts("Slurm can't report whether it has it in service")
     if in_service and claim.error and not claim.direction:
-        return Found(notes=(f"{name} is not to be had: {claim.error}",))
+        return Findings(notes=(f"{name} is not available: {claim.error}",))
     if in_service:
         why = (
-            f"Slurm has it in service ({case.row.state}), so nothing is done to it; when its work "
-            f"has ended, 'node-convert --resume --node-name {name}' ends its conversion"
+            f"Slurm has it in service ({case.row.state}), so dnm does not change it; when its jobs "
+            f"have ended, 'node-convert --resume --node-name {name}' ends its conversion"
         )
         return case.counts(why, error=f"{name} is claimed: {why}")
     if claim.direction == "batch":
         return case.lent(
-            Phase.RETURNING, note="was on its way back when its converter died: that goes on"
+            Phase.RETURNING, note="was being returned when its converter died: the return continues"
         )
     if claim.error:
         error = (
-            f"{name} stands in the middle of a conversion: {claim.error}; mend that, then "
+            f"the conversion of {name} was interrupted: {claim.error}; fix that, then "
             f"`dnm reset {name}` returns it to Slurm"
         )
         return case.lent(Phase.FAILED, error=error)
     if claim.direction == "k8s" and case.kept_out:
-        note = f"was being lent and is kept out ({case.kept_out}): it goes back"
+        note = f"was being lent and is excluded ({case.kept_out}): it is returned"
         return case.lent(Phase.RETURNING, note=note)
-    is_known = case.policy is not None and case.node_type in case.config.node_types
-    if claim.direction == "k8s" and is_known:
+    is_valid = case.policy is not None and case.node_type in case.config.node_types
+    if claim.direction == "k8s" and is_valid:
         return case.counts(f"its conversion was interrupted{case.hold}", can_resume=not case.hold)
     if claim.direction == "k8s" and not case.is_there:
-        return case.lent(Phase.RETURNING, note="was being lent for nobody: it goes back")
-    if is_known:
-        return case.lent(Phase.JOINING, note="is lent, and was not recorded: it is from now on")
+        return case.lent(Phase.RETURNING, note="was being lent for no queue: it is returned")
+    if is_valid:
+        return case.lent(Phase.JOINING, note="is lent and was not recorded: it is recorded now")
     return _judge_ended(case)
 
 
-def _judge_ended(case: Case) -> Found:
-    """Claimed, and nothing here knows for whom, or the configuration does not have it any more."""
+def _judge_ended(case: ClaimCase) -> Findings:
+    """Decides about a claim without a namespace, or with one that is not configured."""
     name, claim, config = case.name, case.claim, case.config
     until = (claim.since or case.facts.now) + config.convert_timeout + config.join_timeout
     if claim.since is not None and not claim.namespace and case.facts.now < until:
         return case.counts(f"another host's converter may be at work on it until {until:%H:%M} UTC")
     if not case.is_there:
         error = (
-            f"{name} is claimed in Slurm for '{config.instance_id}', nothing is under way, and "
+            f"{name} is claimed in Slurm for '{config.instance_id}', no conversion runs, and "
             "Kubernetes has no such Node: make sure that kubeconfig_path still names the cluster "
             f"it was lent to, then `dnm reset {name}` returns it to Slurm"
         )
         return case.lent(Phase.FAILED, error=error)
-    whom = f"namespace '{claim.namespace}'" if claim.namespace else "a namespace that is not known"
+    target = f"namespace '{claim.namespace}'" if claim.namespace else "an unknown namespace"
     why = (
-        f"it is lent for {whom} of type '{case.node_type}', which this configuration does not "
+        f"it is lent for {target} of type '{case.node_type}', which this configuration does not "
         f"have: '{config.node_convert_path} --set batch --node-name {name}' returns it"
     )
     return case.counts(why, error=f"{name} is claimed: {why}")
 
 
 def claim_verdict(name: str, node: ClaimedNode) -> NodeVerdict:
-    """What is said of a node that only counts."""
+    """Returns the verdict on a node that only counts."""
     return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, node.why)
 
 
-# --- interrupted lendings ----------------------------------------------------------------------
+# --- interrupted lends -------------------------------------------------------------------------
 
-_NOT_WANTED = "its conversion was interrupted and is not wanted any more: it goes back"
+_NOT_WANTED = "its conversion was interrupted and no queue needs it: it is returned"
 
 
 def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:
-    """Returns the nodes that can be gone on with, by what they would be lent as."""
-    found: dict[NodePool, list[str]] = defaultdict(list)
+    """Returns the nodes with a resumable conversion, by pool."""
+    by_pool: dict[NodePool, list[str]] = defaultdict(list)
     for name, claim in sorted(registry.claimed.items()):
         policy = config.namespaces.get(claim.namespace)
         if claim.can_resume and policy is not None:
-            found[NodePool(policy.queue, claim.namespace, claim.node_type)].append(name)
-    return dict(found)
+            by_pool[NodePool(policy.queue, claim.namespace, claim.node_type)].append(name)
+    return dict(by_pool)
 
 
-def give_back_unwanted(
+def return_unwanted(
     inputs: Inputs,
     registry: Registry,
     wanted: Mapping[NodePool, int],
     undecided: Collection[str],
     named: Collection[tuple[NodePool, str]] = (),
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
-    """Takes those that are wanted no more into the record as returning; `wanted`: how many of each
-    pool are, by requests that wait. Nothing is decided for `undecided` queues, nor without the
-    batch side or in a pause."""
+    """Records resumable nodes that are no longer needed as returning; `wanted`: how many of each
+    pool are needed, by requests that wait. `undecided` queues are skipped. Without the batch side,
+    or in a pause, nothing changes."""
     if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)

@@ -1,4 +1,4 @@
-"""The hooks of a rule, and the values that pass through them."""
+"""The hooks of a rule, and the values passed to them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from dnm.model.reason import Why
     from dnm.model.verdict import NodeVerdict
     from dnm.plan.facts import Facts, NodeTransition
-    from dnm.plan.found import Found
+    from dnm.plan.found import Findings
     from dnm.plan.inputs import Inputs
-    from dnm.plan.limits import StandingLimits
+    from dnm.plan.limits import CurrentLimits
     from dnm.sizing.caps import Bound
 
-    Rows = Mapping[str, BatchNode] | None  # None: what Slurm says of nodes is not known
+    Rows = Mapping[str, BatchNode] | None  # None: the state in Slurm is unknown
 
 
 class CountedFrom(Value):
-    """What a rule counts its bounds from. `resumable`: nodes of a type that are claimed already.
-    `is_move`: nothing is taken of Slurm."""
+    """Inputs of a rule's bounds. `resumable`: nodes of a type that are claimed already. `is_move`:
+    no node is taken from Slurm."""
 
     config: Config
     registry: Registry
@@ -41,25 +41,25 @@ class CountedFrom(Value):
 
 
 class Look(Value):
-    """What the fates are decided from. `nodes`: what has become of each in this run. `standing`:
-    the limits before anything is fenced."""
+    """Inputs of the decisions about nodes. `nodes`: the transition of each in this run. `current`:
+    the limits before any fence."""
 
     inputs: Inputs
     nodes: Mapping[str, NodeTransition]
-    standing: StandingLimits
+    current: CurrentLimits
 
 
-class KeptOut(Value):
-    """Why a node may not be lent; `goes_back`: nor serve, if it came all the same."""
+class Exclusion(Value):
+    """Why a node must not be lent; `must_return`: if it is lent all the same, it is returned."""
 
     why: str
-    goes_back: bool
+    must_return: bool
 
 
 class NodeFloor(Value):
-    """What a namespace is to have at least, whatever its pods ask for now: so many nodes, of them
-    so many `of_type`; `why` is a clause that people read. Floors are no demand: the highest holds,
-    demand may go above it, and every cap stays in force."""
+    """The minimum of a namespace, independent of its pods: so many nodes, of them so many
+    `of_type`. `why` is a clause for messages. A floor is no demand: the highest holds, demand may
+    exceed it, and every cap applies."""
 
     namespace: str
     nodes: int
@@ -68,8 +68,8 @@ class NodeFloor(Value):
 
 
 class Moves(Value):
-    """`begun`: nodes that are fenced now to change their queue. `relabels`: the exchange of labels
-    and taints on the others."""
+    """Moves to another queue. `begun`: nodes that are fenced for it now. `relabels`: the exchange
+    of labels and taints on the other nodes."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict] = {}
@@ -78,7 +78,7 @@ class Moves(Value):
 
 
 class Additions(Value):
-    """What a rule adds when all else is decided; `registry` is what is remembered of it."""
+    """Additions of a rule after all decisions; `registry` includes its own records."""
 
     registry: Registry
     actions: tuple[Action, ...] = ()
@@ -86,8 +86,8 @@ class Additions(Value):
 
 
 class Leave(Value):
-    """Why a node leaves although its queue uses it. `word` is what the registry records in
-    `LentNode.leaves`, `reason` a clause that people read."""
+    """A reason for which a node leaves although its queue uses it. `word` is recorded in
+    `LentNode.leaves`, `reason` is a clause for messages."""
 
     word: str
     reason: str
@@ -97,8 +97,7 @@ class Leave(Value):
 
 
 class Change(Value):
-    """A change of the registry, by a run or by an administrator's command; `inputs` is None for a
-    command."""
+    """A change of the registry, by a run or a command; `inputs` is None for a command."""
 
     config: Config
     before: Registry
@@ -108,7 +107,7 @@ class Change(Value):
 
 
 def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Change], Registry]:
-    """Returns the hook `records` of a rule that records something in runs alone."""
+    """Returns the hook `records` of a rule that records something in runs only."""
     return lambda change: (
         change.after if change.inputs is None else record(change.inputs, change.after)
     )
@@ -116,33 +115,35 @@ def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Change
 
 class Rule(Value):
     """The hooks of one rule, each None if the rule does not need it. `reasons` are the rule's own,
-    in the order in which pages list them."""
+    in the order of the pages."""
 
     reasons: tuple[Why, ...] = ()
-    # What is desired before any pod requests it: before the snapshot, and after it.
+    # Needs that no pod requests: before the snapshot, and after it.
     wants: Callable[[Config, Registry, datetime], Config] | None = None
     prepares: Callable[[Inputs], Inputs] | None = None
     excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that no pod used
-    # How many nodes can be lent, and which cannot.
+    # Bounds, and nodes that must not be lent.
     bounds: Callable[[CountedFrom], Iterable[Bound]] | None = None
-    keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, KeptOut]] | None = None
-    refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Found] | None = None
-    # What happens to a lent node.
+    keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, Exclusion]] | None = None
+    refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Findings] | None = None
+    # Transitions of a lent node.
     looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[Asked]] | None = None
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
-    is_anothers: Callable[[Config, LentNode, Node], bool] | None = None
-    tells: Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None = None
+    is_foreign: Callable[[Config, LentNode, Node], bool] | None = None
+    annotates: (
+        Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None
+    ) = None
     records: Callable[[Change], Registry] | None = None
     leave: Leave | None = None
-    # What is done.
+    # Actions.
     asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None
     moves: Callable[[Look, Registry], Moves] | None = None
     adds: Callable[[Inputs, Registry, Registry], Additions] | None = None
 
 
 def raise_floors(config: Config, floors: Iterable[NodeFloor]) -> Config:
-    """Returns the configuration as it is in force now: `min_nodes` of each namespace is the highest
-    of its floors, so is that of each node type, and both are at most its `max_nodes`."""
+    """Returns the active configuration: `min_nodes` of each namespace and node type is the highest
+    of its floors, and at most its `max_nodes`."""
     namespaces = dict(config.namespaces)
     for floor in floors:
         if floor.namespace in namespaces:

@@ -1,6 +1,6 @@
-"""What a run knows before it decides anything, each fact derived once: the record, the queue
-document, demand, facts; and whether the batch side has to be asked at all, whose list is the
-dearest of all reads. Pure."""
+"""The facts of a run, each derived once before any decision: registry, queue document, demand,
+facts by node. Also whether the batch side must be read; its list is the most expensive read. Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection, Verdict
 from dnm.plan.breaker import backoff_delay, conversion_delay
-from dnm.plan.cap_shares import in_nodes, note_nodes
+from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
-from dnm.plan.doubt import doubt_lists
+from dnm.plan.doubt import reject_incomplete_lists
 from dnm.plan.facts import Facts
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.source import resolve_document
 
 
 class Inputs(Value):
-    """`registry`: as the last run left it. `demand` None: the pods could not be read. `document`
-    None: the queue document could not be read, and `objection` says why."""
+    """Inputs of a plan. `registry`: as of the last run. `demand` None: the pods could not be read.
+    `document` None: the queue document could not be read, for the reason in `objection`."""
 
     config: Config
     registry: Registry
@@ -48,7 +48,7 @@ class Inputs(Value):
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
-        """Of every queue of the document."""
+        """Returns the limits of every queue in the document."""
         return self.document.limits if self.document else {}
 
     @property
@@ -56,15 +56,15 @@ class Inputs(Value):
         return self.snapshot.taken_at
 
     def paused(self, way: Way | None = None) -> Objection | None:
-        """The pause that stops lending now, or returning, or either."""
+        """Returns the pause that stops lending, returning, or either of them."""
         return self.registry.paused(self.now, way)
 
     def is_kept(self, name: str, entry: LentNode) -> bool:
-        """Whether a person's word keeps a node, whatever else speaks for its leaving."""
+        """Checks whether a command of an administrator keeps a node, whatever makes it leave."""
         return name in self.registry.held or entry.is_kept_at(self.now)
 
     def unreadable_namespaces(self, queue: str) -> list[str]:
-        """Monitored namespaces of a queue whose pods could not be read."""
+        """Returns the monitored namespaces of a queue with unreadable pods."""
         pods = self.snapshot.pods
         unread = {} if isinstance(pods, Unreadable) else pods.unreadable
         policies = self.config.namespaces.values()
@@ -72,14 +72,14 @@ class Inputs(Value):
 
 
 def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inputs:
-    """Doubts what can't be true, parses the queue document, sums up pods, sorts facts by node."""
-    registry = without_future(config, registry, snapshot.taken_at)
-    registry = without_expired(registry, snapshot.taken_at)
-    snapshot, last_run = doubt_lists(registry, config.instance_id, snapshot)
+    """Rejects incomplete lists, parses the queue document, sums up pods, sorts facts by node."""
+    registry = clamp_future_times(config, registry, snapshot.taken_at)
+    registry = drop_expired(registry, snapshot.taken_at)
+    snapshot, last_run = reject_incomplete_lists(registry, config.instance_id, snapshot)
     registry = msgspec.structs.replace(registry, last_run=last_run)
     if config.has_shares:
-        registry = note_nodes(config, registry, snapshot.batch)
-        config = in_nodes(config, snapshot.batch)
+        registry = record_batch_nodes(config, registry, snapshot.batch)
+        config = resolve_shares(config, snapshot.batch)
     document, objection = _read_queues(config, snapshot)
     limits = document.limits if document else {}
     demand = demand_of(config, snapshot, limits, registry.stalled)
@@ -99,7 +99,7 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
 def _read_queues(
     config: Config, snapshot: Snapshot
 ) -> tuple[QueueDocument | None, Objection | None]:
-    """The document, or why it can't be read."""
+    """Returns the document, or why it cannot be read."""
     maps = snapshot.queue_maps
     if isinstance(maps, Unreadable):
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=maps.error)
@@ -116,7 +116,7 @@ def demand_of(
     limits: Mapping[str, QueueLimits],
     stalled: Mapping[str, StalledPods] = {},
 ) -> Demand | None:
-    """Returns what the pods of a snapshot ask for beneath these limits; None: they could not be
+    """Returns the requests of a snapshot's pods below these limits; None: the pods could not be
     read. `stalled` by fingerprint."""
     pods, yunikorn = snapshot.pods, snapshot.yunikorn
     if isinstance(pods, Unreadable):
@@ -139,7 +139,7 @@ def demand_of(
 def offered_resources(
     config: Config, snapshot: Snapshot, limits: Mapping[str, QueueLimits]
 ) -> frozenset[str]:
-    """The names that a node or a node type offers, or a queue limits."""
+    """Returns the resource names that a node or a node type offers, or a queue limits."""
     nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
     return frozenset({"pods"}).union(
         *(node.allocatable for node in nodes),
@@ -181,9 +181,9 @@ def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
     return frozenset(q for q in demand.queues if any(is_under(name, q) for name in waiting))
 
 
-def without_future(config: Config, registry: Registry, now: datetime) -> Registry:
-    """Times that a host with a wrong clock wrote: nothing has begun after now, and nothing waits
-    for longer than it would if it began to wait now."""
+def clamp_future_times(config: Config, registry: Registry, now: datetime) -> Registry:
+    """Returns the registry without times from a host with a wrong clock: nothing began after now,
+    and no wait is longer than one that begins now."""
     return msgspec.structs.replace(
         registry,
         nodes={
@@ -217,14 +217,14 @@ def without_future(config: Config, registry: Registry, now: datetime) -> Registr
 
 
 def _longest_wait(config: Config, entry: LentNode) -> timedelta:
-    """For how long a return waits: for its back-off where it failed, else for the converter."""
+    """Returns how long a return may wait: for its back-off if it failed, else for the converter."""
     if entry.error and entry.converter is None:
         return backoff_delay(config, entry.attempts)
     return config.convert_timeout + config.join_timeout
 
 
-def without_expired(registry: Registry, now: datetime) -> Registry:
-    """Returns the registry without what a person has said for a time that is over."""
+def drop_expired(registry: Registry, now: datetime) -> Registry:
+    """Returns the registry without expired holds, exclusions and orders."""
     over = {name for name, hold in registry.holds.items() if not hold.is_in_force(now)}
     return msgspec.structs.replace(
         registry,
@@ -237,16 +237,16 @@ def without_expired(registry: Registry, now: datetime) -> Registry:
     )
 
 
-# --- whether the batch side is asked ------------------------------------------------------------
+# --- whether the batch side is read -------------------------------------------------------------
 
 
 def needs_batch_side(
     config: Config, registry: Registry, nodes: Collection[Node], pods: PodList | Unreadable
 ) -> bool:
-    """Whether something depends on it: a conversion may be wanted, or a lent node is not simply
-    serving."""
+    """Checks whether a decision needs it: a conversion may be needed, or a lent node does more than
+    serve."""
     present = {node.name for node in nodes}
-    if any(_is_mark_in_doubt(config, registry, node) for node in nodes):
+    if any(_mark_disagrees(config, registry, node) for node in nodes):
         return True
     is_under_way = (
         registry.requests
@@ -261,31 +261,31 @@ def needs_batch_side(
     if config.book_ahead:
         return True
     has_floor = any(policy.min_nodes for policy in config.namespaces.values())
-    return has_floor or wanted_nodes(registry) or may_want_nodes(config, pods)
+    return has_floor or last_run_wanted_nodes(registry) or may_want_nodes(config, pods)
 
 
-def asks_anyway(config: Config, registry: Registry, now: datetime) -> bool:
-    """Whether this is the first run of an hour, or the first of all: what is claimed for this
-    instance is looked for then, though nothing depends on it as far as the record knows."""
+def is_hourly_read_due(config: Config, registry: Registry, now: datetime) -> bool:
+    """Checks whether this is the first run of an hour, or of all. It reads the batch side in any
+    case, to detect claims for this instance that the record does not have."""
     if not (registry.nodes or registry.last_run.queues):
         return True
     return timedelta(minutes=now.minute, seconds=now.second) < config.check_interval
 
 
-def _is_mark_in_doubt(config: Config, registry: Registry, node: Node) -> bool:
-    """Whether mark and record do not agree: only Slurm or the ledger can tell what is true."""
+def _mark_disagrees(config: Config, registry: Registry, node: Node) -> bool:
+    """Checks whether mark and record disagree: then only Slurm or the ledger can decide."""
     entry, instance = registry.nodes.get(node.name), config.instance_id
     return node.is_marked_by(instance) != (entry is not None and entry.owner == instance)
 
 
-def wanted_nodes(registry: Registry) -> bool:
-    """Whether the last run wanted a conversion, or would have if it had known what is at hand."""
+def last_run_wanted_nodes(registry: Registry) -> bool:
+    """Checks whether the last run wanted a conversion, or lacked facts to decide."""
     queues = registry.last_run.queues.values()
     return any(status.verdict != Verdict.KEEP.value for status in queues)
 
 
 def may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
-    """Tells whether a pod waits that may bring a node."""
+    """Checks whether a pod waits that may cause a conversion."""
     return not isinstance(pods, Unreadable) and any(
         not pod.node and pod.is_yunikorn and pod.namespace in config.namespaces for pod in pods.pods
     )

@@ -1,7 +1,7 @@
-"""What must be true of every plan, asked of the whole of it before anything is done. Pure.
+"""Invariants of every plan, checked as a whole before any action. Pure.
 
-The stages make each of these true, each in its own way; here they are said once, without knowing
-how. A plan that breaks one is a fault of dnm's: nothing of it is carried out.
+The stages keep each of these true in their own ways; here they are checked independently. A plan
+that breaks one shows a defect of dnm, and no part of it is executed.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from dnm.plan.facts import Facts
 
 
 def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
-    """Yields a sentence for each invariant that the plan breaks; `before` is the record that it was
-    made from."""
-    yield from _cap(config, before, plan)
-    yield from _capacity(config, plan)
-    yield from _one_owner(config, facts, plan)
-    yield from _rest(before, plan)
+    """Yields a sentence for each invariant that the plan breaks; `before` is the record from which
+    it was made."""
+    yield from _check_caps(config, before, plan)
+    yield from _check_limits(config, plan)
+    yield from _check_owners(config, facts, plan)
+    yield from _check_stability(before, plan)
 
 
-def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
+def _check_caps(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
     """Checks that each request is recorded and within each cap. Lent nodes may exceed a cap that
     was lowered; then nothing is requested."""
-    known = {request.id for request in before.requests}
-    new = [request for request in plan.registry.requests if request.id not in known]
+    recorded_ids = {request.id for request in before.requests}
+    new = [request for request in plan.registry.requests if request.id not in recorded_ids]
     asked = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
     if asked - {request.id for request in plan.registry.requests}:
-        yield "a conversion is started that the record does not hold"
-    held = before.claimed.keys() | before.nodes.keys()  # each has its place under the caps
-    fresh = [request for request in new if request.node not in held]
-    if not fresh:
+        yield "a conversion is started that is not recorded"
+    held = before.claimed.keys() | before.nodes.keys()  # each counts under the caps already
+    unclaimed = [request for request in new if request.node not in held]
+    if not unclaimed:
         return
     registry = plan.registry
     lent = [(node.node_type, node.namespace) for node in registry.nodes.values()]
@@ -58,7 +58,7 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
     for request in registry.requests:
         lent += [(request.node_type, request.namespace)] * request.count
     caps = [("max_converted_nodes", config.max_converted_nodes, len(lent))]
-    for request in fresh:
+    for request in unclaimed:
         node_type = config.node_types.get(request.node_type)
         policy = config.namespaces.get(request.namespace)
         of_type = sum(name == request.node_type for name, _ in lent)
@@ -69,11 +69,11 @@ def _cap(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
             caps.append((f"max_nodes of namespace {policy.name}", policy.max_nodes, of_namespace))
     for cap, most, count in dict.fromkeys(caps):
         if not isinstance(most, int) or count > most:
-            yield f"{count} nodes would be lent or asked for, and {cap} is {most}"
+            yield f"{count} nodes would be lent or requested, and {cap} is {most}"
 
 
-def _capacity(config: Config, plan: Plan) -> Iterator[str]:
-    """A queue's limit counts the recorded size of exactly the nodes that serve it."""
+def _check_limits(config: Config, plan: Plan) -> Iterator[str]:
+    """Checks that a queue's limit counts the recorded size of exactly the nodes that serve it."""
     serving: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in plan.registry.nodes.items():
         if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
@@ -86,19 +86,19 @@ def _capacity(config: Config, plan: Plan) -> Iterator[str]:
                 if nodes
             }
             if wanted != serving:
-                yield "the limits would count other nodes than those that serve"
+                yield "the limits would not count exactly the nodes that serve"
 
 
-def _one_owner(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
-    """A node is returned only where it was seen fenced, without work, and out of Slurm's service;
-    what is done to a node is done to one of ours, and nothing and its contrary."""
+def _check_owners(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
+    """Checks that a node is returned only if it was seen fenced, without work and out of Slurm's
+    service. Every action concerns a node of this instance, and none contradicts another."""
     for action in plan.actions:
         name = _node_of(action)
         if not name:
             continue
         entry = plan.registry.nodes.get(name)
         if entry is None or entry.owner != config.instance_id:
-            yield f"{name} is not recorded as lent by {config.instance_id}, and would be touched"
+            yield f"{name} would be changed, but is not recorded as lent by {config.instance_id}"
         elif isinstance(action, ReturnNode):
             node = facts.node(name)
             if entry.phase is not Phase.RETURNING:
@@ -108,12 +108,12 @@ def _one_owner(config: Config, facts: Facts, plan: Plan) -> Iterator[str]:
             if node is not None and (not node.is_cordoned or facts.work_on(name) != 0):
                 yield f"{name} would be returned although pods may run or land on it"
         elif isinstance(action, Unfence) and entry.phase is not Phase.SERVING:
-            yield f"{name} would be opened in the phase {entry.phase.value}"
+            yield f"the fence of {name} would be lifted in the phase {entry.phase.value}"
     kinds = Counter((type(action), _node_of(action)) for action in plan.actions)
     fenced = {name for (kind, name) in kinds if kind is Fence}
     opened = {name for (kind, name) in kinds if kind is Unfence}
     for name in sorted(fenced & opened):
-        yield f"{name} would be fenced and opened at once"
+        yield f"{name} would be fenced and unfenced at once"
 
 
 def _node_of(action: Action) -> str:
@@ -121,18 +121,19 @@ def _node_of(action: Action) -> str:
     return action.node if isinstance(action, touching) else ""
 
 
-def _rest(before: Registry, plan: Plan) -> Iterator[str]:
-    """No queue gives a node back and asks for one of the same type for the same namespace in one
-    plan, but for a node that leaves whatever its queue wants."""
-    known = {request.id for request in before.requests}
-    asked = {
+def _check_stability(before: Registry, plan: Plan) -> Iterator[str]:
+    """Checks that no plan returns a node and requests one of the same type for the same namespace,
+    except a node that leaves even if its queue needs it."""
+    recorded_ids = {request.id for request in before.requests}
+    requested = {
         (request.queue, request.namespace, request.node_type)
         for request in plan.registry.requests
-        if request.id not in known and not request.order
+        if request.id not in recorded_ids and not request.order
     }
     for name, entry in plan.registry.nodes.items():
         old = before.nodes.get(name)
         is_new = old is not None and old.phase is Phase.SERVING and entry.phase is Phase.RELEASING
-        is_asked = (entry.queue, entry.namespace, entry.node_type) in asked
+        is_asked = (entry.queue, entry.namespace, entry.node_type) in requested
         if is_new and is_asked and entry.leaves is None:
-            yield f"{name} would go back while {entry.queue} asks for one of type {entry.node_type}"
+            node = f"one of type {entry.node_type}"
+            yield f"{name} would be returned while {entry.queue} requests {node}"

@@ -1,19 +1,20 @@
-"""Which registry may act for an instance: the one that the instance's Lease names.
+"""The decision which registry may act for an instance: the one that the instance's Lease names.
 
-Two registries with one `instance_id` would each count the cap for themselves, and a pause in one is
-unknown to the other. So a registry that has not the Lease is refused until the registry that has it
-has not acted for a day. The Lease is the same object with `state = file` and `state = kubernetes`.
+Two registries with one `instance_id` would each count the cap for themselves, and a pause in one
+would be unknown to the other. So a registry without the Lease is refused until the registry that
+has it has not acted for a day. The Lease is the same object with `state = file` and `state =
+kubernetes`.
 
-A file has a random word, which is in the Lease too: on shared storage a second host continues with
-it. If a copy acts, its host exchanges the word, and the other copies are refused. A file that was
-lost, or restored from an older copy, is recognized by its place: on one path of one host there is
-one lock, and no other dnm can be there. A clone of the whole host has the same place but another
-boot. It is told from this host after a restart by a Lease that is younger than the restart. A
-registry in Kubernetes has the name of its Secret instead of a word.
+A file contains a random word, which is in the Lease too: on shared storage a second host continues
+with it. If a copy acts, its host exchanges the word, and the other copies are refused. A file that
+was lost, or restored from an older copy, is recognized by its place. A path of a host has one lock,
+so no other dnm can be there. A clone of the host has the same place but another boot. It differs
+from this host after a restart by a Lease that is younger than the restart. A registry in Kubernetes
+has the name of its Secret instead of a word.
 
 All times are those of the API server: a wrong clock of a host neither ends a Lease nor keeps it.
 
-What a refused run still does is in `refusal.py`. Pure.
+`refusal.py` has the actions of a refused run. Pure.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class Actor(Value):
     secret: str = ""
 
     def knows(self, lease: Lease) -> bool:
-        """Whether the Lease names this registry."""
+        """Checks whether the Lease names this registry."""
         return lease.registry in (*self.registry.lease_words, *filter(None, [self.secret]))
 
 
 class Judgement(Value):
-    """Whether a registry may act. `refusal`: why not. `needs_word`: it may, and the Lease has to
-    name it by another word from now on. `elsewhere`: the registry that acts instead."""
+    """The decision whether a registry may act. `refusal`: why not. `needs_word`: it may, and the
+    Lease must get another word for it. `elsewhere`: the registry that acts instead."""
 
     refusal: str = ""
     needs_word: bool = False
@@ -86,13 +87,13 @@ def _is_in_cluster(lease: Lease) -> bool:
 
 
 def is_written_here(lease: Lease, place: Place) -> bool:
-    """Returns whether only this place, since this boot, can have written it. In a container, whose
-    place may be another's too, nobody can say so."""
+    """Returns whether only this place, since this boot, can have written it. A container may share
+    its place with another, so the answer is no."""
     return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
 def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
-    """Whether the dnm of this very place wrote it, with a registry that is no longer there."""
+    """Checks whether dnm at this place wrote it, with a registry that no longer exists."""
     is_home = bool(place.home) and lease.home == place.home
     is_older = lease.acted is not None and now - lease.acted > place.up_for
     return is_home and (lease.boot == place.boot or is_older)
@@ -109,7 +110,7 @@ def _refuse(lease: Lease, actor: Actor, seen: ActingElsewhere) -> Judgement:
 
 
 def acts_elsewhere(registry: Registry, now: datetime) -> ActingElsewhere | None:
-    """Returns the other registry by which the last run was refused, if it may still act."""
+    """Returns the other registry because of which the last run was refused, if it may still act."""
     seen = registry.elsewhere
     return seen if seen is not None and now - seen.at < _HELD_FOR else None
 
@@ -143,7 +144,7 @@ def secret_word(config: Config) -> str:
 
 
 def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: Snapshot) -> Plan:
-    """Returns the plan as far as it may be carried out; `registry` is the recorded one."""
+    """Returns the plan as far as it may be executed; `registry` is the recorded one."""
     if judged.refusal:
         from dnm.plan.refusal import refuse_acting
 
@@ -164,14 +165,14 @@ def names_to_keep(registry: Registry) -> str:
 
 
 def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple[str, ...]:
-    """Returns what shows that this instance has acted, although this registry never has: it begins
-    in place of a lost one. Empty for any other registry."""
+    """Returns traces which show that this instance has acted although this registry never has: it
+    begins in place of a lost one. Empty for any other registry."""
     if registry.lease_words or registry.nodes:
         return ()
     traces = []
     lease = snapshot.lease
     if isinstance(lease, Lease) and lease.registry and not _is_in_cluster(lease):
-        # A Secret tells its own loss.
+        # The loss of a Secret is detected elsewhere.
         traces.append(f"its Lease shows (last holder {printable(lease.last, _LONGEST)})")
     nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
     if marked := [node.name for node in nodes if node.is_marked_by(config.instance_id)]:

@@ -1,5 +1,5 @@
-"""The limits of the queue document: as they stand before anything is fenced, and as this run will
-write them, baseline plus what serves then. Pure."""
+"""The limits of the queue document: current ones (before any fence) and planned ones (baseline plus
+serving nodes). Pure."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
-from dnm.plan.breaker import note_used_quota
+from dnm.plan.breaker import record_used_quota
 from dnm.plan.inputs import Inputs
 from dnm.queues.document import QueueDocument
 from dnm.queues.edit import ForeseenEdit, edit_document, foresee_edit, why_no_shrink, why_refused
 
 
-class StandingLimits(Value):
-    """The limits before anything is fenced. `objection`: why no limit can be changed.
-    `foreseen`: what would become of the document if nothing were fenced; None: it is not known
-    what to ask of it."""
+class CurrentLimits(Value):
+    """The limits before any fence. `objection`: why no limit can be changed. `projected`: the
+    document if no node were fenced, None if the desired content is unknown."""
 
     registry: Registry
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
-    foreseen: ForeseenEdit | None = None
+    projected: ForeseenEdit | None = None
 
 
 class PlannedLimits(Value):
-    """`limits` as `edit` leaves them. `edit` None: it is not known what to ask of the document.
-    `objection`: why nothing of it can be changed."""
+    """The limits after `edit`. `edit` None: the desired content is unknown. `objection`: why no
+    limit can be changed."""
 
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
@@ -44,12 +43,12 @@ class PlannedLimits(Value):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the document has to be written."""
+        """Checks whether the document must be written."""
         return self.edit is not None and self.edit.is_changed
 
     @property
     def questions(self) -> list[str]:
-        """What only a person can mend in the queue document."""
+        """Returns problems of the queue document that only an administrator can fix."""
         if self.edit is None:
             return []
         if self.edit.refusal:
@@ -57,33 +56,33 @@ class PlannedLimits(Value):
         return [f"{queue}: {why}" for queue, why in self.edit.blocked.items()]
 
 
-def judge_limits(inputs: Inputs, registry: Registry) -> StandingLimits:
-    """Tells whether limits can be changed, before anything is decided that needs it."""
+def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
+    """Finds out whether limits can be changed, before any decision that needs it."""
     if inputs.document is None or inputs.demand is None:
-        return StandingLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
+        return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    foreseen = foresee_edit(inputs.document, wants)
-    limits = foreseen.edit.limits
+    projected = foresee_edit(inputs.document, wants)
+    limits = projected.edit.limits
     if registry.nodes:
-        counted = _counted(inputs)
-        registry = note_used_quota(registry, counted, inputs.demand, limits)
-    return StandingLimits(
+        counted_nodes = _counted_nodes(inputs)
+        registry = record_used_quota(registry, counted_nodes, inputs.demand, limits)
+    return CurrentLimits(
         registry=registry,
         limits=limits,
-        objection=why_no_shrink(inputs.document, foreseen),
-        foreseen=foreseen,
+        objection=why_no_shrink(inputs.document, projected),
+        projected=projected,
     )
 
 
-def plan_limits(inputs: Inputs, registry: Registry, standing: StandingLimits) -> PlannedLimits:
-    """What the document must become for the nodes that serve now; planned anew only where
-    something else is wanted than before the fences."""
+def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
+    """Plans the document for the nodes that serve now. The edit is computed again only if it
+    differs from the projected one."""
     if inputs.document is None or inputs.demand is None:
-        return PlannedLimits(limits=standing.limits, objection=standing.objection)
+        return PlannedLimits(limits=current.limits, objection=current.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    edit = edit_document(inputs.document, wants, standing.foreseen)
+    edit = edit_document(inputs.document, wants, current.projected)
     return PlannedLimits(
-        limits=standing.limits if edit.refusal else edit.limits,
+        limits=current.limits if edit.refusal else edit.limits,
         objection=why_refused(edit),
         action=SetQueueLimits(wants=wants, edit=edit),
         edit=edit,
@@ -91,7 +90,7 @@ def plan_limits(inputs: Inputs, registry: Registry, standing: StandingLimits) ->
 
 
 def diff_of(document: QueueDocument | None, limits: PlannedLimits) -> str:
-    """Returns what changes in the queue document, unified; empty where it stays as it is."""
+    """Returns the unified diff of the queue document; empty if it does not change."""
     if limits.edit is None or document is None or not limits.is_changed:
         return ""
     texts = (document.source.text, limits.edit.text)
@@ -99,15 +98,13 @@ def diff_of(document: QueueDocument | None, limits: PlannedLimits) -> str:
     return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
 
 
-def why_unjudged(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
-    """Why nothing that is known of the queue's pods and limits may be acted on."""
+def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
+    """Returns why dnm must not act on the facts about a queue's pods and limits."""
     if queue not in limits.limits and inputs.document and inputs.document.is_built_in:
         return limits.objection  # the queues are missing because the document is
     if queue not in limits.limits:
         close = difflib.get_close_matches(queue, limits.limits, n=1)
-        hint = (
-            f", did you mean {close[0]}?" if close else "; `dnm queues show` lists those there are"
-        )
+        hint = f", did you mean {close[0]}?" if close else "; `dnm queues show` lists all queues"
         detail = f"the queue document has no queue {queue}{hint}"
         return Objection(reason=Reason.QUEUE_UNREADABLE, detail=detail)
     if unread := inputs.unreadable_namespaces(queue):
@@ -116,17 +113,17 @@ def why_unjudged(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection
     return None
 
 
-def _counted(inputs: Inputs) -> frozenset[str]:
-    """Our nodes that the document in force counts already."""
+def _counted_nodes(inputs: Inputs) -> frozenset[str]:
+    """Returns the nodes of this instance that the current document counts already."""
     lenders, instance = inputs.facts.lenders or {}, inputs.config.instance_id
     return frozenset(name for name, lender in lenders.items() if lender == instance)
 
 
-# --- what this instance asks of the queue document ----------------------------------------------
+# --- the desired content of the queue document --------------------------------------------------
 
 
 def wants_of(inputs: Inputs, registry: Registry, demand: Demand) -> QueueWants:
-    """Returns what is asked while the nodes of this record serve."""
+    """Returns the desired content while the nodes of this record serve."""
     nodes = serving_sizes(inputs.config, registry)
     return queue_wants(inputs.config, inputs.registry, nodes, floors(demand))
 
@@ -137,8 +134,8 @@ def queue_wants(
     nodes: Mapping[str, Mapping[str, Resources]],
     floors: Mapping[str, Resources] | None = None,
 ) -> QueueWants:
-    """Returns what this instance asks while `nodes` serve (`serving_sizes`). `remembered` has the
-    ledger as the last run left it, in case it is lost."""
+    """Returns the desired content while `nodes` serve (`serving_sizes`). `remembered` has the
+    ledger of the last run, in case it is lost."""
     return QueueWants(
         instance_id=config.instance_id,
         nodes=nodes,
@@ -149,7 +146,7 @@ def queue_wants(
 
 
 def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dict[str, int]]]:
-    """Queue -> node -> recorded size, of exactly the nodes of this instance that serve now."""
+    """Returns queue -> node -> recorded size, of exactly this instance's serving nodes."""
     queues: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in registry.nodes_of(config.instance_id, Phase.SERVING).items():
         queues.setdefault(entry.queue, {})[name] = dict(entry.counted)
@@ -157,7 +154,7 @@ def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dic
 
 
 def floors(demand: Demand) -> dict[str, dict[str, int]]:
-    """What no limit may shrink below: allocated now, and the largest gang application."""
+    """Returns what no limit may shrink below: amounts in use and the largest gang application."""
     return {
         path: {
             name: max(queue.used.get(name, 0), queue.largest_gang.get(name, 0))

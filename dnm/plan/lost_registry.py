@@ -1,8 +1,8 @@
-"""A registry that was lost: the names that the Lease keeps of it, and the one that begins anew.
+"""A registry that was lost: the names that the Lease keeps of it, and its replacement.
 
-Only the registry knows the pause and the nodes that are held or excluded. So each run keeps their
-names in the Lease, without reasons and without who gave the command. If there is no registry, but
-the cluster shows that this instance has acted, lending stops until `dnm resume`. Pure.
+Only the registry has the pause and the nodes that are held or excluded. So each run keeps their
+names in the Lease, without reasons and operators. If there is no registry, but the cluster shows
+that this instance has acted, lending stops until `dnm resume`. Pure.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dnm.model.registry import Registry
 from dnm.model.value import Moment, Value
 
 _FROM_LEASE = "the Lease of the instance"
-_BEGUN_ANEW = "begun anew"  # names the registry in place of a Lease that is gone
+_REPLACED = "begun anew"  # identifies the registry if the Lease is missing too
 
 
 class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
     """The names that a Lease keeps: nodes as a host list, by the end of the hold (empty: none).
-    `is_cut`: there are more than a Lease holds."""
+    `is_cut`: there are more than a Lease can hold."""
 
     pause: dict[str, str] | None = None
     held: dict[str, str] = {}
@@ -37,7 +37,7 @@ class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
 
 
 def keep_names(registry: Registry) -> str:
-    """Returns what a Lease keeps of this registry; empty: there is nothing to keep."""
+    """Returns the text that a Lease keeps of this registry; empty: there is nothing to keep."""
     pause = registry.pause
     if pause is not None and pause.who == LOST:
         pause = pause.earlier
@@ -71,7 +71,7 @@ def _end(until: datetime | None) -> str:
 
 def restore_names(registry: Registry, kept: str, now: datetime) -> Registry:
     """Returns the registry with the pause, holds and exclusions that a Lease keeps and that are
-    still in force. A name that cannot be read pauses lending."""
+    still active. An unreadable name pauses lending."""
     try:
         names = msgspec.json.decode(kept, type=_Names) if kept else _Names()
         pause = _read_pause(names, now)
@@ -80,7 +80,7 @@ def restore_names(registry: Registry, kept: str, now: datetime) -> Registry:
         names, held, excluded = _Names(is_cut=True), {}, {}
         pause = None
     if names.is_cut and pause is None:
-        reason = "more nodes were held or excluded than the Lease names: repeat these commands"
+        reason = "more nodes were held or excluded than the Lease can name: repeat these commands"
         pause = Pause(since=now, reason=reason, who=_FROM_LEASE)
     holds = {**held, **registry.holds}
     return replace(
@@ -107,12 +107,12 @@ def _read_pause(names: _Names, now: datetime) -> Pause | None:
 
 
 def _read(folded: Mapping[str, str], now: datetime) -> dict[str, Keeping]:
-    found: dict[str, Keeping] = {}
+    keepings: dict[str, Keeping] = {}
     for end, nodes in folded.items():
         keeping = Keeping(since=now, until=_moment(end), who=_FROM_LEASE)
         if keeping.is_in_force(now):
-            found.update(dict.fromkeys(expand_hostlist(nodes), keeping))
-    return found
+            keepings.update(dict.fromkeys(expand_hostlist(nodes), keeping))
+    return keepings
 
 
 def _moment(text: str) -> datetime | None:
@@ -122,26 +122,26 @@ def _moment(text: str) -> datetime | None:
 # --- the loss ---------------------------------------------------------------------------------
 
 
-def with_loss(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) -> Registry:
-    """Returns the registry that begins in place of a lost one, of which these traces are left
-    (`find_traces`). It is told once."""
+def replace_lost(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) -> Registry:
+    """Returns the registry that replaces a lost one, which left these traces (`find_traces`). The
+    loss is reported once."""
     lease = snapshot.lease if isinstance(snapshot.lease, Lease) else Lease()
-    word = lease.registry or _BEGUN_ANEW
-    if registry.pause is None or registry.pause.who != LOST:  # the history has told it already
-        registry = begin_anew(registry, lease.kept, " and ".join(traces), snapshot.taken_at)
+    word = lease.registry or _REPLACED
+    if registry.pause is None or registry.pause.who != LOST:  # the history reports it already
+        registry = recreate(registry, lease.kept, " and ".join(traces), snapshot.taken_at)
     return replace(registry, lease_words=(word,))
 
 
-def begin_anew(registry: Registry, kept: str, traces: str, now: datetime) -> Registry:
-    """Returns the registry with what the Lease keeps. Lending, and what the pause before the loss
-    had stopped, waits until `dnm resume`; then that pause is in force again."""
+def recreate(registry: Registry, kept: str, traces: str, now: datetime) -> Registry:
+    """Returns the registry with the names kept in the Lease. Lending, and what the earlier pause
+    had stopped, waits until `dnm resume`; then the earlier pause applies again."""
     restored = restore_names(registry, kept, now)
     earlier = restored.pause
     stops_both = earlier is not None and earlier.half is not Way.LENDING
     reason = (
-        f"the registry was lost and begins anew: there is none, but {traces} that this instance "
-        "has acted before. Its pause, holds and exclusions are those of its Lease; orders, events "
-        "and brakes are lost. Nothing is lent until you have looked at `dnm status` and run "
+        f"the registry was lost and is created again: there is none, but {traces} that this "
+        "instance has acted before. Its pause, holds and exclusions come from its Lease; orders, "
+        "events and brakes are lost. No node is lent until you have checked `dnm status` and run "
         "`dnm resume`"
     )
     half = None if stops_both else Way.LENDING

@@ -1,5 +1,5 @@
-"""The requests of this run: for what the queues want, one need after the other, within every cap
-and brake; how many, whose, and which nodes they may not bring. Pure."""
+"""The requests of this run for the queues: how many nodes, for which pool, without which nodes.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import node_verdict, show_time
-from dnm.plan.found import give_back_unwanted, resumable_nodes
+from dnm.plan.found import resumable_nodes, return_unwanted
 from dnm.plan.inputs import Inputs
-from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
-from dnm.plan.limits import PlannedLimits, why_unjudged
-from dnm.plan.rule import nodes_kept_out, rules_of
+from dnm.plan.lendable import conversion_budget, lendable_names, limit_objection, start_objection
+from dnm.plan.limits import PlannedLimits, queue_objection
+from dnm.plan.rule import excluded_nodes, rules_of
 from dnm.sizing.caps import Bound, NodePool, budget_of, lent_in, pool_of
 from dnm.sizing.queue_sizing import QueueSizing, Sizing
 
@@ -33,10 +33,10 @@ _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names th
 
 
 class Conversions(Value):
-    """`verdicts` by monitored queue. `requests`: the new ones, which `registry` holds already.
-    `questions`: why queues get no node that a person has to mend the document for. `sizing`: empty
-    where nothing is known of any queue. `nodes`: what is said of those whose conversion was
-    interrupted."""
+    """Requests and verdicts. `verdicts` by monitored queue. `requests`: new ones, which `registry`
+    includes. `questions`: problems in the queue document that stop a queue until an administrator
+    fixes them. `sizing`: empty if no queue could be evaluated. `nodes`: verdicts on interrupted
+    conversions."""
 
     inputs: Inputs
     limits: PlannedLimits
@@ -50,7 +50,7 @@ class Conversions(Value):
 
     @property
     def left(self) -> int:
-        """How many nodes more this run may ask for."""
+        """Returns how many more nodes this run may request."""
         asked = sum(request.count for request in self.requests)
         return self.inputs.config.max_conversions_per_run - asked
 
@@ -58,10 +58,10 @@ class Conversions(Value):
 # --- for the queues -----------------------------------------------------------------------------
 
 
-def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conversions:
+def request_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conversions:
     """Requests nodes for one pool after the other, in fair order. A pool gets its share of the
-    conversions that are left to this run; a pool that must wait leaves its share to those after it.
-    `before`: the record before any conversion of this run."""
+    conversions left in this run; a pool that must wait leaves its share to later ones. `before`:
+    the record before any conversion of this run."""
     so_far = start
     wanted: dict[NodePool, int] = {}
     granted = sizing.granted()
@@ -78,8 +78,8 @@ def ask_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conv
         is_wanted = objection is None or objection.reason is not Reason.BREAKER
         wanted[pool] = count - new if is_wanted else 0
         if new < share:
-            shares = None  # the others share the rest
-    return _give_back(so_far, wanted)
+            shares = None  # the other pools share the rest
+    return _return_unwanted(so_far, wanted)
 
 
 def _share_of_run(
@@ -101,73 +101,73 @@ def _share_of_run(
 def _judge(
     so_far: Conversions, sizing: QueueSizing, pool: NodePool, count: int, before: Registry
 ) -> tuple[Conversions, Objection | None]:
-    """The first thing that speaks against it; what a person has to mend is asked."""
+    """Returns the first objection; if only an administrator can resolve it, adds a question."""
     inputs, limits = so_far.inputs, so_far.limits
-    if found := why_unjudged(inputs, limits, pool.queue) or limits.objection:
-        return so_far, found
-    so_far, found = _judge_breaker(so_far, sizing)
-    if found := found or why_not_now(inputs, before, pool.node_type):
-        return so_far, found
-    if found := why_not_counted(inputs, limits, so_far.registry, pool, count):
-        so_far = _with_question(so_far, f"{sizing.queue} gets no node: {found.detail}")
-    return so_far, found or _why_not_yet(inputs, before, pool)
+    if objection := queue_objection(inputs, limits, pool.queue) or limits.objection:
+        return so_far, objection
+    so_far, objection = _judge_breaker(so_far, sizing)
+    if objection := objection or start_objection(inputs, before, pool.node_type):
+        return so_far, objection
+    if objection := limit_objection(inputs, limits, so_far.registry, pool, count):
+        so_far = _with_question(so_far, f"{sizing.queue} gets no node: {objection.detail}")
+    return so_far, objection or _find_release_objection(inputs, before, pool)
 
 
-def _why_not_yet(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
-    """One of the kind is let go in this run, by what was known before: the next sees whether it is
-    wanted again, so that no plan gives a node back and asks for its like."""
+def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
+    """Objects if this run releases a node of the pool, based on earlier facts. The next run decides
+    again, so that no plan returns a node and requests an equal one."""
     served = inputs.registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     for name, entry in before.nodes_of(inputs.config.instance_id, Phase.RELEASING).items():
         if name in served and entry.leaves is None and pool_of(entry) == pool:
-            return Objection(reason=Reason.RETRY, detail=f"{name} is let go just now")
+            return Objection(reason=Reason.RETRY, detail=f"{name} is released in this run")
     return None
 
 
 def _judge_breaker(
     so_far: Conversions, sizing: QueueSizing
 ) -> tuple[Conversions, Objection | None]:
-    """A breaker that trips is written down. One that an image has opened holds all back."""
+    """Records a breaker that trips. A breaker opened by an image stops all conversions."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
-    is_new = breaker != (known := so_far.registry.breakers.get(queue))
+    is_new = breaker != (previous := so_far.registry.breakers.get(queue))
     is_of_image = breaker is not None and not (is_new or breaker.demand)
     is_coming = sizing.relies_on_incoming or any(
         request.queue == queue for request in so_far.requests
     )
-    if breaker is None and known and known.trips and sizing.for_pods and is_coming:
-        return so_far, Objection(reason=Reason.RETRY, detail="one node is tried first, on its way")
+    if breaker is None and previous and previous.trips and sizing.for_pods and is_coming:
+        return so_far, Objection(reason=Reason.RETRY, detail="one incoming node is tried first")
     if breaker is None or not (sizing.for_pods or is_of_image):
         return so_far, None
-    if is_new and queue in inputs.facts.unscheduled:  # said, but not held against its pods
+    if is_new and queue in inputs.facts.unscheduled:  # reported, but not recorded against its pods
         return so_far, Objection(reason=Reason.BREAKER, detail="while YuniKorn does not answer")
-    what = "it" if is_of_image else "changed demand"
+    target = "it" if is_of_image else "changed demand"
     chance = show_time(next_chance(inputs.config, breaker))
     since = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"
-    detail = f"{since}; {what} is tried after {chance}"
+    detail = f"{since}; {target} is tried after {chance}"
     return with_breaker(so_far, queue, breaker), Objection(reason=Reason.BREAKER, detail=detail)
 
 
 def _wait_or_request(
     before: Conversions, pool: NodePool, granted: int, objection: Objection | None
 ) -> Conversions:
-    """Writes one request down, or says why its queue waits."""
+    """Records one request, or the reason why its queue waits."""
     if objection is None and granted <= 0:
         most = before.inputs.config.max_conversions_per_run
         objection = Objection(reason=Reason.CAPPED, detail=f"max_conversions_per_run = {most}")
     if objection is None:
         after = _request(before, pool, granted)
-        if after.requests != before.requests:  # another pool of the queue may have had to wait
-            said = before.sizing.verdicts[pool.queue]
-            return msgspec.structs.replace(after, verdicts={**after.verdicts, pool.queue: said})
+        if after.requests != before.requests:  # another pool of the queue may wait
+            verdict = before.sizing.verdicts[pool.queue]
+            return msgspec.structs.replace(after, verdicts={**after.verdicts, pool.queue: verdict})
         objection = Objection(reason=Reason.CAPPED, detail=_CLAIMED_FIRST)
     if pool.queue in {request.queue for request in before.requests if not request.order}:
         return before
-    verdicts = {**before.verdicts, pool.queue: waiting(pool.queue, objection)}
+    verdicts = {**before.verdicts, pool.queue: waiting_verdict(pool.queue, objection)}
     return msgspec.structs.replace(before, verdicts=verdicts)
 
 
 def _with_question(before: Conversions, question: str) -> Conversions:
-    """Asks a person, unless the edit of the document asks already."""
+    """Adds a question for an administrator, unless the edit of the document has one already."""
     edit = before.limits.edit
     if edit is not None and edit.refusal:
         return before
@@ -181,78 +181,78 @@ def with_breaker(before: Conversions, queue: str, breaker: Breaker) -> Conversio
 
 
 def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
-    """Writes the requests down: for so many nodes, as far as the back-off of the type and the
-    breaker of the queue allow it. Those whose conversion was interrupted come first, each by its
-    name; they are claimed already, so only the others need room under the caps."""
+    """Records requests for so many nodes, as far as the type's back-off and the queue's breaker
+    allow. Interrupted conversions come first, each by its node's name; they are claimed already, so
+    only new nodes need free capacity under the caps."""
     inputs, registry = before.inputs, before.registry
     backoff, breaker = registry.backoffs.get(pool.node_type), registry.breakers.get(pool.queue)
     if backoff is not None and backoff.failures > 1:
         count = min(count, backoff.ask_at_most)
     if breaker is not None and breaker.demand and not before.sizing.of(pool.queue).for_pods:
-        breaker = None  # it is open for pods alone, and their chance is not taken
+        breaker = None  # it concerns pods only, and their chance is not used here
     count = allowed_at_once(breaker, count)
     claimed = resumable_nodes(inputs.config, registry) if registry.claimed else {}
     names = claimed.get(pool, [])[:count]
-    budget = conversion_budget(inputs.config, registry, inputs.facts, anew=True)
-    room = min(budget.left[bound.name] for bound in budget.bounds_of(pool))
-    fresh = min(count - len(names), room)
-    if not names and fresh <= 0:
+    budget = conversion_budget(inputs.config, registry, inputs.facts, unclaimed=True)
+    free = min(budget.left[bound.name] for bound in budget.bounds_of(pool))
+    new_nodes = min(count - len(names), free)
+    if not names and new_nodes <= 0:
         return before
     if breaker is not None:
         before = with_breaker(before, pool.queue, take_chance(inputs.config, breaker))
     for name in names:
-        before = resumed(with_request(before, pool, 1, name), name)
-    return with_fresh(before, pool, fresh)
+        before = with_resumed(with_request(before, pool, 1, name), name)
+    return with_fresh(before, pool, new_nodes)
 
 
-def _give_back(before: Conversions, wanted: dict[NodePool, int]) -> Conversions:
-    """What was being lent when its converter died, and is wanted no more."""
+def _return_unwanted(before: Conversions, wanted: dict[NodePool, int]) -> Conversions:
+    """Returns nodes to Slurm after an interrupted lend that is no longer needed."""
     limits, inputs = before.limits, before.inputs
     if not before.registry.claimed:
         return before
     undecided = [
         queue
         for queue in inputs.config.queues
-        if limits.objection or why_unjudged(inputs, limits, queue)
+        if limits.objection or queue_objection(inputs, limits, queue)
     ]
     named: set[tuple[NodePool, str]] = set()
-    for order in before.registry.orders:  # what waits for a person's order is wanted as well
+    for order in before.registry.orders:  # orders need nodes too
         if policy := inputs.config.namespaces.get(order.namespace):
             pool = NodePool(policy.queue, order.namespace, order.node_type)
             missing = count_missing(order, before.registry)
-            if missing and order.nodes:  # these, and no others of the pool
+            if missing and order.nodes:  # only these nodes of the pool
                 named.update((pool, name) for name in order.nodes)
             else:
                 wanted[pool] = wanted.get(pool, 0) + missing
-    registry, nodes = give_back_unwanted(inputs, before.registry, wanted, undecided, named)
+    registry, nodes = return_unwanted(inputs, before.registry, wanted, undecided, named)
     return msgspec.structs.replace(before, registry=registry, nodes={**before.nodes, **nodes})
 
 
-def waiting(queue: str, objection: Objection) -> QueueVerdict:
+def waiting_verdict(queue: str, objection: Objection) -> QueueVerdict:
     """Returns the verdict on a queue that gets no node now."""
     return QueueVerdict(
         queue=queue, verdict=Verdict.WAIT, reason=objection.reason, detail=objection.detail
     )
 
 
-# --- as they are written down -------------------------------------------------------------------
+# --- recording requests -------------------------------------------------------------------------
 
 
-def left_out_list(config: Config, node_type: str, names: Iterable[str]) -> str:
-    """Returns those of a type that the converter may not choose, as a host list."""
+def exclusion_list(config: Config, node_type: str, names: Iterable[str]) -> str:
+    """Returns the nodes of a type that the converter must not choose, as a host list."""
     return fold_hostlist(name for name in names if config.type_of(name) == node_type)
 
 
 def with_fresh(
     before: Conversions, pool: NodePool, count: int, order: LendOrder | None = None
 ) -> Conversions:
-    """With requests for nodes that nobody has claimed yet, none of them kept out: where the
-    converter can't be told what to leave out, it is told what to take."""
+    """Adds requests for unclaimed nodes without excluded ones: if the list of exclusions cannot be
+    passed to the converter, each node is requested by name."""
     inputs, registry = before.inputs, before.registry
-    out = nodes_kept_out(inputs.config, registry, inputs.facts.batch, inputs.now)
-    leave_out = left_out_list(inputs.config, pool.node_type, out) if out else ""
-    is_told = inputs.snapshot.leaves_out and len(leave_out) <= LONGEST_LIST
-    if count > 0 and (is_told or not leave_out):
+    excluded = excluded_nodes(inputs.config, registry, inputs.facts.batch, inputs.now)
+    leave_out = exclusion_list(inputs.config, pool.node_type, excluded) if excluded else ""
+    is_passed = inputs.snapshot.leaves_out and len(leave_out) <= LONGEST_LIST
+    if count > 0 and (is_passed or not leave_out):
         return with_request(before, pool, count, leave_out=leave_out, order=order)
     named = {request.node for request in registry.requests}
     names = [
@@ -267,15 +267,15 @@ def with_fresh(
 
 
 def _after_failures(inputs: Inputs, node_type: str, names: list[str]) -> list[str]:
-    """Begins further down after each failure in a row, so that one node that always fails does not
-    keep the others from being asked for."""
+    """Starts further down the list after each failure in a row, so that one node that always fails
+    does not block requests for the others."""
     backoff = inputs.registry.backoffs.get(node_type)
     at = backoff.failures % len(names) if backoff and names else 0
     return names[at:] + names[:at]
 
 
-def resumed(before: Conversions, name: str) -> Conversions:
-    detail = f"its conversion was interrupted and goes on as request {before.requests[-1].id}"
+def with_resumed(before: Conversions, name: str) -> Conversions:
+    detail = f"its conversion was interrupted and resumes as request {before.requests[-1].id}"
     verdict = node_verdict(name, Verdict.CONVERT, Reason.CLAIMED, detail)
     return msgspec.structs.replace(before, nodes={**before.nodes, name: verdict})
 
@@ -289,8 +289,8 @@ def with_request(
     leave_out: str = "",
     order: LendOrder | None = None,
 ) -> Conversions:
-    """With one request more: for any nodes but those left out, or for the one named; `order`: a
-    person's, for which it is."""
+    """Adds one request for any nodes except excluded ones, or for the named one. `order`: the order
+    that it serves."""
     inputs, registry = before.inputs, before.registry
     claimed = {other: claim for other, claim in registry.claimed.items() if other != name}
     request = ConversionRequest(
@@ -302,8 +302,8 @@ def with_request(
         count=count,
         since=inputs.now,
         asked_at=inputs.now,
-        known_nodes=_known_nodes(inputs, registry, pool.node_type, name),
-        known_out=_known_out(inputs, pool.node_type, name),
+        known_nodes=_stray_nodes(inputs, registry, pool.node_type, name),
+        known_out=_nodes_out_of_service(inputs, pool.node_type, name),
         node=name,
         leave_out=leave_out,
         order=order.id if order else "",
@@ -323,10 +323,10 @@ def with_request(
     )
 
 
-def _known_out(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
-    """Nodes of the type that are not in Slurm's service before; a converter that tells what it has
-    claimed needs no such memory."""
-    if inputs.facts.tells_claims:
+def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
+    """Returns the nodes of the type that were out of Slurm's service before; a converter that
+    reports its claims needs no such list."""
+    if inputs.facts.reports_claims:
         return ()
     return tuple(
         name
@@ -335,8 +335,8 @@ def _known_out(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
     )
 
 
-def _known_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
-    """Nodes of the type that are there and not recorded: the conversion did not bring them."""
+def _stray_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
+    """Returns existing, unrecorded nodes of the type: the conversion did not bring them."""
     return tuple(
         name
         for name in sorted(inputs.facts.nodes or {})

@@ -1,11 +1,10 @@
-"""What persons have asked for by `dnm lend`: requests for what of it is missing, before those of
-queues. Pure.
+"""Requests for the orders of `dnm lend`: nodes that an order lacks, before those of queues. Pure.
 
-An order is a level, not an event: until its time is over it asks for as many nodes as it names less
-those that serve it and those that are on their way. It keeps to every cap, to the floors and the
-budgets, to the pause and to `max_conversions_per_run`. `--force` passes what only says "later" or
-"rather not": the cooldown, the back-off that stood when it was given, the breaker, and jobs that
-wait. What fails since backs off as everything does, be it by the breaker.
+An order is a level, not an event: until its end it requests as many nodes as it names, less those
+that serve it or are incoming. Every cap, the floors, the budgets, the pause and
+`max_conversions_per_run` apply. `--force` ignores the cooldown, the back-off at the time of the
+order, the breaker, and jobs that wait. A failure since then backs off as usual, also by the
+breaker.
 """
 
 from __future__ import annotations
@@ -20,89 +19,91 @@ from dnm.plan.breaker import next_chance, take_chance
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import show_time
 from dnm.plan.found import resumable_nodes
-from dnm.plan.lendable import conversion_budget, lendable_names, why_not_counted, why_not_now
-from dnm.plan.limits import why_unjudged
-from dnm.plan.new_requests import Conversions, resumed, with_breaker, with_fresh, with_request
-from dnm.plan.rule import nodes_kept_out
+from dnm.plan.lendable import conversion_budget, lendable_names, limit_objection, start_objection
+from dnm.plan.limits import queue_objection
+from dnm.plan.new_requests import Conversions, with_breaker, with_fresh, with_request, with_resumed
+from dnm.plan.rule import excluded_nodes
 from dnm.sizing.caps import Bound, NodePool
 
 
-def ask_for_orders(start: Conversions) -> Conversions:
-    """Writes a request for what of each order is missing and can be had, the oldest order first; of
-    the others the record says what they wait for."""
+def request_for_orders(start: Conversions) -> Conversions:
+    """Requests the nodes that each order lacks and that can be lent, the oldest order first; for
+    the rest it records what the order waits for."""
     before, orders = start.registry, []
     for order in before.orders:
-        start, why = _ask(start, order, before)
+        start, why = _fulfil(start, order, before)
         orders.append(msgspec.structs.replace(order, why=why or ""))
     registry = msgspec.structs.replace(start.registry, orders=tuple(orders))
     return msgspec.structs.replace(start, registry=registry)
 
 
-def _ask(so_far: Conversions, order: LendOrder, before: Registry) -> tuple[Conversions, str | None]:
-    """With requests for it, and what keeps it from being met; `before`: the record before any
-    conversion of this run."""
+def _fulfil(
+    so_far: Conversions, order: LendOrder, before: Registry
+) -> tuple[Conversions, str | None]:
+    """Adds the requests of an order, and returns why it is not fulfilled; `before`: the record
+    before any conversion of this run."""
     missing, config = count_missing(order, so_far.registry), so_far.inputs.config
     policy = config.namespaces.get(order.namespace)
     if not missing:
         return so_far, None
     if policy is None or order.node_type not in config.node_types:
-        what = f"type {order.node_type}" if policy else f"namespace {order.namespace}"
-        return so_far, f"the configuration has no {what}"
+        section = f"type {order.node_type}" if policy else f"namespace {order.namespace}"
+        return so_far, f"the configuration has no {section}"
     pool = NodePool(policy.queue, order.namespace, order.node_type)
-    if why := _why_none(so_far, order, pool, before):
-        return so_far, why.sentence
-    tightest = _tightest(so_far, pool)
-    # What is claimed already needs no more room under the caps.
-    stopped = min(len(_stopped(so_far, order, pool)), missing, so_far.left)
-    fresh = min(missing - stopped, tightest.left, so_far.left - stopped)
-    count = stopped + max(fresh, 0)
-    if why := why_not_counted(so_far.inputs, so_far.limits, so_far.registry, pool, count):
-        return so_far, why.sentence
-    after = _written(so_far, order, pool, count) if count else so_far
+    if objection := _order_objection(so_far, order, pool, before):
+        return so_far, objection.sentence
+    tightest = _tightest_bound(so_far, pool)
+    # A claimed node counts under the caps already.
+    interrupted = min(len(_interrupted(so_far, order, pool)), missing, so_far.left)
+    new_nodes = min(missing - interrupted, tightest.left, so_far.left - interrupted)
+    count = interrupted + max(new_nodes, 0)
+    if objection := limit_objection(so_far.inputs, so_far.limits, so_far.registry, pool, count):
+        return so_far, objection.sentence
+    after = _add_requests(so_far, order, pool, count) if count else so_far
     breaker = after.registry.breakers.get(pool.queue)
     if breaker is not None and not breaker.demand and after.requests != so_far.requests:
         after = with_breaker(after, pool.queue, take_chance(config, breaker))
     if count < missing:
         return after, tightest.text
-    return after, None if after.requests != so_far.requests else _none_at_hand(so_far, order)
+    return after, None if after.requests != so_far.requests else _explain_no_node(so_far, order)
 
 
-def _why_none(
+def _order_objection(
     so_far: Conversions, order: LendOrder, pool: NodePool, before: Registry
 ) -> Objection | None:
     inputs, limits = so_far.inputs, so_far.limits
-    if why := why_unjudged(inputs, limits, pool.queue) or limits.objection:
-        return why
-    if why := why_not_now(inputs, before, pool.node_type, order):
-        return why
+    if objection := queue_objection(inputs, limits, pool.queue) or limits.objection:
+        return objection
+    if objection := start_objection(inputs, before, pool.node_type, order):
+        return objection
     breaker = before.breakers.get(pool.queue)
     if breaker is None or breaker.tripped_at is None:
         return None
     chance = next_chance(inputs.config, breaker)
-    if not breaker.demand and inputs.now >= chance:  # an image has opened it
+    if not breaker.demand and inputs.now >= chance:  # opened by an image
         return None
     has_failed_since = not breaker.demand and breaker.tripped_at > order.since
     if order.is_forced and not has_failed_since:
         return None
     when = f"it is tried after {show_time(chance)}"
-    how = when if has_failed_since else "`dnm lend --force` passes it"
-    return Objection(reason=Reason.BREAKER, detail=how)
+    remedy = when if has_failed_since else "`dnm lend --force` ignores it"
+    return Objection(reason=Reason.BREAKER, detail=remedy)
 
 
-def _tightest(so_far: Conversions, pool: NodePool) -> Bound:
+def _tightest_bound(so_far: Conversions, pool: NodePool) -> Bound:
     inputs = so_far.inputs
-    budget = conversion_budget(inputs.config, so_far.registry, inputs.facts, anew=True)
+    budget = conversion_budget(inputs.config, so_far.registry, inputs.facts, unclaimed=True)
     of_run = Bound(name="max_conversions_per_run", left=so_far.left)
     return min((*budget.bounds_of(pool), of_run), key=lambda bound: bound.left)
 
 
-def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
-    """Interrupted conversions of the kind first, each by its name."""
+def _add_requests(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
+    """Requests interrupted conversions of the pool first, each by its node's name."""
     inputs, wanted = before.inputs, _free_names(before, order)
-    stopped = _stopped(before, order, pool)[:count]
-    for name in stopped:
-        before = resumed(with_request(before, pool, 1, name, order=order), name)
-    count -= len(stopped)
+    claimed = _interrupted(before, order, pool)[:count]
+    for name in claimed:
+        before = with_resumed(with_request(before, pool, 1, name, order=order), name)
+    count -= len(claimed)
     lendable = lendable_names(inputs.config, before.registry, inputs.facts)
     if order.nodes:
         for name in [name for name in wanted if name in lendable][:count]:
@@ -112,40 +113,40 @@ def _written(before: Conversions, order: LendOrder, pool: NodePool, count: int) 
     return with_fresh(before, pool, min(count, len(lendable)), order)
 
 
-def _stopped(before: Conversions, order: LendOrder, pool: NodePool) -> list[str]:
-    """Interrupted conversions that it could go on with."""
+def _interrupted(before: Conversions, order: LendOrder, pool: NodePool) -> list[str]:
+    """Returns interrupted conversions that the order could resume."""
     config, registry = before.inputs.config, before.registry
-    stopped = resumable_nodes(config, registry).get(pool, []) if registry.claimed else []
-    if not order.nodes or not stopped:
-        return stopped
+    interrupted = resumable_nodes(config, registry).get(pool, []) if registry.claimed else []
+    if not order.nodes or not interrupted:
+        return interrupted
     wanted = _free_names(before, order)
-    return [name for name in stopped if name in wanted]
+    return [name for name in interrupted if name in wanted]
 
 
 def _free_names(before: Conversions, order: LendOrder) -> list[str]:
-    """Those of the named nodes that are nobody's yet and may be lent."""
+    """Returns the named nodes that are neither recorded nor requested, and not excluded."""
     inputs = before.inputs
-    out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
-    return [name for name in _wanted_names(before, order) if name not in out]
+    excluded = excluded_nodes(inputs.config, before.registry, inputs.facts.batch, inputs.now)
+    return [name for name in _wanted_names(before, order) if name not in excluded]
 
 
 def _wanted_names(before: Conversions, order: LendOrder) -> list[str]:
-    """Those of the named nodes that are nobody's yet."""
-    asked = {request.node for request in before.registry.requests}
-    return [n for n in order.nodes if n not in before.registry.nodes and n not in asked]
+    """Returns the named nodes that are neither recorded nor requested."""
+    requested = {request.node for request in before.registry.requests}
+    return [n for n in order.nodes if n not in before.registry.nodes and n not in requested]
 
 
-def _none_at_hand(before: Conversions, order: LendOrder) -> str:
-    """Why none of the nodes that it could have can be lent."""
+def _explain_no_node(before: Conversions, order: LendOrder) -> str:
+    """Returns why no node of the order can be lent."""
     inputs, names = before.inputs, _wanted_names(before, order)
     if not order.nodes:
-        return f"{Reason.NO_BATCH_NODE.text}: `dnm nodes` says why not"
-    out = nodes_kept_out(inputs.config, before.registry, inputs.facts.batch, inputs.now)
+        return f"{Reason.NO_BATCH_NODE.text}: `dnm nodes` shows why"
+    excluded = excluded_nodes(inputs.config, before.registry, inputs.facts.batch, inputs.now)
     rows = inputs.facts.batch or {}
-    whys = [
-        f"{name}: kept out: {out[name]}" if name in out
+    reasons = [
+        f"{name}: excluded: {excluded[name]}" if name in excluded
         else f"{name}: {rows[name].reason}" if name in rows
         else f"{name}: Slurm does not know it"
         for name in names
     ]  # fmt: skip
-    return "; ".join(whys) or Reason.NO_BATCH_NODE.text
+    return "; ".join(reasons) or Reason.NO_BATCH_NODE.text

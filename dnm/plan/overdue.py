@@ -1,5 +1,5 @@
-"""Lent nodes that do not come in time, or do not go back; and what a conversion leaves whose
-converter died or failed, or whose nodes came too late. Pure."""
+"""Lent nodes that join or return too late, and the rest of a conversion after the death or failure
+of its converter. Pure."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from dnm.model.printable import printable
 from dnm.model.reason import Reason
 from dnm.model.value import Value
 from dnm.model.verdict import Verdict
-from dnm.plan.bridged import why_pods_leave
+from dnm.plan.bridged import describe_taint_eviction
 from dnm.plan.facts import (
     UNSEEN_PODS,
     Facts,
     NodeTransition,
-    becomes,
     enter_phase,
-    fails,
+    fail_node,
+    outcome,
     show_time,
 )
 
 
 def late_to_join(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Says what has become of a node that was lent and does not serve in time."""
+    """Returns the transition of a lent node that does not serve in time."""
     node = facts.node(name)
-    why = "is not in Kubernetes" if node is None else _why_not_joined(config, entry, node)
+    why = "is not in Kubernetes" if node is None else _describe_late_node(config, entry, node)
     error = (
-        f"{name} {why} since {show_time(entry.since)}; look at it, then `dnm reset {name}` to "
+        f"{name} {why} since {show_time(entry.since)}; check it, then `dnm reset {name}` to "
         "return it to Slurm"
     )
     failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
-    return becomes(name, failed, Verdict.FAILED, Reason.LATE, error, conversion_failed=True)
+    return outcome(name, failed, Verdict.FAILED, Reason.LATE, error, conversion_failed=True)
 
 
-def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
+def _describe_late_node(config: Config, entry: LentNode, node: Node) -> str:
     if node.is_deleting:
         return "is being deleted from Kubernetes"
     if node.unreadable:
@@ -46,69 +46,69 @@ def _why_not_joined(config: Config, entry: LentNode, node: Node) -> str:
     if not node.is_ready:
         return "is in Kubernetes but not Ready"
     if node.evicting_taint:
-        return f"is in Kubernetes and {why_pods_leave(node.evicting_taint)},"
+        return f"is in Kubernetes and {describe_taint_eviction(node.evicting_taint)},"
     expected = config.node_types[entry.node_type].size
     missing = sorted(name for name in expected if node.allocatable.get(name, 0) <= 0)
     return f"is Ready but offers no {', '.join(missing)}"
 
 
-def not_returned(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Says what follows where its converter has ended, and the node is not simply back."""
+def judge_return(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """Returns the transition of a node after its converter ended without a complete return."""
     node, in_service = facts.node(name), facts.is_in_service(name)
     if in_service:
         error = (
             f"Slurm has {name} in service and Kubernetes still has its Node: drain it in Slurm or "
             f"`kubectl delete node {name}`, whichever is wrong"
         )
-        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+        return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)
     pods = facts.work_on(name) if node is not None else 0
     if pods is None or (node is not None and node.unreadable):
         detail = (node.unreadable if node is not None else "") or UNSEEN_PODS
-        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+        return outcome(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
         serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
-        return becomes(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
+        return outcome(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
     if node is not None and node.is_cordoned_by_another:
-        # Without our own fence it is not given back, and an administrator's is not ours to take.
-        return becomes(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
+        # A return needs dnm's own fence, and only an administrator may lift his cordon.
+        return outcome(name, entry, Verdict.WAIT, Reason.HELD_BY_ADMIN, f"kubectl uncordon {name}")
     return _return_again(config, name, entry, facts)
 
 
 def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     if facts.is_drained_by_another(name, entry) and entry.sick:
         detail = f"and drained there: {entry.sick}"
-        return becomes(name, None, Verdict.REVERT, Reason.RETURNED, detail)
+        return outcome(name, None, Verdict.REVERT, Reason.RETURNED, detail)
     retry_after = entry.retry_after or entry.since
     is_last = entry.attempts >= MAX_ATTEMPTS and bool(entry.error)
     if facts.now < retry_after and not is_last:
         if failed := entry.failed_attempts:
             detail = f"{failed}; the next one is at {show_time(retry_after)}"
-            return becomes(name, entry, Verdict.WAIT, Reason.RETRY, detail)
+            return outcome(name, entry, Verdict.WAIT, Reason.RETRY, detail)
         detail = f"until {show_time(retry_after)}"
-        return becomes(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
+        return outcome(name, entry, Verdict.WAIT, Reason.RETURNING, detail)
     if facts.is_unknown_to_slurm(name) and facts.now > entry.since + config.join_timeout:
-        return unreturnable(name, entry, facts)
+        return fail_return(name, entry, facts)
     if facts.is_in_service(name) is None:
-        detail = "Slurm could not be asked whether it has the node"
-        return becomes(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
+        detail = "its state in Slurm could not be read"
+        return outcome(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if facts.is_drained_by_another(name, entry):
         error = (
-            f"{name} was returned, and Slurm has it drained since: see `sinfo -R -n {name}`. It "
-            f"is forgotten once it is resumed; `dnm reset {name}` returns it once more"
+            f"{name} was returned, and Slurm has it drained since: see `sinfo -R -n {name}`. dnm "
+            f"forgets it once it is resumed; `dnm reset {name}` returns it once more"
         )
-        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+        return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)
     if entry.attempts >= MAX_ATTEMPTS:
         failed = _ended(entry).failed_attempts
         error = (
-            f"{name} is not back in Slurm: {failed}; look at it, then `dnm reset {name}` to try "
+            f"{name} is not back in Slurm: {failed}; check it, then `dnm reset {name}` to try "
             f"again, or `dnm forget {name}` once it is back"
         )
-        return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+        return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)
     if (node := facts.node(name)) is not None and not node.is_cordoned:  # as when it was released
         fenced = enter_phase(entry, Phase.RELEASING, facts.now)
-        return becomes(name, fenced, Verdict.REVERT, Reason.RETRY, "it is fenced first")
+        return outcome(name, fenced, Verdict.REVERT, Reason.RETRY, "it is fenced first")
     failed = _ended(entry).failed_attempts
-    return becomes(name, entry, Verdict.REVERT, Reason.RETRY, failed, wants_return=True)
+    return outcome(name, entry, Verdict.REVERT, Reason.RETRY, failed, wants_return=True)
 
 
 def _ended(entry: LentNode) -> LentNode:
@@ -116,20 +116,20 @@ def _ended(entry: LentNode) -> LentNode:
     return msgspec.structs.replace(entry, is_handed_over=False, converter=None)
 
 
-def unreturnable(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Gives up: only a person can return it."""
+def fail_return(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
+    """Returns the transition of a node that only an administrator can return."""
     error = (
-        f"Slurm was asked and can't say whether it has {name}, so dnm can't return it: do it by "
-        f"hand, under the name that Slurm knows, then `dnm forget {name}`"
+        f"Slurm does not report whether it has {name}, so dnm can't return it: return it manually, "
+        f"under the name that Slurm knows, then `dnm forget {name}`"
     )
-    return fails(name, entry, facts.now, Reason.GAVE_UP, error)
+    return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)
 
 
 _MOST_NAMES = 20  # in one sentence
 
 
 class RequestTransition(Value):
-    """One request after this look: the nodes it brought, and what is left of it."""
+    """A request after this run's facts: the nodes it brought, and the rest of it."""
 
     request: ConversionRequest | None
     joined: Mapping[str, LentNode] = {}
@@ -138,42 +138,41 @@ class RequestTransition(Value):
     left_behind: Mapping[str, ClaimedNode] = {}
 
 
-def after_death(
+def after_converter_death(
     config: Config,
     after: RequestTransition,
     request: ConversionRequest,
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Where the converter tells its claims nothing else will come of it; else what it has begun may
-    go on by itself, on the nodes."""
+    """Returns the transition after a converter's death. If it reports claims, no node will follow;
+    else its work may continue on the nodes."""
     if after.request is None and not facts.left_by(request, config.instance_id):
-        return after  # everything had come
-    known = taken | after.joined.keys()
-    error = _note_of_death(config, request, known, facts)
+        return after  # all nodes had joined
+    taken_nodes = taken | after.joined.keys()
+    error = _describe_death(config, request, taken_nodes, facts)
     note = conversion_error(request.id, error)
     rest = None
-    if not facts.tells_claims and after.request is not None:
+    if not facts.reports_claims and after.request is not None:
         rest = msgspec.structs.replace(after.request, error=error)
     has_failed = request.converter is not None  # else the run was killed before it was started
     return msgspec.structs.replace(after, request=rest, note=note, conversion_failed=has_failed)
 
 
-def may_still_come(
+def possible_nodes(
     config: Config,
     request: ConversionRequest,
     taken: Container[str],
     facts: Facts,
-    others: Sequence[ConversionRequest],
+    other_requests: Sequence[ConversionRequest],
 ) -> int:
-    """How many nodes that it did not name a converter that failed may have left half converted:
-    those of the type that Slurm does not have in service and that are nobody's. Unknown means
-    all."""
+    """Returns how many nodes a failed converter may have left half converted without naming them:
+    those of the type that are out of Slurm's service and unowned. Unknown means all."""
     if not facts.batch:
         return request.count
-    if facts.tells_claims:
+    if facts.reports_claims:
         return 0
-    named = {name for other in others for name in other.names}
+    named = {name for other in other_requests for name in other.names}
     return sum(
         config.type_of(name) == request.node_type
         and (not node.in_service or node.is_reserved)
@@ -182,37 +181,37 @@ def may_still_come(
     )
 
 
-def too_late(
+def expire_request(
     config: Config,
     request: ConversionRequest,
     joined: Mapping[str, LentNode],
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """What has not come is not expected any more. That a converter failed was said when it did."""
-    gone = _out_of_service(config, request, taken | joined.keys(), facts)
-    behind = _claimed_by(config, request, gone)
+    """Ends an expired request. A failure of the converter was reported when it failed."""
+    missing = _out_of_service(config, request, taken | joined.keys(), facts)
+    claims = _claimed_by(config, request, missing)
     if request.is_given_up:
-        return RequestTransition(request=None, joined=joined, left_behind=behind)
+        return RequestTransition(request=None, joined=joined, left_behind=claims)
     error = request.error or "its converter reported no error"
     for name in request.names:
         if other := facts.claimed_by_another(name, request.owner):
             error = f"Slurm names instance {printable(other, 80)} for {name}: it was lent to that "
-            error += "one since, or node_convert_path does not hand DNM_INSTANCE on"
+            error += "one since, or node_convert_path does not pass DNM_INSTANCE on"
     note = (
         f"request={request.id} type={request.node_type} missing={request.count} did not join in "
-        f"time: {error}; the log has what it said "
-        f"(converter={request.id}), `dnm nodes` how Slurm has the nodes now"
+        f"time: {error}; the log has its output "
+        f"(converter={request.id}), `dnm nodes` shows the nodes in Slurm"
     )
     return RequestTransition(
-        request=None, joined=joined, conversion_failed=True, note=note, left_behind=behind
+        request=None, joined=joined, conversion_failed=True, note=note, left_behind=claims
     )
 
 
 def _out_of_service(
     config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
 ) -> list[str]:
-    """Nodes of the type that Slurm has not in service any more, and that are nobody's."""
+    """Returns the nodes of the type that left Slurm's service and are unowned."""
     return [
         name
         for name, node in sorted((facts.batch or {}).items())
@@ -225,12 +224,12 @@ def _out_of_service(
 def _claimed_by(
     config: Config, request: ConversionRequest, names: Sequence[str]
 ) -> dict[str, ClaimedNode]:
-    """What a converter that does not tell its claims may have left: they count until Slurm has them
-    again, or a person says that they are nobody's."""
+    """Returns the nodes that a converter without reported claims may have left: they count until
+    Slurm has them again, or an administrator runs `dnm forget`."""
     why = (
-        f"was claimed, as it seems, by request {request.id}, which did not end: "
+        f"was probably claimed by request {request.id}, which did not end: "
         f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "
-        "if it is another's, `dnm forget NODE`"
+        "if it has another owner, `dnm forget NODE`"
     )
     return {
         name: ClaimedNode(
@@ -243,34 +242,34 @@ def _claimed_by(
     }
 
 
-def _note_of_death(
+def _describe_death(
     config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
 ) -> str:
-    """What to do about a converter that died: nothing where it tells its claims, which the run
-    takes in. Else a person must look at the nodes."""
+    """Returns the death of a converter and the next step: none if it reports its claims, which the
+    run records, else a check by an administrator."""
     died = "its converter died before it had ended (was the host restarted?)"
     if request.converter is None:
         died = "its converter was not started: the run was killed before"
-    if facts.tells_claims:
+    if facts.reports_claims:
         names = ", ".join(facts.left_by(request, config.instance_id))
         claimed = (
-            f"it had claimed {names}, which dnm takes in" if names else "it had claimed no node"
+            f"it had claimed {names}, which dnm records" if names else "it had claimed no node"
         )
         return f"{died}; {claimed}"
     names = ", ".join(_out_of_service(config, request, taken, facts)[:_MOST_NAMES])
     if not names:
         return f"{died}; no node has left Slurm's service for it"
     return (
-        f"{died}; Slurm does not have {names} in service any more: what does not come by itself, "
-        f"give back by '{config.node_convert_path} --set batch --node-name NODE'"
+        f"{died}; Slurm does not have {names} in service any more: if a node does not join, "
+        f"return it by '{config.node_convert_path} --set batch --node-name NODE'"
     )
 
 
 def conversion_error(request_id: str, error: str) -> str:
-    """The line of a conversion whose converter failed."""
+    """Returns the log line of a failed conversion."""
     return f"action=convert request={request_id} error={error!r}"
 
 
 def return_error(name: str, error: str) -> str:
-    """The line of a return whose converter failed."""
+    """Returns the log line of a failed return."""
     return f"action=return node={name} error={error!r}"

@@ -1,19 +1,19 @@
-"""`make_plan`: what a run will do, from values alone. No clock, no client, no logger.
+"""`make_plan`: the plan of a run, from values alone. No clock, no client, no logger.
 
 The stages, each a function of the values that it needs:
 
     gather_inputs     Inputs          the record, the queue document, demand, facts
-    with_floors       Inputs          the same, with what the rules want before any pod asks
-    advance           Advanced        requests and nodes as the facts have moved them
-    judge_limits      StandingLimits  the limits with what serves now; may they be changed
-    decide_fates      Fates           one fate a node: stays, is fenced, returns
+    with_floors       Inputs          the same, with the floors of the rules
+    advance           Advanced        requests and nodes, up to date with the facts
+    judge_limits      CurrentLimits   the limits with what serves now; may they be changed
+    decide_fates      Fates           one decision a node: stays, is fenced, returns
     plan_limits       PlannedLimits   the edit of the queue document
     plan_conversions  Conversions     requests, and a verdict for every queue
 
-Invariants it keeps; `plan/invariants.py` asks those that show in a plan of each one that is made:
-a conversion is only planned within every cap; a limit is computed from what serves now; a node is
-only handed to the converter when it has been seen fenced, empty, and out of Slurm's service; an
-unreadable fact plans no step that rests on it; without a change in demand the next plan is empty.
+Invariants; `plan/invariants.py` checks those that a plan shows: a conversion is only planned within
+every cap; a limit is computed from the nodes that serve now; a node is only passed to the converter
+after it was seen fenced, empty, and out of Slurm's service; an unreadable fact plans no step that
+depends on it; without a change in demand the next plan is empty.
 """
 
 from __future__ import annotations
@@ -36,64 +36,64 @@ from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
-from dnm.plan.doubted_pods import with_doubts
+from dnm.plan.doubted_pods import with_uncertain_pods
 from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.hooks import Additions
 from dnm.plan.idle_times import idle_times, note_lends, note_returns
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.lease import judge_actor, with_judgement
-from dnm.plan.limits import StandingLimits, diff_of, judge_limits, plan_limits
-from dnm.plan.queue_reports import holders_of, list_decisions, queue_statuses, seen_statuses
+from dnm.plan.limits import CurrentLimits, diff_of, judge_limits, plan_limits
+from dnm.plan.queue_reports import current_statuses, holders_of, list_decisions, queue_statuses
 from dnm.plan.rule import rules_of
 from dnm.plan.waiting_pods import list_waiting
 
-_FAULT = (
-    "this plan breaks what must always be true, so nothing of it is done: {}. That is a fault of "
-    "dnm's: keep the registry and `dnm plan -o json`, and report it; `dnm pause` until it is mended"
+_DEFECT = (
+    "this plan breaks an invariant, so no part of it is executed: {}. This is a defect of dnm: "
+    "keep the registry and `dnm plan -o json`, and report it; run `dnm pause` until it is fixed"
 )
 
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
-    """What the facts make of the record, what the queues need, and the actions that follow."""
+    """Plans a run: updates the record with the facts, sizes the queues, lists the actions."""
     decided = decide(config, registry, snapshot)
     plan = unless_broken(fold_plan(decided), registry, decided.inputs)
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot), snapshot)
 
 
 def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
-    """Returns the plan, or what is left of one that breaks what must always be true; `registry` is
-    what is recorded."""
+    """Returns the plan, or the rest of one that breaks an invariant; `registry` is the recorded
+    one."""
     broken = tuple(check_invariants(inputs.config, inputs.registry, inputs.facts, plan))
     if not broken:
         return plan
-    from dnm.plan.refusal import refuse_plan  # a fault of dnm
+    from dnm.plan.refusal import refuse_plan  # a defect of dnm
 
-    return refuse_plan(plan, registry, _FAULT.format("; ".join(broken)))
+    return refuse_plan(plan, registry, _DEFECT.format("; ".join(broken)))
 
 
 def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Decided:
-    """The same, with all that it was decided from."""
+    """Returns all decisions of a plan with their inputs."""
     inputs = with_floors(gather_inputs(config, registry, snapshot))
     seen = advance(inputs)
-    standing = judge_limits(inputs, seen.registry)
-    fates = _fates(inputs, seen, standing)
+    current = judge_limits(inputs, seen.registry)
+    fates = _decide_nodes(inputs, seen, current)
     inputs = msgspec.structs.replace(inputs, demand=fates.demand)
-    limits = plan_limits(inputs, fates.registry, standing)
+    limits = plan_limits(inputs, fates.registry, current)
     conversions = plan_conversions(inputs, fates.registry, limits)
     return Decided(inputs=inputs, seen=seen, fates=fates, limits=limits, conversions=conversions)
 
 
-def _fates(inputs: Inputs, seen: Advanced, standing: StandingLimits) -> Fates:
-    """Where nothing is lent there is nothing to decide about."""
-    if standing.registry.nodes:
-        return decide_fates(inputs, seen, standing)
-    return Fates(registry=standing.registry, verdicts=seen.verdicts, demand=inputs.demand)
+def _decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Fates:
+    """Decides about nodes; without recorded nodes there is nothing to decide."""
+    if current.registry.nodes:
+        return decide_fates(inputs, seen, current)
+    return Fates(registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand)
 
 
 def with_floors(inputs: Inputs) -> Inputs:
-    """Returns what is known, with the configuration as it is in force now, what limits are to be
-    for a demand, and for how long idle nodes stay."""
+    """Returns the inputs with the active configuration, the limits that it demands, and how long
+    idle nodes stay."""
     replace = msgspec.structs.replace
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     if inputs.registry.nodes:
@@ -108,7 +108,7 @@ _MOST_PROBLEMS = 50  # of events that are reported as errors
 
 
 def fold_plan(decided: Decided) -> Plan:
-    """The plan that all the stages together are."""
+    """Returns the plan that combines the results of all stages."""
     inputs, limits, conversions = decided.inputs, decided.limits, decided.conversions
     registry, edit = conversions.registry, limits.edit
     verdicts = {**decided.fates.verdicts, **conversions.nodes}
@@ -122,17 +122,17 @@ def fold_plan(decided: Decided) -> Plan:
         *questions,
     )
     status = queue_statuses(decided)
-    added = _with_rules(decided, _with_learned(decided))
+    added = _with_rules(decided, _with_measured_times(decided))
     resets = _count_resets(added.registry, edit, inputs.now)
-    is_known = resets is not None and resets.is_repeated(inputs.now)
+    is_reported = resets is not None and resets.is_repeated(inputs.now)
     notes = (
         *decided.seen.notes,
-        *(edit.notes if edit and not (edit.reset_by and is_known) else ()),
+        *(edit.notes if edit and not (edit.reset_by and is_reported) else ()),
         *(note for note in added.notes if note not in questions),
     )
     waiting_jobs = _waiting_jobs(inputs)
     plan = Plan(
-        registry=_remembering(
+        registry=_with_last_run(
             _with_resets(added.registry, resets), status, edit, notes, waiting_jobs
         ),
         actions=(*list_actions(decided), *added.actions),
@@ -141,49 +141,50 @@ def fold_plan(decided: Decided) -> Plan:
         notes=notes,
         errors=tuple(dict.fromkeys(filter(None, errors))),
         status=status,
-        seen=seen_statuses(inputs),
+        seen=current_statuses(inputs),
         decisions=list_decisions(decided, status),
         diff=diff_of(inputs.document, limits),
         needs_person=bool(questions),
         run=run_name(inputs.now),
         waiting=list_waiting(decided) if inputs.demand and inputs.demand.groups else (),
         kinds=_seen_kinds(inputs),
-        rooms=_seen_rooms(inputs) if inputs.config.demand_keep else (),
+        rooms=_free_capacity(inputs) if inputs.config.demand_keep else (),
         pods=_holders(inputs, registry),
         uids={
             name: node.uid
             for name, node in (inputs.facts.nodes or {}).items()
             if name in registry.nodes or name in inputs.registry.nodes
         },
+        adopted=decided.seen.adopted,
         pause=registry.pause if inputs.paused() else None,
         waiting_jobs=waiting_jobs,
     )
-    return with_doubts(plan, inputs) if inputs.snapshot.waits else plan
+    return with_uncertain_pods(plan, inputs) if inputs.snapshot.waits else plan
 
 
 def _event_problems(config: Config) -> Iterator[str]:
-    """Yields why events of the configuration can't be read. The run does the rest and ends with
+    """Yields why events of the configuration cannot be read. The run does the rest and ends with
     exit code 2."""
     texts = (text for texts in config.unread_events.values() for text in texts)
     yield from (f"{config.path}: {text}" for text in islice(texts, _MOST_PROBLEMS))
 
 
-def _with_rules(decided: Decided, noted: Registry) -> Additions:
-    """What the rules add when all else is decided, and what they say."""
+def _with_rules(decided: Decided, recorded: Registry) -> Additions:
+    """Returns the additions of the rules after all decisions."""
     inputs, after = decided.inputs, decided.conversions.registry
     actions: list[Action] = []
     notes: list[str] = []
     for rule in rules_of(inputs.config, inputs.registry, inputs.facts):
         if rule.adds:
-            more = rule.adds(inputs, after, noted)
-            noted = more.registry
-            actions += more.actions
-            notes += more.notes
-    return Additions(registry=noted, actions=tuple(actions), notes=tuple(notes))
+            additions = rule.adds(inputs, after, recorded)
+            recorded = additions.registry
+            actions += additions.actions
+            notes += additions.notes
+    return Additions(registry=recorded, actions=tuple(actions), notes=tuple(notes))
 
 
 def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
-    """Who holds the lent nodes; nothing where no pods could be read."""
+    """Returns the pods on each lent node; nothing if the pods could not be read."""
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable) or not registry.nodes:
         return {}
@@ -191,30 +192,30 @@ def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
 
 
 def _seen_kinds(inputs: Inputs) -> dict[str, tuple[PodKind, ...]]:
-    """Of a queue whose pods could not all be read nothing is said: they have not ended."""
+    """Returns the kinds of pods by queue, without queues with unreadable pods."""
     kinds = inputs.demand.kinds if inputs.demand else {}
     return {queue: kind for queue, kind in kinds.items() if not inputs.unreadable_namespaces(queue)}
 
 
-def _seen_rooms(inputs: Inputs) -> tuple[NodeRoom, ...]:
-    from dnm.demand.kinds import list_rooms
+def _free_capacity(inputs: Inputs) -> tuple[NodeRoom, ...]:
+    from dnm.demand.kinds import list_free_capacity
 
     pods, nodes = inputs.snapshot.pods, inputs.facts.nodes
     if isinstance(pods, Unreadable) or nodes is None:
         return ()
-    return list_rooms(inputs.config, nodes.values(), inputs.registry.nodes, pods.pods)
+    return list_free_capacity(inputs.config, nodes.values(), inputs.registry.nodes, pods.pods)
 
 
 def _waiting_jobs(inputs: Inputs) -> tuple[WaitingJobs, ...] | None:
-    """What jobs wait for, as far as the batch side was asked now, else when it last was. A run that
-    can't see the Nodes asks nobody: how long ago that was is not known any more."""
+    """Returns what jobs wait for, as of this run or of the last that read the batch side. A run
+    that cannot see the Nodes reports none: the age of the last answer is unknown."""
     if inputs.snapshot.batch is None:
         return None if inputs.facts.nodes is None else inputs.registry.last_run.waiting_jobs
     return inputs.facts.waiting_jobs
 
 
-def _with_learned(decided: Decided) -> Registry:
-    """The record with what this run has taught of gaps and of lending."""
+def _with_measured_times(decided: Decided) -> Registry:
+    """Returns the record with the gaps and lend times that this run measured."""
     inputs, after, verdicts = decided.inputs, decided.conversions.registry, decided.fates.verdicts
     before = inputs.registry
     if not (before.nodes or after.nodes or after.requests or after.lent_again):
@@ -222,8 +223,8 @@ def _with_learned(decided: Decided) -> Registry:
     needed: Counter[str] = Counter()
     for pool, count in decided.conversions.sizing.wanted().items():
         needed[pool.queue] += count
-    noted = note_returns(inputs.config, before, after, needed, inputs.now)
-    return note_lends(inputs.config, before, noted, verdicts, inputs.now)
+    recorded = note_returns(inputs.config, before, after, needed, inputs.now)
+    return note_lends(inputs.config, before, recorded, verdicts, inputs.now)
 
 
 def _unread(snapshot: Snapshot) -> list[str]:
@@ -238,7 +239,7 @@ def _unread(snapshot: Snapshot) -> list[str]:
         ]
     if not isinstance(snapshot.nodes, Unreadable):
         lines += [
-            f"{node.unreadable}: it is neither taken up nor returned"
+            f"{node.unreadable}: dnm neither adopts nor returns it"
             for node in snapshot.nodes
             if node.unreadable
         ]
@@ -260,16 +261,15 @@ def _with_resets(registry: Registry, resets: DocumentResets | None) -> Registry:
     return msgspec.structs.replace(registry, last_run=last_run)
 
 
-def _remembering(
+def _with_last_run(
     registry: Registry,
     status: dict[str, QueueStatus],
     edit: QueueEdit | None,
     notes: tuple[str, ...],
     waiting_jobs: tuple[WaitingJobs, ...] | None,
 ) -> Registry:
-    """The record as it is saved before the first action. It remembers the queues, the ledger and
-    what jobs wait for from then on, so that a run that is killed after it has written leaves a
-    trace of that."""
+    """Returns the record as saved before the first action. It includes the queues, the ledger and
+    what jobs wait for, so that a run that is killed after a write leaves a trace of it."""
     return msgspec.structs.replace(
         registry,
         last_run=msgspec.structs.replace(

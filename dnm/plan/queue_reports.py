@@ -1,6 +1,5 @@
-"""What is said of queues and nodes after all is decided: the state of each queue, the numbers of
-the decision, and who holds each lent node. Pure.
-"""
+"""Reports on queues and nodes after all decisions: the state of each queue, the numbers of the
+decision, and the pods on each lent node. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 
 def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
-    """By monitored queue, as the run leaves them."""
+    """Returns the status of each monitored queue after this run."""
     planned, inputs = decided.limits, decided.inputs
     edit = planned.edit
     statuses = {}
@@ -43,12 +42,12 @@ def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
     return statuses
 
 
-def seen_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
-    """By monitored queue, as they are: the limits in the document, what the ledger says of them,
-    and what the pods use and want now. Verdicts are those of the last run."""
+def current_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
+    """Returns the status of each monitored queue now: limits of the document, amounts of the
+    ledger, use and requests of the pods. Verdicts are those of the last run."""
     document, instance = inputs.document, inputs.config.instance_id
-    is_told = document is not None and not document.ledger_problem
-    numbers = numbers_now(document, instance) if document and is_told else {}
+    is_ledger_readable = document is not None and not document.ledger_problem
+    numbers = numbers_now(document, instance) if document and is_ledger_readable else {}
     return {
         queue: _status(inputs, queue, inputs.limits.get(queue), numbers.get(queue))
         for queue in inputs.config.queues
@@ -58,26 +57,26 @@ def seen_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
 def _status(
     inputs: Inputs, queue: str, limits: QueueLimits | None, numbers: QueueNumbers | None
 ) -> QueueStatus:
-    """Where the document could not be judged, the numbers of the last run stand: the ledger is
-    rebuilt from them if it is lost."""
+    """Returns the status of a queue. If the document could not be read, it keeps the numbers of the
+    last run, from which the ledger is rebuilt if it is lost."""
     demand = inputs.demand.queues.get(queue) if inputs.demand else None
     groups = inputs.demand.groups if inputs.demand else ()
     waiting = [group for group in groups if is_under(group.queue, queue)]
-    last = inputs.registry.last_run.queues.get(queue)
-    known = last or _NOTHING
-    is_known = numbers is not None or last is None
+    recorded = inputs.registry.last_run.queues.get(queue)
+    previous = recorded or _NOTHING
+    is_current = numbers is not None or recorded is None
     return QueueStatus(
-        limit=dict(limits.max if limits and is_known else known.limit),
-        baseline=dict(numbers.baseline if numbers else known.baseline),
-        lent=dict(numbers.lent if numbers else known.lent),
+        limit=dict(limits.max if limits and is_current else previous.limit),
+        baseline=dict(numbers.baseline if numbers else previous.baseline),
+        lent=dict(numbers.lent if numbers else previous.lent),
         used=dict(demand.used) if demand else {},
         pending=dict(demand.pending) if demand else {},
         pending_pods=demand.pending_pods if demand else 0,
-        verdict=known.verdict,
-        reason=known.reason,
-        code=known.code,
+        verdict=previous.verdict,
+        reason=previous.reason,
+        code=previous.code,
         is_demand_known=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
-        is_judged=numbers is not None or (last is not None and last.is_judged),
+        is_judged=numbers is not None or (recorded is not None and recorded.is_judged),
         waits_since=min((group.oldest for group in waiting), default=""),
         young_pods=sum(group.young for group in waiting),
         floor=sum(
@@ -95,12 +94,12 @@ _MOST_NAMESPACES, _LONGEST_NAME = 20, 100  # of one node, and characters
 
 
 def holders_of(pods: Iterable[Pod], nodes: Container[str]) -> dict[str, NodePods]:
-    """Returns who holds each of these nodes, as far as the pods could be read; a tenant's names
-    take bounded room."""
-    found: dict[str, list[Pod]] = {}
+    """Returns the pods on each of these nodes, as far as they could be read; names from tenants are
+    bounded in number and length."""
+    by_node: dict[str, list[Pod]] = {}
     for pod in [pod for pod in pods if pod.node in nodes]:
-        found.setdefault(pod.node, []).append(pod)
-    return {name: _holders(on_it) for name, on_it in sorted(found.items())}
+        by_node.setdefault(pod.node, []).append(pod)
+    return {name: _holders(pods_on_node) for name, pods_on_node in sorted(by_node.items())}
 
 
 def _holders(pods: Sequence[Pod]) -> NodePods:
@@ -122,18 +121,18 @@ MOST_PODS = 10  # named
 def headroom(
     queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
 ) -> dict[str, int]:
-    """What a queue may still use of each resource that it or a queue above it limits; root's size
-    is the cluster's and not among them."""
-    room: dict[str, int] = {}
+    """Returns what a queue may still use of each resource that it or a queue above it limits,
+    except root, which has the size of the cluster."""
+    unused: dict[str, int] = {}
     for above in known_lineage(path, queues):
         for resource, amount in queues[above].max.items():
             rest = max(amount - used.get(above, {}).get(resource, 0), 0)
-            room[resource] = min(rest, room.get(resource, rest))
-    return room
+            unused[resource] = min(rest, unused.get(resource, rest))
+    return unused
 
 
 def list_decisions(decided: Decided, statuses: Mapping[str, QueueStatus]) -> dict[str, Decision]:
-    """Returns the numbers of every monitored queue, as the run found and decided them."""
+    """Returns the numbers of every monitored queue's decision."""
     inputs, demand = decided.inputs, decided.inputs.demand
     used = {path: queue.used for path, queue in demand.queues.items()} if demand else {}
     return {
@@ -154,16 +153,16 @@ def _decision(
         limit=inputs.limits[queue].max if queue in inputs.limits else {},
         headroom=headroom(inputs.limits, used, queue) if is_limited else {},
         wanted=count_by_type(sizing.wanted),
-        # What a brake, a pause or another host kept from being lent was not granted.
+        # Nodes stopped by a brake, a pause or another host were not granted.
         granted=count_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},
-        no_room=sizing.no_room,
+        no_room=sizing.without_capacity,
         no_quota=sizing.no_quota,
         pods=_lacking(inputs, sizing),
     )
 
 
 def groups_lacking(inputs: Inputs, sizing: QueueSizing) -> list[PendingGroup]:
-    """Returns the groups of a queue that do not all have room and quota, the largest first."""
+    """Returns the groups of a queue that lack capacity or quota for a pod, the largest first."""
     lacking = [
         group
         for group in (inputs.demand.groups if inputs.demand else ())
@@ -174,6 +173,6 @@ def groups_lacking(inputs: Inputs, sizing: QueueSizing) -> list[PendingGroup]:
 
 
 def _lacking(inputs: Inputs, sizing: QueueSizing) -> tuple[str, ...]:
-    lacking = groups_lacking(inputs, sizing)
-    names = [f"{group.namespace}/{name}" for group in lacking for name in group.names]
+    groups = groups_lacking(inputs, sizing)
+    names = [f"{group.namespace}/{name}" for group in groups for name in group.names]
     return tuple(names[:MOST_PODS])

@@ -1,7 +1,7 @@
-"""A registry that may not act: the reason, and what is left of its plan.
+"""A registry that may not act: the reason, and the rest of its plan.
 
-A refused run passes on what its own converters still print, and ends those that hang: no other host
-can. It lends, returns, marks, fences and edits nothing, and its registry stays as it was. Pure.
+A refused run reports the output of its own converters, and ends overdue ones: no other host can. It
+lends, returns, marks, fences and edits nothing, and its registry stays the same. Pure.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _LONGEST = 300  # characters of a holder
 def explain_unreadable(lease: Unreadable, instance: str) -> str:
     """Returns why no registry may act while the Lease cannot be read, and the next step."""
     return (
-        f"{lease.error}. Without its Lease nobody knows whether another dnm acts as "
+        f"{lease.error}. Without the Lease dnm does not know whether another dnm acts as "
         f"instance {instance}: nothing is lent, returned or changed. Apply etc/rbac.yaml "
         "or make the API server answer; `dnm check` names what is missing"
     )
 
 
 def explain_refusal(
-    lease: Lease, instance: str, here: str, state: str, seen: ActingElsewhere
+    lease: Lease, instance: str, this_host: str, state: str, seen: ActingElsewhere
 ) -> str:
-    """Returns why the registry of `here` may not act, and the next step. `seen`: the registry
+    """Returns why the registry of `this_host` may not act, and the next step. `seen`: the registry
     that acts. `state`: its `state`, if it is not that of this registry."""
-    twin = ", of the same name but another" if seen.holder == here else ""
-    gone = "" if lease.registry else "; its Lease was deleted since"
+    difference = ", of the same name but another" if seen.holder == this_host else ""
+    deleted = "" if lease.registry else "; its Lease was deleted since"
     if state == "kubernetes":
         step = f"Its registry is {printable(lease.registry, _LONGEST)}: set state = kubernetes here"
     elif state == "file":
@@ -41,9 +41,9 @@ def explain_refusal(
         step = "Give one of the two another instance_id"
     return (
         f"another dnm acts as instance {instance}: {printable(seen.holder, _LONGEST)}"
-        f", last at {seen.at:%Y-%m-%d %H:%M:%S} UTC{gone}. This is {here}{twin}: nothing is lent, "
-        f"returned or changed here. {step}. If dnm is stopped there for good, run `dnm takeover` "
-        "here"
+        f", last at {seen.at:%Y-%m-%d %H:%M:%S} UTC{deleted}. This is {this_host}{difference}: "
+        f"nothing is lent, returned or changed here. {step}. If dnm is stopped there for good, run "
+        "`dnm takeover` here"
     )
 
 
@@ -51,7 +51,7 @@ def refuse_acting(
     plan: Plan, registry: Registry, why: str, elsewhere: ActingElsewhere | None
 ) -> Plan:
     """Returns the rest of the plan of a registry that may not act. `elsewhere`: the registry that
-    acts; None: nobody can tell."""
+    acts, if known."""
     if elsewhere:
         return refuse_plan(plan, replace(registry, elsewhere=elsewhere), why)
     refused = refuse_plan(plan, registry, why)
@@ -59,7 +59,7 @@ def refuse_acting(
 
 
 def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
-    """Returns the rest of a plan that must not be carried out; `registry` is what is recorded."""
+    """Returns the rest of a plan that must not be executed; `registry` is the recorded one."""
     return Plan(
         registry=registry,
         actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),

@@ -1,10 +1,9 @@
-"""What has become of each open conversion request: the nodes it brought join the record, what did
-not come in time is dropped; and what the end of a converter's call means for the record, which the
-run books that started it, or the next one that finds it ended. And which of the nodes that the
-batch side tells as claimed for this instance no request holds: a host was restarted in the middle
-of a conversion, or a converter was killed with its keeper. Only the batch side's word makes a claim
-ours: its marks are out of a kubelet's reach. What becomes of such a node is said in `found.py`.
-Pure."""
+"""The state of each open conversion request: nodes that it brought are recorded, and nodes that did
+not join in time are dropped. Also the effect of a converter's end on the record, written by the run
+that started it or by the next one. Also claims of this instance without a request, because a host
+restarted or a converter was killed with its parent. Only the batch side's report makes a claim of
+this instance: a kubelet cannot write it. `found.py` decides about such nodes. Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ from dnm.model.lent import (
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult, backoff_delay
 from dnm.plan.facts import Facts, has_stopped
-from dnm.plan.found import Case, Found, claim_as_known, judge_claim
+from dnm.plan.found import ClaimCase, Findings, complete_claim, judge_claim
 from dnm.plan.overdue import (
     RequestTransition,
-    after_death,
+    after_converter_death,
     conversion_error,
-    may_still_come,
-    too_late,
+    expire_request,
+    possible_nodes,
 )
-from dnm.plan.rule import unwelcome_nodes
+from dnm.plan.rule import nodes_to_return
 
 
 def advance_request(
@@ -42,22 +41,21 @@ def advance_request(
     request: ConversionRequest,
     taken: frozenset[str],
     facts: Facts,
-    others: Sequence[ConversionRequest] = (),
+    siblings: Sequence[ConversionRequest] = (),
 ) -> RequestTransition:
     """Adopts the nodes that a conversion brought.
 
-    A node is the request's if it did not exist before and either the converter named it or it has
-    the type's name and carries the namespace's label. `taken` are nodes that are recorded already,
-    `others` the other open requests, as `with_report` gives them: what one of them has named is its
-    own. While the converter is at work only what it has named is taken up: another host's look
-    alike, and those that it is still to bring would then be more than were asked for.
-    """
+    A node belongs to the request if it did not exist before and either the converter named it, or
+    it has the type's name and the namespace's label. `taken` are recorded nodes, `other_requests`
+    the other open requests, as `with_converter_report` returns them: a node that one of them named
+    is its own. While the converter runs only nodes that it named are adopted: nodes of another host
+    look the same, and with this request's later nodes they would exceed the request."""
     if facts.nodes is None:
         return RequestTransition(request=request)
-    reported = with_report(request, facts)
-    transition = _adopt(config, reported, taken, facts, others)
+    reported = with_converter_report(request, facts)
+    transition = _adopt(config, reported, taken, facts, siblings)
     if reported.ended and not request.ended and _has_died(facts.ended.get(request.id, Ended())):
-        return after_death(config, transition, reported, taken, facts)
+        return after_converter_death(config, transition, reported, taken, facts)
     if reported.ended and not request.ended and reported.error:
         transition = msgspec.structs.replace(
             transition,
@@ -67,23 +65,23 @@ def advance_request(
     return transition
 
 
-def with_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
-    """Returns the request with what its converter has named and how it ended, as it was found after
-    the run that had started it."""
+def with_converter_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
+    """Returns the request with the nodes that its converter named, and how it ended after the run
+    that started it."""
     if request.ended:
         return request
-    said = facts.ended.get(request.id, Ended())
+    end = facts.ended.get(request.id, Ended())
     if facts.is_running(request.converter):
-        return with_names(request, said)
-    if _has_died(said) and facts.batch is None:
-        return with_names(request, said)  # what it had claimed is not known yet
-    return request_ended(request, said, facts.now)
+        return with_names(request, end)
+    if _has_died(end) and facts.batch is None:
+        return with_names(request, end)  # its claims are not known yet
+    return request_ended(request, end, facts.now)
 
 
-def _has_died(said: Ended) -> bool:
-    """Whether it ended without a word on how: killed together with what waited for it, as by a
-    restart of the host."""
-    return said.exit_code is None and not (said.error or said.left_running)
+def _has_died(end: Ended) -> bool:
+    """Checks whether it ended without a report: killed together with its parent, as by a restart of
+    the host."""
+    return end.exit_code is None and not (end.error or end.left_running)
 
 
 def _adopt(
@@ -91,44 +89,44 @@ def _adopt(
     request: ConversionRequest,
     taken: frozenset[str],
     facts: Facts,
-    others: Sequence[ConversionRequest],
+    siblings: Sequence[ConversionRequest],
 ) -> RequestTransition:
     assert facts.nodes is not None
-    came = [name for name in request.names if name not in taken]
-    came = [name for name in came if _is_brought_by(config, request, name, facts)]
-    if request.ended and not _may_be_named_yet(request, others):
-        # Of those that nobody named no more than are missing: another host may have brought some.
-        named = {*request.names, *(name for other in others for name in other.names)}
+    joining = [name for name in request.names if name not in taken]
+    joining = [name for name in joining if _is_brought_by(config, request, name, facts)]
+    if request.ended and not _may_be_named_yet(request, siblings):
+        # At most the missing number of unnamed nodes: another host may have brought some.
+        named = {*request.names, *(name for other in siblings for name in other.names)}
         unnamed = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
         arrived = [name for name in unnamed if _is_brought_by(config, request, name, facts)]
-        came += arrived[: max(request.count - len(came), 0)]
-    joined = dict.fromkeys(came, _newly_lent(request, facts.now))
+        joining += arrived[: max(request.count - len(joining), 0)]
+    joined = dict.fromkeys(joining, _newly_lent(request, facts.now))
     left = max(request.count - len(joined), 0)
     if request.ended:
         left = max(left - len(facts.left_by(request, config.instance_id)), 0)
     if request.ended and request.error:
-        # What a failed call has not named is asked for again at once.
-        left = min(left, may_still_come(config, request, taken | joined.keys(), facts, others))
+        # Nodes that a failed call did not name are requested again at once.
+        left = min(left, possible_nodes(config, request, taken | joined.keys(), facts, siblings))
     rest = msgspec.structs.replace(request, count=left)
     if left == 0 and rest.ended:
         return RequestTransition(request=None, joined=joined)
     if rest.ended and facts.batch is not None and facts.now > rest.since + config.join_timeout:
-        return too_late(config, rest, joined, taken, facts)
+        return expire_request(config, rest, joined, taken, facts)
     return RequestTransition(request=rest, joined=joined)
 
 
-def _may_be_named_yet(request: ConversionRequest, others: Sequence[ConversionRequest]) -> bool:
-    """Whether a node that nobody has named may be the work of another call, which names its nodes
-    in the end. A converter that succeeded and named none never names any: it does not wait."""
+def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionRequest]) -> bool:
+    """Checks whether an unnamed node may belong to another call, which names its nodes at its end.
+    A converter that succeeded and named none never will: its request does not wait."""
     succeeded_without_names = not request.error and not request.names
     return not succeeded_without_names and any(
-        not other.ended and other.node_type == request.node_type for other in others
+        not other.ended and other.node_type == request.node_type for other in siblings
     )
 
 
 def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
-    """A word on the converter's stdout is only taken for a node if Slurm knows it, if it has the
-    type's name, or if a Node of that name has come with the namespace's label."""
+    """Checks whether the request brought this node. A name on the converter's stdout counts only if
+    Slurm knows it, it has the type's name, or such a Node has the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
     instance = config.instance_id
     if facts.is_interrupted(name, instance) or facts.claimed_by_another(name, instance):
@@ -136,15 +134,15 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     is_of_type = config.type_of(name) == request.node_type
     is_named = name in request.names
     if facts.batch is None and not is_named:
-        return False  # only Slurm can tell whose it is
+        return False  # only Slurm knows its owner
     if node is None:
-        if facts.tells_claims and facts.claim_of(name, instance) is None:
-            return False  # it was given back, in service or as a health check has drained it
+        if facts.reports_claims and facts.claim_of(name, instance) is None:
+            return False  # it was returned, in service or drained by a health check
         return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
-    # A mark, ours too, was set when it joined for something else, or by its own kubelet; what the
-    # converter has named is this request's all the same.
+    # A mark, also of this instance, was set when it joined for another request, or by its kubelet.
+    # A node that the converter named still belongs to this request.
     is_old = name in request.known_nodes or (node.mark is not None and not is_named)
-    if is_old or (request.ended and facts.is_let_go(name, request.namespace)):
+    if is_old or (request.ended and facts.is_abandoned(name, request.namespace)):
         return False
     is_labelled = node.labels.get(request.namespace) == "true"
     return is_of_type + is_labelled + is_named >= 2
@@ -166,19 +164,19 @@ def _newly_lent(request: ConversionRequest, now: datetime) -> LentNode:
     )
 
 
-def advance_requests(config: Config, registry: Registry, facts: Facts) -> Found:
-    """Takes up what every open request has brought, one after the other: a node that one request
-    has taken is no other's, and those that failed are asked last. `claimed`: what they left."""
+def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findings:
+    """Adopts the nodes of every open request in turn: a node belongs to one request only, and
+    failed requests come last. `claimed`: nodes that they left behind."""
     nodes = dict(registry.nodes)
-    behind: dict[str, ClaimedNode] = {}
+    left_behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], []
-    reported = {request.id: with_report(request, facts) for request in registry.requests}
+    reported = {request.id: with_converter_report(request, facts) for request in registry.requests}
     for request in sorted(registry.requests, key=lambda request: reported[request.id].is_given_up):
         report = reported[request.id]
-        others = [other for other in reported.values() if other.id != request.id]
-        after = advance_request(config, request, frozenset(nodes), facts, others)
+        siblings = [other for other in reported.values() if other.id != request.id]
+        after = advance_request(config, request, frozenset(nodes), facts, siblings)
         nodes |= after.joined
-        behind |= after.left_behind
+        left_behind |= after.left_behind
         if after.request is not None:
             left.append(after.request)
         if after.conversion_failed:
@@ -188,9 +186,9 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Found:
             )
         if after.note:
             errors.append(after.note)
-    return Found(
+    return Findings(
         nodes=nodes,
-        claimed=behind,
+        claimed=left_behind,
         requests=tuple(left),
         failures=tuple(failures),
         errors=tuple(errors),
@@ -203,7 +201,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Found:
 def calls_until(
     config: Config, registry: Registry
 ) -> Iterator[tuple[str, ConverterProcess, datetime]]:
-    """Yields the converters that may be at work, by key, and until when they may be."""
+    """Yields the converters that may be running, by key, and until when."""
     longest = config.convert_timeout
     for request in registry.requests:
         if request.converter is not None:
@@ -214,8 +212,8 @@ def calls_until(
 
 
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
-    """With what its converter named; the time to join counts from now. Where it failed and named
-    none, nobody counts on its nodes; late ones that are nobody's are still adopted."""
+    """Returns the request with the names from its converter; the time to join starts now. If the
+    converter failed and named none, no node is expected; late unowned ones are still adopted."""
     request = with_names(request, end)
     return msgspec.structs.replace(
         request,
@@ -227,13 +225,13 @@ def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> Conv
 
 
 def with_names(request: ConversionRequest, end: Ended) -> ConversionRequest:
-    """With the names that were heard before and those that stand there now."""
+    """Returns the request with earlier and current names."""
     names = tuple(dict.fromkeys((*request.names, *end.names)))
     return msgspec.structs.replace(request, names=names)
 
 
 def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
-    """When it may be tried again, unless Slurm has the node by then."""
+    """Returns the entry with the time of the next attempt, unless Slurm has the node by then."""
     wait = backoff_delay(config, entry.attempts) if end.error else config.join_timeout
     return msgspec.structs.replace(
         entry,
@@ -244,12 +242,12 @@ def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> 
     )
 
 
-# --- claims that no request holds ---------------------------------------------------------------
+# --- claims of no request -----------------------------------------------------------------------
 
 
 def set_aside_interrupted(config: Config, registry: Registry, facts: Facts) -> Registry:
-    """Returns the registry without the nodes that should be joining, but whose conversion was
-    interrupted: they are claims like any other now."""
+    """Returns the registry without joining nodes of an interrupted conversion: they are claims
+    now."""
     nodes = {
         name: entry
         for name, entry in registry.nodes.items()
@@ -263,22 +261,22 @@ def set_aside_interrupted(config: Config, registry: Registry, facts: Facts) -> R
     return msgspec.structs.replace(registry, nodes=nodes)
 
 
-def take_in_claims(
+def record_claims(
     config: Config,
     before: Registry,
     nodes: Mapping[str, LentNode],
     requests: Sequence[ConversionRequest],
     facts: Facts,
-) -> Found:
-    """Returns what becomes of each claim of this instance that neither `nodes` nor `requests` hold.
-    `before`: as the last run left it. While the batch side can't be read all stays as it was."""
-    remembered = {name: claim for name, claim in before.claimed.items() if name not in nodes}
+) -> Findings:
+    """Decides about each claim of this instance that is neither in `nodes` nor part of `requests`.
+    `before`: as of the last run. Without the batch side nothing changes."""
+    recorded = {name: claim for name, claim in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
-        return Found(claimed=remembered)
+        return Findings(claimed=recorded)
     held = _held(requests)
     running = _held(request for request in requests if facts.is_running(request.converter))
-    found = Found(claimed=_left_behind(remembered, facts))
-    out = unwelcome_nodes(config, before, facts)
+    findings = Findings(claimed=_left_behind(recorded, facts))
+    excluded = nodes_to_return(config, before, facts)
     for name, row in sorted(facts.batch.items()):
         claim = row.claim
         if claim is None or claim.instance != config.instance_id or name in nodes:
@@ -286,18 +284,18 @@ def take_in_claims(
         if not {name, claim.request} & (running if has_stopped(claim) else held):
             entry = before.nodes.get(name)
             if entry is None and claim.direction != "batch" and _is_marked(config, name, facts):
-                continue  # it served, and is recorded again by its mark
-            case = Case(
+                continue  # it served, and its mark records it again
+            case = ClaimCase(
                 config=config,
                 name=name,
                 row=row,
-                claim=claim_as_known(config, claim, entry, facts.nodes.get(name)),
+                claim=complete_claim(config, claim, entry, facts.nodes.get(name)),
                 facts=facts,
-                kept_out=out.get(name),
+                kept_out=excluded.get(name),
                 hold=f": dnm unhold {name}" if name in before.held else "",
             )
-            found = _merged(found, judge_claim(case))
-    return found
+            findings = _merged(findings, judge_claim(case))
+    return findings
 
 
 def _is_marked(config: Config, name: str, facts: Facts) -> bool:
@@ -307,29 +305,29 @@ def _is_marked(config: Config, name: str, facts: Facts) -> bool:
 
 
 def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
-    """The requests, and the nodes that they have named or are to go on with: what their converter
-    has claimed and not left in the middle, they wait for."""
+    """Returns the requests and their nodes, named or to be resumed: they wait for the claims of
+    their converter that were not interrupted."""
     return frozenset(
         text for request in requests for text in (request.id, *request.names, request.node) if text
     )
 
 
-def _left_behind(remembered: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
-    """Returns the nodes that a converter left behind which does not report its claims, until Slurm
-    has them in service."""
+def _left_behind(recorded: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
+    """Returns the nodes left behind by a converter that does not report its claims, until Slurm has
+    them in service."""
     assert facts.batch is not None
     rows = facts.batch
     return {
         name: node
-        for name, node in remembered.items()
+        for name, node in recorded.items()
         if name not in rows or not (rows[name].tells_claim or rows[name].in_service)
     }
 
 
-def _merged(found: Found, more: Found) -> Found:
-    return Found(
-        nodes={**found.nodes, **more.nodes},
-        claimed={**found.claimed, **more.claimed},
-        notes=found.notes + more.notes,
-        errors=found.errors + more.errors,
+def _merged(findings: Findings, more: Findings) -> Findings:
+    return Findings(
+        nodes={**findings.nodes, **more.nodes},
+        claimed={**findings.claimed, **more.claimed},
+        notes=findings.notes + more.notes,
+        errors=findings.errors + more.errors,
     )

@@ -1,9 +1,9 @@
-"""What an option switches on is a rule: one file below `plan/rules`, one value with the hooks that
-it needs, one line in the table. The spine asks the rules that are on, and names none of them. Pure.
+"""Rules: each option is one file below `plan/rules`, one value with its hooks, and one line in the
+table. The core calls the rules that are on, and names none of them. Pure.
 
-The table's order is the order of precedence: of two rules that speak of one thing the first is
-heard first, and what both add up to is said in that order. A rule that is off is not imported. One
-whose option was taken away stays on for as long as the record holds something of it: it tidies up.
+The table's order is the order of precedence: of two rules about one thing the first wins, and their
+texts appear in that order. A rule that is off is not imported. A rule stays on after the removal of
+its option as long as the record needs a cleanup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, Phase
 from dnm.model.registry import Registry
-from dnm.plan.hooks import CountedFrom, KeptOut, Rule
+from dnm.plan.hooks import CountedFrom, Exclusion, Rule
 
 if TYPE_CHECKING:
     from dnm.plan.facts import Facts
@@ -28,12 +28,12 @@ IsOn = Callable[[Config, Registry, "Facts | None"], bool]
 
 
 def has_events(config: Config, registry: Registry) -> bool:
-    """Whether any place names an event, or the record still has one."""
+    """Checks whether any source names an event, or the record still has one."""
     places = (config.events_dir, *config.calendar_events, *config.unread_events)
     return any(places) or bool(registry.events or registry.calendars)
 
 
-def _keeps_nodes_out(config: Config, registry: Registry, facts: Facts | None) -> bool:
+def _excludes_nodes(config: Config, registry: Registry, facts: Facts | None) -> bool:
     keys = (config.exclude_nodes, config.exclude_partitions, config.exclude_features,
             config.exclude_reservations)  # fmt: skip
     return any(keys) or bool(
@@ -79,11 +79,11 @@ def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
 
 
 SPARE_FOR = timedelta(minutes=10)  # until a half-empty node gets no new pods
-CONSOLIDATED = "consolidated"  # why such a node leaves, as the registry records it
+CONSOLIDATED = "consolidated"  # the registry's reason why such a node leaves
 
 
 def _consolidates(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    """Checks whether a node has served pods for as long as it takes to be found spare."""
+    """Checks whether a node has served pods long enough to be considered spare."""
     if not config.consolidate or facts is None:
         return False
     return bool(registry.spare_nodes) or any(
@@ -93,19 +93,19 @@ def _consolidates(config: Config, registry: Registry, facts: Facts | None) -> bo
     )
 
 
-SITS = timedelta(hours=2)  # until people are told of who uses little of what he holds
+LOW_UTILIZATION_FOR = timedelta(hours=2)  # until nodes with low utilization are reported
 
 
 def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
     sits, nodes = bool(registry.sitting), registry.nodes.values()
-    return sits or any(facts and facts.now - node.since >= SITS for node in nodes)
+    return sits or any(facts and facts.now - node.since >= LOW_UTILIZATION_FOR for node in nodes)
 
 
 # The file of each rule below `plan/rules`, and whether it is on.
 TABLE: tuple[tuple[str, IsOn], ...] = (
     ("warm_share", lambda config, registry, facts: config.headroom < 1),
     ("events", lambda config, registry, facts: has_events(config, registry)),
-    ("kept_out", _keeps_nodes_out),
+    ("kept_out", _excludes_nodes),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
     ("opening", _opens),
     ("sick", _has_sick),
@@ -126,7 +126,7 @@ def rules_of(config: Config, registry: Registry, facts: Facts | None = None) -> 
 
 
 def need_lent_since(rules: Iterable[Rule]) -> bool:
-    """Checks whether one of the rules needs to know since when each node is lent."""
+    """Checks whether a rule needs to know since when each node is lent."""
     return any(rule.leave and rule.leave.needs_lent_since for rule in rules)
 
 
@@ -135,31 +135,31 @@ def rule_named(name: str) -> Rule:
     return cast(Rule, import_module(f"dnm.plan.rules.{name}").RULE)
 
 
-def nodes_kept_out(
+def excluded_nodes(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, str]:
-    """Returns why each node that is kept out may not be lent, by name; `batch` None: what Slurm
-    says of the nodes is not known."""
-    return {name: exclusion.why for name, exclusion in _kept_out(config, registry, batch, now)}
+    """Returns why each excluded node must not be lent, by name; `batch` None: Slurm's facts about
+    the nodes are unknown."""
+    return {name: exclusion.why for name, exclusion in _exclusions(config, registry, batch, now)}
 
 
-def unwelcome_nodes(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    """Returns why each node goes back that has come although it is kept out, by name."""
-    out = _kept_out(config, registry, facts.batch, facts.now)
-    return {name: exclusion.why for name, exclusion in out if exclusion.goes_back}
+def nodes_to_return(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
+    """Returns why each node that was lent although it is excluded is returned, by name."""
+    excluded = _exclusions(config, registry, facts.batch, facts.now)
+    return {name: exclusion.why for name, exclusion in excluded if exclusion.must_return}
 
 
-def _kept_out(
+def _exclusions(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
-) -> Iterator[tuple[str, KeptOut]]:
-    """Those of the rule that is heard first come last."""
+) -> Iterator[tuple[str, Exclusion]]:
+    """Applies the rules in reverse, so that the first rule in the table wins."""
     for rule in reversed(rules_of(config, registry)):
         if rule.keeps_out:
             yield from rule.keeps_out(config, registry, batch, now).items()
 
 
 def list_bounds(asked: CountedFrom) -> Iterator[Bound]:
-    """Yields what the rules leave of nodes that could be had."""
+    """Yields the bounds of the rules on the number of nodes."""
     for rule in rules_of(asked.config, asked.registry, asked.facts):
         if rule.bounds:
             yield from rule.bounds(asked)

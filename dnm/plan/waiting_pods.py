@@ -1,4 +1,4 @@
-"""Pods that wait in vain: they lack room or quota, and their queue gets no node. Pure."""
+"""Pods that wait for capacity or quota while their queue gets no node. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MOST_KINDS = 20  # of a namespace: each is an Event
 
 
 def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
-    """Returns one for each group of equal pods that waits in vain, of each namespace the largest
-    first, and of all namespaces their first ones first."""
+    """Returns an entry for each group of equal pods that waits, the largest of each namespace
+    first, then in turns over the namespaces."""
     sizing = decided.conversions.sizing
     groups = [
         (group, verdict)
@@ -37,7 +37,7 @@ def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
             name=group.names[0],
             uid=uids[_first_pod(group)],
             count=group.count,
-            sentence=_why_own(decided, group, verdict),
+            sentence=_describe_group(decided, group, verdict),
         )
         for group, verdict in groups
         if _first_pod(group) in uids
@@ -51,7 +51,7 @@ def _first_pod(group: PendingGroup) -> tuple[str, str]:
 def _in_turn(
     groups: Iterable[tuple[PendingGroup, QueueVerdict]],
 ) -> list[tuple[PendingGroup, QueueVerdict]]:
-    """A few of each namespace, one after the other: no tenant's kinds keep others from theirs."""
+    """Returns a few groups of each namespace, in turns: no tenant can displace those of another."""
     ranks: Counter[str] = Counter()
     ranked = []
     for group, verdict in groups:
@@ -61,11 +61,11 @@ def _in_turn(
     return [(group, verdict) for _, group, verdict in sorted(ranked, key=itemgetter(0))]
 
 
-def _why_own(decided: Decided, group: PendingGroup, verdict: QueueVerdict) -> str:
-    """Why these pods wait: whoever may see one of them reads it, and finds no other's pod named."""
-    for found in decided.conversions.sizing.of(verdict.queue).unschedulable:
-        if found.group.fingerprint == group.fingerprint:
-            return f"no new node would help it: {found.why}"
+def _describe_group(decided: Decided, group: PendingGroup, verdict: QueueVerdict) -> str:
+    """Returns why these pods wait, naming no other pod, as all their readers see it."""
+    for unschedulable in decided.conversions.sizing.of(verdict.queue).unschedulable:
+        if unschedulable.group.fingerprint == group.fingerprint:
+            return f"no new node would help it: {unschedulable.why}"
     return verdict.without_pods
 
 

@@ -22,8 +22,6 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict
 
-ADOPTED = "node={} carries our mark and is recorded again"  # what a plan notes of such a node
-
 
 class Cause(Value):
     """The run or command that changed the registry, with the decisions of its plan. `unseen_since`:
@@ -34,6 +32,7 @@ class Cause(Value):
     instance: str
     nodes: Mapping[str, NodeVerdict] = {}
     decisions: Mapping[str, Decision] = {}
+    adopted: tuple[str, ...] = ()  # nodes that their mark records again
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     unseen_since: datetime | None = None
@@ -165,7 +164,7 @@ def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> Hist
     """Returns the line of a new node: lent for its request, or recorded again because it has dnm's
     mark."""
     fields: dict[str, object] = {"after": Phase.JOINING.value}
-    if any(note.startswith(ADOPTED.format(name)) for note in cause.notes):
+    if name in cause.adopted:
         return _of_node(cause, "adopted", name, entry, **fields)
     request = request_of(before, name, entry)
     asked = before.memory.asked.get(request.id) if request else None

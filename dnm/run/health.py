@@ -22,7 +22,7 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
-from dnm.plan.breaker import backoffs_in_force
+from dnm.plan.breaker import active_backoffs
 from dnm.plan.counting import count_missing, count_missing_of_floor
 from dnm.run.lock_holder import LockHolder, find_lock_holder
 from dnm.run.recorded import LastRun, read_last_run
@@ -80,7 +80,7 @@ def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iter
     for name, entry in registry.nodes.items():
         if entry.failed_attempts and entry.owner == config.instance_id:
             yield f"{name} is not returned to Slurm: {entry.failed_attempts}"
-    for node_type, backoff in backoffs_in_force(registry, now).items():
+    for node_type, backoff in active_backoffs(registry, now).items():
         yield (
             f"type {node_type} lends no node for {duration(backoff.until - now)}: "
             f"{count_of(backoff.failures, 'attempt')} failed: {backoff.last_error}"

@@ -139,9 +139,9 @@ def look(
         facts = msgspec.structs.replace(facts, lease=lease)
         traces = find_traces(config, registry, facts)
         if traces and not judge_actor(config, registry, facts).refusal:
-            from dnm.plan.lost_registry import with_loss  # it happens once, if ever
+            from dnm.plan.lost_registry import replace_lost  # it happens once, if ever
 
-            recorded = registry = with_loss(registry, facts, traces)
+            recorded = registry = replace_lost(registry, facts, traces)
         nodes = () if isinstance(facts.nodes, Unreadable) else facts.nodes
         looks = [rule.looks_at(config, registry, nodes) for rule in rules if rule.looks_at]
         if asked := [request for look in looks for request in look]:
@@ -170,6 +170,7 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
         instance=config.instance_id,
         nodes={verdict.node: verdict for verdict in plan.nodes},
         decisions=plan.decisions,
+        adopted=plan.adopted,
         notes=plan.notes,
         errors=plan.errors,
         unseen_since=unseen_since(config, wall_clock()),

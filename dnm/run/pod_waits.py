@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dnm.demand.pod_waits import understand_devices, understand_groups, waits_to_know
+from dnm.demand.pod_waits import is_awaiting_placement, resolve_devices, resolve_groups
 from dnm.kube.devices import read_devices
 from dnm.kube.pod_groups import read_groups
 from dnm.kube.requests import ApiRequests
@@ -26,18 +26,18 @@ def understand_pods(
     nodes: tuple[Node, ...],
 ) -> tuple[PodList, PodWaits | None]:
     """Returns the pods as they request nodes, and facts about their waiting; None: none waits."""
-    waiting = [pod for pod in pods.pods if waits_to_know(pod, config.namespaces)]
+    waiting = [pod for pod in pods.pods if is_awaiting_placement(pod, config.namespaces)]
     if not any(pod.devices or pod.group for pod in waiting):
         return pods, None
     groups = read_groups(api, (pod.group.partition("/")[0] for pod in waiting if pod.group))
-    grouped, doubts = understand_groups(pods.pods, groups, config.namespaces)
+    grouped, doubts = resolve_groups(pods.pods, groups, config.namespaces)
     pods, waits = _with(pods, grouped), PodWaits(doubts=doubts)
     if namespaces := {pod.namespace for pod in waiting if pod.devices}:
         lent = {name: node.node_type for name, node in registry.nodes.items()}
         lent |= {node.name: node.mark.node_type for node in nodes if node.mark}
         types = {namespace.name: namespace.node_types for namespace in config.namespaces.values()}
         facts = read_devices(api, namespaces)
-        asking, waits = understand_devices(pods.pods, facts, lent, types)
+        asking, waits = resolve_devices(pods.pods, facts, lent, types)
         pods = _with(pods, asking)
         waits = msgspec.structs.replace(waits, doubts={**doubts, **waits.doubts})
     return pods, waits

@@ -14,7 +14,7 @@ from pathlib import Path
 from dnm.host.trust import Access, read_regular, replace_file
 from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
-from dnm.plan.cap_shares import as_last_read
+from dnm.plan.cap_shares import resolve_recorded_shares
 from dnm.plan.counting import count_missing_nodes
 from dnm.record.metrics import Facts, Family, RunTimes, format_families, make_families
 from dnm.run.recorded import read_last_run
@@ -61,7 +61,7 @@ def publish_failure(config: Config, exit_code: int, began: datetime) -> None:
 def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -> Facts:
     from importlib.metadata import version
 
-    caps = count_caps(as_last_read(config, registry), lent_in(registry))
+    caps = count_caps(resolve_recorded_shares(config, registry), lent_in(registry))
     return Facts(
         config=config,
         registry=registry,

@@ -87,9 +87,9 @@ def load_registry(config: Config, now: datetime, state: State | None = None) -> 
 def _load(config: Config, state: State, now: datetime) -> Registry:
     content = state.read()
     if content is None and state.begins_anew and state.number > 1:
-        from dnm.plan.lost_registry import begin_anew  # by an administrator's decision
+        from dnm.plan.lost_registry import recreate  # by an administrator's decision
 
-        begun = begin_anew(Registry(), state.kept, "its Lease shows", now)
+        begun = recreate(Registry(), state.kept, "its Lease shows", now)
         return msgspec.structs.replace(begun, lease_words=(state.registry,))
     if content is not None:
         with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError):

@@ -23,7 +23,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import Claim, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.plan.inputs import asks_anyway, may_want_nodes, needs_batch_side
+from dnm.plan.inputs import is_hourly_read_due, may_want_nodes, needs_batch_side
 from dnm.plan.requests import calls_until
 from dnm.queues.source import read_config_maps
 
@@ -54,7 +54,7 @@ def take_snapshot(
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
     queue_maps = _read_queue_maps(config, kube)
     asks = needs_batch_side(config, registry, nodes, pods)
-    asks = asks or asks_anyway(config, registry, taken_at)
+    asks = asks or is_hourly_read_due(config, registry, taken_at)
     batch = _batch_fields(converter.list_nodes()) if asks else {}
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
     pods, verified = _verify(config, registry, kube, nodes, pods)

@@ -1,4 +1,2 @@
-"""How many nodes each queue gets, for which pods, and which lent nodes may go: quota and packing.
-Pure.
-plan, its rules, verbs, run and cli may import it; it imports model, demand and kubelet.
-"""
+"""The number of nodes for each queue, and lent nodes that can be released: quota and packing. Pure.
+plan, its rules, verbs, run and cli may import it; it imports model, demand and kubelet."""

@@ -1,9 +1,8 @@
-"""Handing out nodes, one queue after the other: the next queue finds what the last one left.
+"""The allocation of nodes to queues in turn: each queue gets what the previous ones left.
 
-The rule: an `Allotment` holds the free space, the limits and the budget of one decision and is
-thrown away with it. `serve` answers for one queue and reserves what it granted: space that is
-taken, quota that is used, limits that the granted nodes raise (for siblings too, through shared
-ancestors).
+An `Allotment` holds the free space, the limits and the budget of one decision and is discarded with
+it. `serve` decides for one queue and reserves the result: used space, used quota, and limits that
+the granted nodes raise (for siblings too, through shared ancestors).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from copy import copy
 
 import msgspec
 
-from dnm.demand.constraints import needs_one_domain
+from dnm.demand.constraints import needs_single_domain
 from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import NamespacePolicy
@@ -28,11 +27,11 @@ from dnm.sizing.queue_sizing import QueueSizing, UnschedulablePods
 from dnm.sizing.quota import Groups, Quota, Shortage
 
 MOST_NEW_NODES = 10_000
-"""So many new nodes are counted for one queue at most: a tenant can ask for any number."""
+"""The most new nodes counted for one queue: a tenant can request any number."""
 
 
 class Allotment:
-    """Hands out nodes within one decision."""
+    """The allocation of nodes within one decision."""
 
     def __init__(
         self,
@@ -55,9 +54,8 @@ class Allotment:
     def serve_within(
         self, budget: ConversionBudget, backlogs: Sequence[QueueBacklog]
     ) -> list[QueueSizing]:
-        """Decides for these queues in order, and grants no more than the budget. What each wants is
-        what it would get now if there were no budget. Namespaces of equal priority share what is
-        scarce."""
+        """Decides for these queues in order, and grants no more than the budget. The need of each
+        queue is its grant without a budget. Namespaces of equal priority share what is scarce."""
         self._budget = budget
         names = {option.pool.namespace for backlog in backlogs for option in backlog.options}
         if len(names) > 1:
@@ -74,39 +72,39 @@ class Allotment:
             if shares is None:
                 scarce = list_scarce_bounds(self._budget, claims)
                 shares = divide_fairly(self._budget, claims, self._lent, priorities)
-            got = self._serve_share(backlog, bounds_of_shares(scarce, shares, backlog.queue))
-            yield got
+            sizing = self._serve_share(backlog, bounds_of_shares(scarce, shares, backlog.queue))
+            yield sizing
             own = {pool for pool in claims if pool.queue == backlog.queue}
             claims = {pool: count for pool, count in claims.items() if pool not in own}
-            if sum(got.granted.values()) < sum(shares.get(pool, 0) for pool in own):
-                shares = None  # the others share the rest
+            if sum(sizing.granted.values()) < sum(shares.get(pool, 0) for pool in own):
+                shares = None  # the other namespaces share the rest
 
     def _list_claims(self, backlogs: Sequence[QueueBacklog]) -> dict[NodePool, int]:
         """Returns how many nodes each pool would get within the budget if no queue before it got a
-        new node. What is there already goes to the queues in order."""
-        found: dict[NodePool, int] = {}
-        others = self._copy(budget_of([Bound(name="new nodes", left=0)]))
+        new node. Existing nodes go to the queues in order."""
+        claims: dict[NodePool, int] = {}
+        rest = self._copy(budget_of([Bound(name="new nodes", left=0)]))
         for backlog in backlogs:
-            found |= others._copy(self._budget).serve(backlog).wanted
-            others.serve(backlog)
-        return found
+            claims |= rest._copy(self._budget).serve(backlog).wanted
+            rest.serve(backlog)
+        return claims
 
     def _serve_share(
         self, backlog: QueueBacklog, shares: Mapping[str, tuple[Bound, Bound]]
     ) -> QueueSizing:
-        """Decides for one queue that gets no more than its shares. A share is named only if the
-        bound that it is of leaves more nodes."""
-        wanted, whole = self._copy(UNBOUNDED).serve(backlog), self._budget
+        """Decides for a queue that gets no more than its shares. A share is named only if its bound
+        leaves more nodes."""
+        wanted, entire = self._copy(UNBOUNDED).serve(backlog), self._budget
         self._budget = ConversionBudget(
-            bounds=(*whole.bounds, *(share for share, _ in shares.values())),
-            left={**whole.left, **{name: share.left for name, (share, _) in shares.items()}},
+            bounds=(*entire.bounds, *(share for share, _ in shares.values())),
+            left={**entire.left, **{name: share.left for name, (share, _) in shares.items()}},
         )
-        got = self.serve(backlog)
-        left = {name: self._budget.left[name] for name in whole.left}
-        self._budget = msgspec.structs.replace(whole, left=left)
-        is_of_spent = {name for name, (_, bound) in shares.items() if bound in got.spent}
-        spent = tuple(bound for bound in got.spent if bound.name not in is_of_spent)
-        return msgspec.structs.replace(wanted, granted=got.wanted, spent=spent)
+        sizing = self.serve(backlog)
+        left = {name: self._budget.left[name] for name in entire.left}
+        self._budget = msgspec.structs.replace(entire, left=left)
+        is_of_spent = {name for name, (_, bound) in shares.items() if bound in sizing.spent}
+        spent = tuple(bound for bound in sizing.spent if bound.name not in is_of_spent)
+        return msgspec.structs.replace(wanted, granted=sizing.wanted, spent=spent)
 
     def _copy(self, budget: ConversionBudget) -> Allotment:
         other = copy(self)
@@ -117,13 +115,13 @@ class Allotment:
         return other
 
     def serve(self, backlog: QueueBacklog) -> QueueSizing:
-        """Decides for one queue, and books it: all that it wants is granted, as far as the budget
-        goes."""
+        """Decides for one queue and reserves the result: grants all that it needs, within the
+        budget."""
         fits: dict[str, int] = {}
         unschedulable = self._place_unschedulable(backlog, fits)
         groups = self._count_helpable(backlog, unschedulable)
         packing = least_nodes(self._problem(backlog, groups))
-        groups = _drop_excess_of_one_domain(groups, packing, unschedulable)
+        groups = _drop_domain_excess(groups, packing, unschedulable)
         has_quota_now = self._quota.admit(groups, self._quota.now)
         has_quota = self._quota.admit(groups, self._quota.limits)
         for (group, _), admitted, placed in zip(groups, has_quota_now, packing.placed, strict=True):
@@ -134,23 +132,25 @@ class Allotment:
         self._add_for_min_nodes(backlog, opened)
         pools = Counter(backlog.options[option].pool for option in sorted(opened))
         pods = sum(count for _, count in groups)
-        there = [pair for placed in packing.placed for pair in placed if pair[0] < len(self._bins)]
+        on_bins = [
+            pair for placed in packing.placed for pair in placed if pair[0] < len(self._bins)
+        ]
         below = [policy for policy, _ in self._below_min_nodes(backlog, ())]
-        self._book(backlog, groups, packing, opened)
+        self._reserve(backlog, groups, packing, opened)
         return QueueSizing(
             queue=backlog.queue,
             priority=backlog.priority,
             wanted=pools,
             granted=pools,
-            no_room=pods - sum(count for _, count in there),
+            without_capacity=pods - sum(count for _, count in on_bins),
             no_quota=pods - sum(has_quota),
-            opened_for_room=len(packing.opened),
+            opened_for_capacity=len(packing.opened),
             shortage=min(shortages, key=lambda short: short.is_early, default=None),
             below_min_nodes=tuple(
                 policy.min_nodes_by or f"min_nodes of {policy.name}" for policy in below
             ),
             relies_on_incoming=has_quota_now != has_quota
-            or any(number >= self._packing_input.existing for number, _ in there),
+            or any(number >= self._packing_input.existing for number, _ in on_bins),
             waits_since=_waits_since(groups, fits),
             fits=fits,
             unschedulable=tuple(unschedulable),
@@ -161,7 +161,7 @@ class Allotment:
     def _count_helpable(
         self, backlog: QueueBacklog, unschedulable: list[UnschedulablePods]
     ) -> Groups:
-        """Returns the schedulable groups, each with the pods that no limit keeps out which no node
+        """Returns the schedulable groups, each with the pods that fit the limits which no node
         raises; the others go to `unschedulable`."""
         groups = [
             (schedulable.group, schedulable.group.count) for schedulable in backlog.schedulable
@@ -176,9 +176,9 @@ class Allotment:
             for schedulable in backlog.schedulable
         }
         answers = self._quota.admit_under_unraisable_limits(backlog.queue, groups, brought)
-        for (group, whole), (count, why) in zip(groups, answers, strict=True):
-            if count < whole:
-                unschedulable.append(UnschedulablePods(group=group, count=whole - count, why=why))
+        for (group, total), (count, why) in zip(groups, answers, strict=True):
+            if count < total:
+                unschedulable.append(UnschedulablePods(group=group, count=total - count, why=why))
         return [(group, count) for (group, _), (count, _) in zip(groups, answers, strict=True)]
 
     # --- quota -------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Allotment:
         shortages: Sequence[Shortage],
         opened: list[int],
     ) -> None:
-        """Adds nodes until no limit is too low, of the best-liked option that raises it."""
+        """Adds nodes until no limit is too low, of the preferred option that raises it."""
         for short in shortages:
             resource = short.resource
             missing = short.missing
@@ -207,21 +207,23 @@ class Allotment:
     def _below_min_nodes(
         self, backlog: QueueBacklog, opened: Iterable[int]
     ) -> Iterator[tuple[NamespacePolicy, str]]:
-        """Yields the policies of the namespaces that have fewer nodes than they should, each once
-        per node, with the type that it must be of; empty: any."""
+        """Yields the policy of each namespace below its minimum, once per missing node, with the
+        type that the node must have; empty: any."""
         new = Counter(
             (pool.namespace, pool.node_type)
             for pool in (backlog.options[option].pool for option in opened)
         )
-        have = self._lent + new
+        counts = self._lent + new
         for policy in backlog.policies:
             missing = 0
             for name, least in policy.min_of_type.items():
-                lacks = max(least - have[policy.name, name], 0)
+                lacks = max(least - counts[policy.name, name], 0)
                 missing += lacks
                 yield from [(policy, name)] * lacks
-            there = sum(count for (namespace, _), count in have.items() if namespace == policy.name)
-            yield from [(policy, "")] * (policy.min_nodes - there - missing)
+            current = sum(
+                count for (namespace, _), count in counts.items() if namespace == policy.name
+            )
+            yield from [(policy, "")] * (policy.min_nodes - current - missing)
 
     def _add_for_min_nodes(self, backlog: QueueBacklog, opened: list[int]) -> None:
         for policy, node_type in list(self._below_min_nodes(backlog, opened)):
@@ -244,8 +246,8 @@ class Allotment:
         )
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
-        """Counts how many more nodes of an option can be had beside those that are opened for this
-        queue and not booked yet."""
+        """Counts how many more nodes of an option are available beside those that are opened for
+        this queue and not reserved yet."""
         left = MOST_NEW_NODES - len(opened)
         bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
         for bound in bounds[option]:
@@ -258,32 +260,31 @@ class Allotment:
     def _place_unschedulable(
         self, backlog: QueueBacklog, fits: dict[str, int]
     ) -> list[UnschedulablePods]:
-        """Lets groups that no node would help use what there is; returns the rest of them."""
+        """Places groups that no node would help on existing capacity; returns the rest."""
         if not backlog.unschedulable:
             return []
-        whole = [(group, group.count) for group, _ in backlog.unschedulable]
-        admitted = self._quota.admit(whole, self._quota.limits)
-        groups = [(group, count) for (group, _), count in zip(whole, admitted, strict=True)]
+        totals = [(group, group.count) for group, _ in backlog.unschedulable]
+        admitted = self._quota.admit(totals, self._quota.limits)
+        groups = [(group, count) for (group, _), count in zip(totals, admitted, strict=True)]
         alone = msgspec.structs.replace(
             backlog,
             options=(),
             schedulable=tuple(Schedulable(group=group, options=()) for group, _ in groups),
         )
         packing = least_nodes(self._problem(alone, groups))
-        self._book(alone, groups, packing, [])
-        rest = []
+        self._reserve(alone, groups, packing, [])
+        remaining = []
         for (group, why), placed in zip(backlog.unschedulable, packing.placed, strict=True):
             fits[group.fingerprint] = self._count_on_existing(placed)
             missing = group.count - sum(count for _, count in placed)
             if missing:
-                rest.append(UnschedulablePods(group=group, count=missing, why=why))
-        return rest
+                remaining.append(UnschedulablePods(group=group, count=missing, why=why))
+        return remaining
 
     def _problem(
         self, backlog: QueueBacklog, groups: Groups, opened: Sequence[int] | None = None
     ) -> Problem:
-        """Returns the packing problem of a queue; with `opened`, exactly these new nodes and no
-        others."""
+        """Returns the packing problem of a queue; with `opened`, exactly these new nodes."""
         left = MOST_NEW_NODES if opened is None else 0
         return Problem(
             items=tuple(
@@ -307,12 +308,12 @@ class Allotment:
         )
 
     def _count_on_existing(self, placed: Iterable[tuple[int, int]]) -> int:
-        """Counts the pods of an item that are on Nodes, not on those that are on their way."""
+        """Counts the pods of an item that are on Nodes, not on incoming ones."""
         return sum(count for number, count in placed if number < self._packing_input.existing)
 
-    # --- booking -----------------------------------------------------------------------------
+    # --- reservation -------------------------------------------------------------------------
 
-    def _book(
+    def _reserve(
         self, backlog: QueueBacklog, groups: Groups, packing: Packing, opened: Sequence[int]
     ) -> None:
         """Takes the granted nodes from the budget, raises the limits, fills the bins."""
@@ -344,7 +345,7 @@ class Allotment:
 
 
 def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[int]:
-    """Returns the options to raise a limit with: of use to the pods that ask for the resource, if
+    """Returns the options to raise a limit with: those useful to pods that request the resource, if
     any do."""
     asking = {
         option
@@ -355,15 +356,15 @@ def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[i
     return sorted(asking) if asking else list(range(len(backlog.options)))
 
 
-def _drop_excess_of_one_domain(
+def _drop_domain_excess(
     groups: Groups, packing: Packing, unschedulable: list[UnschedulablePods]
 ) -> Groups:
-    """Returns the groups without the pods that must be in one domain and did not all fit there: no
-    number of further nodes helps them; they go to `unschedulable`."""
+    """Returns the groups without pods that must be in one domain and did not all fit there: further
+    nodes cannot help them; they go to `unschedulable`."""
     why = "has an affinity that one more node can't satisfy"
     kept = []
     for (group, count), missing in zip(groups, packing.left, strict=True):
-        if missing and needs_one_domain(group.shape, group.namespace):
+        if missing and needs_single_domain(group.shape, group.namespace):
             unschedulable.append(UnschedulablePods(group=group, count=missing, why=why))
             count -= missing
         kept.append((group, count))
@@ -371,6 +372,6 @@ def _drop_excess_of_one_domain(
 
 
 def _waits_since(groups: Groups, fits: Mapping[str, int]) -> str:
-    """Returns when the oldest pod was created that lacks something; empty if none does."""
+    """Returns when the oldest pod that lacks something was created; empty if none does."""
     lacking = (group.oldest for group, count in groups if count > fits[group.fingerprint])
     return min(lacking, default="")

@@ -1,15 +1,15 @@
-"""What waits in each monitored queue, and which new nodes would help it.
+"""Pending pods of each monitored queue, and new nodes that would help them.
 
-The rule: a pending pod is the concern of the nearest monitored queue above it. It is schedulable if
-an empty new node of one of the queue's types would take it; else it is named with the reason, and
-brings no node.
+The rule: a pending pod belongs to the nearest monitored queue above it. It is schedulable if an
+empty new node of one of the queue's types could run it; otherwise it is reported with the reason,
+and causes no conversion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dnm.demand.constraints import why_unfit
+from dnm.demand.constraints import describe_misfit
 from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
@@ -22,19 +22,18 @@ from dnm.sizing.wanted_words import amount_text
 
 
 class Schedulable(Value):
-    """Names a group of pending pods, and the new nodes that would help it, best first, as indexes
-    of QueueBacklog.options."""
+    """A group of pending pods, and the new nodes that would help it, best first, as indexes of
+    QueueBacklog.options."""
 
     group: PendingGroup
     options: tuple[int, ...]
 
 
 class QueueBacklog(Value):
-    """Holds one monitored queue: its policies, the new nodes it may get, its pending pods.
+    """A monitored queue: its policies, the new nodes it may get, its pending pods.
 
-    `unschedulable` groups come with the reason why no new node helps; they still use what room and
-    quota there is. `fingerprint` changes when the pending pods do.
-    """
+    `unschedulable` groups have the reason why no new node helps; they still use existing capacity
+    and quota. `fingerprint` changes with the pending pods."""
 
     queue: str
     policies: tuple[NamespacePolicy, ...]
@@ -45,12 +44,13 @@ class QueueBacklog(Value):
 
     @property
     def priority(self) -> int:
-        """The highest of its namespaces."""
+        """Returns the highest priority of its namespaces."""
         return max(policy.priority for policy in self.policies)
 
     @property
     def oldest(self) -> str:
-        """When the oldest pod was created that a new node would help; sorts last without one."""
+        """Returns the creation time of the oldest pod that a node would help; sorts last if
+        none."""
         return min((schedulable.group.oldest for schedulable in self.schedulable), default="~")
 
 
@@ -60,8 +60,8 @@ def make_backlogs(
     queues: Mapping[str, QueueLimits],
     packing_input: PackingInput,
 ) -> list[QueueBacklog]:
-    """Returns the monitored queues that the document has, each with the pods that are its concern:
-    by priority, then the longest wait first."""
+    """Returns the monitored queues of the document, each with its pods: by priority, then the
+    longest wait first."""
     groups: dict[str, list[PendingGroup]] = {}
     for group in demand.groups:
         if group.count:
@@ -97,40 +97,40 @@ def make_backlogs(
 def _sort_out(
     groups: Iterable[PendingGroup], options: tuple[ExpectedNode, ...]
 ) -> tuple[tuple[Schedulable, ...], tuple[tuple[PendingGroup, str], ...]]:
-    """Tells the groups that a new node would help from the others. Nodes of a group's own namespace
+    """Separates groups that a new node would help from the others. Nodes of a group's own namespace
     come first."""
     schedulable: list[Schedulable] = []
     unschedulable: list[tuple[PendingGroup, str]] = []
     for group in groups:
-        reasons = [why_no_help(group, expected) for expected in options]
+        reasons = [describe_mismatch(group, expected) for expected in options]
         useful = [number for number, why in enumerate(reasons) if not why]
         useful.sort(key=lambda number: options[number].pool.namespace != group.namespace)
         if useful:
             schedulable.append(Schedulable(group=group, options=tuple(useful)))
         else:
-            why = _some_of(dict.fromkeys(filter(None, reasons))) or "no node type is given"
+            why = _summarize(dict.fromkeys(filter(None, reasons))) or "no node type is given"
             unschedulable.append((group, why))
     return tuple(schedulable), tuple(unschedulable)
 
 
-def why_no_help(group: PendingGroup, expected: ExpectedNode) -> str | None:
-    """Says why an empty node of a type would not take one of the pods."""
+def describe_mismatch(group: PendingGroup, expected: ExpectedNode) -> str | None:
+    """Returns why an empty node of a type could not run one of the pods."""
     node_type = expected.pool.node_type
-    refused = why_unfit(group.shape, group.volumes, expected.traits)
+    refused = describe_misfit(group.shape, group.volumes, expected.traits)
     if refused:
         return f"{refused}, unlike node type {node_type}"
     for resource, amount in sorted(group.request.items()):
         free = expected.free.get(resource, 0)
         if amount > free:
             return (
-                f"asks for {amount_text(resource, amount)}, an empty node of type "
+                f"requests {amount_text(resource, amount)}, an empty node of type "
                 f"{node_type} has {amount_text(resource, max(free, 0))}"
             )
     return None
 
 
-def _some_of(texts: Iterable[str], most: int = 3) -> str:
-    """Returns the first texts, and the number of the others."""
-    found = list(texts)
-    more = [f"and {len(found) - most} more"] if len(found) > most else []
-    return "; ".join((*found[:most], *more))
+def _summarize(texts: Iterable[str], most: int = 3) -> str:
+    """Returns the first texts, and how many more there are."""
+    reasons = list(texts)
+    more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
+    return "; ".join((*reasons[:most], *more))

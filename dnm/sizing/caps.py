@@ -1,7 +1,7 @@
-"""How many nodes may still be lent: what each cap, the batch side and the rules leave.
+"""The number of nodes that may still be lent within each cap, the batch side and the rules.
 
-The rule: a node of a pool is taken from every bound that holds for its pool. Each bound carries the
-words that people read in a verdict. A bound that is not there bounds nothing.
+The rule: a node of a pool is taken from every bound that applies to its pool. Each bound has the
+words for a verdict. A missing bound limits nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dnm.model.value import Value
 
 
 class NodePool(NamedTuple):
-    """Names what nodes are lent as: those of one pool can stand for each other."""
+    """The queue, namespace and type of a lent node: nodes of one pool are interchangeable."""
 
     queue: str
     namespace: str
@@ -29,9 +29,9 @@ class NodePool(NamedTuple):
 
 
 class Bound(Value):
-    """Says how many more nodes may be lent: of some types, to some namespaces; None: of any, to
-    any. `reason`: why a queue gets none where it leaves none; `why`: what is said of it then, where
-    that is not that it is used up."""
+    """The number of nodes that may still be lent, of some types, to some namespaces (None: any).
+    `reason`: why a queue gets none if none are left. `why`: the text for that case, unless the
+    bound is used up."""
 
     name: str
     left: int
@@ -41,33 +41,33 @@ class Bound(Value):
     why: str = ""
 
     def holds_for(self, node_type: str, namespace: str) -> bool:
-        """Returns whether such a node counts; one without a type is counted for another namespace
-        already, and counts under the cap of this one alone."""
+        """Returns whether such a node counts. A node without a type counts for another namespace
+        already, and here only under the cap of the namespace."""
         is_namespace = self.namespaces is None or namespace in self.namespaces
         is_type = self.node_types is None or node_type in self.node_types
         return is_namespace and is_type and (bool(node_type) or self.namespaces is not None)
 
     @property
     def text(self) -> str:
-        """Says that it leaves no more."""
+        """Returns that no node is left."""
         return self.why or f"{self.name} is used up"
 
 
 class ConversionBudget(Value):
-    """Says how many more nodes each bound allows now; never less than 0. Of several that leave none
-    the first says why. `left`: by the bound's name; the bounds themselves have what was at first.
-    """
+    """The number of nodes that each bound still allows, never below 0. The first bound without
+    nodes gives the reason. `left`: by the bound's name; the bounds themselves keep the initial
+    numbers."""
 
     bounds: tuple[Bound, ...] = ()
     left: Mapping[str, int] = {}
 
     def bounds_of(self, pool: NodePool) -> list[Bound]:
-        """Returns the bounds that hold for nodes of the pool."""
+        """Returns the bounds that apply to nodes of the pool."""
         return [bound for bound in self.bounds if bound.holds_for(pool.node_type, pool.namespace)]
 
     def changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
-        """Returns what is left when one more node of each of these pools is lent (`by` -1), or has
-        gone back (1)."""
+        """Returns the budget after one more node of each of these pools was lent (`by` -1) or
+        returned (1)."""
         left = dict(self.left)
         for pool in pools:
             for bound in self.bounds_of(pool):
@@ -75,7 +75,7 @@ class ConversionBudget(Value):
         return msgspec.structs.replace(self, left=left)
 
     def covers(self, wanted: Mapping[NodePool, int]) -> bool:
-        """Tells whether so many nodes of each pool can be lent, all of them together."""
+        """Checks whether so many nodes of each pool can be lent together."""
         asked: Counter[str] = Counter()
         for pool, count in wanted.items():
             for bound in self.bounds_of(pool):
@@ -84,7 +84,7 @@ class ConversionBudget(Value):
 
 
 def budget_of(bounds: Iterable[Bound]) -> ConversionBudget:
-    """Returns the budget that these bounds are."""
+    """Returns the budget of these bounds."""
     every = tuple(bounds)
     return ConversionBudget(bounds=every, left={bound.name: bound.left for bound in every})
 
@@ -98,7 +98,7 @@ def pool_of(entry: LentNode) -> NodePool:
 
 
 class CapCount(Value):
-    """How many nodes are lent or coming under a cap, how many may be, and the bound that it is."""
+    """Lent and incoming nodes under a cap, the maximum, and the bound of the cap."""
 
     cap: str
     bound: Bound
@@ -107,9 +107,9 @@ class CapCount(Value):
 
 
 def lent_in(registry: Registry) -> list[tuple[str, str]]:
-    """Returns (node type, namespace) of what the registry counts under the caps: lent nodes,
-    claimed nodes and conversions under way. One that changes its queue counts for both namespaces,
-    since it may go either way: without a type, for the other one."""
+    """Returns (node type, namespace) of every node that the registry counts under the caps: lent
+    nodes, claimed nodes and conversions under way. A node that moves counts for both namespaces,
+    since the move can end in either: without a type, for the other one."""
     nodes, claimed = registry.nodes, registry.claimed
     lent = [(node.node_type, node.namespace) for node in nodes.values()]
     lent += [("", node.heads_for) for node in nodes.values() if node.heads_for != node.namespace]
@@ -124,18 +124,18 @@ def lent_in(registry: Registry) -> list[tuple[str, str]]:
 def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount]:
     """Counts the lent nodes, each as (node type, namespace), under every cap that is set: of all
     nodes, of each type, of each namespace."""
-    found, counts = [], Counter(lent)
+    caps, counts = [], Counter(lent)
     for cap, name, most, of in _caps(config):
         if isinstance(most, int):
             bound = Bound(name=name, left=0, **of)
-            there = sum(count for pair, count in counts.items() if bound.holds_for(*pair))
-            bound = msgspec.structs.replace(bound, left=max(0, most - there))
-            found.append(CapCount(cap=cap, bound=bound, lent=there, max=most))
-    return found
+            lent_now = sum(count for pair, count in counts.items() if bound.holds_for(*pair))
+            bound = msgspec.structs.replace(bound, left=max(0, most - lent_now))
+            caps.append(CapCount(cap=cap, bound=bound, lent=lent_now, max=most))
+    return caps
 
 
 def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[str, Any]]]:
-    """Each cap, the words for it in a verdict, what it is, and what it is of."""
+    """Yields each cap, its words in a verdict, its value, and the nodes to which it applies."""
     yield "all", "max_converted_nodes", config.max_converted_nodes, {}
     for name, node_type in config.node_types.items():
         of = {"node_types": frozenset((name,))}
@@ -145,34 +145,33 @@ def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[s
         yield f"namespace {name}", f"max_nodes of namespace {name}", policy.max_nodes, of
 
 
-def why_never_so_many(config: Config, wanted: Sequence[tuple[str, str]]) -> str | None:
-    """Says which cap bars so many nodes at once, each as (node type, namespace), if nothing else
-    were lent."""
-    caps = [cap for cap in count_caps(config, wanted) if cap.lent > cap.max]
+def describe_exceeded_caps(config: Config, nodes: Sequence[tuple[str, str]]) -> str | None:
+    """Returns which caps so many nodes, each as (node type, namespace), would exceed alone."""
+    caps = [cap for cap in count_caps(config, nodes) if cap.lent > cap.max]
     return "; ".join(f"{cap.bound.name} is {cap.max}" for cap in caps) or None
 
 
 def count_left(
     config: Config,
     lent: Iterable[tuple[str, str]],
-    at_hand: Mapping[str, int],
-    more: Iterable[Bound] = (),
+    lendable: Mapping[str, int],
+    rules: Iterable[Bound] = (),
 ) -> ConversionBudget:
-    """Counts what the caps leave beside the lent nodes, each as (node type, namespace). `at_hand`:
-    batch nodes that could be lent now, by node type; where it is not known there is no bound.
-    `more`: what the rules leave; what is closed whatever is lent is said where nothing else is."""
-    more = tuple(more)
+    """Returns the budget beside the lent nodes, each as (node type, namespace). `lendable`: batch
+    nodes that could be lent now, by node type; without them there is no such bound. `rules`: bounds
+    of the rules; a bound with its own text comes last."""
+    rules = tuple(rules)
     return budget_of((
-        *(bound for bound in more if not bound.why),
+        *(bound for bound in rules if not bound.why),
         *(cap.bound for cap in count_caps(config, lent)),
-        *bounds_at_hand(at_hand),
-        *(bound for bound in more if bound.why),
+        *bounds_of_lendable(lendable),
+        *(bound for bound in rules if bound.why),
     ))  # fmt: skip
 
 
-def bounds_at_hand(at_hand: Mapping[str, int]) -> Iterator[Bound]:
-    """Yields how many nodes of each type could be had."""
-    for node_type, count in at_hand.items():
+def bounds_of_lendable(lendable: Mapping[str, int]) -> Iterator[Bound]:
+    """Yields how many nodes of each type are available."""
+    for node_type, count in lendable.items():
         name = f"batch nodes of type {node_type}"
         yield Bound(
             name=name,

@@ -1,8 +1,8 @@
 """The fair division of nodes that are too few for every namespace.
 
-The rule: the queue of the higher priority comes first. Between equal priorities each node goes to
-the namespace that has the fewest nodes under the scarce bound, lent and incoming nodes included,
-then to the pool that comes first in the order of the claims.
+The queue with the higher priority gets nodes first. Between equal priorities each node goes to the
+namespace with the fewest nodes under the scarce bound, incoming ones included. Between these the
+order of the claims decides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dnm.model.reason import Reason
 from dnm.sizing.caps import Bound, ConversionBudget, NodePool
 
 Claims = Mapping[NodePool, int]
-"""How many nodes each pool would get alone, the longest wait first."""
+"""The nodes that each pool would get alone, the longest wait first."""
 
 Held = Mapping[tuple[str, str], int]
 """(namespace, node type) -> lent and incoming nodes."""
@@ -27,7 +27,7 @@ def divide_fairly(
     """Returns how many nodes each pool gets. `priorities`: of each queue."""
     bounds = {pool: budget.bounds_of(pool) for pool in claims}
     scarce = list_scarce_bounds(budget, claims)
-    left, given = dict(budget.left), Counter[NodePool]()
+    left, shares = dict(budget.left), Counter[NodePool]()
     under = Counter({
         (bound.name, pool.namespace): sum(
             count
@@ -47,21 +47,21 @@ def divide_fairly(
     ]
     heapify(turns)
     while turns:
-        first, known, rank, pool = heappop(turns)
-        if given[pool] >= claims[pool] or any(left[bound.name] <= 0 for bound in bounds[pool]):
+        first, before, rank, pool = heappop(turns)
+        if shares[pool] >= claims[pool] or any(left[bound.name] <= 0 for bound in bounds[pool]):
             continue
-        if known == level(pool):  # another pool of the namespace may have got a node meanwhile
-            given[pool] += 1
+        if before == level(pool):  # another pool of the namespace may have got a node since
+            shares[pool] += 1
             for bound in bounds[pool]:
                 left[bound.name] -= 1
             for bound in scarce[pool]:
                 under[bound.name, pool.namespace] += 1
         heappush(turns, (first, level(pool), rank, pool))
-    return given
+    return shares
 
 
 def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePool, list[Bound]]:
-    """Lists for each pool the bounds that leave fewer nodes than several namespaces claim."""
+    """Returns for each pool the bounds that leave fewer nodes than several namespaces claim."""
     claimed: dict[str, Counter[str]] = {}
     for pool, count in claims.items():
         for bound in budget.bounds_of(pool):
@@ -81,22 +81,22 @@ def bounds_of_shares(
 ) -> dict[str, tuple[Bound, Bound]]:
     """Returns the share of each namespace of the queue in each scarce bound, as a bound, and the
     scarce bound itself, by the name of the share."""
-    found: dict[str, tuple[Bound, Bound]] = {}
+    by_name: dict[str, tuple[Bound, Bound]] = {}
     for pool, bounds in scarce.items():
-        for whole in bounds if pool.queue == queue else ():
+        for bound in bounds if pool.queue == queue else ():
             count = sum(
                 share
                 for other, share in shares.items()
                 if other.namespace == pool.namespace
-                and whole.holds_for(other.node_type, other.namespace)
+                and bound.holds_for(other.node_type, other.namespace)
             )
             share = Bound(
-                name=f"share of namespace {pool.namespace} in {whole.name}",
+                name=f"share of namespace {pool.namespace} in {bound.name}",
                 left=count,
                 reason=Reason.OTHERS_FIRST,
-                node_types=whole.node_types,
+                node_types=bound.node_types,
                 namespaces=frozenset((pool.namespace,)),
-                why=f"{whole.name} is shared with other namespaces",
+                why=f"{bound.name} is shared with other namespaces",
             )
-            found[share.name] = (share, whole)
-    return found
+            by_name[share.name] = (share, bound)
+    return by_name

@@ -1,8 +1,8 @@
-"""The nodes a decision counts with: those that are there, those on their way, those to be had.
+"""The nodes of a decision: existing ones, incoming ones, and expected new ones.
 
-A new node is expected to be like most nodes of its type that are lent and healthy. If there is
-none, the configuration describes it. So a promise that the first node did not keep does not bring a
-second one, and a property of one node among several does not describe its type.
+A new node is expected to be like most healthy lent nodes of its type, or like the configuration if
+there is none. So a declared amount that the first node lacked does not cause a second lend, and a
+property of one node among several does not describe its type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from dnm.demand.constraints import HOSTNAME, NodeTraits, why_unfit
+from dnm.demand.constraints import HOSTNAME, NodeTraits, describe_misfit
 from dnm.demand.demand import NO_USE, Demand
 from dnm.model.config import Config
 from dnm.model.kubelet import NumaRoom
@@ -34,8 +34,8 @@ _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
 class IncomingNode(Value):
-    """Names one lent node on its way (requested or joining): counted as there, empty. `name` where
-    the converter has named it; its Node, if there is one yet, then gives no room of its own."""
+    """A lent node that is requested or joining: it counts as existing and empty. `name`, if the
+    converter has named it; its Node, if it exists, then adds no capacity of its own."""
 
     node_type: str
     namespace: str
@@ -44,10 +44,9 @@ class IncomingNode(Value):
 
 
 class NodeSupply(Value):
-    """Holds the nodes there are. `nodes`: all Nodes of the cluster. `lent`: the registry's entries
-    that serve, whose `counted` is in the limits. `leaving`: nodes that are fenced or on their way
-    back: they have no room, and the limits do not count them. `daemon_sets`: None if they were not
-    read."""
+    """The existing nodes. `nodes`: all Nodes of the cluster. `lent`: the registry's serving
+    entries, which the limits count. `leaving`: nodes that are fenced or returning: they have no
+    capacity, and the limits do not count them. `daemon_sets`: None if they were not read."""
 
     nodes: tuple[Node, ...]
     lent: Mapping[str, LentNode] = {}
@@ -57,8 +56,8 @@ class NodeSupply(Value):
 
 
 class ExpectedNode(Value):
-    """Describes a new node of a type, lent to a namespace: what its queue grows by (`size`), what
-    pods can use of it when it is empty (`free`), and what it carries."""
+    """A new node of a type, lent to a namespace: the growth of its queue (`size`), what pods can
+    use of it when it is empty (`free`), and its traits."""
 
     pool: NodePool
     size: Resources
@@ -66,8 +65,8 @@ class ExpectedNode(Value):
     traits: NodeTraits
 
 
-def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
-    """Tells whether the scheduler may put pods on it now."""
+def accepts_pods(node: Node, node_supply: NodeSupply) -> bool:
+    """Checks whether the scheduler may place pods on the node now."""
     return (
         node.is_ready
         and not node.is_cordoned
@@ -77,8 +76,8 @@ def takes_pods(node: Node, node_supply: NodeSupply) -> bool:
 
 
 def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
-    """Tells whether it lives and has something of all that its type has. A new one is expected to
-    be like those that are sound; in place of one that is not, another may come at once."""
+    """Checks whether the node is Ready and has some of each resource of its type. A new node is
+    expected to be like sound ones; an unsound one may be replaced at once."""
     if node is None or not node.is_ready or node.is_deleting:
         return False
     node_type = config.node_types.get(type_name)
@@ -86,48 +85,48 @@ def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
 
 
 def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
-    """Returns what the node carries; a taint that comes off by itself says nothing about pods.
-    `numa`: what its type gives one pod on one NUMA node."""
+    """Returns the traits of a node, without taints that are removed automatically. `numa`: the
+    capacity of one NUMA node for one pod, by its type."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
     if numa is not None and node.zones:
-        known = {name for zone in numa.zones for name, _ in zone}
-        told = (tuple(pair for pair in zone if pair[0] in known) for zone in node.zones)
-        numa = NumaRoom(zones=tuple(told), by_pod=numa.by_pod)
+        declared = {name for zone in numa.zones for name, _ in zone}
+        zones = (tuple(pair for pair in zone if pair[0] in declared) for zone in node.zones)
+        numa = NumaRoom(zones=tuple(zones), by_pod=numa.by_pod)
     return NodeTraits(labels=node.labels, taints=taints, name=node.name, numa=numa)
 
 
-def numa_rooms(config: Config) -> dict[str, NumaRoom]:
-    """Returns by node type what one pod can get on one NUMA node, where it must fit on one."""
+def numa_capacities(config: Config) -> dict[str, NumaRoom]:
+    """Returns by node type what one pod can get on one NUMA node, if it must fit on one."""
     if not config.has_aligned_pods:
         return {}
     from dnm.kubelet.reservation import numa_room
 
-    rooms = {
+    capacities = {
         name: numa_room(node_type.kubelet, node_type.size)
         for name, node_type in config.node_types.items()
     }
-    return {name: room for name, room in rooms.items() if room is not None}
+    return {name: capacity for name, capacity in capacities.items() if capacity is not None}
 
 
 def expected_nodes(
     config: Config, demand: Demand, node_supply: NodeSupply
 ) -> dict[tuple[str, str], ExpectedNode]:
-    """Returns what one more node of each (namespace, node type) would be."""
-    ready = [node for node in node_supply.nodes if takes_pods(node, node_supply)]
+    """Returns the expected new node of each (namespace, node type)."""
+    ready = [node for node in node_supply.nodes if accepts_pods(node, node_supply)]
     lent: dict[str, list[Node]] = {}
     for node in ready:
         type_name, _ = lent_as(node, node_supply)
         lent.setdefault(type_name, []).append(node)
-    plain, rooms = _plain_labels(ready), numa_rooms(config)
+    plain, numa_by_type = _plain_labels(ready), numa_capacities(config)
     expected: dict[tuple[str, str], ExpectedNode] = {}
     for node_type in config.node_types.values():
         name = node_type.name
-        like_it = [node for node in lent.get(name, ()) if is_sound(config, node, name)]
-        size, free = _size_and_free(node_type, like_it)
-        used = _usual_overhead(demand, node_supply, like_it, ready)
+        similar = [node for node in lent.get(name, ()) if is_sound(config, node, name)]
+        size, free = _size_and_free(node_type, similar)
+        used = _usual_overhead(demand, node_supply, similar, ready)
         for policy in config.namespaces.values():
-            same = [node for node in like_it if lent_as(node, node_supply)[1] == policy.name]
-            traits = _expected_traits(node_type, policy.name, same, like_it, plain)
+            same = [node for node in similar if lent_as(node, node_supply)[1] == policy.name]
+            traits = _expected_traits(node_type, policy.name, same, similar, plain)
             left = dict(free)
             for request in (used, *_daemon_requests(config, node_supply, policy.name, traits)):
                 add_to(left, {key: n for key, n in request.items() if key in left}, -1)
@@ -135,58 +134,58 @@ def expected_nodes(
                 pool=NodePool(policy.queue, policy.name, name),
                 size=size,
                 free=left,
-                traits=msgspec.structs.replace(traits, numa=rooms.get(name)),
+                traits=msgspec.structs.replace(traits, numa=numa_by_type.get(name)),
             )
     return expected
 
 
 def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
-    """Returns type and namespace of a lent node, by the record or by the mark; else empty ones."""
+    """Returns type and namespace of a lent node, from the record or the mark; else empty ones."""
     entry = node_supply.lent.get(node.name)
     if entry is not None:
         return entry.node_type, entry.namespace
     return (node.mark.node_type, node.mark.namespace) if node.mark else ("", "")
 
 
-def _size_and_free(node_type: NodeType, like_it: Sequence[Node]) -> tuple[Resources, Resources]:
-    """Returns what a queue grows by, and what of it is free before any pod is there."""
-    if like_it:
-        size = _usual_size(node_type, like_it)
+def _size_and_free(node_type: NodeType, similar: Sequence[Node]) -> tuple[Resources, Resources]:
+    """Returns the growth of a queue, and what of it is free before any pod runs there."""
+    if similar:
+        size = _usual_size(node_type, similar)
         return size, size
     size = {"pods": _PODS_OF_A_KUBELET, **node_type.size}
     return size, {"ephemeral-storage": _PLENTY, **size}
 
 
 def _usual_overhead(
-    demand: Demand, node_supply: NodeSupply, like_it: Sequence[Node], ready: Sequence[Node]
+    demand: Demand, node_supply: NodeSupply, similar: Sequence[Node], ready: Sequence[Node]
 ) -> dict[str, int]:
-    """Returns what pods that are no work usually use of a node like it; if there is none, the least
-    that they use of any node. If the DaemonSets could be read, only mirror pods count."""
-    uses = [demand.nodes.get(node.name, NO_USE) for node in like_it or ready]
+    """Returns the usual requests of pods without work on a similar node; if there is none, the
+    least on any node. If the DaemonSets were read, only mirror pods count."""
+    uses = [demand.nodes.get(node.name, NO_USE) for node in similar or ready]
     is_read = isinstance(node_supply.daemon_sets, tuple)
     amounts = [use.mirrors if is_read else use.daemonsets for use in uses]
-    return _usual(amounts, largest_first=False) if like_it else _least(amounts)
+    return _usual(amounts, largest_first=False) if similar else _least(amounts)
 
 
 def _daemon_requests(
     config: Config, node_supply: NodeSupply, namespace: str, traits: NodeTraits
 ) -> Iterator[Resources]:
-    """Yields what the DaemonSets that select such a node request of it. Those of a monitored
-    namespace are a tenant's, and only count on the nodes that are lent to it."""
-    found = node_supply.daemon_sets
-    for daemon_set in found if isinstance(found, tuple) else ():
+    """Yields the requests of DaemonSets that select such a node. A DaemonSet of a monitored
+    namespace belongs to a tenant, and only counts on nodes that are lent to it."""
+    daemon_sets = node_supply.daemon_sets
+    for daemon_set in daemon_sets if isinstance(daemon_sets, tuple) else ():
         is_of_another = (
             daemon_set.namespace != namespace and daemon_set.namespace in config.namespaces
         )
-        if not is_of_another and why_unfit(daemon_set.shape, (), traits) is None:
+        if not is_of_another and describe_misfit(daemon_set.shape, (), traits) is None:
             yield daemon_set.shape.request
 
 
-def _usual_size(node_type: NodeType, like_it: Sequence[Node]) -> dict[str, int]:
-    """Returns the usual amounts, and no less than the configured ones that a node confirms."""
-    size = _usual([node.allocatable for node in like_it])
+def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
+    """Returns the usual amounts, but at least each configured amount that a node confirms."""
+    size = _usual([node.allocatable for node in similar])
     for name, amount in node_type.size.items():
-        if any(node.allocatable.get(name, 0) >= amount for node in like_it):
+        if any(node.allocatable.get(name, 0) >= amount for node in similar):
             size[name] = max(size.get(name, 0), amount)
     return size
 
@@ -201,7 +200,7 @@ def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, i
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
-    """Resource by resource the least; what one of them lacks, none is expected to have."""
+    """Returns each resource's smallest amount; one missing anywhere is expected nowhere."""
     least: dict[str, int] | None = None
     for resources in many:
         if least is None:
@@ -212,7 +211,7 @@ def _least(many: Iterable[Resources]) -> dict[str, int]:
 
 
 def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
-    """Labels that every node carries, as far as they are the same on all that are there."""
+    """Returns the labels of every node, if their values are the same on all existing ones."""
     labels = {"kubernetes.io/os": "linux", HOSTNAME: ""}
     for key in _COMMON_LABELS:
         values = {node.labels.get(key, "") for node in ready}
@@ -225,29 +224,29 @@ def _expected_traits(
     node_type: NodeType,
     namespace: str,
     same: Sequence[Node],
-    like_it: Sequence[Node],
+    similar: Sequence[Node],
     plain: Mapping[str, str],
 ) -> NodeTraits:
     """Returns the labels and taints that most of `same` have, the nodes of the type that are lent
     to the namespace. If half of them have one, the configuration decides. A taint that is not
-    configured must also be on most of `like_it`, all lent nodes of the type."""
+    configured must also be on most of `similar`, all lent nodes of the type."""
     labels = {**node_type.labels_for(namespace), namespace: "true"}
     taints = node_type.taints_for(namespace)
     if not same:
         return NodeTraits(labels={**plain, **labels}, taints=taints)
     off = {step.name for step in node_type.opens_when if step.kind == "taint"}
-    shown = Counter(taint for node in like_it for taint in set(traits_of(node).taints))
+    shown = Counter(taint for node in similar for taint in set(traits_of(node).taints))
     common = set(_most_common((node.labels.items() for node in same), labels.items()))
     kept = [
         taint
         for taint in _most_common((traits_of(node).taints for node in same), taints)
-        if taint.key not in off and (taint in taints or 2 * shown[taint] > len(like_it))
+        if taint.key not in off and (taint in taints or 2 * shown[taint] > len(similar))
     ]
     return NodeTraits(labels={**dict(common), HOSTNAME: ""}, taints=tuple(kept))
 
 
 def _most_common(many: Iterable[Iterable[T]], configured: Iterable[T]) -> list[T]:
-    """Returns what more than half of them have; what is configured, if half of them have it."""
+    """Returns the items that more than half of them have, or half of them if it is configured."""
     sets = [dict.fromkeys(iterable) for iterable in many]
     counts = Counter(item for entry in sets for item in entry)
     expected = set(configured)

@@ -1,6 +1,6 @@
-"""Packing: equal pods onto the nodes that are there, and onto as few new nodes as possible. Pure.
+"""Packing: equal pods onto existing nodes, and onto as few new nodes as possible. Pure.
 
-The rule: a pod that fits a bin that is there gets no new node. Large problems are solved by
+The rule: a pod that fits an existing bin gets no new node. Large problems are solved by
 first-fit-decreasing over items, so the time is that of items x bins; small ones try several orders.
 
     least_nodes(Problem) -> Packing
@@ -15,11 +15,11 @@ from typing import TypeAlias
 from dnm.sizing.packing_problem import Item, Packing, Problem, Vector
 
 _MANY_TRIALS = 40_000  # items x bins up to which all orders are tried
-_AT_ONCE = 512  # bins that are looked through in one go
+_AT_ONCE = 512  # bins that are checked at once
 
 
 def least_nodes(problem: Problem) -> Packing:
-    """Packs all items on as few new nodes as can be found; ties keep the better-liked bin_types."""
+    """Packs all items on as few new nodes as possible; ties prefer the first bin_types."""
     orders = _orders(problem)
     best = _pack(problem, orders[0], _first_fit)
     if not best.opened[len(problem.opened) :] or len(best.opened) <= lower_bound(problem):
@@ -38,15 +38,15 @@ def _cost(packing: Packing) -> tuple[int, int, int]:
 
 
 def _orders(problem: Problem) -> list[list[int]]:
-    """Orders in which to place the items: the most constrained first, then the largest by several
-    measures of size, each relative to the largest node in sight."""
+    """Returns orders in which to place the items: the most constrained first, then the largest by
+    several measures of size, each relative to the largest node."""
     axes = range(len(problem.items[0].request)) if problem.items else range(0)
     vectors = [node_type.free for node_type in problem.bin_types] or [
         item.free for item in problem.bins
     ]
     scale = [max((vector[axis] for vector in vectors), default=1) or 1 for axis in axes]
     shares = [
-        [amount / whole for amount, whole in zip(item.request, scale, strict=True)]
+        [amount / largest for amount, largest in zip(item.request, scale, strict=True)]
         for item in problem.items
     ]
     measures: list[Callable[[int], float]] = [
@@ -79,7 +79,7 @@ def _best_fit(bins: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
 
 
 class _Bins:
-    """The bins while they are being filled."""
+    """Bins during packing."""
 
     def __init__(self, problem: Problem) -> None:
         self.free = [item.free for item in problem.bins]
@@ -92,7 +92,7 @@ class _Bins:
             self.open(bin_type)
 
     def open(self, bin_type: int) -> int:
-        """Takes one more new node of a type; returns its bin."""
+        """Opens a new node of a type; returns its bin."""
         for budget in self._bin_types[bin_type].budgets:
             self.budgets[budget] -= 1
         self.opened.append(bin_type)
@@ -100,11 +100,11 @@ class _Bins:
         return len(self.free) - 1
 
     def can_open(self, bin_type: int) -> bool:
-        """Tells whether every budget that it is taken from has one left."""
+        """Checks whether every budget of the type has a node left."""
         return all(self.budgets[budget] > 0 for budget in self._bin_types[bin_type].budgets)
 
     def put(self, number: int, item: Item, wanted: int) -> int:
-        """Puts as many of `wanted` pods into a bin as it takes; returns how many."""
+        """Puts as many of `wanted` pods into a bin as fit; returns how many."""
         free = self.free[number]
         count = wanted
         for have, ask in zip(free, item.request, strict=True):
@@ -126,8 +126,8 @@ class _Bins:
 
 
 def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
-    """Place the items in this order, each into the first bins that take it, opening a new node of
-    the best-liked type that can be had when none does."""
+    """Places the items in this order, each into the first bins where it fits; if none has space,
+    opens a new node of the preferred available type."""
     state = _Bins(problem)
     placed: list[list[tuple[int, int]]] = [[] for _ in problem.items]
     left = [item.count for item in problem.items]
@@ -142,21 +142,21 @@ def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
                 for node_class in sorted(item.node_classes)
                 for number in by_class.get(node_class, ())
             ]
-        there = usable[item.node_classes]
-        news = [base + n for n, bin_type in enumerate(state.opened) if bin_type in item.bin_types]
+        existing = usable[item.node_classes]
+        opened = [base + n for n, bin_type in enumerate(state.opened) if bin_type in item.bin_types]
         new_used = 0
-        bins = (*fit(there, state.free), *fit(news, state.free))
-        for number in _with_room(bins, state.free, item.request):
+        bins = (*fit(existing, state.free), *fit(opened, state.free))
+        for number in _with_space(bins, state.free, item.request):
             if not left[index]:
                 break
-            if number >= base and item.at_most_one_new and new_used:
+            if number >= base and item.single_new_bin and new_used:
                 break
             count = state.put(number, item, left[index])
             if count:
                 placed[index].append((number, count))
                 left[index] -= count
                 new_used += number >= base
-        while left[index] and not (item.at_most_one_new and new_used):
+        while left[index] and not (item.single_new_bin and new_used):
             bin_type = next(filter(state.can_open, item.bin_types), None)
             if bin_type is None:
                 break
@@ -172,14 +172,13 @@ def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
     )
 
 
-def _with_room(bins: Sequence[int], free: Sequence[Vector], request: Vector) -> Iterator[int]:
-    """Yields the bins that have room for one pod, in their order. Of thousands of groups each looks
-    through thousands of bins, most of them full: amount by amount that is ten times faster than bin
-    by bin."""
-    asked = [(axis, ask) for axis, ask in enumerate(request) if ask]
+def _with_space(bins: Sequence[int], free: Sequence[Vector], request: Vector) -> Iterator[int]:
+    """Yields the bins with space for one pod, in their order. With thousands of groups and bins,
+    most of them full, comparing amount by amount is ten times faster than bin by bin."""
+    requested = [(axis, ask) for axis, ask in enumerate(request) if ask]
     for start in range(0, len(bins), _AT_ONCE):
         some = bins[start : start + _AT_ONCE]
-        for axis, ask in asked:
+        for axis, ask in requested:
             some = [number for number in some if free[number][axis] >= ask]
         yield from some
 
@@ -197,20 +196,20 @@ def _usable_bins(problem: Problem) -> dict[int, list[int]]:
 
 
 def lower_bound(problem: Problem) -> int:
-    """Returns how many new nodes there are at least, whatever the order: by the sum of the items,
-    and by the pods that are larger than half a node, of which no two share one."""
+    """Returns the least number of new nodes for any order: by the sum of the items, and by the pods
+    larger than half a node, which share none."""
     wanted = len(problem.opened)
     if not problem.bin_types or not problem.items:
         return wanted
     for axis in range(len(problem.items[0].request)):
-        whole = max(node_type.free[axis] for node_type in problem.bin_types)
-        if whole <= 0:
+        largest = max(node_type.free[axis] for node_type in problem.bin_types)
+        if largest <= 0:
             continue
         asks = [(item.request[axis], item.count) for item in problem.items]
         free = [item.free[axis] for item in problem.bins if item.free[axis] > 0]
         total = sum(ask * count for ask, count in asks) - sum(free)
-        wanted = max(wanted, -(-total // whole))
-        large = [(ask, count) for ask, count in asks if 2 * ask > whole]
+        wanted = max(wanted, -(-total // largest))
+        large = [(ask, count) for ask, count in asks if 2 * ask > largest]
         if large:
             least = min(ask for ask, _ in large)
             fitting = sum(amount // least for amount in free)

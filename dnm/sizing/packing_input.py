@@ -1,8 +1,8 @@
-"""What packing needs to know, taken from the values of a snapshot.
+"""The input of packing, taken from the values of a snapshot.
 
 The rule: nodes that are equal to all pending pods (same taints, same values of the labels that any
-of them asks for) are one node class, so that constraints are looked at once per group of pods and
-class of nodes.
+pod selects) are one node class. So constraints are evaluated once per group of pods and class of
+nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import ge
 
-from dnm.demand.constraints import NodeTraits, keeps_apart, needs_one_domain, why_unfit
+from dnm.demand.constraints import (
+    NodeTraits,
+    describe_misfit,
+    keeps_apart,
+    needs_single_domain,
+)
 from dnm.demand.demand import NO_USE, Demand
 from dnm.demand.pending import PendingGroup
 from dnm.model.config import Config
@@ -21,20 +26,20 @@ from dnm.model.value import Resources, Value
 from dnm.sizing.node_supply import (
     ExpectedNode,
     NodeSupply,
+    accepts_pods,
     expected_nodes,
     lent_as,
-    numa_rooms,
-    takes_pods,
+    numa_capacities,
     traits_of,
 )
 from dnm.sizing.packing_problem import Bin, Item, Vector
 
 
 class NodeClasses:
-    """Numbers the node classes: nodes that no pending pod can tell apart."""
+    """The numbered node classes: nodes that are equal to every pending pod."""
 
     def __init__(self, groups: Sequence[PendingGroup], labels: Iterable[Mapping[str, str]]) -> None:
-        """`labels`: of the nodes; a key that none of them has tells none apart."""
+        """Creates the classes. `labels`: of the nodes; a key that none has distinguishes none."""
         keys = {key for group in groups for key in _keys(group)}
         self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
         self._with_name = any(term.fields for group in groups for term in _terms(group))
@@ -42,10 +47,10 @@ class NodeClasses:
         self.traits: list[NodeTraits] = []
 
     def add(self, traits: NodeTraits) -> int:
-        """Returns the number of the class that a node with these traits belongs to; it is a new one
-        where no node before was like it."""
+        """Returns the number of the class of a node with these traits, a new one if no node before
+        was like it."""
         labels = tuple([traits.labels.get(key) for key in self._keys])
-        # The name of a Node tells it apart only where a pod asks for one.
+        # The name of a Node matters only if a pod selects one.
         name = traits.name if self._with_name else bool(traits.name)
         signature = (labels, traits.taints, name, traits.numa)
         number = self._numbers.setdefault(signature, len(self.traits))
@@ -55,14 +60,12 @@ class NodeClasses:
 
 
 class PackingInput(Value):
-    """Holds bins and new nodes as vectors over `axes`.
+    """Bins and new nodes as vectors over `axes`.
 
     The first `existing` of the bins are Nodes (without those that no pending pod fits), the others
-    are on their way. `options` are the new nodes that a queue may
-    get, by queue, best first. `items` (by fingerprint) have neither count nor bin types yet.
-    `incoming_sizes`: what each node of NodeSupply.incoming will raise its queue by; nothing, where
-    the configuration no longer knows it.
-    """
+    are incoming. `options` are the new nodes that a queue may get, by queue, best first. `items`
+    (by fingerprint) have neither count nor bin types yet. `incoming_sizes`: the growth of the queue
+    by each node of NodeSupply.incoming; nothing, if the configuration no longer has its type."""
 
     axes: tuple[str, ...]
     bins: tuple[Bin, ...]
@@ -73,36 +76,36 @@ class PackingInput(Value):
     incoming_sizes: tuple[Resources, ...]
 
     def vector(self, resources: Resources) -> Vector:
-        """Returns the amounts along `axes`; 0 for what is not there."""
+        """Returns the amounts along `axes`; 0 for a missing resource."""
         return tuple([resources.get(name, 0) for name in self.axes])
 
 
 def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) -> PackingInput:
-    """Reduces nodes, nodes on their way and nodes to be had to what the pending pods ask about."""
+    """Reduces existing, incoming and expected nodes to the resources that pending pods request."""
     expected_ones = expected_nodes(config, demand, node_supply)
     options = _options(config, expected_ones)
     groups = demand.groups
     bins: list[Bin] = []
     names: list[str] = []
-    there = _by_preference(node_supply) if groups else []
+    present = _by_preference(node_supply) if groups else []
     offered = {"pods"}.union(
-        *(node.allocatable for node in there), *(node.free for node in expected_ones.values())
+        *(node.allocatable for node in present), *(node.free for node in expected_ones.values())
     )
-    # Of what nobody offers nobody gets anything: tenants can invent any number of names.
-    hopeless = {group.fingerprint for group in groups if _lacks_one(group, offered)}
-    helped = [group for group in groups if group.fingerprint not in hopeless]
-    axes = tuple(sorted({name for group in helped for name in group.request} & offered))
-    least = [min(group.request.get(name, 0) for group in helped) for name in axes]
-    carried = [node.labels for node in there]
-    carried += [node.traits.labels for node in expected_ones.values()]
-    classes, rooms = NodeClasses(helped, carried), numa_rooms(config)
-    for node in there if helped else ():
+    # A resource that no node offers needs no axis: tenants can invent any number of names.
+    unplaceable = {group.fingerprint for group in groups if _lacks_resource(group, offered)}
+    placeable = [group for group in groups if group.fingerprint not in unplaceable]
+    axes = tuple(sorted({name for group in placeable for name in group.request} & offered))
+    least = [min(group.request.get(name, 0) for group in placeable) for name in axes]
+    labels = [node.labels for node in present]
+    labels += [node.traits.labels for node in expected_ones.values()]
+    classes, numa = NodeClasses(placeable, labels), numa_capacities(config)
+    for node in present if placeable else ():
         used, have = demand.nodes.get(node.name, NO_USE).used, node.allocatable
         vector = tuple([have.get(name, 0) - used.get(name, 0) for name in axes])
-        # Most nodes of a busy cluster are too full for any pod, and are not looked at again.
+        # Most nodes of a busy cluster are too full for any pod: they are skipped.
         if all(map(ge, vector, least)):
-            room = rooms.get(lent_as(node, node_supply)[0]) if rooms else None
-            bins.append(Bin(free=vector, node_class=classes.add(traits_of(node, room))))
+            capacity = numa.get(lent_as(node, node_supply)[0]) if numa else None
+            bins.append(Bin(free=vector, node_class=classes.add(traits_of(node, capacity))))
             names.append(node.name)
     existing = len(bins)
     for expected in (node for many in options.values() for node in many):
@@ -111,7 +114,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     for incoming in node_supply.incoming:
         brought = expected_ones.get((incoming.namespace, incoming.node_type))
         sizes.append(brought.size if brought else {})
-        if helped and brought is not None:
+        if placeable and brought is not None:
             vector = tuple(brought.free.get(name, 0) for name in axes)
             bins.append(Bin(free=vector, node_class=classes.add(brought.traits)))
             names.append(incoming.name)
@@ -123,7 +126,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
         node_classes=classes,
         items={
             group.fingerprint: Item(request=(0,) * len(axes), count=0, node_classes=frozenset())
-            if group.fingerprint in hopeless
+            if group.fingerprint in unplaceable
             else _item(group, axes, classes, names)
             for group in groups
         },
@@ -131,8 +134,8 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     )
 
 
-def _lacks_one(group: PendingGroup, offered: Set[str]) -> bool:
-    """Whether it asks for something that no node and no node type has."""
+def _lacks_resource(group: PendingGroup, offered: Set[str]) -> bool:
+    """Checks whether it requests a resource that no node and no node type has."""
     return any(amount > 0 and name not in offered for name, amount in group.request.items())
 
 
@@ -147,20 +150,20 @@ def _options(
     options: dict[str, list[tuple[int, ExpectedNode]]] = {}
     for policy in policies:
         for rank, type_name in enumerate(policy.node_types):
-            found = options.setdefault(policy.queue, [])
-            found.append((rank, expected[policy.name, type_name]))
+            ranked_nodes = options.setdefault(policy.queue, [])
+            ranked_nodes.append((rank, expected[policy.name, type_name]))
     return {
-        queue: tuple(node for _, node in sorted(found, key=lambda ranked: ranked[0]))
-        for queue, found in options.items()
+        queue: tuple(node for _, node in sorted(ranked_nodes, key=lambda ranked: ranked[0]))
+        for queue, ranked_nodes in options.items()
     }
 
 
 def _by_preference(node_supply: NodeSupply) -> list[Node]:
-    """Returns the nodes that take pods: lent ones first, since they are reserved for few."""
+    """Returns the nodes that accept pods: lent ones first, since they are reserved for few."""
     incoming = {incoming.name for incoming in node_supply.incoming if incoming.name}
-    nodes = (node for node in node_supply.nodes if takes_pods(node, node_supply))
-    there = (node for node in nodes if node.name not in incoming)
-    return sorted(there, key=lambda node: node.name not in node_supply.lent)
+    nodes = (node for node in node_supply.nodes if accepts_pods(node, node_supply))
+    present = (node for node in nodes if node.name not in incoming)
+    return sorted(present, key=lambda node: node.name not in node_supply.lent)
 
 
 def _terms(group: PendingGroup) -> Iterable[NodeSelectorTerm]:
@@ -190,9 +193,9 @@ def _item(
         node_classes=frozenset(
             number
             for number, traits in enumerate(classes.traits)
-            if not why_unfit(shape, group.volumes, traits)
+            if not describe_misfit(shape, group.volumes, traits)
         ),
         exclusive=frozenset(exclusive),
         blocked_bins=frozenset(number for number, name in named if name in group.siblings),
-        at_most_one_new=needs_one_domain(shape, group.namespace),
+        single_new_bin=needs_single_domain(shape, group.namespace),
     )

@@ -1,6 +1,6 @@
-"""What is to be packed, and onto what: amounts are vectors over the same axes (resource names in a
-fixed order); equal pods are one item with a count; nodes are bins, of which only the free space
-matters.
+"""The problem of packing and its solution. Amounts are vectors over the same axes (resource names
+in a fixed order). Equal pods are one item with a count. Nodes are bins, of which only the free
+space matters.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ Vector: TypeAlias = tuple[int, ...]
 
 
 class Item(Value):
-    """Says what `count` equal pods need.
+    """The needs of `count` equal pods.
 
     `node_classes`: they may use the bins of these classes. `bin_types`: the new nodes they may use,
-    best first; an empty one takes at least one of the pods. `exclusive`: what no two pods on a node
-    may both have (a host port); with any, one pod a node. `blocked_bins`: bins that already hold
-    such a pod. `at_most_one_new`: a second new node is of no use to them.
-    """
+    best first; an empty one can run at least one of the pods. `exclusive`: properties that only one
+    pod of a node may have (a host port); with any, one pod a node. `blocked_bins`: bins that
+    already have such a pod. `single_new_bin`: a second new node is of no use to them."""
 
     request: Vector
     count: int
@@ -28,27 +27,27 @@ class Item(Value):
     bin_types: tuple[int, ...] = ()
     exclusive: frozenset[str] = frozenset()
     blocked_bins: frozenset[int] = frozenset()
-    at_most_one_new: bool = False
+    single_new_bin: bool = False
 
 
 class Bin(Value):
-    """Says what is free on a node, and to which class of nodes it belongs (Item.node_classes)."""
+    """The free amounts of a node, and its class of nodes (Item.node_classes)."""
 
     free: Vector
     node_class: int
 
 
 class BinType(Value):
-    """Describes new nodes that can be had: what is free on an empty one, and the budgets that each
-    is taken from (keys of Problem.budgets)."""
+    """New nodes that are available: the free amounts of an empty one, and the budgets from which
+    each is taken (keys of Problem.budgets)."""
 
     free: Vector
     budgets: tuple[str, ...] = ()
 
 
 class Problem(Value):
-    """Holds what is to be packed, and onto what. `opened`: new nodes that are wanted anyway, as
-    indexes of `bin_types`; they are filled first and are taken from the budgets as well."""
+    """Items to pack, and bins for them. `opened`: new nodes that are needed anyway, as indexes of
+    `bin_types`; they are filled first and are taken from the budgets as well."""
 
     items: tuple[Item, ...]
     bins: tuple[Bin, ...] = ()
@@ -58,8 +57,8 @@ class Problem(Value):
 
 
 class Packing(Value):
-    """Says where the pods go. `placed[i]`: (bin, count) of item i; bins from len(problem.bins) on
-    are the `opened` new nodes, in order. `left[i]`: how many of item i fit nowhere."""
+    """The places of the pods. `placed[i]`: (bin, count) of item i; bins from len(problem.bins) on
+    are the `opened` new nodes, in order. `left[i]`: how many of item i do not fit."""
 
     opened: tuple[int, ...]
     placed: tuple[tuple[tuple[int, int], ...], ...]

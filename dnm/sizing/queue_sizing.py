@@ -1,7 +1,7 @@
-"""The answer about each monitored queue, in numbers and in words: one value a queue, with one
+"""The result for each monitored queue, in numbers and in words: one value a queue, with one
 verdict, one reason, one sentence.
 
-The rule: the first true reason wins, and pods that ask for nothing are named whatever the verdict.
+The rule: the first true reason wins, and pods that request no node are reported with every verdict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dnm.sizing.quota import Quota, Shortage
 
 
 class UnschedulablePods(Value):
-    """Counts pending pods of a group that no new node would help, and says why."""
+    """Pending pods of a group that no new node would help, and why."""
 
     group: PendingGroup
     count: int
@@ -31,26 +31,24 @@ class UnschedulablePods(Value):
 
 
 class QueueSizing(Value):
-    """Says how many nodes a queue wants and gets, by pool, and why.
+    """The nodes that a queue needs and gets, by pool, and why.
 
-    `wanted`: nodes after which it lacks nothing; `granted`: those that it gets within the budget.
-    `no_room`, `no_quota`: pods that lack it as things are, nodes on their way included.
-    `opened_for_room`: how many of the wanted nodes room alone asks for. `shortage`: the limit that
-    is too low. `below_min_nodes`: namespaces that have fewer nodes than min_nodes, or what raised
-    it there, once per node.
-    `relies_on_incoming`: without the nodes on their way it would lack something. `waits_since`: the
-    oldest pod that lacks something was created then. `fits`: per group of pending pods (by
-    fingerprint) how many have room and quota on nodes that are there. `spent`: the bounds of its
-    nodes that have run out. `fingerprint` changes when the pending pods do.
-    """
+    `wanted`: nodes after which it lacks nothing. `granted`: those within the budget.
+    `without_capacity`, `no_quota`: pods that lack it, incoming nodes included.
+    `opened_for_capacity`: nodes that are needed for capacity alone. `shortage`: the limit that is
+    too low. `below_min_nodes`: namespaces with fewer nodes than min_nodes, or the cause of the
+    floor, once per node. `relies_on_incoming`: it would lack something without the incoming nodes.
+    `waits_since`: when the oldest pod that lacks something was created. `fits`: per group of
+    pending pods (by fingerprint) how many have capacity and quota on existing nodes. `spent`: the
+    bounds of its nodes that have run out. `fingerprint` changes with the pending pods."""
 
     queue: str
     priority: int = 0
     wanted: Mapping[NodePool, int] = {}
     granted: Mapping[NodePool, int] = {}
-    no_room: int = 0
+    without_capacity: int = 0
     no_quota: int = 0
-    opened_for_room: int = 0
+    opened_for_capacity: int = 0
     shortage: Shortage | None = None
     below_min_nodes: tuple[str, ...] = ()
     relies_on_incoming: bool = False
@@ -62,33 +60,33 @@ class QueueSizing(Value):
 
     @property
     def for_pods(self) -> bool:
-        """Whether the nodes are for pending pods, and not only for `headroom` or `min_nodes`: then
-        nodes that go unused count against the queue."""
-        return self.no_room > 0 or self.no_quota > 0
+        """Checks whether the nodes are for pending pods, and not only for `headroom` or
+        `min_nodes`: then unused nodes count against the queue."""
+        return self.without_capacity > 0 or self.no_quota > 0
 
 
 class Sizing(Value):
-    """Holds the answer about every monitored queue that the document has, in the order in which
-    nodes are handed out (by priority, then by the longest wait), and the verdict on each."""
+    """The result for every monitored queue of the document, in the order of allocation (by
+    priority, then by the longest wait), and its verdict."""
 
     queues: Mapping[str, QueueSizing] = {}
     verdicts: Mapping[str, QueueVerdict] = {}
 
     def of(self, queue: str) -> QueueSizing:
-        """Returns the answer about a queue; it wants nothing where nothing is known of it."""
+        """Returns the result for a queue; an unknown queue needs nothing."""
         return self.queues.get(queue) or QueueSizing(queue=queue)
 
     def wanted(self) -> dict[NodePool, int]:
-        """Returns how many nodes of each pool are wanted, in the order of handing out."""
+        """Returns how many nodes of each pool are needed, in the order of allocation."""
         return {p: n for queue in self.queues.values() for p, n in queue.wanted.items()}
 
     def granted(self) -> dict[NodePool, int]:
-        """Returns how many nodes of each pool can be had, in the order of handing out."""
+        """Returns how many nodes of each pool are granted, in the order of allocation."""
         return {p: n for queue in self.queues.values() for p, n in queue.granted.items()}
 
     def fits(self) -> dict[str, int]:
-        """Returns, by the fingerprint of a group of pending pods, how many of them have room and
-        quota on nodes that are there."""
+        """Returns, by the fingerprint of a group of pending pods, how many have capacity and quota
+        on existing nodes."""
         return {name: n for queue in self.queues.values() for name, n in queue.fits.items()}
 
 
@@ -100,22 +98,21 @@ def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-# --- where nothing is wanted -------------------------------------------------------------------
+# --- without demand ----------------------------------------------------------------------------
 
 
-def size_at_rest(
+def size_without_demand(
     config: Config, demand: Demand, queues: Mapping[str, QueueLimits]
 ) -> Sizing | None:
-    """Returns what `size_queues` does where no pod waits that counts, no limit is nearly full, and
-    no number of nodes is to be kept: then nothing has to be packed to know that nothing is wanted.
-    None: it has."""
+    """Returns the result of `size_queues` without packing, if no counted pod waits, no limit is
+    nearly full, and no minimum is set. None: packing is needed."""
     if any(group.count for group in demand.groups):
         return None
     if any(policy.min_nodes or policy.min_of_type for policy in config.namespaces.values()):
         return None
     quota = Quota(demand, queues)
-    there = [queue for queue in config.queues if queue in queues]
-    if any(True for queue in there for _ in quota.shortages(queue, ())):
+    documented = [queue for queue in config.queues if queue in queues]
+    if any(True for queue in documented for _ in quota.shortages(queue, ())):
         return None
     sizings = [
         QueueSizing(
@@ -127,44 +124,43 @@ def size_at_rest(
             ),
             fingerprint=pending_fingerprint(demand, queue),
         )
-        for queue in there
+        for queue in documented
     ]
     sizings.sort(key=lambda sizing: (-sizing.priority, sizing.queue))
-    return answer(demand, sizings)
+    return make_sizing(demand, sizings)
 
 
-def answer(
+def make_sizing(
     demand: Demand,
     sizings: Sequence[QueueSizing],
-    told: Mapping[str, tuple[Verdict, Why, str]] = {},
+    reasons: Mapping[str, tuple[Verdict, Why, str]] = {},
 ) -> Sizing:
-    """Returns the answer with what is said of each queue. `told`: by queue, of those that want
-    nodes."""
+    """Returns the sizing with the verdict of each queue. `reasons`: by queue that needs nodes."""
     return Sizing(
         queues={sizing.queue: sizing for sizing in sizings},
         verdicts={
-            sizing.queue: _verdict(demand, sizing, told.get(sizing.queue)) for sizing in sizings
+            sizing.queue: _verdict(demand, sizing, reasons.get(sizing.queue)) for sizing in sizings
         },
     )
 
 
 # --- in words --------------------------------------------------------------------------------
 
-_MOST_KINDS = 3  # of pods that no node helps, one named of each
+_MOST_KINDS = 3  # kinds of pods that no node helps, one pod of each is named
 
 
 def _verdict(
-    demand: Demand, sizing: QueueSizing, told: tuple[Verdict, Why, str] | None
+    demand: Demand, sizing: QueueSizing, needs: tuple[Verdict, Why, str] | None
 ) -> QueueVerdict:
-    """What a queue wants, what it gets, and why; `told`: of one that wants nodes."""
-    verdict, reason, detail = told or _why_nothing(demand, sizing)
+    """Returns the verdict on a queue; `needs`: of a queue that needs nodes."""
+    verdict, reason, detail = needs or _reason_for_none(demand, sizing)
     pods = [*_unschedulable(sizing), *_left_out(demand, sizing.queue)]
     return QueueVerdict(
         queue=sizing.queue, verdict=verdict, reason=reason, detail=detail, pods="; ".join(pods)
     )
 
 
-def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Why, str]:
+def _reason_for_none(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Why, str]:
     if sizing.relies_on_incoming:
         return Verdict.WAIT, Reason.ON_THE_WAY, ""
     if sizing.unschedulable:
@@ -176,7 +172,7 @@ def _why_nothing(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Why, str
 
 
 def _unschedulable(sizing: QueueSizing) -> list[str]:
-    """Names the pods that no node helps: one of each kind, of a few kinds."""
+    """Returns the pods that no node helps: one of each kind, of a few kinds."""
     kinds = [
         f"no node helps {pods.count} like {pods.group.namespace}/{pods.group.names[0]}: {pods.why}"
         for pods in sizing.unschedulable[:_MOST_KINDS]
@@ -187,7 +183,7 @@ def _unschedulable(sizing: QueueSizing) -> list[str]:
 
 
 def _left_out(demand: Demand, queue: str) -> list[str]:
-    """Counts the pods that ask for nothing, by reason, and names one of each."""
+    """Counts the pods that request no node, by reason, and names one of each."""
     counts: Counter[str] = Counter()
     like: dict[str, str] = {}
     for uncounted in demand.uncounted:

@@ -1,8 +1,8 @@
-"""Does the quota allow it: limits and use up the tree, while nodes are handed out.
+"""The question whether quota allows it: limits and use along the tree while nodes are allocated.
 
-The rule: a pod needs quota at every level above it that limits something it asks for (yunikorn-core
-queue.go, getHeadRoom; root is the cluster itself and is not counted here). A node that serves a
-queue raises that queue and all its limited ancestors, nothing below it.
+The rule: a pod needs quota at every level above it that limits one of its resources (yunikorn-core
+queue.go, getHeadRoom; root is the cluster itself and does not count). A node that serves a queue
+raises that queue and all its limited ancestors, nothing below it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from dnm.model.queue_path import is_under, known_lineage
 from dnm.model.value import Resources, Value
 
 Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
-"""Groups of pending pods, the longest waiting first, and how many pods of each are meant."""
+"""Groups of pending pods, the longest waiting first, and how many pods of each count."""
 
 
 class Shortage(Value):
-    """Describes a limit that is too low: what `path` has of a resource, what is used of it, what
-    the pending pods ask for, and by how much it must grow. `is_early`: only the headroom mark asks
-    for it."""
+    """A limit that is too low: the limit of `path` for a resource, its use, the requests of pending
+    pods, and the missing amount. `is_early`: only the headroom mark needs it."""
 
     path: str
     resource: str
@@ -38,8 +37,8 @@ class Shortage(Value):
 
 
 class Quota:
-    """Counts limits and their use. `now` is what stands, `limits` the same with the nodes on their
-    way and those granted."""
+    """Limits and their use. `now`: the current limits. `limits`: the same with incoming and granted
+    nodes."""
 
     def __init__(self, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
         self._mark = demand.mark
@@ -50,7 +49,7 @@ class Quota:
         self.limits = {path: dict(limit) for path, limit in self.now.items()}
 
     def copy(self) -> Quota:
-        """Returns a copy that can be used up without harm."""
+        """Returns an independent copy."""
         other = copy(self)
         other._used = {path: dict(used) for path, used in self._used.items()}
         other.limits = {path: dict(limit) for path, limit in self.limits.items()}
@@ -70,19 +69,19 @@ class Quota:
                 add_to(self._used[path], group.request, count)
 
     def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
-        """Returns how many pods of each group these limits (`now` or `limits`) let in."""
+        """Returns how many pods of each group these limits (`now` or `limits`) admit."""
         return [count for count, _ in self._let_in(groups, limits, lambda *limit: True)]
 
     def admit_under_unraisable_limits(
-        self, queue: str, groups: Groups, raised: Mapping[str, frozenset[str]]
+        self, queue: str, groups: Groups, offered: Mapping[str, frozenset[str]]
     ) -> list[tuple[int, str]]:
-        """Returns how many pods of each group new nodes can help at all, and what keeps the others
-        out: no node raises a limit below the queue that it serves, nor one of a resource that it
-        does not bring (`raised`: by a group's fingerprint, what its nodes bring)."""
+        """Returns how many pods of each group new nodes can help at all, and which limit stops the
+        others. A node raises no limit below its queue, and none of a resource that it lacks.
+        `offered`: by a group's fingerprint, the resources of its nodes."""
 
         def is_unraisable(group: PendingGroup, path: str, resource: str) -> bool:
             is_below = path != queue and is_under(path, queue)
-            is_brought = resource in raised[group.fingerprint]
+            is_brought = resource in offered[group.fingerprint]
             return is_below or not is_brought or resource in self._queues[path].fixed
 
         return [
@@ -98,8 +97,8 @@ class Quota:
         limits: Mapping[str, Resources],
         counts: Callable[[PendingGroup, str, str], bool],
     ) -> Iterator[tuple[int, tuple[str, str] | None]]:
-        """Yields how many pods of each group the limits (path, resource) that count let in beside
-        those before it, and the tightest of them; None: it lets in all."""
+        """Yields how many pods of each group the limits (path, resource) that count admit beside
+        those before it, and the tightest of them; None: they admit all."""
         taken: Counter[tuple[str, str]] = Counter()
         for group, count in groups:
             asking = [
@@ -119,19 +118,19 @@ class Quota:
             yield count, full
 
     def shortages(self, queue: str, groups: Groups) -> Iterable[Shortage]:
-        """Yields every limit that is too low, from the queue upwards: for what is pending, at each
-        level; for the headroom mark, at the nearest level that limits the resource, if the queue
+        """Yields every limit that is too low, from the queue upwards. Pending pods count at each
+        level. The headroom mark counts at the nearest level that limits the resource, if the queue
         itself has any demand for it."""
-        asked: dict[str, int] = {}
+        requested: dict[str, int] = {}
         for group, count in groups:
-            add_to(asked, group.request, count)
+            add_to(requested, group.request, count)
         marked: set[str] = set()
         for path in known_lineage(queue, self._queues):
             for resource, limit in self.limits[path].items():
                 if resource in self._queues[path].fixed:
                     marked.add(resource)
                     continue
-                wants = asked.get(resource, 0)
+                wants = requested.get(resource, 0)
                 used = self._used[path].get(resource, 0)
                 has_demand = wants > 0 or self._own[queue].get(resource, 0) > 0
                 is_marked = resource not in marked and has_demand

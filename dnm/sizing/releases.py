@@ -1,14 +1,14 @@
-"""Which lent nodes may go back, and which must come back into service after all.
+"""Lent nodes that can be released, and fenced nodes that must serve again.
 
-The rule: a node may go if and only if, without it, `size_queues` wants nothing that it does not
-want with it. So what lets a node go can never bring one back: trigger and release are one question.
-Nor may it go if one like it would be taken instead of what is wanted and can't be had. Pods that
-are too young to ask for a node do hold one.
+The rule: a node can be released if and only if `size_queues` needs nothing without it that it does
+not need with it. So no release causes a new lend: both have the same trigger. Nor can a node be
+released if an equal one would be lent instead of an unavailable one. Pods that are too young to
+request a node do keep one.
 
-Pods that stayed pending for as long as a node was idle, although it had room and quota for them, or
-although no such node helps them, wait for something else. They hold no node; and when they let one
-go, they are remembered (`Releases.stalled`, for the registry), so that they ask for none either,
-until exactly these pods change.
+Pods that stayed pending as long as a node was idle, although it had capacity and quota for them, or
+although no such node helps them, wait for something else. They keep no node. If a node is released
+in spite of them, they are recorded (`Releases.stalled`, for the registry), so that they request
+none either until exactly these pods change.
 
     choose_releases(config, demand, queues, node_supply, Candidates(...)) -> Releases
     judge_fenced(config, demand, queues, node_supply, fenced) -> {node: NodeVerdict}
@@ -34,18 +34,19 @@ from dnm.model.value import Resources, Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply, is_sound
-from dnm.sizing.sizing import counting_young, size_queues
-from dnm.sizing.stalled import find_stalled, leaving_out
+from dnm.sizing.sizing import count_young_pods, size_queues
+from dnm.sizing.stalled import find_stalled, without_stalled
 from dnm.sizing.wanted_words import amount_text
 
-IS_USED = "is used"
-"""So ends the objection that pods elsewhere use the quota that a node brings."""
+
+class _QuotaInUse(Objection):
+    """The objection that pods on other nodes use the quota that a node brings."""
 
 
 class Candidates(Value):
-    """Names serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle time
-    and that nobody holds. `at_most`: how many may go in this run. `budget`: how many nodes could be
-    lent as things are. `are_early`: they have not been idle for their time."""
+    """Names of serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle
+    time and that no command keeps. `at_most`: how many may be released in this run. `budget`: how
+    many nodes could be lent now. `are_early`: their idle time is not over."""
 
     names: tuple[str, ...]
     at_most: int
@@ -54,12 +55,13 @@ class Candidates(Value):
 
 
 class Releases(Value):
-    """Says who goes: `go`, in order. `verdicts`: one for every candidate. `stalled`: to be added to
-    the registry's when these nodes go: the pods that are left out for it."""
+    """The decision: `go` in order. `verdicts`: one for every candidate. `stalled`: pods to record
+    with these releases. `quota_in_use`: candidates with quota that pods elsewhere use."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
     stalled: Mapping[str, StalledPods] = {}
+    quota_in_use: frozenset[str] = frozenset()
 
 
 def choose_releases(
@@ -70,23 +72,21 @@ def choose_releases(
     candidates: Candidates,
 ) -> Releases:
     """Returns the candidates that nothing needs; among equals the emptiest, then the latest lent,
-    first.
-
-    `queues` and `node_supply` are as for size_queues: the limits count every node that is lent.
-    """
-    every = counting_young(demand)
-    given = queues, node_supply, candidates.budget
-    with_all = RemovalSimulation(config, every, *given)
+    first. `queues` and `node_supply` are as for size_queues: the limits count every lent node."""
+    demand_with_young = count_young_pods(demand)
+    inputs = queues, node_supply, candidates.budget
+    with_all = RemovalSimulation(config, demand_with_young, *inputs)
     stalled: Mapping[str, Mapping[str, StalledPods]] = {}
-    if every.groups and not candidates.are_early:
+    if demand_with_young.groups and not candidates.are_early:
         bounds = _idle_bounds(node_supply, candidates)
-        stalled = find_stalled(every, node_supply, with_all.base, bounds)
+        stalled = find_stalled(demand_with_young, node_supply, with_all.base, bounds)
     trial = with_all
     if any(stalled.values()):
-        trial = RemovalSimulation(config, leaving_out(every, stalled), *given)
+        trial = RemovalSimulation(config, without_stalled(demand_with_young, stalled), *inputs)
     spare: list[str] = []
     verdicts: dict[str, NodeVerdict] = {}
-    for rivals in _classes(demand, node_supply, candidates, trial.sound):
+    quota_in_use: set[str] = set()
+    for rivals in _list_classes(demand, node_supply, candidates, trial.sound):
         asked = rivals[: max(0, candidates.at_most - len(spare))]
         count, objection = trial.count_spare(spare, asked)
         spare += rivals[:count]
@@ -95,17 +95,21 @@ def choose_releases(
                 node=name, verdict=Verdict.REVERT, reason=Reason.IDLE_LONG_ENOUGH
             )
         for name in rivals[count:]:
-            why = objection and _why_kept(config, node_supply, name, spare, objection)
+            why = objection and _reason_to_keep(config, node_supply, name, spare, objection)
             why = why or Objection(reason=Reason.BUDGET)
+            if isinstance(why, _QuotaInUse):
+                quota_in_use.add(name)
             verdicts[name] = NodeVerdict(
                 node=name, verdict=Verdict.KEEP, reason=why.reason, detail=why.detail
             )
     remembered: dict[str, StalledPods] = {}
     if any(stalled.values()) and with_all.objection(spare):
-        # Without these entries the nodes would be wanted back at once.
+        # Without these entries the nodes would be needed again at once.
         for queue in {node_supply.lent[name].queue for name in spare}:
             remembered |= stalled.get(queue, {})
-    return Releases(go=tuple(spare), verdicts=verdicts, stalled=remembered)
+    return Releases(
+        go=tuple(spare), verdicts=verdicts, stalled=remembered, quota_in_use=frozenset(quota_in_use)
+    )
 
 
 def judge_fenced(
@@ -116,14 +120,12 @@ def judge_fenced(
     fenced: Mapping[str, LentNode],
     budget: ConversionBudget = UNBOUNDED,
 ) -> dict[str, NodeVerdict]:
-    """Judges nodes that are fenced but not yet given to the converter: KEEP, where pods landed on
-    them in between or their queue would otherwise want, or take, another node like them, else
-    REVERT.
+    """Judges nodes that are fenced but not yet passed to the converter: KEEP, if pods landed on
+    them or their queue would need, or take, another node like them; else REVERT.
 
-    `fenced` are in NodeSupply.leaving, and the limits no longer count them. It needs no room under
-    any cap: they are still lent.
-    """
-    sizing = size_queues(config, counting_young(demand), queues, node_supply, budget)
+    `fenced` are in NodeSupply.leaving, and the limits no longer count them. This needs no free
+    capacity under a cap: they are still lent."""
+    sizing = size_queues(config, count_young_pods(demand), queues, node_supply, budget)
     wanted, granted = sizing.wanted(), sizing.granted()
     wanted = {
         pool: max(wanted.get(pool, 0), granted.get(pool, 0)) for pool in {**wanted, **granted}
@@ -140,7 +142,7 @@ def judge_fenced(
         elif wanted.get(pool, 0) > 0:
             verdict, reason = Verdict.KEEP, Reason.DEMAND_RETURNED
             detail = (
-                f"{entry.queue} wants {count_of(wanted[pool], 'node')} of type {entry.node_type}"
+                f"{entry.queue} needs {count_of(wanted[pool], 'node')} of type {entry.node_type}"
             )
         if verdict is Verdict.KEEP:
             wanted[pool] = wanted.get(pool, 0) - 1
@@ -148,11 +150,11 @@ def judge_fenced(
     return verdicts
 
 
-def _classes(
+def _list_classes(
     demand: Demand, node_supply: NodeSupply, candidates: Candidates, sound: Set[str]
 ) -> list[list[str]]:
-    """The candidates by queue, namespace and type, in the order in which they should go; those that
-    have been idle for longest first."""
+    """Returns the candidates by queue, namespace and type, in the order of release; the longest
+    idle first."""
     classes: dict[NodePool, list[str]] = {}
     for name in candidates.names:
         classes.setdefault(pool_of(node_supply.lent[name]), []).append(name)
@@ -160,17 +162,17 @@ def _classes(
         names.sort()
         names.sort(key=lambda name: node_supply.lent[name].since, reverse=True)
         names.sort(key=lambda name: demand.nodes.get(name, NO_USE).used.get("vcore", 0))
-        names.sort(key=sound.__contains__)  # one that is of no use goes first
+        names.sort(key=sound.__contains__)  # an unsound node is released first
     return sorted(
         classes.values(),
         key=lambda names: min(str(node_supply.lent[name].idle_since) for name in names),
     )
 
 
-def _why_kept(
-    config: Config, node_supply: NodeSupply, name: str, gone: Sequence[str], objection: Objection
+def _reason_to_keep(
+    config: Config, node_supply: NodeSupply, name: str, spare: Sequence[str], objection: Objection
 ) -> Objection:
-    """As many as its namespace is to have come before what its going would lack."""
+    """Returns why a candidate stays: the minimum of its namespace, or else the objection."""
     entry = node_supply.lent[name]
     policy = config.namespaces.get(entry.namespace)
     ready = Counter(
@@ -181,7 +183,7 @@ def _why_kept(
     ready.update(
         lent_node.node_type
         for node, lent_node in node_supply.lent.items()
-        if lent_node.namespace == entry.namespace and node not in gone
+        if lent_node.namespace == entry.namespace and node not in spare
     )
     return keeps_ready(policy, entry, ready) or objection
 
@@ -201,7 +203,7 @@ def keeps_ready(
 
 
 def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, datetime]:
-    """Of each queue the moment whose nodes have seen its candidates idle for their whole time."""
+    """Returns for each queue the time since which all its candidates have been idle."""
     bounds: dict[str, datetime] = {}
     for name in candidates.names:
         node = node_supply.lent[name]
@@ -210,13 +212,13 @@ def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, d
     return bounds
 
 
-# --- as if some had left ------------------------------------------------------------------------
+# --- simulated removal --------------------------------------------------------------------------
 
 
 class RemovalSimulation:
-    """Sizing as if some lent nodes had left, compared with sizing as it is: nothing may be wanted
-    that is not wanted anyway, and no limit on their path may fall below what is used of it: the
-    next pod of a core would bring one back."""
+    """Sizing without some lent nodes, compared with sizing now. Nothing may be needed that is not
+    needed now. No limit above them may fall below its use: else the next small pod would cause a
+    new lend."""
 
     def __init__(
         self,
@@ -236,32 +238,32 @@ class RemovalSimulation:
         self.base = size_queues(config, demand, queues, node_supply, budget)
 
     def count_spare(
-        self, gone: Sequence[str], rivals: Sequence[str]
+        self, removed: Sequence[str], rivals: Sequence[str]
     ) -> tuple[int, Objection | None]:
-        """Counts how many of `rivals`, taken in order, may go when `gone` go too; and what speaks
-        against one more. All or none is answered at once, the rest by halving."""
+        """Returns how many of `rivals`, in order, can be removed along with `removed`, and the
+        objection to one more. All or none is answered at once, the rest by halving."""
         if not rivals:
             return 0, None
-        objection = self.objection([*gone, *rivals])
+        objection = self.objection([*removed, *rivals])
         if not objection:
             return len(rivals), None
         low, high = 0, len(rivals) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            against = self.objection([*gone, *rivals[:middle]])
-            if against:
-                objection, high = against, middle - 1
+            refusal = self.objection([*removed, *rivals[:middle]])
+            if refusal:
+                objection, high = refusal, middle - 1
             else:
                 low = middle
         return low, objection
 
     def objection(self, names: Sequence[str]) -> Objection | None:
-        """Says what would be wanted, or broken, if these nodes had left."""
+        """Returns what would be needed, or broken, without these nodes."""
         limits = self._limits_without(names)
         for path, resource, _ in self._fallen(limits, names, lambda of: of.largest_gang):
             if limits[path].max[resource] < 0:
                 return _needed(f"the limit of {path} does not count all of its nodes yet")
-            return _needed(f"a gang application of {path} asks for more {resource} at once")
+            return _needed(f"a gang application of {path} requests more {resource} at once")
         supply, config, base = self._node_supply, self._config, self.base
         own = {name: pool_of(supply.lent[name]) for name in names}
         node_supply = msgspec.structs.replace(
@@ -271,7 +273,7 @@ class RemovalSimulation:
         )
         budget = self._budget.changed(own.values(), 1)
         sizing = size_queues(config, self._demand, limits, node_supply, budget)
-        sound = {own[name] for name in self.sound & own.keys()}  # a dead one makes room
+        sound = {own[name] for name in self.sound & own.keys()}  # a dead one only frees quota
         granted = {pool: count for pool, count in sizing.granted().items() if pool in sound}
         for after, before in ((sizing.wanted(), base.wanted()), (granted, base.granted())):
             for pool, count in after.items():
@@ -279,8 +281,9 @@ class RemovalSimulation:
                     return _needed(sizing.verdicts[pool.queue].sentence)
         for path, resource, amount in self._fallen(limits, names, lambda of: of.used):
             has = amount_text(resource, limits[path].max[resource])
-            used = f"{amount_text(resource, amount)} {IS_USED}"
-            return _needed(f"{path} would have {has}, and {used}")
+            used = amount_text(resource, amount)
+            detail = f"{path} would have {has}, and {used} is used"
+            return _QuotaInUse(reason=Reason.NEEDED, detail=detail)
         return None
 
     def _fallen(
@@ -289,8 +292,8 @@ class RemovalSimulation:
         names: Sequence[str],
         least_of: Callable[[QueueDemand], Resources],
     ) -> Iterator[tuple[str, str, int]]:
-        """Yields the limits (path, resource) that would be below what they are to be at least, and
-        are not now, with that."""
+        """Yields the limits (path, resource) that would fall below their minimum, and do not now,
+        with that minimum."""
         queues = (self._node_supply.lent[name].queue for name in names)
         for path in dict.fromkeys(
             name for queue in queues for name in known_lineage(queue, limits)

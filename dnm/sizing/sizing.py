@@ -1,17 +1,17 @@
-"""How many nodes each monitored queue needs, of which type, for which namespace: quota and room
-asked together.
+"""The number of nodes that each monitored queue needs, by type and namespace, for quota and
+capacity.
 
 The rule: the least number of nodes after which every pending pod that a node can help has both, and
-no trigger holds any more. Pods are first packed onto what is there and on its way, within what the
-queues have left up the tree; each further node brings its room, and raises its queue and every
+no trigger applies any more. Pods are first packed onto existing and incoming nodes, within the
+unused quota along the tree. Each further node adds its capacity, and raises its queue and every
 limited ancestor by its size.
 
     size_queues(config, demand, queues, node_supply, budget) -> Sizing
-    counting_young(demand) -> Demand      the same, with pods that are too young to ask for nodes
+    count_young_pods(demand) -> Demand    the same, with pods that are too young to request nodes
 
-`queues` are the limits that stand after this run's edits: baseline plus the serving nodes. Nodes on
-their way (NodeSupply.incoming) are added here. The result says what is wanted, and what of it the
-budget grants; limits per run, cooldown, back-off, breaker and pause are the planner's.
+`queues` are the limits after this run's edits: baseline plus the serving nodes. Incoming nodes
+(NodeSupply.incoming) are added here. The result has the needs, and what the budget grants of them;
+limits per run, cooldown, back-off, breaker and pause are the planner's.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from dnm.sizing.backlog import make_backlogs
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
-from dnm.sizing.queue_sizing import Sizing, answer, size_at_rest
-from dnm.sizing.wanted_words import tell_wanted
+from dnm.sizing.queue_sizing import Sizing, make_sizing, size_without_demand
+from dnm.sizing.wanted_words import describe_need
 
 
-def counting_young(demand: Demand) -> Demand:
+def count_young_pods(demand: Demand) -> Demand:
     """Returns the same demand, as if every pending pod had waited long enough."""
     groups = tuple(
         msgspec.structs.replace(group, count=group.total) if group.young else group
@@ -48,26 +48,25 @@ def size_queues(
     node_supply: NodeSupply,
     budget: ConversionBudget = UNBOUNDED,
 ) -> Sizing:
-    """Returns what every monitored queue needs, and who gets what there is; without bounds, all
-    that is wanted is granted.
+    """Returns what every monitored queue needs, and which queue gets scarce nodes; without bounds
+    every need is granted.
 
     Scarce nodes go to the queue of the highest priority. Queues of equal priority share them
     (`fair_shares.py`); of equal claims, the pods that have lacked something for the longest time
-    come first.
-    """
-    at_rest = size_at_rest(config, demand, queues)
-    return at_rest or size_wanting(config, demand, queues, node_supply, budget)
+    come first."""
+    sizing = size_without_demand(config, demand, queues)
+    return sizing or size_with_demand(config, demand, queues, node_supply, budget)
 
 
-def size_wanting(
+def size_with_demand(
     config: Config,
     demand: Demand,
     queues: Mapping[str, QueueLimits],
     node_supply: NodeSupply,
     budget: ConversionBudget,
 ) -> Sizing:
-    """Returns the same where something may be wanted: packs what waits, queue after queue, and once
-    more where the budget does not cover it all."""
+    """Returns the same if there may be a need: packs pending pods, queue after queue, and again if
+    the budget does not cover the result."""
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(demand, queues, node_supply, packing_input)
@@ -84,5 +83,5 @@ def size_wanting(
         )
         allotment = Allotment(demand, queues, node_supply, packing_input)
         sizings = allotment.serve_within(budget, backlogs)
-    told = {sizing.queue: tell_wanted(sizing) for sizing in sizings if sizing.wanted}
-    return answer(demand, sizings, told)
+    reasons = {sizing.queue: describe_need(sizing) for sizing in sizings if sizing.wanted}
+    return make_sizing(demand, sizings, reasons)

@@ -1,4 +1,4 @@
-"""Pods that had an idle node, with room and quota, and wait for something else. Pure."""
+"""Pods that had an idle node, with capacity and quota, and wait for something else. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from dnm.sizing.queue_sizing import Sizing
 def find_stalled(
     demand: Demand, node_supply: NodeSupply, base: Sizing, bounds: Mapping[str, datetime]
 ) -> dict[str, dict[str, StalledPods]]:
-    """Returns per queue the pods that had an idle node, and room and quota, for that node's whole
-    idle time. `bounds`: of each queue that has a candidate, since when that was idle.
+    """Returns per queue the pods that had an idle node, capacity and quota, for that node's whole
+    idle time. `bounds`: for each queue with a candidate, since when that was idle.
 
-    Not where a node joined their queue more recently, or is about to: then they may only just have
-    got what they lacked.
-    """
+    A queue is skipped if a node joined it more recently, or is about to: then its pods may only
+    just have got what they lacked."""
     stalled: dict[str, dict[str, StalledPods]] = {}
     fits = base.fits()
     for queue, bound in sorted(bounds.items()):
@@ -33,25 +32,25 @@ def find_stalled(
         )
         if not is_settled:
             continue
-        found = stalled[queue] = {}
-        wants = base.of(queue).wanted or base.of(queue).granted
+        of_queue = stalled[queue] = {}
+        needs = base.of(queue).wanted or base.of(queue).granted
         for group in demand.groups:
             count = count_created(group.created, text_time(bound))
-            # It has room and quota, or can't be schedulable, as things are.
-            lacks_nothing = fits.get(group.fingerprint, 0) > 0 or not wants
+            # It has capacity and quota, or no node can help it now.
+            lacks_nothing = fits.get(group.fingerprint, 0) > 0 or not needs
             if count and lacks_nothing and is_under(group.queue, queue):
-                found[group.fingerprint] = StalledPods(
+                of_queue[group.fingerprint] = StalledPods(
                     count=count, until=_newest_of_oldest(group, count)
                 )
     return stalled
 
 
-def leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
+def without_stalled(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
     """Returns the demand without the pods that wait for something else."""
     left_out = {
         name: stalled_pods.count
-        for found in stalled.values()
-        for name, stalled_pods in found.items()
+        for of_queue in stalled.values()
+        for name, stalled_pods in of_queue.items()
     }
     kept = (_without_oldest(group, left_out.get(group.fingerprint, 0)) for group in demand.groups)
     groups = tuple(group for group in kept if group is not None)
@@ -60,27 +59,27 @@ def leaving_out(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]
 
 def _newest_of_oldest(group: PendingGroup, count: int) -> str:
     """Returns when the youngest of the oldest `count` pods was created."""
-    return group.oldest if count < 1 else _leave_out(group.created, count - 1)[0][0]
+    return group.oldest if count < 1 else _drop_oldest(group.created, count - 1)[0][0]
 
 
 def _without_oldest(group: PendingGroup, count: int) -> PendingGroup | None:
-    """Returns the group without its oldest `count` pods; None if that is all of them."""
+    """Returns the group without its oldest `count` pods; None if none remain."""
     if count >= group.total:
         return None
     return msgspec.structs.replace(
         group,
-        created=_leave_out(group.created, count),
+        created=_drop_oldest(group.created, count),
         total=group.total - count,
         count=max(0, group.count - count),
     )
 
 
-def _leave_out(created: Created, count: int) -> Created:
+def _drop_oldest(created: Created, count: int) -> Created:
     """Returns the creation times without those of the oldest `count` pods."""
     left = []
     for instant, many in created:
-        gone = min(count, many)
-        count -= gone
-        if many > gone:
-            left.append((instant, many - gone))
+        removed = min(count, many)
+        count -= removed
+        if many > removed:
+            left.append((instant, many - removed))
     return tuple(left)

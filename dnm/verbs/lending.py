@@ -24,7 +24,7 @@ from dnm.model.orders import LendOrder
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry, run_name
 from dnm.model.value import Value
-from dnm.sizing.caps import why_never_so_many
+from dnm.sizing.caps import describe_exceeded_caps
 from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded
 
 E = TypeVar("E", LentNode, ConversionRequest)
@@ -63,7 +63,7 @@ def orders_of(
             return refusal
     counts = {node_type: len(nodes) or wanted.count for node_type, nodes in named.items()}
     each = [(name, wanted.namespace) for name, count in counts.items() for _ in range(count)]
-    if limit := why_never_so_many(config, each):
+    if limit := describe_exceeded_caps(config, each):
         return Refusal(f"{count_of(len(each), 'node')} can never be lent: {limit}")
     return tuple(
         LendOrder(

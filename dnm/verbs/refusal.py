@@ -11,7 +11,7 @@ import msgspec
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.registry import Registry
-from dnm.plan.rule import nodes_kept_out
+from dnm.plan.rule import excluded_nodes
 
 V = TypeVar("V")
 
@@ -40,7 +40,7 @@ def refuse_excluded(
     now: datetime,
 ) -> Refusal | None:
     """Returns a refusal for a node that is excluded; `batch` is None if Slurm was not asked."""
-    why = nodes_kept_out(config, registry, batch, now).get(name, "")
+    why = excluded_nodes(config, registry, batch, now).get(name, "")
     return Refusal(f"{name} is excluded from lending: {why}") if why else None
 
 

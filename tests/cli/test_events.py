@@ -17,7 +17,7 @@ from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.registry import Registry
-from dnm.plan.rules.foreseen import known_events
+from dnm.plan.rules.foreseen import usable_events
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
 from tests.builders import NOW, a_config
@@ -41,7 +41,7 @@ def test_added_event_takes_effect_and_both_changes_are_logged(tmp_path: Path) ->
         message == f"event stars is added: 2 nodes for dev, {TOMORROW} to {TOMORROW[:10]} 17:00 UTC"
     )
     registry = load_registry(config, NOW)
-    (event,) = known_events(config, registry)
+    (event,) = usable_events(config, registry)
     assert (event.name, event.nodes) == ("stars", 2)
     assert events.remove(config, "stars", reason="they stay at home") == "event stars is removed"
     assert not load_registry(config, NOW).events

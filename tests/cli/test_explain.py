@@ -109,7 +109,7 @@ def test_explain_shows_quota_and_cap_for_a_waiting_pod(scene: Scene) -> None:
         if not p["spec"].get("nodeName") and p["metadata"]["name"].startswith("session")
     ]
     answer = scene.explain(f"dev/{pending[-1]}")
-    assert f"quota: {QUEUE} has " in answer or "room: " in answer
+    assert f"quota: {QUEUE} has " in answer or "capacity: " in answer
     assert "an empty node of type a could run it" in answer and "a cap is reached" in answer
 
 
@@ -206,7 +206,7 @@ def test_explain_prints_json(scene: Scene) -> None:
 
 
 ALL = "3 of 3 nodes of the type a can be lent now"
-FEWER = "of 3 nodes of the type a can be lent now: 3 could be had, and"
+FEWER = "of 3 nodes of the type a can be lent now: 3 are available, and"
 # Settings -> what `dnm check` says, and `dnm nodes` where it is less than the table shows.
 SUPPLIES = {
     "nothing bounds them": ({}, ALL),
@@ -241,7 +241,7 @@ def test_check_and_nodes_report_the_nodes_available_for_lending(site: Site, name
     site.change(**settings)
     assert f"✓ batch nodes: {message}\n" in site.command("check", "--wide").stdout
     output = site.command("nodes").stdout.splitlines()[-1]
-    assert (output == message) == ("could be had" in message)
+    assert (output == message) == ("are available" in message)
 
 
 UNKNOWN = "of how many nodes is not known, and no more are lent while it is"
@@ -289,7 +289,7 @@ def test_check_reports_the_nodes_behind_a_namespace_percentage(site: Site) -> No
 
 
 NOT_LENT = {
-    "nobody wants it": ({}, "it could be lent: no queue and no order wants one more of type a now"),
+    "nobody wants it": ({}, "it could be lent: no queue and no order needs one more of type a now"),
     "a floor": ({"batch_floor": "3"}, "it stays: batch_floor of type a allows no more"),
     "it is kept out": ({"exclude_nodes": "a001"}, "it may not be lent: exclude_nodes names it"),
 }
@@ -308,7 +308,7 @@ def test_explain_gives_the_reason_not_to_lend_a_batch_node(site: Site, name: str
 def test_explain_names_the_queue_that_wants_an_unlent_node(site: Site) -> None:
     site.sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     answer = site.command("explain", "node/a001").stdout
-    assert f"it could be lent: {QUEUE} wants more of type a" in answer
+    assert f"it could be lent: {QUEUE} needs more of type a" in answer
 
 
 SOON = datetime.now(UTC) + timedelta(minutes=50)
@@ -316,19 +316,19 @@ BACKS_OFF = {"a": Backoff(failures=9, until=SOON, ask_at_most=1)}
 PAUSED = Pause(since=datetime(2026, 1, 1, tzinfo=UTC), reason="maintenance")
 # What is recorded, which nodes an order names -> why a001 is not lent; the order is {}.
 ORDERED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "an order": ({}, "", "it could be lent: {} wants more of type a"),
-    "an order of it": ({}, "a001", "it could be lent: {} wants more of type a"),
+    "an order": ({}, "", "it could be lent: {} needs more of type a"),
+    "an order of it": ({}, "a001", "it could be lent: {} needs more of type a"),
     "an order of another": (
-        {}, "a002", "it could be lent: no queue and no order wants one more of type a now"
+        {}, "a002", "it could be lent: no queue and no order needs one more of type a now"
     ),
     "a back-off": (
         {"backoffs": BACKS_OFF}, "",
         f"it is not lent now: {Reason.BACKOFF.text}: 9 of type a, until {SOON:%H:%M:%S} UTC; "
-        "`dnm reset a` ends it; {} wants more of type a",
+        "`dnm reset a` ends it; {} needs more of type a",
     ),
     "a pause": (
         {"pause": PAUSED}, "",
-        f"it is not lent now: {Reason.PAUSED.text}: maintenance; {{}} wants more of type a",
+        f"it is not lent now: {Reason.PAUSED.text}: maintenance; {{}} needs more of type a",
     ),
 }  # fmt: skip
 
@@ -347,10 +347,10 @@ def test_explain_names_the_order_that_wants_a_node_and_its_obstacle(site: Site, 
 def test_explain_names_an_unreachable_batch_side(site: Site) -> None:
     site.change(node_convert_path="/bin/false")
     answer = site.command("explain", "a001").stdout
-    assert "which batch nodes there are could not be asked now: " in answer
+    assert "the batch nodes are not known now: " in answer
 
 
-RETURNED = {"a person returns it": False, "a run has fenced it": True}
+RETURNED = {"an administrator returns it": False, "a run has fenced it": True}
 
 
 @pytest.mark.parametrize("name", RETURNED)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.demand.constraints import HOSTNAME, NodeTraits, why_unfit
+from dnm.demand.constraints import HOSTNAME, NodeTraits, describe_misfit
 from dnm.demand.demand import Demand, gather_demand, pending_fingerprint
 from dnm.demand.gangs import GangApp, gang_demand
 from dnm.demand.pending import NotCounted
@@ -386,10 +386,10 @@ APART = msgspec.structs.replace(BESIDE, topology_key="rack", anti=True)
     [
         pytest.param(ALIGNED, (FEW_CORES, WHOLE), None, id="one NUMA node has all"),
         pytest.param(ALIGNED, (LESS_CARDS, FEW_CORES),
-            "asks for 4 of nvidia.com/gpu, 8 of vcore on one NUMA node, where none has all of it",
+            "requests 4 of nvidia.com/gpu, 8 of vcore on one NUMA node, and none has all of it",
             id="each lacks something else"),
-        pytest.param(ALIGNED, (LESS_CARDS, LESS_CARDS), "asks for 4 of nvidia.com/gpu on one NUMA "
-            "node, where the largest has 2", id="none has as many cards"),
+        pytest.param(ALIGNED, (LESS_CARDS, LESS_CARDS), "requests 4 of nvidia.com/gpu on one NUMA "
+            "node, and the largest has 2", id="none has as many cards"),
         pytest.param({"pod_affinity": (APART, BESIDE)}, (), "must be beside other pods",
             id="apart from some and beside others"),
     ],
@@ -398,7 +398,7 @@ def test_unfit_reason_names_the_numa_limit(
     shape: dict[str, Any], zones: Any, why: str | None
 ) -> None:
     traits = NodeTraits(labels={}, numa=NumaRoom(zones=zones, by_pod=True))
-    assert why_unfit(PodShape(request={}, **shape), (), traits) == why
+    assert describe_misfit(PodShape(request={}, **shape), (), traits) == why
 
 
 # --- gangs ------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def gang(some: list[Pod]) -> tuple[int, int]:
     """How many pending pods are taken over by placeholders, and how many are yet to come."""
     app = GangApp(app_id="app", namespace="dev", groups=(WORKERS,), pods=tuple(some))
     result = gang_demand(app, NOW)
-    return len(result.taken_over), sum(count for _, count in result.to_come)
+    return len(result.taken_over), sum(count for _, count in result.missing_pods)
 
 
 def members(count: int, **changes: Any) -> list[Pod]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dnm.demand.demand import gather_demand
-from dnm.demand.kinds import MOST_CAME, MOST_KINDS, Seen, list_kinds, list_rooms
+from dnm.demand.kinds import MOST_CREATED, MOST_KINDS, Seen, list_free_capacity, list_kinds
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits
 from dnm.model.history import NodeRoom, PodKind
@@ -70,7 +70,7 @@ def test_kinds_with_the_most_pods_are_kept() -> None:
     pod_kinds = list_kinds([some])
     assert len(pod_kinds) == MOST_KINDS
     assert min(pod_kind.pending for pod_kind in pod_kinds) == 11
-    assert max(len(kind.came_at) for kind in list_kinds([some, some])) == MOST_CAME
+    assert max(len(kind.came_at) for kind in list_kinds([some, some])) == MOST_CREATED
 
 
 def test_pod_with_an_unreadable_creation_time_is_counted() -> None:
@@ -97,7 +97,7 @@ def test_free_capacity_of_permanent_nodes_excludes_unusable_nodes() -> None:
     other = Pod(namespace="kube-system", name="dns", shape=PodShape(request={"vcore": 500}),
                 created=OLD, node="k2")  # fmt: skip
     pods = [a_pod("p1", LARGE, "k1"), a_pod("p2", LARGE, "k7"), other]
-    assert list_rooms(CONFIG, nodes, ["a001"], pods) == (
+    assert list_free_capacity(CONFIG, nodes, ["a001"], pods) == (
         NodeRoom(free={"vcore": 7500}, count=1),
         NodeRoom(free={"vcore": 8000}, count=3),
     )

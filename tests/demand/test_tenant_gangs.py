@@ -60,7 +60,7 @@ def test_huge_quota_shortage_requests_a_bounded_number_of_nodes() -> None:
     some = first_pod(group(MOST_MEMBERS, **size(100, 1)))
     free = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
     sizing = sizing_of(some, node_supply([free]), tree(dev=size(1, 1)))
-    assert sizing.queues[DEV].no_room == 0
+    assert sizing.queues[DEV].without_capacity == 0
     assert sum(sizing.wanted().values()) == MOST_NEW_NODES
 
 

@@ -130,7 +130,7 @@ def test_cap_leaves_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     made = plan(conf, "10000 / 100000G", some, nodes, registry)
     assert asked_for(made) == started
     (answer,) = (queue for queue in made.queues if queue.queue == DEV)
-    assert f"wants {wanted} of type a" in answer.sentence
+    assert f"needs {wanted} of type a" in answer.sentence
 
 
 def test_back_off_times_are_as_documented() -> None:

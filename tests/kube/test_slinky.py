@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.demand.constraints import NodeTraits, why_unfit
+from dnm.demand.constraints import NodeTraits, describe_misfit
 from dnm.kube.slinky import BridgeSettings, parse_bridge, read_node_set_page
 from dnm.model.node_type import Taint
 from dnm.model.pod import Requirement
@@ -56,7 +56,9 @@ def test_node_selector_of_a_node_set_selects_nodes(
     spec: dict[str, Any], labels: dict[str, str], taints: tuple[Taint, ...], takes: bool
 ) -> None:
     (node_set,) = read_node_set_page(page(template(**spec)))
-    assert (not why_unfit(node_set.shape, (), NodeTraits(labels=labels, taints=taints))) is takes
+    assert (
+        not describe_misfit(node_set.shape, (), NodeTraits(labels=labels, taints=taints))
+    ) is takes
 
 
 def test_node_set_fields_are_read() -> None:

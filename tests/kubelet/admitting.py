@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.demand.constraints import NodeTraits, why_unfit
+from dnm.demand.constraints import NodeTraits, describe_misfit
 from dnm.kube.pod_fields import Spec
 from dnm.kube.pod_reading import aligned_amounts
 from dnm.kubelet.reservation import numa_room
@@ -110,4 +110,4 @@ def why_dnm_refuses(asked: Question) -> str:
     size = {"vcore": 1000 * (asked["CPUs"] - asked["Reserved"]), "example.com/gpu": asked["GPUs"]}
     spec = msgspec.json.decode(json.dumps(asked["Pod"]), type=Spec)
     shape = PodShape(request={}, aligned=aligned_amounts(spec, asked["Guaranteed"]))
-    return why_unfit(shape, (), NodeTraits(labels={}, numa=numa_room(kubelet, size)))
+    return describe_misfit(shape, (), NodeTraits(labels={}, numa=numa_room(kubelet, size)))

@@ -13,7 +13,7 @@ from dnm.model.node import Mark
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
-from dnm.plan.found import adopt_marked_nodes
+from dnm.plan.found import adopt_marked
 from dnm.plan.lendable import counted_as_lent
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
 from tests.plan.whole import advance_node
@@ -44,24 +44,24 @@ def seen(mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **chang
 def test_mark_is_adopted_only_if_slurm_and_ledger_agree(
     evidence: dict[str, Any], is_lent: bool | None
 ) -> None:
-    result = adopt_marked_nodes(a_config(), (), seen(**evidence))
+    result = adopt_marked(a_config(), (), seen(**evidence))
     assert (set(result.nodes) == {"a001"}) is bool(is_lent)
     if is_lent is False:
-        assert "neither ledger nor Slurm knows it as lent by us" in result.errors[0]
+        assert "neither ledger nor Slurm confirms it" in result.errors[0]
     if is_lent is None:
-        assert "it waits until Slurm and the ledger can be asked" in result.notes[0]
+        assert "it waits until Slurm and the ledger can be read" in result.notes[0]
     counted = counted_as_lent(a_config(), Registry(), seen(**evidence))
     assert counted == ([] if is_lent is False else [("a", "dev")])
 
 
 def test_marked_node_is_not_adopted_while_slurm_is_unread() -> None:
     unread = msgspec.structs.replace(seen(), batch=None)
-    result = adopt_marked_nodes(a_config(), (), unread)
+    result = adopt_marked(a_config(), (), unread)
     assert not result.nodes and not result.errors and result.notes
 
 
 def test_own_mark_adopts_the_node_again() -> None:
-    result = adopt_marked_nodes(a_config(), (), seen(batch=[AWAY]))
+    result = adopt_marked(a_config(), (), seen(batch=[AWAY]))
     entry = result.nodes["a001"]
     assert (entry.phase, entry.queue, entry.since, entry.owner) == (
         Phase.JOINING,
@@ -69,12 +69,12 @@ def test_own_mark_adopts_the_node_again() -> None:
         NOW,
         "prod",
     )
-    assert result.notes == ("node=a001 carries our mark and is recorded again",)
+    assert result.notes == ("node=a001 has this instance's mark and is recorded again",)
 
 
 def test_mark_sets_neither_queue_nor_node_type() -> None:
     mark = Mark(instance="prod", node_type="g", namespace="dev", queue="root.somebody.else")
-    entry = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY])).nodes["a001"]
+    entry = adopt_marked(a_config(), (), seen(mark, [AWAY])).nodes["a001"]
     assert (entry.queue, entry.node_type) == (QUEUE, "a")
 
 
@@ -89,13 +89,13 @@ def test_mark_sets_neither_queue_nor_node_type() -> None:
 def test_unmarked_recorded_and_foreign_nodes_are_not_adopted(
     mark: Mark | None, recorded: tuple[str, ...]
 ) -> None:
-    result = adopt_marked_nodes(a_config(), recorded, seen(mark, [AWAY]))
+    result = adopt_marked(a_config(), recorded, seen(mark, [AWAY]))
     assert (result.nodes, result.notes, result.errors) == ({}, (), ())
 
 
 def test_mark_for_an_unmonitored_namespace_is_an_error() -> None:
     mark = Mark(instance="prod", node_type="a", namespace="gone", queue=QUEUE)
-    result = adopt_marked_nodes(a_config(), (), seen(mark, [AWAY]))
+    result = adopt_marked(a_config(), (), seen(mark, [AWAY]))
     assert not result.nodes and "'gone', which is not monitored" in result.errors[0]
 
 
@@ -115,7 +115,7 @@ def test_foreign_mark_alone_does_not_remove_a_node_from_the_registry(
         a_config(), "a001", a_lent_node(phase), seen(THEIRS, [AWAY], lenders=lenders)
     )
     assert after.entry is not None
-    assert "carries the mark of instance validation" in after.remark
+    assert "has the mark of instance validation" in after.remark
 
 
 def test_joining_node_with_foreign_mark_fails_after_join_timeout() -> None:

@@ -103,7 +103,10 @@ def test_claimed_node_does_not_count_against_the_batch_floor_again() -> None:
     config, record = floors(kept=Floor(nodes=6)), Registry(claimed=claimed)
     recorded = facts(batch=[*SIX, a_batch_node("a009", in_service=False)])
     assert conversion_budget(config, record, recorded).left["batch_floor of type a"] == 1
-    assert conversion_budget(config, record, recorded, anew=True).left["batch_floor of type a"] == 0
+    assert (
+        conversion_budget(config, record, recorded, unclaimed=True).left["batch_floor of type a"]
+        == 0
+    )
 
 
 @pytest.mark.parametrize(("floor", "asked"), [(8, 2), (9, 1), (10, 0)])

@@ -155,7 +155,7 @@ def test_booking_that_begins_after_lending_is_replaced(reports_begins: bool) -> 
 
 CHANGED: dict[str, tuple[CalendarEvent | None, int]] = {
     "it takes more": (event(NOW + DAY, nodes=4), 4),
-    "it takes fewer": (event(NOW + DAY, nodes=2), 2),
+    "it needs fewer": (event(NOW + DAY, nodes=2), 2),
     "it is gone": (None, 0),
     "it is moved": (event(NOW + 2 * DAY, nodes=3), 3),
     "it is too far ahead": (event(NOW + 8 * DAY, nodes=3), 0),
@@ -308,7 +308,9 @@ def test_node_list_without_reservations_starts_no_booking() -> None:
     asked.step()
     asked.batch["a050"] = msgspec.structs.replace(asked.batch["a050"], reservations=None)
     plan = asked.step()
-    assert "event_reservations: the converter does not tell each node's reservations" in plan.notes
+    assert (
+        "event_reservations: the converter does not report each node's reservations" in plan.notes
+    )
     assert not steps(plan)
 
 
@@ -448,4 +450,4 @@ def test_two_events_with_the_same_name_and_time_are_reported() -> None:
         for path, of in files.items()
     })  # fmt: skip
     asked.step()
-    assert any("of both one is booked in Slurm" in note for note in asked.step().notes)
+    assert any("only one of them is reserved in Slurm" in note for note in asked.step().notes)

@@ -17,7 +17,7 @@ from dnm.model.orders import Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
-from dnm.plan.lendable import conversion_budget, why_wait
+from dnm.plan.lendable import conversion_budget, find_brake
 from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import (
     NOW,
@@ -159,4 +159,4 @@ def test_conversion_waits_for_pause_cooldown_back_off_and_caps(
     registry: Registry, reason: Why | None, words: str
 ) -> None:
     wanted = Objection(reason=reason, detail=words) if reason else None
-    assert why_wait(CAPPED, registry, "a", NOW) == wanted
+    assert find_brake(CAPPED, registry, "a", NOW) == wanted

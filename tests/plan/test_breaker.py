@@ -23,7 +23,7 @@ from dnm.plan.breaker import (
     backoff_delay,
     judge_breaker,
     next_chance,
-    note_used_quota,
+    record_used_quota,
     take_chance,
     with_failure,
 )
@@ -206,8 +206,10 @@ def test_used_quota_closes_the_breaker(
     limits = {
         QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max=LIMIT, fixed=frozenset(fixed))
     }
-    after = note_used_quota(before, {"a000"}, demand, limits)
-    assert note_used_quota(before, {"a001"}, demand, limits) == before, "these do not count it yet"
+    after = record_used_quota(before, {"a000"}, demand, limits)
+    assert record_used_quota(before, {"a001"}, demand, limits) == before, (
+        "these do not count it yet"
+    )
     assert after.nodes["a000"].was_used is is_credited
     assert (QUEUE in after.breakers) is not is_credited
     if not is_credited:
@@ -227,7 +229,7 @@ def test_used_quota_credits_only_serving_nodes_of_this_instance(node: LentNode) 
     before = registry(OPEN, node)
     demand = Demand(queues={QUEUE: QueueDemand(queue=QUEUE, used=LIMIT)}, groups=(), nodes={})
     limits = {QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True, max=LIMIT)}
-    assert note_used_quota(before, "prod", demand, limits) == before
+    assert record_used_quota(before, "prod", demand, limits) == before
 
 
 # --- a person --------------------------------------------------------------------------------

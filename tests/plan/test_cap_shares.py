@@ -15,7 +15,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.share import Floor, Share
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
-from dnm.plan.cap_shares import in_nodes
+from dnm.plan.cap_shares import resolve_shares
 from tests.builders import QUEUE, SIZE, a_config
 from tests.plan.worlds import World, namespace_policy, wanting
 
@@ -60,7 +60,7 @@ def site(**changes: Any) -> Config:
 
 def test_percentage_cap_counts_only_nodes_of_its_types() -> None:
     """A node without a type is never lent, so it does not count."""
-    config = in_nodes(site(), LISTED)
+    config = resolve_shares(site(), LISTED)
     assert config.max_converted_nodes == 6 and not config.has_shares
     assert config.node_types["a"].max_nodes == 2 and config.node_types["b"].max_nodes is None
     assert config.namespaces["dev"].max_nodes == 1
@@ -68,7 +68,7 @@ def test_percentage_cap_counts_only_nodes_of_its_types() -> None:
 
 @pytest.mark.parametrize("batch", [None, SILENT], ids=["not asked", "unreadable"])
 def test_percentage_of_an_unknown_total_is_not_resolved(batch: Any) -> None:
-    assert in_nodes(site(), batch) == site()
+    assert resolve_shares(site(), batch) == site()
 
 
 def caps(cap: Share) -> dict[str, dict[str, Any]]:
@@ -98,7 +98,7 @@ def test_plan_requests_no_more_than_the_percentage_cap(
 @pytest.mark.parametrize(
     ("batch", "reason", "detail"),
     [
-        (None, Reason.BATCH_NOT_ASKED, "the next run asks"),
+        (None, Reason.BATCH_NOT_ASKED, "the next run reads them"),
         (SILENT, Reason.NO_BATCH_NODE, SILENT.error),
     ],
     ids=["not asked", "unreadable"],

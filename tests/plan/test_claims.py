@@ -19,7 +19,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.facts import Facts
-from dnm.plan.requests import advance_request, advance_requests, take_in_claims
+from dnm.plan.requests import advance_request, advance_requests, record_claims
 from dnm.sizing.caps import lent_in
 from tests.builders import (
     MARK,
@@ -52,7 +52,7 @@ def telling(*names: str) -> list[BatchNode]:
 
 def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
     """Returns the adopted nodes, the claims that count, and the errors."""
-    result = take_in_claims(a_config(), Registry(nodes=nodes), nodes, requests, recorded)
+    result = record_claims(a_config(), Registry(nodes=nodes), nodes, requests, recorded)
     return result.nodes, result.claimed, result.errors
 
 
@@ -67,13 +67,13 @@ def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tu
                      id="lent-by-hand"),
         pytest.param(claimed(own=claim("")), None, Phase.JOINING, "", id="lent-and-not-there-yet"),
         pytest.param(claimed(own=claim(error="no image")), None, Phase.FAILED,
-            "no image; mend that", id="it-failed-and-was-kept"),
+            "no image; fix that", id="it-failed-and-was-kept"),
         pytest.param(claimed(own=BatchClaim(instance="prod", error="the journal can't be read")),
             None, Phase.FAILED, "the journal can't be read", id="unreadable-journal"),
         pytest.param(claimed(own=claim(is_at_work=True)), None, None, "no run of dnm has started",
             id="a-person-s-converter-is-at-work"),
-        pytest.param(claimed(in_service=True), None, None, "nothing is done to it", id="has-work"),
-        pytest.param(claimed(in_service=None), None, None, "can't say", id="slurm-can't-say"),
+        pytest.param(claimed(in_service=True), None, None, "dnm does not change it", id="has-work"),
+        pytest.param(claimed(in_service=None), None, None, "can't report", id="slurm-can't-say"),
         pytest.param(claimed(own=claim(namespace="gone")), None, Phase.RETURNING, "",
             id="for-a-namespace-that-is-gone"),
         pytest.param(claimed(own=BatchClaim(instance="prod", since=NOW)), None, None,
@@ -94,7 +94,7 @@ def test_stranded_claim_is_continued_returned_or_reported(
     else:
         assert nodes["a001"].phase is phase and not counted
         assert word in nodes["a001"].error
-    is_for_a_person = phase is Phase.FAILED or "has-work" in word or "nothing is done" in word
+    is_for_a_person = phase is Phase.FAILED or "has-work" in word or "does not change" in word
     assert bool(errors) is (is_for_a_person or "--set batch" in word)
 
 
@@ -126,7 +126,7 @@ def test_claim_of_other_instance_or_live_converter_is_not_stranded(
 
 def test_unreadable_journal_is_ignored_while_slurm_has_its_node() -> None:
     row = claimed(own=BatchClaim(instance="prod", error="a001.json can't be read"), in_service=True)
-    result = take_in_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
+    result = record_claims(a_config(), Registry(), {}, (), facts(batch=[row]))
     assert not (result.nodes or result.claimed or result.errors)
     assert "a001.json can't be read" in result.notes[0]
 
@@ -197,13 +197,13 @@ def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
     after = advance_request(config, after.request, frozenset(), later)
     assert after.request is None and sorted(after.left_behind) == ["a001", "a002"]
     assert after.left_behind["a002"].why.endswith(
-        "--set batch --node-name a002' returns it; if it is another's, `dnm forget a002`"
+        "--set batch --node-name a002' returns it; if it has another owner, `dnm forget a002`"
     )
     registry = Registry(claimed=dict(after.left_behind))
-    kept = take_in_claims(config, registry, {}, (), later)
+    kept = record_claims(config, registry, {}, (), later)
     assert kept.claimed == after.left_behind
     back = facts(batch=[a_batch_node("a001"), *rows[1:]])
-    assert list(take_in_claims(config, registry, {}, (), back).claimed) == ["a002"]
+    assert list(record_claims(config, registry, {}, (), back).claimed) == ["a002"]
 
 
 def test_joining_node_of_dead_converter_becomes_a_claim() -> None:
@@ -243,8 +243,11 @@ def test_wanted_claims_are_continued_and_surplus_claims_are_returned() -> None:
     assert plan.registry.nodes["a002"].phase is Phase.RETURNING and not plan.registry.claimed
     document = {node.node: node for node in plan.nodes}
     assert {verdict.reason for verdict in document.values()} == {Reason.CLAIMED}
-    assert document["a001"].verdict is Verdict.CONVERT and "goes on" in document["a001"].sentence
-    assert document["a002"].verdict is Verdict.REVERT and "not wanted" in document["a002"].sentence
+    assert document["a001"].verdict is Verdict.CONVERT and "resumes" in document["a001"].sentence
+    assert (
+        document["a002"].verdict is Verdict.REVERT
+        and "no queue needs it" in document["a002"].sentence
+    )
 
 
 def test_unwanted_claim_is_returned_in_the_next_run() -> None:
@@ -374,7 +377,7 @@ def test_moved_node_is_recorded_for_the_namespace_that_it_serves(
     """The converter's journal names the first namespace of the lend, and the registry is lost."""
     there = a_node("a001", **{"mark": None, **node})
     recorded = facts(nodes=[there], batch=[claimed(own=claim(""))])
-    result = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
+    result = record_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
     item = result.nodes.get("a001") or result.claimed["a001"]
     assert (getattr(item, "phase", None), item.namespace) == (phase, namespace)
     if phase:
@@ -393,7 +396,7 @@ def test_kubelet_labels_do_not_change_an_unfinished_lend(
     worn: dict[str, Any],
 ) -> None:
     recorded = facts(nodes=[a_node("a001", **worn)], batch=[claimed(own=claim("k8s"))])
-    result = take_in_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
+    result = record_claims(a_config(namespaces=TWO), Registry(), {}, (), recorded)
     assert result.claimed["a001"].namespace == "dev" and result.claimed["a001"].can_resume
     assert not result.errors
 

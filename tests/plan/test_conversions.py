@@ -129,7 +129,7 @@ def test_chance_stays_a_single_node_while_that_node_is_joining() -> None:
     converted = world.converted()
     verdict = converted.verdicts[QUEUE]
     assert not converted.requests and verdict.verdict is Verdict.WAIT
-    assert verdict.sentence == "will be tried again: one node is tried first, on its way"
+    assert verdict.sentence == "will be tried again: one incoming node is tried first"
     assert [request.count for request in world.recorded(breakers={}).converted().requests] == [2]
 
 

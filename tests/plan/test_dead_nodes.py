@@ -69,7 +69,7 @@ def test_unusable_node_is_released_before_its_replacement_is_requested(
     first = world.plan()
     assert not first.is_refused, first.errors
     assert first.registry.nodes["a001"].phase is Phase.RELEASING and not conversions(first)
-    assert "a001 is let go just now" in first.queues[0].sentence
+    assert "a001 is released in this run" in first.queues[0].sentence
     world.set(registry=first.registry, nodes=world.nodes[:1])
     world.node("a001", **{**node, "is_cordoned": True, "mark": FENCED})
     world.batch["a001"] = a_batch_node("a001", in_service=False)

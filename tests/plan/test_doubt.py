@@ -15,7 +15,7 @@ from dnm.model.plan import ReturnNode, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
 from dnm.model.registry import NodePods, Registry, RunRecord
 from dnm.model.value import Unreadable
-from dnm.plan.doubt import doubt_lists
+from dnm.plan.doubt import reject_incomplete_lists
 from dnm.plan.planner import make_plan
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
 
@@ -33,11 +33,11 @@ def snapshot(pods: int = 0, **changes: Any) -> Snapshot:
 
 
 def doubted(registry: Registry, seen: Snapshot) -> Snapshot:
-    return doubt_lists(registry, "prod", seen)[0]
+    return reject_incomplete_lists(registry, "prod", seen)[0]
 
 
 def remembered(registry: Registry, seen: Snapshot) -> RunRecord:
-    return doubt_lists(registry, "prod", seen)[1]
+    return reject_incomplete_lists(registry, "prod", seen)[1]
 
 
 @pytest.mark.parametrize(

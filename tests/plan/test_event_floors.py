@@ -19,8 +19,8 @@ from dnm.model.pod_waits import PodWaits
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.plan.rules import foreseen
-from dnm.plan.rules.events import floors_in_force
-from dnm.plan.rules.foreseen import events_at, lead_of, next_change, stay_of
+from dnm.plan.rules.events import active_floors
+from dnm.plan.rules.foreseen import lead_of, next_change, projected_at, stay_of
 from tests.builders import FENCED, NOW, QUEUE, SIZE, a_batch_node, a_request
 from tests.plan.worlds import (
     BIG,
@@ -53,7 +53,7 @@ def world(*events: CalendarEvent, **changes: Any) -> World:
 
 def floor(asked: World) -> dict[str, int]:
     """Returns the floor of the only namespace, by node type."""
-    rows = [dict(node_floor.of_type) for node_floor in floors_in_force(asked.inputs())]
+    rows = [dict(node_floor.of_type) for node_floor in active_floors(asked.inputs())]
     return rows[0] if rows else {}
 
 
@@ -62,7 +62,7 @@ def test_event_of_75_people_needs_as_many_nodes_as_their_pods() -> None:
     assert floor(asked) == {"a": 5}
     verdict = asked.converted().verdicts[QUEUE]
     assert (verdict.verdict, verdict.reason) == (Verdict.CONVERT, Reason.MIN_NODES)
-    assert verdict.detail == ("event workshop, 2026-03-02 12:00 to 20:00 UTC; wants 5 of type a")
+    assert verdict.detail == ("event workshop, 2026-03-02 12:00 to 20:00 UTC; needs 5 of type a")
 
 
 PERMANENT = {"vcore": 64_000, "memory": 256 * 10**9, "pods": 110}
@@ -168,7 +168,7 @@ def test_event_beyond_the_bound_of_pods_is_left_out_and_reported(
 
 
 def floors_of(asked: World) -> tuple[Window, ...]:
-    return events_at(asked.config, asked.registry, NOW).lend
+    return projected_at(asked.config, asked.registry, NOW).lend
 
 
 def test_event_windows_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,9 +329,9 @@ def test_projected_floors_change_at_event_boundaries() -> None:
     at: datetime | None = NOW
     for moment in moments:
         assert at is not None
-        before = events_at(config, registry, at)
+        before = projected_at(config, registry, at)
         at = next_change(config, registry, at)
-        assert at == moment and events_at(config, registry, at) != before
+        assert at == moment and projected_at(config, registry, at) != before
     assert at is not None and next_change(config, registry, at) is None
 
 

@@ -86,7 +86,7 @@ def test_pause_of_lending_stops_no_eviction() -> None:
 @pytest.mark.parametrize(
     ("world", "detail"),
     [
-        pytest.param(emptying(emptying=None), "a person returns it", id="its-pods-run-on"),
+        pytest.param(emptying(emptying=None), "an administrator returns it", id="pods-run-on"),
         pytest.param(emptying(), "and its pods are asked to go", id="due"),
         pytest.param(emptying(emptying=Emptying(since=NOW + MINUTE)),
             "asked to go from 2026-03-02 12:01:00 UTC on", id="later"),

@@ -85,7 +85,7 @@ CASES = (
          Fate.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
     Spec("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
          Fate.WAITS, Reason.DEMAND_UNREADABLE),
-    Spec("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.GOES, Reason.LEAVING),
+    Spec("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.RELEASED, Reason.LEAVING),
     Spec("used, its pods to go", emptying(), Fate.EMPTIES, Reason.LEAVING),
     Spec("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
          Fate.PAUSED, Reason.PAUSED),
@@ -132,7 +132,7 @@ ALL = [*neighbours({At.IDLE}), *neighbours({At.LEAVING}), *neighbours({At.FENCED
 
 
 # Never both: the first row requires the opposite of the second.
-EXCLUSIVE = {("_slurm_is_mute", "_in_service"), ("_paused_unfenced", "_emptied")}
+EXCLUSIVE = {("_slurm_is_unknown", "_is_in_service"), ("_is_paused_unfenced", "_evicts_pods")}
 
 
 def test_each_compatible_pair_of_decision_rows_has_a_case() -> None:

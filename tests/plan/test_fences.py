@@ -45,7 +45,7 @@ def test_queue_with_unreadable_pods_loses_no_node() -> None:
 @pytest.mark.parametrize("unread", ["pods", "nodes"])
 def test_nothing_is_fenced_or_unfenced_while_pods_or_nodes_are_unreadable(unread: str) -> None:
     for world in (idle(), fenced().with_pods(*pods(1))):
-        current = world.set(**{unread: UNREAD}).standing()
+        current = world.set(**{unread: UNREAD}).current()
         after = world.fates()
         assert after.registry == current.registry
         assert after.verdicts == world.advanced().verdicts
@@ -60,7 +60,7 @@ def test_stalled_pods_create_no_demand_in_the_same_run() -> None:
     assert after.registry.nodes["a001"].phase is Phase.RELEASING
     assert [stalled_pods.count for stalled_pods in after.registry.stalled.values()] == [2]
     assert after.demand is not None and after.demand.groups == ()
-    assert world.standing().registry.stalled == {}
+    assert world.current().registry.stalled == {}
 
 
 def test_no_node_is_requested_beside_a_node_that_is_unfenced() -> None:
@@ -95,7 +95,7 @@ def test_longest_idle_nodes_are_returned_first_within_the_run_limit() -> None:
     fates = world.set(batch=batch).fates()
     assert fates.returned == ("a002", "a003")
     assert fates.verdicts["a001"].verdict is Verdict.WAIT
-    assert fates.verdicts["a001"].detail == "max_conversions_per_run lets 2 go back in a run"
+    assert fates.verdicts["a001"].detail == "max_conversions_per_run allows 2 returns in a run"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_nodes_beyond_the_run_limit_have_a_decision_too(entry: Any, late: Fate) 
     for name in ("a001", "a002"):
         world.lent(name, idle_since=LONG_AGO, **entry).node(name)
     fates = world.fates()
-    assert fates.of == {"a001": Fate.GOES, "a002": late}
+    assert fates.of == {"a001": Fate.RELEASED, "a002": late}
     phases = [node.phase for node in fates.registry.nodes.values()]
     assert phases == [Phase.RELEASING, Phase.SERVING]
 

@@ -18,9 +18,9 @@ from dnm.model.pod import PodList
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
-from dnm.plan.hooks import KeptOut, Rule
+from dnm.plan.hooks import Exclusion, Rule
 from dnm.plan.inputs import needs_batch_side
-from dnm.plan.rule import nodes_kept_out, unwelcome_nodes
+from dnm.plan.rule import excluded_nodes, nodes_to_return
 from dnm.plan.rules.kept_out import kept_out
 from dnm.record.transitions import Cause, list_transitions
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request, facts
@@ -52,29 +52,29 @@ def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[st
         pytest.param({"exclude_reservations": ("grant",)}, {}, {},
                      "exclude_nodes names reservation grant", id="reservation"),
         pytest.param({"exclude_partitions": ("none",)}, {}, {"partitions": ()},
-                     "exclude_nodes names a partition, and the converter does not say what it has",
+                     "exclude_nodes names a partition, and the converter does not report them",
                      id="partition-untold"),
         pytest.param({"exclude_features": ("none",)}, {}, {"features": None},
-                     "exclude_nodes names a feature, and the converter does not say what it has",
+                     "exclude_nodes names a feature, and the converter does not report them",
                      id="feature-untold"),
         pytest.param({"exclude_reservations": ("none",)}, {}, {"reservations": None},
                      "exclude_nodes names a reservation, "
-                     "and the converter does not say what it has",
+                     "and the converter does not report them",
                      id="reservation-untold"),
         pytest.param({"exclude_features": ("none",)}, {}, {}, None, id="another-feature"),
         pytest.param({}, {}, {"partitions": (), "features": None, "reservations": None}, None,
                      id="untold-and-not-asked-for"),
-        pytest.param({}, {"held": ("a001",)}, {}, "somebody holds it: dnm unhold a001",
+        pytest.param({}, {"held": ("a001",)}, {}, "an administrator holds it: dnm unhold a001",
                      id="held"),
         pytest.param({}, {"held": ("a001",), "holds": {"a001": Keeping(since=NOW, until=LATER)}},
-                     {}, "somebody holds it until 2026-03-02 13:00 UTC: dnm unhold a001",
+                     {}, "an administrator holds it until 2026-03-02 13:00 UTC: dnm unhold a001",
                      id="held-for-a-time"),
         pytest.param({}, {"held": ("a001",), "holds": {"a001": Keeping(since=NOW, until=NOW)}},
                      {}, None, id="its-hold-is-over"),
         pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, who="kim", reason="theirs")}},
                      {}, "kim excluded it (theirs): dnm unexclude a001", id="excluded"),
         pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, until=LATER)}}, {},
-                     "somebody excluded it until 2026-03-02 13:00 UTC: dnm unexclude a001",
+                     "an administrator excluded it until 2026-03-02 13:00 UTC: dnm unexclude a001",
                      id="excluded-for-a-time"),
         pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, until=NOW)}}, {}, None,
                      id="its-time-is-over"),
@@ -156,7 +156,7 @@ def test_excluded_node_that_arrives_leaves_at_once_and_counts_as_failure() -> No
     entry = plan.registry.nodes["a050"]
     assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.KEPT_OUT, {})
     (error,) = plan.errors
-    assert error.startswith("a050 came although it is kept out of lending (exclude_nodes names it)")
+    assert error.startswith("a050 was lent although it is excluded (exclude_nodes names it)")
     assert [type(action) for action in plan.actions] == [MarkNode, Fence]
     backoff = plan.registry.backoffs["a"]
     assert (backoff.failures, backoff.last_error) == (1, error)
@@ -187,7 +187,7 @@ def test_converter_that_ignores_its_exclusions_is_blamed(
     advanced = excluding(arrived(**request_), "a050").advanced()
     assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     lines = (*advanced.errors, *advanced.notes)
-    assert [("does as it is told" in name) for name in lines] == [is_blamed]
+    assert [("obeys exclusions" in name) for name in lines] == [is_blamed]
     assert bool(advanced.errors) is bool(advanced.registry.backoffs) is is_blamed
 
 
@@ -199,8 +199,8 @@ def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
     plan = world.plan()
     assert plan.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
     assert not (plan.errors or plan.registry.backoffs)
-    (note,) = (note for note in plan.notes if note.startswith("a050 goes back"))
-    assert "excluded while it was on its way (kim excluded it: dnm unexclude a050)" in note
+    (note,) = (note for note in plan.notes if note.startswith("a050 is returned"))
+    assert "excluded while it was joining (kim excluded it: dnm unexclude a050)" in note
     assert [
         action.request.count for action in plan.actions if isinstance(action, StartConversion)
     ] == [1]
@@ -235,7 +235,7 @@ def test_interrupted_lend_of_excluded_node_is_returned_despite_its_pod() -> None
     world.batch["a050"] = msgspec.structs.replace(world.batch["a050"], claim=claim)
     advanced = world.advanced()
     assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
-    assert "is kept out (exclude_nodes names it): it goes back" in advanced.notes[0]
+    assert "is excluded (exclude_nodes names it): it is returned" in advanced.notes[0]
 
 
 def test_excluded_node_that_joins_late_leaves_once_it_is_ready() -> None:
@@ -362,11 +362,11 @@ def test_first_of_two_exclusion_rules_names_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def saying(*names: str, why: str) -> Rule:
-        out = dict.fromkeys(names, KeptOut(why=why, goes_back=True))
+        out = dict.fromkeys(names, Exclusion(why=why, must_return=True))
         return Rule(keeps_out=lambda *_: out)
 
     rules = (saying("a001", why="first"), saying("a001", "a002", why="second"))
     monkeypatch.setattr("dnm.plan.rule.rules_of", lambda *_: rules)
     config, document = a_config(), {"a001": "first", "a002": "second"}
-    assert nodes_kept_out(config, Registry(), None, NOW) == document
-    assert unwelcome_nodes(config, Registry(), facts()) == document
+    assert excluded_nodes(config, Registry(), None, NOW) == document
+    assert nodes_to_return(config, Registry(), facts()) == document

@@ -10,7 +10,7 @@ from dnm.model.lent import Phase
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
-from dnm.plan.inputs import without_future
+from dnm.plan.inputs import clamp_future_times
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_request
 from tests.plan.worlds import CONVERTER, UNREAD, World, pods, queue_map, wanting
 
@@ -26,14 +26,14 @@ def test_future_times_of_a_wrong_clock_are_reset_to_now() -> None:
         backoffs={"a": Backoff(failures=1, until=ahead, ask_at_most=1)},
         breakers={QUEUE: Breaker(tripped_at=ahead)},
     )
-    mended = without_future(a_config(), registry, NOW)
+    mended = clamp_future_times(a_config(), registry, NOW)
     assert mended.breakers[QUEUE].tripped_at == NOW
     assert mended.nodes["a001"].since == mended.requests[0].since == NOW
     held = mended.nodes["a002"]
     assert held.lent_since == held.moved_at == NOW
     assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
     assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
-    assert without_future(a_config(), mended, NOW) == mended
+    assert clamp_future_times(a_config(), mended, NOW) == mended
 
 
 def test_retry_after_a_clock_jump_waits_for_its_back_off_only() -> None:
@@ -45,7 +45,7 @@ def test_retry_after_a_clock_jump_waits_for_its_back_off_only() -> None:
         nodes={"a001": failed, "a002": at_work},
         backoffs={"a": Backoff(failures=2, until=ahead, ask_at_most=1)},
     )
-    mended = without_future(config, registry, NOW)
+    mended = clamp_future_times(config, registry, NOW)
     assert mended.nodes["a001"].retry_after == NOW + timedelta(minutes=2)
     longest = config.convert_timeout + config.join_timeout
     assert mended.nodes["a002"].retry_after == NOW + longest

@@ -19,7 +19,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.breaker import after_transition
-from dnm.plan.rules.node_hours import HOURS_SPENT, hour_bounds, hours_left, note_hours, week_of
+from dnm.plan.rules.node_hours import HOURS_SPENT, hour_bounds, hours_left, record_hours, week_of
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_request
 from tests.plan.worlds import LONG_AGO, SMALL, World, fenced, namespace_policy, pods
 
@@ -241,9 +241,9 @@ def test_hours_of_returned_nodes_are_kept() -> None:
         spent_hours={"dev": SpentHours(week=MONDAY, seconds=100)},
     )
     after = msgspec.structs.replace(before, nodes={"a002": a_lent_node(**lent)})
-    noted = note_hours(budgeted(10), before, after, NOW)
+    noted = record_hours(budgeted(10), before, after, NOW)
     assert noted.spent_hours == {"dev": SpentHours(week=MONDAY, seconds=7300)}
-    assert not note_hours(budgeted(None), before, after, NOW).spent_hours
+    assert not record_hours(budgeted(None), before, after, NOW).spent_hours
     assert hours_left(budgeted(10), noted, NOW) == hours_left(budgeted(10), before, NOW)
 
 

@@ -51,14 +51,14 @@ def test_limit_is_baseline_plus_serving_nodes() -> None:
 def test_limit_shrinks_by_nodes_that_are_fenced_in_the_run() -> None:
     idle = serving(idle_since=LONG_AGO)
     grown = BASELINE["vcore"] + COUNTED["vcore"]
-    assert idle.standing().limits[QUEUE].max["vcore"] == grown
+    assert idle.current().limits[QUEUE].max["vcore"] == grown
     assert idle.limits().limits[QUEUE].max["vcore"] == BASELINE["vcore"]
 
 
 def test_edit_of_limits_is_planned_once_without_fences() -> None:
-    inputs, current = serving().inputs(), serving().standing()
+    inputs, current = serving().inputs(), serving().current()
     limits = plan_limits(inputs, current.registry, current)
-    assert current.foreseen is not None and limits.edit is current.foreseen.edit
+    assert current.projected is not None and limits.edit is current.projected.edit
     assert not limits.is_changed and diff_of(inputs.document, limits) == ""
 
 
@@ -68,9 +68,9 @@ def test_limit_lowered_manually_below_the_lent_amount_is_fixed() -> None:
     lowered = text.replace("vcore: 208", "vcore: 100").replace("vcore: 136", "vcore: 8")
     assert lowered != text
     document = msgspec.structs.replace(queue_map({"a001": COUNTED}), data={"queues.yaml": lowered})
-    current = serving().set(maps=(document, None)).standing()
+    current = serving().set(maps=(document, None)).current()
     assert current.limits[QUEUE].fixed == {"vcore"}
-    assert fenced().standing().limits[QUEUE].fixed == frozenset()
+    assert fenced().current().limits[QUEUE].fixed == frozenset()
 
 
 # --- what can't be written -----------------------------------------------------------------------

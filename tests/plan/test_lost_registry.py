@@ -16,7 +16,7 @@ from dnm.model.orders import LOST, Keeping, Pause, Way
 from dnm.model.plan import Snapshot
 from dnm.model.registry import Registry
 from dnm.plan.lease import find_traces
-from dnm.plan.lost_registry import keep_names, restore_names, with_loss
+from dnm.plan.lost_registry import keep_names, replace_lost, restore_names
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.verbs.keeping import resume
 from tests.builders import NOW, a_config, a_lent_node, a_node
@@ -100,7 +100,7 @@ def seen(lease: Lease | None = None, mark: str = "", ledger: str = "") -> Snapsh
 
 def judge_loss(registry: Registry, snapshot: Snapshot) -> Registry:
     traces = find_traces(CONFIG, registry, snapshot)
-    return with_loss(registry, snapshot, traces) if traces else registry
+    return replace_lost(registry, snapshot, traces) if traces else registry
 
 
 def of_the_ledger(instance: str) -> str:

@@ -33,7 +33,7 @@ from dnm.model.share import Share
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import after_transition
 from dnm.plan.rules.moving import MOVING, change_labels
-from dnm.plan.rules.node_hours import hour_bounds, hours_left, note_hours, week_of
+from dnm.plan.rules.node_hours import hour_bounds, hours_left, record_hours, week_of
 from dnm.sizing.caps import count_caps, lent_in
 from tests.builders import COUNTED, MARK, NOW, SIZE, a_batch_node, a_lent_node, a_request
 from tests.plan.worlds import BIG, CONVERTER, LONG_AGO, SMALL, World, pods, queue_map
@@ -336,7 +336,7 @@ def test_fence_missing_after_a_killed_run_is_set() -> None:
 
 def test_failed_move_is_retried_with_growing_delay() -> None:
     entry = moving(since=LATE, attempts=2).plan().registry.nodes["a001"]
-    assert entry.attempts == 3 and "could not be given to notebook" in entry.error
+    assert entry.attempts == 3 and "could not be moved to notebook" in entry.error
     assert entry.retry_after == NOW + timedelta(minutes=8)
 
 
@@ -431,7 +431,7 @@ def test_node_hours_belong_to_the_namespace_that_the_node_served() -> None:
     before = a_lent_node(lent_since=NOW - 3 * hour)
     after = a_lent_node(lent_since=NOW - 3 * hour, namespace="notebook", moved_at=NOW)
     was, now = (site().recorded(nodes={"a001": node}).registry for node in (before, after))
-    booked = note_hours(config, was, now, NOW)
+    booked = record_hours(config, was, now, NOW)
     assert hours_left(config, booked, NOW + hour) == {"dev": 7.0, "notebook": 9.0}
     comes = msgspec.structs.replace(before, phase=Phase.MOVING, move=MOVE)
     coming = msgspec.structs.replace(was, nodes={"a001": comes})

@@ -122,9 +122,9 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
     ("world", "sentence", "is_passed"),
     [
         pytest.param(ordered().recorded(last_conversion=NOW), "the cooldown", True, id="cooldown"),
-        pytest.param(ordered().recorded(backoffs=BACKED_OFF), "backs off", True,
+        pytest.param(ordered().recorded(backoffs=BACKED_OFF), "back-off", True,
                      id="back-off"),
-        pytest.param(ordered().recorded(breakers=TRIPPED), "--force` passes it", True,
+        pytest.param(ordered().recorded(breakers=TRIPPED), "--force` ignores it", True,
                      id="breaker"),
         pytest.param(ordered().recorded(pause=Pause(since=NOW)), "dnm is paused", False,
                      id="pause"),
@@ -137,11 +137,11 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
         pytest.param(ordered().configured(batch_floor=Floor(nodes=10)), "batch_floor",
                      False, id="floor"),
         pytest.param(ordered().set(batch=UNREAD), "did not answer", False, id="slurm-unread"),
-        pytest.param(ordered().set(batch=None), "has not been asked yet", False, id="not-asked"),
+        pytest.param(ordered().set(batch=None), "has not been read yet", False, id="not-asked"),
         pytest.param(ordered().set(batch={}), "no batch node", False, id="none-idle"),
         pytest.param(ordered(nodes=("a050", "a051")).recorded(excluded={
             "a050": Keeping(since=NOW, who="lee"), "a051": Keeping(since=NOW)}),
-            "a050: kept out: lee excluded it", False, id="excluded"),
+            "a050: excluded: lee excluded it", False, id="excluded"),
         pytest.param(ordered(nodes=("a050",), count=1).set(batch={"a050": a_batch_node(
             "a050", verdict="SKIP", reason="job 7 is running")}), "a050: job 7 is running", False,
             id="a-node-with-work"),
@@ -180,7 +180,7 @@ def test_force_does_not_override_a_back_off_that_the_order_caused(
     )
     forced = forced.configured(global_cooldown=timedelta(minutes=cooldown))
     assert bool(asked(forced)) is is_passed
-    assert is_passed or "backs off" in why(forced)
+    assert is_passed or "back-off" in why(forced)
 
 
 @pytest.mark.parametrize("change", [{"pods": UNREAD}, {"nodes": UNREAD}, {"maps": UNREAD}])
@@ -278,7 +278,7 @@ def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:
     plan = world.plan()
     assert Fence(node="a001") in plan.actions
     (verdict,) = plan.nodes
-    assert verdict.sentence.endswith("a person returns it")
+    assert verdict.sentence.endswith("an administrator returns it")
 
 
 def test_unused_nodes_of_an_order_do_not_trip_the_breaker() -> None:

@@ -58,7 +58,7 @@ CASES = [
     case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED", tells_claim=True)]),
         Reason.GONE, GONE_PHASE, "rolled back under a booking"),
     case(Phase.JOINING, facts([a_node(labels={})], [a_batch_node(in_service=False,
-            tells_claim=True)]), Reason.GONE, GONE_PHASE, "left to others", converter=CONVERTER),
+            tells_claim=True)]), Reason.GONE, GONE_PHASE, "abandoned", converter=CONVERTER),
     case(Phase.SERVING, facts([a_node()], working_pods={"a001": 2}), Reason.IN_USE, Phase.SERVING,
         "in use"),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
@@ -167,7 +167,7 @@ def test_node_is_not_idle_for_waiting_pods_while_yunikorn_is_away() -> None:
 def test_idle_node_reports_that_it_may_be_returned() -> None:
     entry = a_lent_node(idle_since=NOW - timedelta(seconds=1))
     node_verdict = advance_node(a_config(), "a001", entry, facts([a_node()])).verdict
-    assert node_verdict.reason is Reason.IDLE and "may go back after " in node_verdict.detail
+    assert node_verdict.reason is Reason.IDLE and "may be returned after " in node_verdict.detail
 
 
 def test_unreadable_pods_restart_the_idle_clock() -> None:
@@ -344,12 +344,12 @@ SOON = NOW + timedelta(minutes=1)
         pytest.param({"attempts": 2, "is_handed_over": True},
             "2 of 3 attempts failed: the node has not come back", id="did-not-boot"),
         pytest.param({"attempts": MAX_ATTEMPTS, "error": "no power", "retry_after": SOON},
-            "a001 is not back in Slurm: 3 of 3 attempts failed: no power; look at it, then "
+            "a001 is not back in Slurm: 3 of 3 attempts failed: no power; check it, then "
                 "`dnm reset a001` to try again, or `dnm forget a001` once it is back",
             id="the-last-attempt-failed"),
         pytest.param({"attempts": MAX_ATTEMPTS},
-            "a001 is not back in Slurm: 3 of 3 attempts failed: the node has not come back; look "
-                "at it, then `dnm reset a001` to try again, or `dnm forget a001` once it is back",
+            "a001 is not back in Slurm: 3 of 3 attempts failed: the node has not come back; check "
+                "it, then `dnm reset a001` to try again, or `dnm forget a001` once it is back",
             id="the-last-attempt-brought-nothing"),
     ],
 )  # fmt: skip

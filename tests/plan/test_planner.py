@@ -204,7 +204,7 @@ def test_lost_registry_is_rebuilt_from_marks() -> None:
     assert plan.registry.nodes["a001"].phase is Phase.SERVING
     assert plan.registry.nodes["a001"].queue == QUEUE
     assert not any(isinstance(action, SetQueueLimits) for action in plan.actions)
-    assert plan.notes == ("node=a001 carries our mark and is recorded again",)
+    assert plan.notes == ("node=a001 has this instance's mark and is recorded again",)
 
 
 def test_node_in_service_of_both_clusters_is_an_error() -> None:

@@ -63,7 +63,10 @@ def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
     plan = leaving().plan()
     emptying = plan.registry.nodes["a001"].emptying
     assert emptying == Emptying(since=NOW) and kinds(plan) == [EvictPods]
-    assert plan.nodes[0].reason is Reason.LEAVING and "it is sick" in plan.nodes[0].sentence
+    assert (
+        plan.nodes[0].reason is Reason.LEAVING
+        and "Kubernetes reports a fault of it" in plan.nodes[0].sentence
+    )
 
 
 def test_fault_seen_on_a_fenced_node_is_recorded() -> None:

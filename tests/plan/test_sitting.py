@@ -12,7 +12,7 @@ from dnm.model.lent import Leaving, Phase
 from dnm.model.observed import Sitting
 from dnm.model.pod import PodList, PodShape
 from dnm.model.value import Unreadable
-from dnm.plan.rule import SITS, rules_of
+from dnm.plan.rule import LOW_UTILIZATION_FOR, rules_of
 from dnm.plan.rules.sitting import RULE
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, World, pods
@@ -50,7 +50,7 @@ def test_low_utilization_is_recorded_without_an_action() -> None:
         pytest.param(used(2, 1, memory=30 * 10**9), None, id="of-another-resource-more"),
         pytest.param(used(2, since=NOW - timedelta(minutes=119)), None, id="new-nodes"),
         pytest.param(used(2, leaves=Leaving.BY_HAND), None, id="told-to-go"),
-        pytest.param(used(2, stays_until=NOW + SITS), None, id="told-to-stay"),
+        pytest.param(used(2, stays_until=NOW + LOW_UTILIZATION_FOR), None, id="told-to-stay"),
         pytest.param(used(2, owner="test"), None, id="of-another-instance"),
         pytest.param(used(2).set(pods=()), None, id="nobody-holds-them"),
     ],
@@ -72,8 +72,10 @@ def test_daemonset_pods_do_not_count_as_utilization() -> None:
 @pytest.mark.parametrize(
     ("since", "is_reported"),
     [
-        pytest.param(NOW - SITS + timedelta(seconds=1), False, id="not-yet-for-hours"),
-        pytest.param(NOW - SITS, True, id="for-hours"),
+        pytest.param(
+            NOW - LOW_UTILIZATION_FOR + timedelta(seconds=1), False, id="not-yet-for-hours"
+        ),
+        pytest.param(NOW - LOW_UTILIZATION_FOR, True, id="for-hours"),
     ],
 )
 def test_low_utilization_keeps_its_start_and_is_reported_after_hours(
@@ -84,7 +86,7 @@ def test_low_utilization_keeps_its_start_and_is_reported_after_hours(
 
 
 def test_future_start_of_low_utilization_is_set_to_now() -> None:
-    plan = used().recorded(sitting=noted(NOW + SITS)).plan()
+    plan = used().recorded(sitting=noted(NOW + LOW_UTILIZATION_FOR)).plan()
     assert plan.registry.sitting == noted(NOW)
 
 
@@ -98,7 +100,7 @@ def test_future_start_of_low_utilization_is_set_to_now() -> None:
     ],
 )
 def test_unreadable_facts_leave_low_utilization_unchanged(unread: dict[str, Any]) -> None:
-    for before in (noted(NOW - SITS), {}):
+    for before in (noted(NOW - LOW_UTILIZATION_FOR), {}):
         plan = used().recorded(sitting=before).knowing(**unread).plan()
         assert plan.registry.sitting == before
 

@@ -138,9 +138,7 @@ def test_truncated_pod_requests_nothing_and_is_named() -> None:
     cut = asking(0, PodShape(request={"vcore": 100, "pods": 1}, is_cut=True))
     plan = world(cut).plan()
     assert plan.status[QUEUE].pending_pods == 2
-    assert "1 not counted, asking for more resources, or with more rules" in (
-        plan.queues[0].sentence
-    )
+    assert "1 not counted, with more resources, rules" in (plan.queues[0].sentence)
 
 
 # --- Events ----------------------------------------------------------------------------------
@@ -154,7 +152,7 @@ def test_event_on_a_pod_names_no_pod_of_another_tenant() -> None:
     _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
     notes = {event.name: event.note for event in list_events((), marked, {}, NOW)}
     assert set(notes) == {"p0", "x7", "mine"}
-    assert "no new node would help it: asks for 200.008 vcore" in notes["mine"]
+    assert "no new node would help it: requests 200.008 vcore" in notes["mine"]
     assert "no new node would help it: selects s7.io/k0" in notes["x7"]
     assert Reason.CAPPED.text in notes["p0"]
     for name, note in notes.items():

@@ -19,7 +19,7 @@ from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided
 from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.inputs import Inputs, gather_inputs
-from dnm.plan.limits import PlannedLimits, StandingLimits, judge_limits
+from dnm.plan.limits import CurrentLimits, PlannedLimits, judge_limits
 from dnm.plan.new_requests import Conversions
 from dnm.plan.planner import decide, make_plan, with_floors
 from dnm.queues.edit import edit_source
@@ -149,11 +149,11 @@ class World:
     def advanced(self) -> Advanced:
         return advance(self.inputs())
 
-    def standing(self) -> StandingLimits:
+    def current(self) -> CurrentLimits:
         return judge_limits(self.inputs(), self.advanced().registry)
 
     def fates(self) -> Fates:
-        return decide_fates(self.inputs(), self.advanced(), self.standing())
+        return decide_fates(self.inputs(), self.advanced(), self.current())
 
     def decided(self) -> Decided:
         return decide(self.config, self.registry, self.snapshot())

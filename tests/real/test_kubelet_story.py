@@ -75,4 +75,4 @@ def test_pinned_pod_larger_than_a_numa_node_lends_no_node(rig: Rig, make_site: M
     for _ in range(3):
         site.dnm("run")
     assert not [call for call in site.calls if "--set" in call]
-    assert "of memory on one NUMA node, where the largest has 128Gi" in site.queue(DEV)["reason"]
+    assert "of memory on one NUMA node, and the largest has 128Gi" in site.queue(DEV)["reason"]

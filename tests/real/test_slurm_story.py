@@ -151,7 +151,7 @@ def test_mark_forged_by_a_kubelet_gives_its_node_to_no_instance(
     mark(west_s)
     message = ""
     patience = rig.patience(60)
-    while "look at the Node's annotations" not in message:
+    while "check the Node's annotations" not in message:
         assert not patience.is_over(), message
         answers = [site.dnm("run", code=None) for site in (west, east)]
         message = "".join(answer.stdout + answer.stderr for answer in answers)

@@ -114,7 +114,7 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
         ["node lent a001 >joining JOINED", "node joined a001 joining>serving JOINED"]),
     "adopted": (
         EMPTY, nodes(a001=JOINS),
-        {"notes": ("node=a001 carries our mark and is recorded again",)},
+        {"adopted": ("a001",)},
         ["node adopted a001 >joining"]),
     "requested": (EMPTY, ASKED, {}, ["request requested r1"]),
     "a converter that failed": (

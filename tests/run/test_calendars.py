@@ -13,7 +13,7 @@ from dnm.calendar import in_force
 from dnm.calendar.in_force import list_troubles
 from dnm.model.config import Config
 from dnm.model.registry import Registry
-from dnm.plan.rules.foreseen import known_events
+from dnm.plan.rules.foreseen import usable_events
 from dnm.run import calendars
 from dnm.run.calendars import read_calendars
 from tests.builders import a_config
@@ -40,7 +40,7 @@ class Place:
         """Returns the nodes of each event, and the sentences about faulty files."""
         self.registry = read_calendars(self.config, self.registry)
         assert read_calendars(self.config, self.registry) == self.registry  # steady state
-        nodes = {event.name: event.nodes for event in known_events(self.config, self.registry)}
+        nodes = {event.name: event.nodes for event in usable_events(self.config, self.registry)}
         return nodes, list_troubles(self.config, self.registry)
 
 

@@ -56,7 +56,7 @@ def test_interrupted_lend_is_reported_by_each_command_and_continued_on_demand(
     assert finding["text"].startswith("a003 is claimed for namespace dev, and nobody goes on")
     assert "--set batch --node-name a003" in finding["remedy"]
     planned = site.command("plan")
-    assert "goes on as request" in planned.stdout and "a003" in planned.stdout
+    assert "resumes as request" in planned.stdout and "a003" in planned.stdout
     run(site)
     calls = [" ".join(call.arguments) for call in sandbox.conversion.calls]
     assert calls.count("--set k8s --node-name a003 --namespace dev") == 2  # one was manual

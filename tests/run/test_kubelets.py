@@ -172,7 +172,7 @@ def test_pinned_pod_that_fits_no_numa_node_lends_no_node(
     if not helps:
         (queue,) = result.plan.queues
         assert queue.reason is Reason.NOTHING_HELPS
-        assert "of memory on one NUMA node, where the largest has 126772Mi" in queue.sentence
+        assert "of memory on one NUMA node, and the largest has 126772Mi" in queue.sentence
 
 
 TOPOLOGY = {

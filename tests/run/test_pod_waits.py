@@ -18,7 +18,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import Pod, PodShape
 from dnm.model.pod_waits import DeviceFacts, PodWaits
-from dnm.plan.doubted_pods import tell_doubts
+from dnm.plan.doubted_pods import describe_uncertain_pods
 from tests.scenes import config
 from tests.site import QUEUE, Site, set_up_workshop
 
@@ -184,9 +184,9 @@ def test_device_claim_is_counted_or_its_problem_reported(scene: Scene, name: str
         return
     assert lends(plan) == 0
     if name == "more than a node has":
-        assert "asks for 3 deviceclass.resource.kubernetes.io/gpu, an empty node" in queue.sentence
+        assert "requests 3 deviceclass.resource.kubernetes.io/gpu, an empty node" in queue.sentence
         return
-    assert "3 not counted, asking for devices by resourceClaims" in queue.sentence
+    assert "3 not counted, requesting devices by resourceClaims" in queue.sentence
     (note,) = plan.notes
     assert "3 pods like dev/w-0: " in note and result in note
     (event,) = plan.waiting
@@ -217,7 +217,7 @@ CLAIMED = {
                                 lambda scene: None, "there is no ResourceClaimTemplate  in"),
     "a group that may share": (
         {**by_template(), "schedulingGroup": {"podGroupName": "g"}}, 1, lambda scene: None,
-        "it is of a PodGroup, whose pods may share a claim"),
+        "it belongs to a PodGroup, and its pods may share a claim"),
     "slices that are not all there": (by_template(), 1, lambda scene: scene.sandbox.edit(
         "resourceslices", "a001-gpu",
         lambda item: item["spec"]["pool"].update(resourceSliceCount=2)), NOT_PUBLISHED),
@@ -252,7 +252,7 @@ def test_scheduler_that_allocates_no_devices_is_lent_no_node(scene: Scene) -> No
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
     plan = scene.wait(3, by_template())
     assert lends(plan) == 0
-    assert "YuniKorn was seen to start no pod yet with a device" in plan.notes[0]
+    assert "dnm has not seen YuniKorn start a pod" in plan.notes[0]
 
 
 def test_claims_are_not_read_without_pods_that_wait_for_them(scene: Scene) -> None:
@@ -286,7 +286,7 @@ def test_pod_group_counts_as_a_gang(scene: Scene, name: str) -> None:
     assert problem in "; ".join(plan.notes) and bool(problem) == bool(plan.notes)
     assert bool(lends(plan)) == bool(counts)
     if name == "beyond counting":
-        assert "2 not counted, of a gang that asks for more than dnm counts" in (
+        assert "2 not counted, of a gang that requests more than dnm counts" in (
             plan.queues[0].sentence)  # fmt: skip
     if problem:
         assert problem in scene.site.command("explain", "dev/w-0").stdout
@@ -305,9 +305,9 @@ def test_tenant_with_many_problems_leaves_the_notes_of_other_tenants() -> None:
     names = [*(("dev", f"w-{number:02}") for number in range(30)), ("gpu", "one")]
     pods = [Pod(namespace=where, name=name, shape=shape) for where, name in names]
     unverified = {f"{where}/{name}": f"no claim {name}" for where, name in names}
-    lines = tell_doubts(config(), PodWaits(doubts=unverified), pods)
+    lines = describe_uncertain_pods(config(), PodWaits(doubts=unverified), pods)
     assert lines[:2] == ("1 pod like dev/w-00: no claim w-00", "1 pod like gpu/one: no claim one")
-    assert len(lines) == 11 and lines[-1] == "and 21 more of that kind"
+    assert len(lines) == 11 and lines[-1] == "and 21 more such causes"
 
 
 class Pages:

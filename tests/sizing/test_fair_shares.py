@@ -106,8 +106,8 @@ def test_namespaces_share_scarce_nodes_in_turns(
 def test_decision_names_the_cap_that_is_shared() -> None:
     sizing = sizing_of({"one": 9, "two": 9, "three": 9}, budget(total=2))
     details = {queue: verdict.detail for queue, verdict in sizing.verdicts.items()}
-    assert "1 can be had: max_converted_nodes is shared with other namesp" in details["root.one"]
-    assert "0 can be had: max_converted_nodes used up" in details["root.three"]
+    assert "1 can be lent: max_converted_nodes is shared with other namesp" in details["root.one"]
+    assert "0 can be lent: max_converted_nodes used up" in details["root.three"]
     assert sizing.verdicts["root.three"].reason is Reason.OTHERS_FIRST
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from dnm.demand.constraints import (
     HOSTNAME,
     NodeTraits,
+    describe_misfit,
     keeps_apart,
     meets,
-    needs_one_domain,
+    needs_single_domain,
     tolerates,
-    why_unfit,
 )
 from dnm.model.node_type import Taint
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
@@ -134,14 +134,17 @@ X = (("app", "x"),)
 def test_unfit_reason_names_the_unmet_constraint(
     pod: PodShape, traits: NodeTraits, expected: str
 ) -> None:
-    assert (why_unfit(pod, (), traits) or "").startswith(expected)
-    assert bool(why_unfit(pod, (), traits)) is bool(expected)
+    assert (describe_misfit(pod, (), traits) or "").startswith(expected)
+    assert bool(describe_misfit(pod, (), traits)) is bool(expected)
 
 
 def test_all_volumes_must_be_reachable() -> None:
     near, far = (term("zone", "a"),), (term("zone", "b"),)
-    assert why_unfit(shape(), (near,), TO_COME) is None
-    assert why_unfit(shape(), (near, far), TO_COME) == "has a volume that is bound to other nodes"
+    assert describe_misfit(shape(), (near,), TO_COME) is None
+    assert (
+        describe_misfit(shape(), (near, far), TO_COME)
+        == "has a volume that is bound to other nodes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_pods_that_must_not_share_a_node_are_recognized(
     pod: PodShape, apart: bool, one_domain: bool
 ) -> None:
     assert keeps_apart(pod, "dev") is apart
-    assert needs_one_domain(pod, "dev") is one_domain
+    assert needs_single_domain(pod, "dev") is one_domain
 
 
 # --- packing ----------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ def problems(draw: st.DrawFn) -> Problem:
                 blocked_bins=draw(st.frozensets(st.sampled_from((0, 1, 2))))
                 if exclusive
                 else frozenset(),
-                at_most_one_new=draw(st.booleans()),
+                single_new_bin=draw(st.booleans()),
             )
         )
     return Problem(
@@ -223,7 +226,7 @@ def check(problem: Problem, packing: Packing) -> None:
     exclusive: list[set[str]] = [set() for _ in free]
     for item, placed, left in zip(problem.items, packing.placed, packing.left, strict=True):
         assert left >= 0 and sum(count for _, count in placed) + left == item.count
-        assert not item.at_most_one_new or sum(item >= bins for item, _ in placed) <= 1
+        assert not item.single_new_bin or sum(item >= bins for item, _ in placed) <= 1
         for number, count in placed:
             assert count > 0
             if number < bins:
@@ -250,7 +253,7 @@ def test_packing_respects_every_constraint(problem: Problem) -> None:
     check(problem, packing)
     assert least_nodes(problem) == packing
     for item, left in zip(problem.items, packing.left, strict=True):
-        if left and not item.at_most_one_new and not item.exclusive:
+        if left and not item.single_new_bin and not item.exclusive:
             assert all(
                 packing.opened.count(bin_type) == problem.budgets[str(bin_type)]
                 for bin_type in item.bin_types
@@ -276,7 +279,7 @@ def test_pods_of_a_topology_domain_get_a_single_new_node() -> None:
     requests = {(6, 0): (0,), (8, 0): (0, 1), (2, 0): (0, 1), (0, 1): (0, 1)}  # so two orders
     items = tuple(
         Item(request=request, count=3 if request == (2, 0) else 1, node_classes=frozenset(),
-             bin_types=types, at_most_one_new=request == (2, 0))
+             bin_types=types, single_new_bin=request == (2, 0))
         for request, types in requests.items()
     )  # fmt: skip
     bin_types = (BinType(free=(10, 10)), BinType(free=(99, 10)))

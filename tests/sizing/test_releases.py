@@ -14,7 +14,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
-from dnm.sizing.sizing import counting_young, size_queues
+from dnm.sizing.sizing import count_young_pods, size_queues
 from tests.scenes import (
     DEV,
     NOW,
@@ -95,7 +95,7 @@ TABLE = [
         **limited(100, 400, 1), pods=bound(95, size(1, 1), "k1"), more=[node("k1", 128, 512)],
         config=config(headroom=0.95)),
     row("a gang application must fit the limit at once", {"a001": NEEDED},
-        "a gang application of root.anvil.dev asks for more vcore", **with_nodes("a001"),
+        "a gang application of root.anvil.dev requests more vcore", **with_nodes("a001"),
         **limited(80, 1000, 1), pods=bound(1, SMALL, "k1", task_group="w",
             task_groups=(TaskGroup(name="w", min_member=25, min_resource={**SMALL, "pods": 1}),)),
         more=[node("k1", 128, 512)]),
@@ -174,7 +174,7 @@ def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gon
         nodes=tuple(item for item in there.nodes if item.name not in gone),
         lent={name: lent_node for name, lent_node in there.lent.items() if name not in gone},
     )
-    return size_queues(conf, counting_young(found), limits, after).wanted()
+    return size_queues(conf, count_young_pods(found), limits, after).wanted()
 
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
@@ -272,7 +272,7 @@ def test_pods_too_large_for_a_returned_node_request_no_other_node() -> None:
 
 # --- a fence is taken off again ---------------------------------------------------------------
 
-WANTS = f"{DEV} wants 1 node of type a"
+WANTS = f"{DEV} needs 1 node of type a"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ WANTS = f"{DEV} wants 1 node of type a"
         pytest.param(pods(1, SMALL, ago=1), 1, {"a001": WANTS}, {}, id="a-pod-a-second-old"),
         pytest.param(pods(1, SMALL), 2, {"a002": WANTS}, {}, id="the-one-that-was-lent-first"),
         pytest.param(pods(20, SMALL, ago=1), 3,
-            {"a002": WANTS, "a003": f"{DEV} wants 2 nodes of type a"}, {},
+            {"a002": WANTS, "a003": f"{DEV} needs 2 nodes of type a"}, {},
             id="no-more-than-wanted"),
         pytest.param(bound(1, SMALL, "a001"), 2, {"a001": "1 pod landed on it before the fence"},
             {}, id="a-pod-landed-before"),

@@ -29,8 +29,8 @@ from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
-from dnm.sizing.queue_sizing import Sizing, size_at_rest
-from dnm.sizing.sizing import size_queues, size_wanting
+from dnm.sizing.queue_sizing import Sizing, size_without_demand
+from dnm.sizing.sizing import size_queues, size_with_demand
 from tests.scenes import (
     DEV,
     GB,
@@ -229,7 +229,7 @@ TABLE = [
             "k1"), nodes=[node("k1"), lent("a001")], entries={"a001": entry("a001", None)},
         config=of_type_a(size=size(140, 256))),
     row("the next node will be no larger than the last one was, whatever the data sheet says",
-        NOTHING_HELPS, "asks for 127 vcore, an empty node of type a has 126 vcore",
+        NOTHING_HELPS, "requests 127 vcore, an empty node of type a has 126 vcore",
         pods=pods(1, size(127, 16)), nodes=[lent("a001", more={"vcore": 126_000})],
         entries={"a001": entry("a001")}),
     # --- one lent node that differs from the others of its type
@@ -264,7 +264,7 @@ TABLE = [
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a003"), entries=THREE_LENT, nodes=[
             *(lent(name, more={"vcore": 99_000}) for name in ("a001", "a002")), lent("a003")]),
     row("if no node has the configured size, the next one has what most have", NOTHING_HELPS,
-        "asks for 127 vcore, an empty node of type a has 126 vcore", pods=pods(1, size(127, 16)),
+        "requests 127 vcore, an empty node of type a has 126 vcore", pods=pods(1, size(127, 16)),
         entries=THREE_LENT, nodes=[
             lent("a001", more={"vcore": 99_000}),
             *(lent(name, more={"vcore": 126_000}) for name in ("a002", "a003"))]),
@@ -277,7 +277,7 @@ TABLE = [
         entries=TWO_LENT, nodes=[lent("a001"), lent("a002")]),
     # --- DaemonSets, where they could be read
     row("a DaemonSet that selects a node to come takes its part of it", NOTHING_HELPS,
-        "asks for 120 vcore, an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
+        "requests 120 vcore, an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
         daemon_sets=[agent()]),
     row("one that does not select it takes nothing", ROOM, pods=pods(1, size(120, 16)),
         daemon_sets=[agent(node_selector=(("zone", "b"),))]),
@@ -341,16 +341,16 @@ TABLE = [
     row("PreferNoSchedule keeps nobody off", ENOUGH, pods=pods(9, SMALL),
         nodes=[node("k1", taints=(Taint(key="x", effect="PreferNoSchedule"),))]),
     row("defect 14: bigger than any node", NOTHING_HELPS,
-        "asks for 200 vcore, an empty node of type a has 128 vcore", pods=pods(1, size(200, 16))),
+        "requests 200 vcore, an empty node of type a has 128 vcore", pods=pods(1, size(200, 16))),
     row("a resource that the node type does not have", NOTHING_HELPS,
         "an empty node of type a has 0 nvidia.com/gpu",
         pods=pods(1, {**SMALL, "nvidia.com/gpu": 1})),
     row(
         "of three kinds that no node helps one each is named",
         NOTHING_HELPS,
-        "no node helps 2 like dev/w0: asks for 200 vcore, an empty "
-        "node of type a has 128 vcore; no node helps 1 like dev/x0: asks for 201 vcore, an empty "
-        "node of type a has 128 vcore; no node helps 1 like dev/y0: asks for 202 vcore, an empty "
+        "no node helps 2 like dev/w0: requests 200 vcore, an empty "
+        "node of type a has 128 vcore; no node helps 1 like dev/x0: requests 201 vcore, an empty "
+        "node of type a has 128 vcore; no node helps 1 like dev/y0: requests 202 vcore, an empty "
         "node of type a has 128 vcore; 1 not counted",
         pods=[*TOO_BIG[:4], *pods(1, SMALL, name="g", is_gated=True)],
     ),
@@ -399,17 +399,17 @@ TABLE = [
         granted={"g": 1}),
     # --- caps and min_nodes
     row("a cap that is reached", Reason.CAPPED, f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 vcore "
-        "for 40; wants 1 of type a; 0 can be had: max_converted_nodes used up",
+        "for 40; needs 1 of type a; 0 can be lent: max_converted_nodes used up",
         pods=pods(10, SMALL), nodes=[node("k1")], limits=tree(dev=size(8, 999)),
         budget=budget(total=0), granted={"a": 0}),
     row("a cap of the type", Reason.CAPPED, "max_nodes of node type a", pods=pods(1, SMALL),
         budget=budget(per_type={"a": 0}), granted={"a": 0}),
-    row("a cap of the namespace", BOTH, "2 can be had: max_nodes of namespace dev", wanted=5,
+    row("a cap of the namespace", BOTH, "2 can be lent: max_nodes of namespace dev", wanted=5,
         pods=pods(75, SMALL), limits=WORKSHOP, budget=budget(per_namespace={"dev": 2}),
         granted={"a": 2}),
     row("no batch node at hand", Reason.NO_BATCH_NODE, "batch nodes of type a", pods=pods(1, SMALL),
         budget=budget(total=9, batch={"a": 0}), granted={"a": 0}),
-    row("defect 17: ten wanted, nine at hand: nine", ROOM, "9 can be had", wanted=10,
+    row("defect 17: ten wanted, nine at hand: nine", ROOM, "9 can be lent", wanted=10,
         pods=pods(160, SMALL), limits=tree(), budget=budget(batch={"a": 9}), granted={"a": 9}),
     row("how many are at hand is not known: no bound", ROOM, wanted=10, pods=pods(160, SMALL),
         limits=tree(), budget=budget(), granted={"a": 10}),
@@ -461,7 +461,7 @@ TABLE = [
         wanted={"g": 1}, pods=bound(1, {**SMALL, CARD: 4}, "k1"), limits=tree(dev={CARD: 4}),
         config=config(headroom=0.5, namespaces=TWO_TYPES.namespaces)),
     row("pods without room are counted though a limit is near its mark", ROOM,
-        "1 pod; wants 1 of type a", pods=pods(1, SMALL), limits=tree(dev=size(4, 16)),
+        "1 pod; needs 1 of type a", pods=pods(1, SMALL), limits=tree(dev=size(4, 16)),
         config=config(headroom=0.5)),
     row("a used-up limit below the queue lets nobody in", NOTHING_HELPS,
         "helps 3 like dev/p0: no new node raises the pods limit of root.anvil.dev.team",
@@ -476,7 +476,7 @@ TABLE = [
         limits=tree(dev=size(0.001, 9999)), budget=budget(batch={"a": 1}), config=TWO_TYPES,
         granted={"a": 1, "g": 3}),
     row("each type has its own reason why it does not help", NOTHING_HELPS,
-        "asks for 300G memory, an empty node of type a has 256G memory; asks for 100 vcore, an "
+        "requests 300G memory, an empty node of type a has 256G memory; requests 100 vcore, an "
         "empty node of type g has 64 vcore", pods=pods(1, size(100, 300)), config=TWO_TYPES),
 ]  # fmt: skip
 
@@ -543,10 +543,10 @@ def test_sizing_without_packing_gives_the_same_result_if_nothing_waits() -> None
         for some in (scene.get("pods", []), [pod for pod in scene.get("pods", []) if pod.node]):
             inputs = inputs_of({**scene, "pods": some})
             config, demand, queues, _ = inputs
-            at_rest = size_at_rest(config, demand, queues)
+            at_rest = size_without_demand(config, demand, queues)
             if at_rest is not None:
                 result += 1
-                assert at_rest == size_wanting(*inputs, UNBOUNDED)
+                assert at_rest == size_with_demand(*inputs, UNBOUNDED)
     assert result > 20
 
 

@@ -20,7 +20,7 @@ from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.plan.rules.foreseen import lead_of, stay_of, why_incomplete, why_short
+from dnm.plan.rules.foreseen import describe_cap, lead_of, list_problems, stay_of
 from dnm.run.calendars import read_calendars
 from dnm.run.registry import load_registry
 from dnm.verbs import event as verbs
@@ -91,7 +91,7 @@ def _read(name: str, entries: Mapping[str, str], zone: str) -> CalendarEvent:
 
 def _cap_warning(config: Config, event: CalendarEvent) -> str:
     """Returns a warning if a cap of the configuration is lower than the event needs, else ""."""
-    shortage = why_short(config, event)
+    shortage = describe_cap(config, event)
     return f"; but {shortage}: raise the cap, or dnm lends no node above it" if shortage else ""
 
 
@@ -170,7 +170,7 @@ def list_(config: ConfigOption, output: NamesOption = "text") -> None:
     """List the events of all sources, the next event first."""
     now = datetime.now(UTC)
     registry = read_calendars(config, load_registry(config, now))
-    rows, troubles = event_rows(config, registry, now), list(why_incomplete(config, registry, now))
+    rows, troubles = event_rows(config, registry, now), list(list_problems(config, registry, now))
     if output != "text":
         document = {"schema": "dnm.events/1", "events": rows, "troubles": troubles}
         print_document(document, output, (row["name"] for row in rows))

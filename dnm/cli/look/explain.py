@@ -43,7 +43,7 @@ from dnm.model.printable import count_of, duration, printable
 from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
 from dnm.plan.conversions import Decided
-from dnm.plan.explain import as_slurm_has_it, describe_differences, explain_pod
+from dnm.plan.explain import describe_differences, describe_unlent_node, explain_pod
 from dnm.plan.lease import judge_actor
 from dnm.plan.planner import fold_plan
 from dnm.run.looking import decide_now
@@ -198,7 +198,7 @@ def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
     if not exists and not (node_type and inputs.facts.batch is None):
         return None
     is_listed = node_type or name not in nodes
-    reasons = [as_slurm_has_it(decided, name, node_type)] if is_listed else []
+    reasons = [describe_unlent_node(decided, name, node_type)] if is_listed else []
     if name in nodes:
         lender = (inputs.facts.lenders or {}).get(name)
         clause = f"instance {printable(lender, 80)} has lent" if lender else "dnm has not lent"

@@ -18,7 +18,7 @@ from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
-from dnm.plan.rule import nodes_kept_out
+from dnm.plan.rule import excluded_nodes
 from dnm.plan.supply import supply_now
 from dnm.run.registry import load_registry
 
@@ -41,7 +41,7 @@ def nodes(
     shown = [node for name, node in listed.nodes.items() if node_type in ("", config.type_of(name))]
     now = datetime.now(UTC)
     registry = load_registry(config, now)
-    out = nodes_kept_out(config, registry, listed.nodes, now)
+    out = excluded_nodes(config, registry, listed.nodes, now)
     supplies = supply_now(config, registry, listed.nodes, now)
     asked = [
         supply.sentence

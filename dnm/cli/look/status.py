@@ -23,8 +23,8 @@ from dnm.model.printable import count_of
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.share import Share
-from dnm.plan.breaker import backoffs_in_force, cooldown_end
-from dnm.plan.cap_shares import as_last_read, list_node_caps
+from dnm.plan.breaker import active_backoffs, cooldown_end
+from dnm.plan.cap_shares import list_node_caps, resolve_recorded_shares
 from dnm.plan.idle_times import idle_times
 from dnm.plan.rules.node_hours import hours_left
 from dnm.run.health import at_work, print_health, warn_of_last_run, warn_of_quiet
@@ -191,7 +191,7 @@ def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
     return [
         f"{cap.cap}: {count_of(cap.lent, 'node')} lent or joining, and the cap is {cap.max}: dnm "
         "returns those above the cap when they are idle"
-        for cap in count_caps(as_last_read(config, registry), lent_in(registry))
+        for cap in count_caps(resolve_recorded_shares(config, registry), lent_in(registry))
         if cap.lent > cap.max
     ]
 
@@ -207,7 +207,7 @@ def _floors(config: Config) -> Iterator[dict[str, Any]]:
 
 def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
     cooldown = (cooldown_end(config, registry, now) or now) - now
-    resolved = as_last_read(config, registry)
+    resolved = resolve_recorded_shares(config, registry)
     caps = count_caps(resolved, lent_in(registry))
     return {
         "cooldown_seconds": cooldown.total_seconds(),
@@ -224,7 +224,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
         "floors": list(_floors(config)),
         "backoffs": {
             name: msgspec.structs.asdict(backoff)
-            for name, backoff in backoffs_in_force(registry, now).items()
+            for name, backoff in active_backoffs(registry, now).items()
         },
         "breakers": {
             queue: {"strikes": max(b.unused, 0), "tripped_at": b.tripped_at}

@@ -1,10 +1,10 @@
-"""`batch_floor`: what is left to Slurm, however many pods wait. Pure.
+"""`batch_floor`: the nodes that stay in Slurm, however many pods wait. Pure.
 
-The rule: a node is lent only while Slurm keeps the floor without it and without every node that is
-asked for and has not come yet, of its type and of each partition that nodes of its type are in. A
-node whose state is not understood is none that Slurm has. Which node a converter takes nobody knows
-before, so a partition at its floor holds for every type that it has; and so does one that is not
-listed, for all: its floor could not be counted.
+The rule: a node is lent only if Slurm keeps the floor of its type, and of each partition with nodes
+of that type. The node and every requested node that has not joined count as lent. A node in an
+unknown state does not count for Slurm. dnm does not know in advance which node a converter takes,
+so a partition at its floor stops every type that it has. A partition that is not listed stops all
+types: its floor could not be counted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dnm.plan.hooks import CountedFrom, Rule
 from dnm.sizing.caps import Bound
 
 BATCH_FLOOR = Why(
-    "as few nodes are left to Slurm as batch_floor allows",
-    "a node that goes back or falls idle, or a lower floor",
+    "Slurm has no more nodes than batch_floor requires",
+    "a node that is returned or becomes idle, or a lower floor",
     pods_are_told=True,
     name="BATCH_FLOOR",
 )
@@ -35,23 +35,23 @@ def floor_bounds(
     resumable: Mapping[str, int] = {},
 ) -> Iterator[Bound]:
     """Yields how many more nodes each floor allows. `resumable`: nodes of a type that are claimed
-    already, and may be lent without Slurm losing one."""
+    already, so Slurm loses none if they are lent."""
     of_types = {name: config.floor_of(name) for name in config.node_types}
     if not config.partition_floors and not any(of_types.values()):
         return
     types = {name: config.type_of(name) for name in batch}
-    coming: Counter[str] = Counter()
+    incoming: Counter[str] = Counter()
     for request in registry.requests:
-        coming[request.node_type] += request.count
+        incoming[request.node_type] += request.count
     for node_type in config.node_types:
         rows = [node for name, node in batch.items() if types[name] == node_type]
-        spare = resumable.get(node_type, 0) - coming[node_type]
+        spare = resumable.get(node_type, 0) - incoming[node_type]
         yield from _bounds(f"of type {node_type}", of_types[node_type], rows, spare, {node_type})
     for partition, floor in config.partition_floors.items():
         rows = [node for node in batch.values() if partition in node.partitions]
-        held = {item for node in rows if (item := types[node.name])} or set(config.node_types)
-        spare = sum(resumable.get(name, 0) - coming[name] for name in held)
-        yield from _bounds(f"of partition {partition}", floor, rows, spare, held)
+        held_types = {item for node in rows if (item := types[node.name])} or set(config.node_types)
+        spare = sum(resumable.get(name, 0) - incoming[name] for name in held_types)
+        yield from _bounds(f"of partition {partition}", floor, rows, spare, held_types)
 
 
 def _bounds(
@@ -65,10 +65,10 @@ def _bounds(
         )
 
 
-def _left(asked: CountedFrom) -> Iterator[Bound]:
-    batch = asked.facts.batch
-    if batch is not None and not asked.is_move:
-        yield from floor_bounds(asked.config, asked.registry, batch, asked.resumable)
+def _yield_bounds(inputs: CountedFrom) -> Iterator[Bound]:
+    batch = inputs.facts.batch
+    if batch is not None and not inputs.is_move:
+        yield from floor_bounds(inputs.config, inputs.registry, batch, inputs.resumable)
 
 
-RULE = Rule(reasons=(BATCH_FLOOR,), bounds=_left)
+RULE = Rule(reasons=(BATCH_FLOOR,), bounds=_yield_bounds)

@@ -1,8 +1,8 @@
-"""`charge_account`: whom what is lent is charged to. Pure.
+"""`charge_account`: the Slurm account that pays for lent nodes. Pure.
 
-The rule: a request names the account of the order that it is for, else of its namespace. Its nodes
-are charged to that account until they are returned, whatever they serve. The requests of the pods
-on a charged node are added up. The registry changes only if they change.
+The rule: a request names the account of its order, or else of its namespace. Its nodes are charged
+to that account until they are returned, whatever they serve. The requests of the pods on a charged
+node are summed up over time. The registry changes only if these requests change.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
-_COUNTED_ELSEWHERE = "pods"  # how many there are, which nobody pays for
+_COUNTED_ELSEWHERE = "pods"  # the number of pods, which has no price
 
 
 def account_for(inputs: Inputs, request: ConversionRequest) -> str:
-    """Returns whom a request is charged to; empty: nobody."""
+    """Returns the account to which a request is charged; empty: none."""
     config, registry = inputs.config, inputs.registry
     order = next((order for order in registry.orders if order.id == request.order), None)
     if order is not None and order.account:
@@ -30,13 +30,13 @@ def account_for(inputs: Inputs, request: ConversionRequest) -> str:
     return policy.charge_account if policy else ""
 
 
-def _asked(inputs: Inputs, request: ConversionRequest) -> ConversionRequest:
+def _with_account(inputs: Inputs, request: ConversionRequest) -> ConversionRequest:
     account = account_for(inputs, request) if inputs.snapshot.charges else ""
     return msgspec.structs.replace(request, account=account)
 
 
-def _used(inputs: Inputs, registry: Registry) -> Registry:
-    """With what the pods on each charged node ask for from now on."""
+def _record_use(inputs: Inputs, registry: Registry) -> Registry:
+    """Returns the registry with the current requests of the pods on each charged node."""
     pods = inputs.snapshot.pods
     charged = {name: node for name, node in registry.nodes.items() if node.charge is not None}
     if not charged or not isinstance(pods, PodList):
@@ -50,7 +50,7 @@ def _used(inputs: Inputs, registry: Registry) -> Registry:
 
 
 def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
-    """Returns the node charged for these requests from now on; itself if they have not changed."""
+    """Returns the node charged for these requests from now on; unchanged if they are the same."""
     charge = entry.charge
     now = {name: count for name, count in sorted(rate.items()) if name != _COUNTED_ELSEWHERE}
     if charge is None or charge.rate == now:
@@ -60,16 +60,16 @@ def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
     return msgspec.structs.replace(entry, charge=charge)
 
 
-def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Says once what is lent uncharged, since the converter takes no such word."""
+def _report_uncharged(inputs: Inputs, registry: Registry, registry_now: Registry) -> Additions:
+    """Reports once that lent nodes are not charged, because the converter does not support it."""
     notes = tuple(
-        f"request={request.id} is not charged to {account}: the converter does not say --account "
-        "in its list; `dnm check` says why"
+        f"request={request.id} is not charged to {account}: the converter does not list "
+        "--account; `dnm check` shows why"
         for request in registry.requests
         if request not in inputs.registry.requests and not request.account
         if request.asked_at == inputs.now and (account := account_for(inputs, request))
     )
-    return Additions(registry=noted, notes=notes)
+    return Additions(registry=registry_now, notes=notes)
 
 
-RULE = Rule(asks=_asked, records=in_a_run(_used), adds=_add)
+RULE = Rule(asks=_with_account, records=in_a_run(_record_use), adds=_report_uncharged)

@@ -1,10 +1,10 @@
-"""How many nodes events need, by the packing and the quota that pending pods go through. Pure.
+"""The number of nodes for events, by the same packing and quota as for pending pods. Pure.
 
-The pods of an event are sized as if all of them were pending now: beside what others use, onto what
-is free of the nodes that are not lent, and then onto new ones. What is lent to its namespace is
-left out, and so are that namespace's pods that came after lending for the event began: they are the
-event's. Pods that were there before are others. Events at the same time are for different pods, so
-they are sized together.
+The pods of an event are sized as if all were pending now. Other pods keep their place; the pods go
+on free capacity of nodes that are not lent, and then on new nodes. Nodes lent to the event's
+namespace are left out, and so are its pods that were created after lending for the event began:
+they belong to the event. Earlier pods count as others. Events at the same time have different pods,
+so they are sized together.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import node_supply
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.plan.rules.foreseen import (
-    events_at,
-    known_events,
     lead_of,
-    why_incomplete,
+    list_problems,
+    name_events,
+    projected_at,
+    usable_events,
     with_wants,
-    words_for,
 )
 from dnm.queues.edit import foresee_edit
 from dnm.sizing.sizing import size_queues
 
-_LONG_AGO = "2000-01-01T00:00:00Z"  # no pod of an event is too young to count
-_OURS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence can be lifted
+_LONG_AGO = "2000-01-01T00:00:00Z"  # so that no pod of an event is too young to count
+_HERE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence can be lifted
 
 
-def floors_in_force(inputs: Inputs) -> Iterator[NodeFloor]:
-    """Yields what each namespace is to have for what is foreseen."""
+def active_floors(inputs: Inputs) -> Iterator[NodeFloor]:
+    """Yields the floor of each namespace for current and coming events."""
     config, registry = inputs.config, inputs.registry
     at = inputs.snapshot.events_at or inputs.now
-    foreseen = events_at(config, registry, at)
-    if not foreseen.keep:
+    windows = projected_at(config, registry, at)
+    if not windows.keep:
         return
-    lend = nodes_needed(inputs, foreseen.lend)
-    keep = lend if foreseen.keep == foreseen.lend else nodes_needed(inputs, foreseen.keep)
-    have = nodes_had(registry, config.instance_id)
-    for name in sorted({window.event.namespace for window in foreseen.keep}):
+    lend = nodes_needed(inputs, windows.lend)
+    keep = lend if windows.keep == windows.lend else nodes_needed(inputs, windows.keep)
+    held = count_nodes(registry, config.instance_id)
+    for name in sorted({window.event.namespace for window in windows.keep}):
         of_type = {
-            node_type: max(lend[name, node_type], min(keep[name, node_type], have[name, node_type]))
+            node_type: max(lend[name, node_type], min(keep[name, node_type], held[name, node_type]))
             for node_type in config.namespaces[name].node_types
         }
         of_type = {node_type: count for node_type, count in of_type.items() if count}
-        why = words_for(window for window in foreseen.keep if window.event.namespace == name)
+        why = name_events(window for window in windows.keep if window.event.namespace == name)
         yield NodeFloor(namespace=name, nodes=sum(of_type.values()), why=why, of_type=of_type)
 
 
-def nodes_had(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
-    """Returns what each namespace has of a type, or will have."""
-    ours = registry.nodes_of(instance, *_OURS).values()
-    had = Counter((node.heads_for, node.node_type) for node in ours)
+def count_nodes(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
+    """Returns how many nodes of a type each namespace has, incoming ones included."""
+    own_nodes = registry.nodes_of(instance, *_HERE).values()
+    counts = Counter((node.heads_for, node.node_type) for node in own_nodes)
     for request in registry.requests:
         if not request.is_given_up:
-            had[request.namespace, request.node_type] += request.count
-    return had
+            counts[request.namespace, request.node_type] += request.count
+    return counts
 
 
 def nodes_needed(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
@@ -93,9 +93,9 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
     names = {window.event.namespace for window in windows}
     limits = _limits_without(inputs, names)
     lent_to = {n for n, entry in inputs.registry.nodes.items() if entry.namespace in names}
-    pods = (*_others(inputs, windows, snapshot.pods.pods, lent_to), *_pods_of(config, windows))
-    there = msgspec.structs.replace(snapshot, pods=PodList(pods=pods))
-    demand = demand_of(config, there, limits)
+    pods = (*_other_pods(inputs, windows, snapshot.pods.pods, lent_to), *_pods_of(config, windows))
+    projected = msgspec.structs.replace(snapshot, pods=PodList(pods=pods))
+    demand = demand_of(config, projected, limits)
     assert demand is not None
     supply = node_supply(inputs, inputs.registry)
     supply = msgspec.structs.replace(
@@ -111,18 +111,18 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
     return needed
 
 
-def _others(
+def _other_pods(
     inputs: Inputs, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
 ) -> Iterator[Pod]:
-    """Pods that need room beside the events'; those on nodes that are left out are pending."""
+    """Yields other pods that need capacity; pods on nodes that are left out are pending."""
     config = inputs.config
     since: dict[str, str] = {}
     for window in windows:
         begins = (
             f"{window.begins - lead_of(config, inputs.registry, window.event):%Y-%m-%dT%H:%M:%SZ}"
         )
-        known_since = since.get(window.event.namespace, begins)
-        since[window.event.namespace] = min(known_since, begins)
+        earliest = since.get(window.event.namespace, begins)
+        since[window.event.namespace] = min(earliest, begins)
     for pod in pods:
         if pod.namespace not in since:
             yield pod
@@ -140,7 +140,7 @@ def _anywhere(config: Config, pod: Pod) -> Pod:
 
 
 def _tolerations(config: Config, namespace: str) -> tuple[Toleration, ...]:
-    """Of what nodes carry that are lent to the namespace."""
+    """Returns tolerations of all taints on nodes lent to the namespace."""
     taints = (
         taint
         for name in config.namespaces[namespace].node_types
@@ -158,19 +158,19 @@ def _without_floors(config: Config) -> Config:
 
 
 def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueLimits]:
-    """The limits as they would be if nothing were lent to these namespaces, whatever the document
-    counts now: one that was just re-applied counts nothing that is lent."""
+    """Returns the limits as if no node were lent to these namespaces, whatever the document counts
+    now: a document that was just re-applied counts no lent node."""
     assert inputs.document is not None
-    others = {
+    kept = {
         n: node for n, node in inputs.registry.nodes.items() if node.namespace not in namespaces
     }
-    serving = serving_sizes(inputs.config, msgspec.structs.replace(inputs.registry, nodes=others))
+    serving = serving_sizes(inputs.config, msgspec.structs.replace(inputs.registry, nodes=kept))
     edit = foresee_edit(inputs.document, queue_wants(inputs.config, inputs.registry, serving)).edit
     return inputs.limits if edit.refusal else edit.limits
 
 
 def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
-    """All pods of the events, pending; they tolerate what nodes of their types carry."""
+    """Yields all pods of the events, pending; they tolerate the taints of their nodes' types."""
     for window in windows:
         event, policy = window.event, config.namespaces[window.event.namespace]
         shape = PodShape(
@@ -184,25 +184,25 @@ def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
             )  # fmt: skip
 
 
-def _was_foreseen(inputs: Inputs, entry: LentNode) -> bool:
-    """Whether a node may have been there for an event to which nobody came."""
+def _was_for_event(inputs: Inputs, entry: LentNode) -> bool:
+    """Checks whether a node may have served an event without pods."""
     events = [
         event
-        for event in known_events(inputs.config, inputs.registry)
+        for event in usable_events(inputs.config, inputs.registry)
         if event.namespace == entry.namespace
     ]
     return bool(list_windows(events, entry.since, inputs.now))
 
 
 def _raise_floors(inputs: Inputs) -> Inputs:
-    config = raise_floors(inputs.config, floors_in_force(inputs))
+    config = raise_floors(inputs.config, active_floors(inputs))
     return msgspec.structs.replace(inputs, config=config)
 
 
-def _add_notes(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+def _report_problems(inputs: Inputs, registry: Registry, recorded: Registry) -> Additions:
     at = inputs.snapshot.events_at or inputs.now
-    notes = tuple(why_incomplete(inputs.config, inputs.registry, at))
-    return Additions(registry=noted, notes=notes)
+    notes = tuple(list_problems(inputs.config, inputs.registry, at))
+    return Additions(registry=recorded, notes=notes)
 
 
-RULE = Rule(wants=with_wants, prepares=_raise_floors, excuses=_was_foreseen, adds=_add_notes)
+RULE = Rule(wants=with_wants, prepares=_raise_floors, excuses=_was_for_event, adds=_report_problems)

@@ -1,6 +1,6 @@
-"""What the kubelets of node types mean for a run: which types are not lent, and which nodes differ.
+"""Effects of kubelet settings on a run: types that are not lent, and nodes that differ.
 
-Pure. On where any node type says something about its kubelets.
+Pure. The rule is on if any node type configures its kubelets.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KUBELET_SETTINGS = Why(
 )
 
 
-def _closed_types(asked: CountedFrom) -> Iterator[Bound]:
-    """No node is lent of a type whose kubelets would not start."""
-    for name, node_type in asked.config.node_types.items():
-        if not asked.is_move and (why := why_not_lent(node_type)):
+def _closed_types(inputs: CountedFrom) -> Iterator[Bound]:
+    """Yields a bound of zero for each type with kubelets that would not start."""
+    for name, node_type in inputs.config.node_types.items():
+        if not inputs.is_move and (why := why_not_lent(node_type)):
             yield Bound(
                 name=f"kubelet settings of type {name}",
                 left=0,
@@ -45,41 +45,41 @@ def _closed_types(asked: CountedFrom) -> Iterator[Bound]:
 def differing_kubelets(
     config: Config, lent: Mapping[str, LentNode], nodes: Mapping[str, Node]
 ) -> dict[str, str]:
-    """Lent node -> a sentence on how its kubelet differs from what its type says."""
-    found = {}
+    """Returns lent node -> how its kubelet differs from the configuration of its type."""
+    by_node = {}
     for name, entry in lent.items():
         node_type, node = config.node_types.get(entry.node_type), nodes.get(name)
         if node_type is None or node is None or entry.phase is not Phase.SERVING:
             continue
         contradictions = differences(node_type, node)
         if contradictions:
-            found[name] = difference_sentence(node_type, name, contradictions)
-    return found
+            by_node[name] = difference_sentence(node_type, name, contradictions)
+    return by_node
 
 
-def _hold_against_types(
+def _report_differences(
     inputs: Inputs, after: Mapping[str, NodeTransition]
 ) -> dict[str, NodeTransition]:
-    """A kubelet that differs from what its type says changes no decision: its node counts as what
-    it offers. The difference is said, and stands in the record for as long as it is there."""
+    """Reports kubelets that differ from their type. This changes no decision: a node counts with
+    its own amounts. The difference is recorded as long as it exists."""
     entries = {
         name: transition.entry for name, transition in after.items() if transition.entry is not None
     }
     differing = differing_kubelets(inputs.config, entries, inputs.facts.nodes or {})
-    said = dict(after)
+    changed_nodes = dict(after)
     for name, entry in entries.items():
         if after[name].verdict.reason is Reason.LATE:
-            said[name] = _with_likely_refusal(inputs.config, after[name], entry)
+            changed_nodes[name] = _with_likely_refusal(inputs.config, after[name], entry)
         sentence = differing.get(name, "")
         if entry.phase is not Phase.SERVING or sentence == entry.error == "":
             continue
-        noted = msgspec.structs.replace(after[name], entry=changed(entry, error=sentence))
-        said[name] = _with_words(noted, sentence, sentence)
-    return said
+        with_error = msgspec.structs.replace(after[name], entry=changed(entry, error=sentence))
+        changed_nodes[name] = _with_remark(with_error, sentence, sentence)
+    return changed_nodes
 
 
 def _with_likely_refusal(config: Config, after: NodeTransition, entry: LentNode) -> NodeTransition:
-    """Adds to the error of a late node what may keep its kubelet from starting."""
+    """Adds to the error of a late node what may prevent its kubelet from starting."""
     likely = compare.likely_refusal(config.node_types.get(entry.node_type))
     if not likely:
         return after
@@ -88,15 +88,11 @@ def _with_likely_refusal(config: Config, after: NodeTransition, entry: LentNode)
     return msgspec.structs.replace(after, entry=changed(entry, error=error), verdict=verdict)
 
 
-RULE = Rule(
-    reasons=(KUBELET_SETTINGS,),
-    bounds=_closed_types,
-    tells=_hold_against_types,
-)
+RULE = Rule(reasons=(KUBELET_SETTINGS,), bounds=_closed_types, annotates=_report_differences)
 
 
-def _with_words(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
-    """Returns the same with more said of the node, which changes no decision."""
+def _with_remark(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
+    """Returns the transition with more detail, which changes no decision."""
     verdict = msgspec.structs.replace(
         after.verdict, detail="; ".join(filter(None, (after.verdict.detail, detail)))
     )

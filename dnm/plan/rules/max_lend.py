@@ -1,7 +1,7 @@
-"""`max_lend_hours`: for how long a node may be lent. Pure.
+"""`max_lend_hours`: the longest time for which a node may be lent. Pure.
 
-The rule: a node that has been lent for so long is fenced, empties by itself and goes back; its
-queue may be lent another.
+The rule: after that time the node is fenced, its pods end, and it is returned; its queue may be
+lent another.
 """
 
 from __future__ import annotations

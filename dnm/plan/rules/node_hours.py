@@ -1,9 +1,9 @@
 """`node_hours_per_week`: a budget of a namespace. Pure.
 
 The rule: a node is lent only while an hour is left for it and for each node that its namespace has
-or has asked for. Once nothing is left, the namespace's nodes are fenced, empty by themselves and go
-back. The week begins on Monday, 00:00 UTC. Nodes count from when the converter names them until
-they are back in Slurm; those that pods keep after that are the only ones that overdraw a budget.
+or has requested. Once the budget is used up, the namespace's nodes are fenced, their pods end, and
+they are returned. The week begins on Monday, 00:00 UTC. Nodes count from when the converter names
+them until they are back in Slurm; only nodes that pods keep after that can exceed a budget.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.model.registry import Registry
 from dnm.plan.hooks import CountedFrom, Leave, Rule
 from dnm.sizing.caps import Bound
 
-if TYPE_CHECKING:  # `dnm status` asks for what is left of the hours, and of nothing else
+if TYPE_CHECKING:  # `dnm status` needs only the remaining hours
     from dnm.plan.inputs import Inputs
 
 HOURS_SPENT = Why(
@@ -35,14 +35,14 @@ _KEY, _HOUR = "node_hours_per_week", timedelta(hours=1)
 
 
 def week_of(now: datetime) -> datetime:
-    """Returns when the week began."""
+    """Returns the start of the week."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=now.weekday())
 
 
 def hours_left(config: Config, registry: Registry, now: datetime) -> dict[str, float]:
-    """Returns what is left of the week's node-hours, by namespace, where there is a budget; below
-    zero where pods have kept nodes since it was used up."""
+    """Returns the rest of the week's node-hours, by namespace with a budget; below zero if pods
+    have kept nodes since it was used up."""
     week = week_of(now)
     return {
         name: policy.options[_KEY] - _used(config, registry, name, week, now) / _HOUR
@@ -55,9 +55,9 @@ def _used(
     config: Config, registry: Registry, namespace: str, week: datetime, now: datetime
 ) -> timedelta:
     spent = registry.spent_hours.get(namespace)
-    gone = timedelta(seconds=spent.seconds) if spent and spent.week == week else timedelta()
-    there = [_span(entry, week, now) for entry in _entries(config, registry, namespace)]
-    return sum(there, gone)
+    earlier = timedelta(seconds=spent.seconds) if spent and spent.week == week else timedelta()
+    current = [_span(entry, week, now) for entry in _entries(config, registry, namespace)]
+    return sum(current, earlier)
 
 
 def _entries(config: Config, registry: Registry, namespace: str) -> list[LentNode]:
@@ -87,9 +87,9 @@ def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[B
         )
 
 
-def note_hours(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
-    """Returns `after` with the hours of nodes that have gone since `before`, or serve another
-    namespace now, of this week."""
+def record_hours(config: Config, before: Registry, after: Registry, now: datetime) -> Registry:
+    """Returns `after` with this week's hours of nodes that have left since `before`, or serve
+    another namespace now."""
     week = week_of(now)
     spent = {}
     for name, policy in config.namespaces.items():
@@ -128,7 +128,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 RULE = Rule(
     reasons=(HOURS_SPENT,),
     bounds=_bounds,
-    records=lambda change: note_hours(change.config, change.before, change.after, change.now),
+    records=lambda change: record_hours(change.config, change.before, change.after, change.now),
     leave=Leave(
         word="spent",
         reason="node_hours_per_week of its namespace is used up",

@@ -1,7 +1,7 @@
-"""`opens_when`: a node that joins is kept closed until the list of its type holds. Pure.
+"""`opens_when`: a joining node stays closed until the readiness checks of its type hold. Pure.
 
-It serves, and its queue grows, only then. What does not come in time sends it back, with the step
-that was missing. A fact that could not be read lets nothing pass, and ends nothing.
+It serves, and its queue grows, only then. If a check does not hold in time, the node is returned
+with the missing step. A fact that could not be read neither opens nor returns a node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dnm.demand.constraints import NodeTraits, tolerates, why_unfit
+from dnm.demand.constraints import NodeTraits, describe_misfit, tolerates
 from dnm.model.close_look import CLOSED, Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, LentNode, Phase
@@ -24,18 +24,18 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
-from dnm.plan.facts import Facts, NodeTransition, becomes, changed, enter_phase
+from dnm.plan.facts import Facts, NodeTransition, changed, enter_phase, outcome
 from dnm.plan.hooks import Additions, Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
 OPENING = Why(
     "is Ready, and not open to pods yet",
-    "what is missing, within its time; `kubectl describe node NODE`",
+    "the missing check, within its time; `kubectl describe node NODE`",
     name="OPENING",
 )
 NOT_OPENED = Why(
-    "could not be opened to pods in time, and goes back",
-    "what was missing; `dnm reset TYPE` ends the back-off once it is mended",
+    "could not be opened to pods in time, and is returned",
+    "the missing check; `dnm reset TYPE` ends the back-off once it is fixed",
     name="NOT_OPENED",
 )
 _MOST_IMAGES = 10  # that are pulled onto one node
@@ -43,8 +43,8 @@ _OF_KUBERNETES = "node.kubernetes.io/"  # taints that every DaemonSet's pods tol
 _OF_IMAGES = ("images", "image")
 
 
-class _Door(NamedTuple):
-    """A node that joins, with all that decides whether it opens."""
+class _Gate(NamedTuple):
+    """A joining node with the facts that decide whether it opens."""
 
     node: Node
     entry: LentNode
@@ -55,7 +55,7 @@ class _Door(NamedTuple):
 
     @property
     def traits(self) -> NodeTraits:
-        """As it will be for pods: dnm's own taint is off then, and Kubernetes' pass."""
+        """Returns the traits that pods will see: without dnm's and Kubernetes' own taints."""
         taints = tuple(
             taint
             for taint in self.node.taints
@@ -65,41 +65,40 @@ class _Door(NamedTuple):
 
     @property
     def waiting(self) -> list[ImageUsers]:
-        """The pods that wait and could go to this node."""
+        """Returns the pods that wait and could run on this node."""
         return [
             image_users
             for image_users in self.look.waiting
-            if not why_unfit(image_users.shape, (), self.traits)
+            if not describe_misfit(image_users.shape, (), self.traits)
         ]
 
     @property
     def puller(self) -> str:
-        """The pod that pulls images, as `namespace/name`."""
+        """Returns the pod that pulls images, as `namespace/name`."""
         return f"{self.entry.namespace}/{_pod_name('images', self.node.name)}"
 
     def probe(self, step: Step) -> str:
-        """The pod of a probe."""
+        """Returns the pod of a probe."""
         return f"{step.name.partition('/')[0]}/{_pod_name('probe', self.node.name)}"
 
     def images_of(self, step: Step) -> tuple[str, ...]:
         return (step.name,) if step.kind == "image" else self.opening.images
 
 
-def _pod_name(what: str, node: str) -> str:
-    return f"dnm-{what}-{node}"
+def _pod_name(purpose: str, node: str) -> str:
+    return f"dnm-{purpose}-{node}"
 
 
 def _steps(config: Config, entry: LentNode) -> tuple[Step, ...]:
-    known = config.node_types.get(entry.node_type)
-    return known.opens_when if known else ()
+    node_type = config.node_types.get(entry.node_type)
+    return node_type.opens_when if node_type else ()
 
 
-def asked_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[Asked]:
-    """Yields which nodes are looked at closely: those that join, failed ones that may yet, and
-    those that a request may have brought just now, so that no run passes before their images are
-    pulled."""
-    ours = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
-    for name, entry in ours.items():
+def list_close_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[Asked]:
+    """Yields the nodes to read closely: joining ones, failed ones that may still join, and nodes of
+    a request that may just have joined. So their images are pulled from the first run on."""
+    own_nodes = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
+    for name, entry in own_nodes.items():
         if steps := _steps(config, entry):
             yield Asked(
                 node=name,
@@ -108,8 +107,8 @@ def asked_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> It
                 pods=entry.opening.pods if entry.opening else (),
             )
     for request in registry.requests:
-        known = config.node_types.get(request.node_type)
-        kinds = frozenset(step.kind for step in known.opens_when) if known else frozenset()
+        node_type = config.node_types.get(request.node_type)
+        kinds = frozenset(step.kind for step in node_type.opens_when) if node_type else frozenset()
         for node in nodes if kinds else ():
             is_new = node.name not in registry.nodes and node.name not in request.known_nodes
             is_labelled = node.labels.get(request.namespace) == "true"
@@ -117,42 +116,42 @@ def asked_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> It
                 yield Asked(node=node.name, namespace=request.namespace, kinds=kinds)
 
 
-# --- what becomes of it ---------------------------------------------------------------------------
+# --- transitions ----------------------------------------------------------------------------------
 
 
-def hold_back(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
-    """Nodes that would serve from now on go on joining while their list does not hold."""
-    found = dict(after)
+def keep_closed(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
+    """Keeps nodes joining that would serve from now on although a check does not hold."""
+    transitions = dict(after)
     for name, transition in after.items():
         node, entry = inputs.facts.node(name), transition.entry
         if entry is None or entry.owner != inputs.config.instance_id or node is None:
             continue
         if _steps(inputs.config, entry):
-            found[name] = _held_back(inputs, node, transition, entry)
-    return found
+            transitions[name] = _kept_closed(inputs, node, transition, entry)
+    return transitions
 
 
-def _held_back(
+def _kept_closed(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
     is_new = after.verdict.reason is Reason.JOINED
     is_shut = entry.opening is not None and not entry.opening.is_open and entry.leaves is None
     if entry.phase is Phase.SERVING and (is_new or is_shut):
-        return _at_the_door(inputs, node, after, entry)
+        return _check_steps(inputs, node, after, entry)
     if entry.phase is Phase.JOINING:
-        opening = _seen(entry.opening, "node", inputs.now)
+        opening = _with_step(entry.opening, "node", inputs.now)
         return msgspec.structs.replace(after, entry=changed(entry, opening=opening))
     if after.verdict.reason is Reason.LATE and node.is_ready:
         size = inputs.config.node_types[entry.node_type].size
         lacking = ", ".join(name for name in sorted(size) if node.allocatable.get(name, 0) <= 0)
         step = Step(kind="resources", within=inputs.config.join_timeout)
-        opening = _seen(entry.opening, "node", inputs.now)
+        opening = _with_step(entry.opening, "node", inputs.now)
         why = f"it offers no {lacking}"
-        return _goes_back(inputs, node.name, entry, opening, step, why) if lacking else after
+        return _return_unopened(inputs, node.name, entry, opening, step, why) if lacking else after
     return after
 
 
-def _seen(opening: Opening | None, step: str, now: datetime) -> Opening:
+def _with_step(opening: Opening | None, step: str, now: datetime) -> Opening:
     opening = opening or Opening()
     seen = opening.held.get(step)
     if seen is not None and seen <= now:  # by a clock that is right
@@ -160,62 +159,62 @@ def _seen(opening: Opening | None, step: str, now: datetime) -> Opening:
     return msgspec.structs.replace(opening, held={**opening.held, step: now})
 
 
-def _at_the_door(
+def _check_steps(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
-    """A node that is Ready with its resources: what of its list holds, and what follows."""
+    """Advances a Ready node with its resources by the checks that hold."""
     now, steps = inputs.now, _steps(inputs.config, entry)
-    opening = _seen(_seen(entry.opening, "node", now), "ready", now)
+    opening = _with_step(_with_step(entry.opening, "node", now), "ready", now)
     look = inputs.facts.close.get(node.name)
     if look is None or isinstance(look, Unreadable):
-        why = look.error if look is not None else "the next run looks at it closely"
-        return _goes_on(inputs, node.name, entry, msgspec.structs.replace(opening, why=why))
-    door = _with_pods(_Door(node, entry, steps, opening, look, inputs.config.namespaces))
-    lacks = {step.text: why for step in steps if (why := _lack(step, door))}
+        why = look.error if look is not None else "the next run reads it closely"
+        return _keep_joining(inputs, node.name, entry, msgspec.structs.replace(opening, why=why))
+    gate = _with_pods(_Gate(node, entry, steps, opening, look, inputs.config.namespaces))
+    lacks = {step.text: why for step in steps if (why := _describe_lack(step, gate))}
     held = {text: at for text, at in opening.held.items() if text not in lacks}
     held |= {step.text: now for step in steps if step.text not in {*held, *lacks}}
     why = next(iter(lacks.values()), "")
-    opening = msgspec.structs.replace(door.opening, held=held, why=why, is_open=not lacks)
+    opening = msgspec.structs.replace(gate.opening, held=held, why=why, is_open=not lacks)
     if not lacks:
         return msgspec.structs.replace(after, entry=changed(entry, opening=opening))
     is_kept = node.name in inputs.registry.held
     for step in () if is_kept else steps:
         is_late = now > held["ready"] + step.within
-        if step.text in lacks and (is_late or _has_failed(step, door)):
-            return _goes_back(inputs, node.name, entry, opening, step, lacks[step.text])
-    return _goes_on(inputs, node.name, entry, opening)
+        if step.text in lacks and (is_late or _has_failed(step, gate)):
+            return _return_unopened(inputs, node.name, entry, opening, step, lacks[step.text])
+    return _keep_joining(inputs, node.name, entry, opening)
 
 
-def _goes_on(inputs: Inputs, name: str, entry: LentNode, opening: Opening) -> NodeTransition:
+def _keep_joining(inputs: Inputs, name: str, entry: LentNode, opening: Opening) -> NodeTransition:
     before = inputs.registry.nodes.get(name)
     since = before.since if before is not None and before.phase is Phase.JOINING else inputs.now
     joins = changed(entry, phase=Phase.JOINING, since=since, counted={}, opening=opening)
-    return becomes(name, joins, Verdict.WAIT, OPENING, opening.why)
+    return outcome(name, joins, Verdict.WAIT, OPENING, opening.why)
 
 
-def _goes_back(
+def _return_unopened(
     inputs: Inputs, name: str, entry: LentNode, opening: Opening, step: Step, why: str
 ) -> NodeTransition:
     text = f"{step.text}: {why}"
-    error = f"{name} could not be opened to pods, and goes back: {text}"
+    error = f"{name} could not be opened to pods, and is returned: {text}"
     of_pods = step.kind == "images"
-    gone = enter_phase(
+    released = enter_phase(
         changed(entry, counted={}, opening=msgspec.structs.replace(opening, of_pods=of_pods)),
         Phase.RELEASING,
         inputs.now,
         leaves=Leaving.NOT_OPENED,
         error=error,
     )
-    why_gone = becomes(name, gone, Verdict.FAILED, NOT_OPENED, text, note=error)
-    return msgspec.structs.replace(why_gone, conversion_failed=not of_pods)
+    transition = outcome(name, released, Verdict.FAILED, NOT_OPENED, text, note=error)
+    return msgspec.structs.replace(transition, conversion_failed=not of_pods)
 
 
-def back_queues_off(inputs: Inputs, registry: Registry) -> Registry:
-    """With the breaker of each queue open whose node has just gone since an image of its pods did
-    not come: it is tried again later each time, with one node, and whatever its pods are by then.
-    An image that nobody can pull holds up nobody else's nodes."""
+def open_breakers(inputs: Inputs, registry: Registry) -> Registry:
+    """Opens the breaker of each queue that has just lost a node because an image of its pods was
+    missing. Each further attempt is later, with one node, for any pods. An image that cannot be
+    pulled blocks no other queue's nodes."""
     breakers = dict(registry.breakers)
-    for queue in {entry.queue for entry in _gone_for_images(inputs, registry)}:
+    for queue in {entry.queue for entry in _left_for_images(inputs, registry)}:
         before = breakers.get(queue, Breaker())
         if before.tripped_at is None or before.demand:  # for another reason
             breakers[queue] = Breaker(
@@ -224,7 +223,7 @@ def back_queues_off(inputs: Inputs, registry: Registry) -> Registry:
     return msgspec.structs.replace(registry, breakers=breakers)
 
 
-def _gone_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
+def _left_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
     for name, entry in registry.nodes.items():
         before = inputs.registry.nodes.get(name)
         has_just_left = before is not None and before.leaves is not entry.leaves
@@ -236,39 +235,40 @@ def _gone_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
 # --- the steps ------------------------------------------------------------------------------------
 
 
-def _lack(step: Step, door: _Door) -> str:
-    """What of a step is missing, as a sentence; empty: it holds."""
+def _describe_lack(step: Step, gate: _Gate) -> str:
+    """Returns what a step lacks, as a sentence; empty: it holds."""
     match step.kind:
         case "condition":
-            status = door.look.conditions.get(step.name, "not there")
+            status = gate.look.conditions.get(step.name, "not there")
             is_wrong = status != step.status
             return f"the condition {step.name} is {status}, not {step.status}" if is_wrong else ""
         case "taint":
-            is_there = any(taint.key == step.name for taint in door.node.taints)
-            return f"it has the taint {step.name} still" if is_there else ""
+            is_there = any(taint.key == step.name for taint in gate.node.taints)
+            return f"it still has the taint {step.name}" if is_there else ""
         case "daemonsets":
-            return _lacking_daemon(required_daemons(door.look.daemons, door.tenants, door.traits))
+            return _describe_daemon(required_daemons(gate.look.daemons, gate.tenants, gate.traits))
         case "daemonset":
-            named = [daemon for daemon in door.look.daemons if daemon.name == step.name]
-            return _lacking_daemon(named) if named else f"no DaemonSet {step.name} is there"
+            named = [daemon for daemon in gate.look.daemons if daemon.name == step.name]
+            return _describe_daemon(named) if named else f"no DaemonSet {step.name} exists"
         case "probe":
-            return _lacking_probe(step, door)
-    return _lacking_image(door.images_of(step), door)
+            return _describe_probe(step, gate)
+    return _describe_image(gate.images_of(step), gate)
 
 
 def required_daemons(
     daemons: Iterable[DaemonPods], tenants: Collection[str], traits: NodeTraits
 ) -> list[DaemonPods]:
     """Returns the DaemonSets that the step `daemonsets` requires on such a node: those that select
-    it. A DaemonSet of a monitored namespace is a tenant's, and only counts if it is named."""
+    it. A DaemonSet of a monitored namespace belongs to a tenant, and only counts if it is named."""
     return [
         daemon
         for daemon in daemons
-        if daemon.name.partition("/")[0] not in tenants and not why_unfit(daemon.shape, (), traits)
+        if daemon.name.partition("/")[0] not in tenants
+        and not describe_misfit(daemon.shape, (), traits)
     ]
 
 
-def _lacking_daemon(daemons: Sequence[DaemonPods]) -> str:
+def _describe_daemon(daemons: Sequence[DaemonPods]) -> str:
     lacking = [daemon for daemon in daemons if not daemon.is_ready]
     if not lacking:
         return ""
@@ -277,31 +277,31 @@ def _lacking_daemon(daemons: Sequence[DaemonPods]) -> str:
     )
     if first is not None:
         return (
-            f"DaemonSet {first.name} does not tolerate {OPENING_TAINT}: give it the toleration, or "
-            "name in opens_when those that matter (daemonset NAMESPACE/NAME)"
+            f"DaemonSet {first.name} does not tolerate {OPENING_TAINT}: add the toleration, or "
+            "name the required ones in opens_when (daemonset NAMESPACE/NAME)"
         )
     more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     return f"DaemonSet {lacking[0].name} {lacking[0].why}{more}"
 
 
-def _lacking_image(images: Sequence[str], door: _Door) -> str:
-    pod = door.look.pods.get(door.puller, OwnPod())
-    there = door.look.images | pod.pulled
+def _describe_image(images: Sequence[str], gate: _Gate) -> str:
+    pod = gate.look.pods.get(gate.puller, OwnPod())
+    there = gate.look.images | pod.pulled
     lacking = [image for image in images if full_name(image) not in there]
     if not lacking:
         return ""
     more = f", and {len(lacking) - 1} more," if len(lacking) > 1 else ""
-    refusal = door.opening.refused.get(door.puller, "")
+    refusal = gate.opening.refused.get(gate.puller, "")
     trouble = f"dnm may not pull it: {refusal}" if refusal else pod.why
     return f"image {lacking[0]}{more} is not on it" + (f": {trouble}" if trouble else " yet")
 
 
-def _lacking_probe(step: Step, door: _Door) -> str:
-    key = door.probe(step)
-    pod = door.look.pods.get(key)
+def _describe_probe(step: Step, gate: _Gate) -> str:
+    key = gate.probe(step)
+    pod = gate.look.pods.get(key)
     if pod is not None and pod.phase == "Succeeded":
         return ""
-    if refusal := door.opening.refused.get(key):
+    if refusal := gate.opening.refused.get(key):
         return f"the probe {step.name} could not be started: {refusal}"
     if pod is None:
         return f"the probe {step.name} has not run yet"
@@ -309,36 +309,36 @@ def _lacking_probe(step: Step, door: _Door) -> str:
     return f"the probe {step.name} {ended}" + (f": {pod.why}" if pod.why else "")
 
 
-def _has_failed(step: Step, door: _Door) -> bool:
-    """Whether waiting can't help any more."""
-    pod = door.look.pods.get(door.probe(step)) if step.kind == "probe" else None
+def _has_failed(step: Step, gate: _Gate) -> bool:
+    """Checks whether waiting cannot help any more."""
+    pod = gate.look.pods.get(gate.probe(step)) if step.kind == "probe" else None
     return pod is not None and pod.phase == "Failed"
 
 
-# --- pods of dnm's own ----------------------------------------------------------------------------
+# --- dnm's own pods -------------------------------------------------------------------------------
 
 
-def _with_pods(door: _Door) -> _Door:
-    """Notes which images are wanted, once, and which pods are needed: one that pulls, and when all
-    else holds the probe."""
-    opening, wants_all = door.opening, any(step.kind == "images" for step in door.steps)
+def _with_pods(gate: _Gate) -> _Gate:
+    """Records once which images are needed, and which pods: one that pulls, and the probe once all
+    other checks hold."""
+    opening, wants_all = gate.opening, any(step.kind == "images" for step in gate.steps)
     if wants_all and not opening.images:
         images = dict.fromkeys(
-            image for image_users in door.waiting for image in image_users.images
+            image for image_users in gate.waiting for image in image_users.images
         )
         opening = msgspec.structs.replace(opening, images=tuple(images)[:_MOST_IMAGES])
-        door = door._replace(opening=opening)
-    lacks = [step for step in door.steps if step.kind != "probe" and _lack(step, door)]
+        gate = gate._replace(opening=opening)
+    lacks = [step for step in gate.steps if step.kind != "probe" and _describe_lack(step, gate)]
     wanted = set(opening.pods)
     if any(step.kind in _OF_IMAGES for step in lacks):
-        wanted.add(door.puller)
+        wanted.add(gate.puller)
     if not lacks:
-        wanted |= {door.probe(step) for step in door.steps if step.kind == "probe"}
-    return door._replace(opening=msgspec.structs.replace(opening, pods=tuple(sorted(wanted))))
+        wanted |= {gate.probe(step) for step in gate.steps if step.kind == "probe"}
+    return gate._replace(opening=msgspec.structs.replace(opening, pods=tuple(sorted(wanted))))
 
 
 def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Action]:
-    """Returns what is done at the door: the taint on or off, pods started or deleted."""
+    """Returns the actions on joining nodes: the taint set or removed, pods started or deleted."""
     actions: list[Action] = []
     for name, entry in sorted(registry.nodes.items()):
         node, opening = facts.node(name), entry.opening
@@ -357,27 +357,27 @@ def list_actions(config: Config, registry: Registry, facts: Facts) -> list[Actio
             actions.append(DropPods(node=name))
         elif isinstance(look, CloseLook):
             steps = _steps(config, entry)
-            door = _Door(node, entry, steps, opening, look, config.namespaces)
-            actions += [StartPod(node=name, pod=missing_pod) for missing_pod in _missing_pods(door)]
+            gate = _Gate(node, entry, steps, opening, look, config.namespaces)
+            actions += [StartPod(node=name, pod=missing_pod) for missing_pod in _missing_pods(gate)]
     return actions
 
 
-def _missing_pods(door: _Door) -> Iterator[PodOrder]:
-    opening, look, node = door.opening, door.look, door.node.name
+def _missing_pods(gate: _Gate) -> Iterator[PodOrder]:
+    opening, look, node = gate.opening, gate.look, gate.node.name
     missing = {*opening.pods} - {*look.pods} - {*opening.refused}
-    steps = [step for step in door.steps if step.kind in _OF_IMAGES]
-    images = dict.fromkeys(image for step in steps for image in door.images_of(step))
+    steps = [step for step in gate.steps if step.kind in _OF_IMAGES]
+    images = dict.fromkeys(image for step in steps for image in gate.images_of(step))
     lacking = tuple(image for image in images if full_name(image) not in look.images)
-    if door.puller in missing and lacking:
-        secrets = {name for image_users in door.waiting for name in image_users.secrets}
+    if gate.puller in missing and lacking:
+        secrets = {name for image_users in gate.waiting for name in image_users.secrets}
         yield PodOrder(
-            namespace=door.entry.namespace,
+            namespace=gate.entry.namespace,
             name=_pod_name("images", node),
             images=lacking,
             secrets=tuple(sorted(secrets)),
         )
-    for step in door.steps:
-        if step.kind == "probe" and door.probe(step) in missing:
+    for step in gate.steps:
+        if step.kind == "probe" and gate.probe(step) in missing:
             namespace, _, template = step.name.partition("/")
             yield PodOrder(namespace=namespace, name=_pod_name("probe", node), template=template)
 
@@ -389,9 +389,9 @@ def _add_actions(inputs: Inputs, registry: Registry, noted: Registry) -> Additio
 
 RULE = Rule(
     reasons=(OPENING, NOT_OPENED),
-    looks_at=asked_looks,
-    tells=hold_back,
-    records=in_a_run(back_queues_off),
+    looks_at=list_close_looks,
+    annotates=keep_closed,
+    records=in_a_run(open_breakers),
     leave=Leave(
         word=Leaving.NOT_OPENED, reason="it did not pass the readiness checks of its type in time"
     ),

@@ -1,8 +1,8 @@
-"""`sick_when`: a fault that shows in Kubernetes travels with the node. Pure.
+"""`sick_when`: a fault reported in Kubernetes stays with the node. Pure.
 
-A lent node that shows one of the signs is fenced, its pods are asked to go, and it goes back, to
-stay drained in Slurm with the sign until a person or the site's health check resumes it. A sign
-that goes away again makes no node well.
+A lent node that shows one of the signs is fenced, its pods are evicted, and it is returned. It
+stays drained in Slurm with the sign until an administrator or the site's health check resumes it.
+The node stays faulty even if the sign disappears.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _IN_USE = (Phase.SERVING, Phase.RELEASING)
 
 
 def sign_of(step: Step, node: Node) -> str:
-    """Returns the word for a sign that the Node shows, as a converter may be told; empty: it does
-    not."""
+    """Returns the word for a sign that the Node shows, as passed to a converter; empty: none."""
     name = step.name.rpartition("/")[2]
     if step.kind == "taint":
         return f"taint:{name}" if any(taint.key == step.name for taint in node.taints) else ""
@@ -31,8 +30,8 @@ def sign_of(step: Step, node: Node) -> str:
     return f"{name}:{step.status}" if is_shown else ""
 
 
-def _noted(inputs: Inputs, registry: Registry) -> Registry:
-    """With the signs of those in use, and those that leave for one from now on emptied."""
+def _record_signs(inputs: Inputs, registry: Registry) -> Registry:
+    """Returns the registry with the signs of nodes in use, and their evictions."""
     if inputs.demand is None or inputs.facts.nodes is None:
         return registry
     nodes = dict(registry.nodes)
@@ -40,7 +39,7 @@ def _noted(inputs: Inputs, registry: Registry) -> Registry:
         node = inputs.facts.node(name)
         if node is not None and not entry.sick:
             entry = replace(entry, sick=_first_sign(inputs, node))
-        nodes[name] = _emptied(inputs, entry)
+        nodes[name] = _with_eviction(inputs, entry)
     return replace(registry, nodes=nodes)
 
 
@@ -48,18 +47,20 @@ def _first_sign(inputs: Inputs, node: Node) -> str:
     return next((sign for step in inputs.config.sick_when if (sign := sign_of(step, node))), "")
 
 
-def _emptied(inputs: Inputs, entry: LentNode) -> LentNode:
+def _with_eviction(inputs: Inputs, entry: LentNode) -> LentNode:
     if entry.leaves == Leaving.SICK and entry.emptying is None:
         return replace(entry, emptying=Emptying(since=inputs.now))
     return entry
 
 
-def _sick(inputs: Inputs, registry: Registry) -> Iterator[str]:
-    ours = registry.nodes_of(inputs.config.instance_id, *_IN_USE)
-    yield from (name for name, entry in ours.items() if entry.sick)
+def _faulty_nodes(inputs: Inputs, registry: Registry) -> Iterator[str]:
+    own_nodes = registry.nodes_of(inputs.config.instance_id, *_IN_USE)
+    yield from (name for name, entry in own_nodes.items() if entry.sick)
 
 
 RULE = Rule(
-    records=in_a_run(_noted),
-    leave=Leave(word=Leaving.SICK, reason="it is sick in Kubernetes", find_nodes=_sick),
+    records=in_a_run(_record_signs),
+    leave=Leave(
+        word=Leaving.SICK, reason="Kubernetes reports a fault of it", find_nodes=_faulty_nodes
+    ),
 )

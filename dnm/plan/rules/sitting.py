@@ -1,9 +1,8 @@
-"""Queues that sit on lent nodes: a pod of one core on each of thirty holds them all. Pure.
+"""Queues that use little of their lent nodes: a small pod on each of thirty keeps them all. Pure.
 
-The rule: where pods use less than a tenth of what the lent nodes offer that they hold, by whichever
-resource they use most of, it is noted since when; after hours of that people are told. Nothing else
-follows. It looks once nodes have served for hours. While it can't be told what pods use, what is
-noted stands.
+The rule: if pods use less than a tenth of what their lent nodes offer, by the resource that they
+use most, the time is recorded. After hours of that it is reported. Nothing else follows. The rule
+is on once nodes have served for hours. While the use of pods is unknown, the record stays.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Rule
 from dnm.plan.inputs import Inputs
-from dnm.plan.rule import SITS
+from dnm.plan.rule import LOW_UTILIZATION_FOR
 
-FEW = 0.1  # of what the nodes offer
+FEW = 0.1  # of the nodes' amounts
 
 _Held = list[tuple[LentNode, NodeUse]]
 
 
-def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+def _record_low_use(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
     held = _held_nodes(inputs, registry)
     if held is None:
         return Additions(registry=noted)
-    found = {queue: _note(inputs, queue, nodes) for queue, nodes in sorted(held.items())}
-    sitting = {queue: queue_use for queue, queue_use in found.items() if queue_use is not None}
-    return Additions(registry=msgspec.structs.replace(noted, sitting=sitting))
+    by_queue = {queue: _measure(inputs, queue, nodes) for queue, nodes in sorted(held.items())}
+    low_use = {queue: queue_use for queue, queue_use in by_queue.items() if queue_use is not None}
+    return Additions(registry=msgspec.structs.replace(noted, sitting=low_use))
 
 
 def _held_nodes(inputs: Inputs, registry: Registry) -> dict[str, _Held] | None:
-    """The serving nodes of each queue that pods hold and nobody has told to go, or to stay; None:
-    not all pods could be read."""
+    """Returns the serving nodes of each queue that have pods, without nodes that an administrator
+    keeps or returns; None: not all pods could be read."""
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     pods = inputs.snapshot.pods
     if inputs.demand is None or not isinstance(pods, PodList) or pods.unreadable:
@@ -48,25 +47,27 @@ def _held_nodes(inputs: Inputs, registry: Registry) -> dict[str, _Held] | None:
         return None
     held: defaultdict[str, _Held] = defaultdict(list)
     for name, entry in serving.items():
-        use, is_told = inputs.demand.nodes.get(name), entry.leaves or entry.is_kept_at(inputs.now)
-        if use is not None and use.work_pods and not is_told:
+        use, is_kept = inputs.demand.nodes.get(name), entry.leaves or entry.is_kept_at(inputs.now)
+        if use is not None and use.work_pods and not is_kept:
             held[entry.queue].append((entry, use))
     return held
 
 
-def _note(inputs: Inputs, queue: str, nodes: _Held) -> Sitting | None:
+def _measure(inputs: Inputs, queue: str, nodes: _Held) -> Sitting | None:
     share, now = used_share(nodes), inputs.now
     if share >= FEW:
         return None
-    known = inputs.registry.sitting.get(queue)
-    since = min(known.since, now) if known else now
+    previous = inputs.registry.sitting.get(queue)
+    since = min(previous.since, now) if previous else now
     percent = max(ceil(round(100 * share, 6)), 1)
-    return Sitting(since=since, percent=percent, nodes=len(nodes), is_told=now - since >= SITS)
+    return Sitting(
+        since=since, percent=percent, nodes=len(nodes), is_told=now - since >= LOW_UTILIZATION_FOR
+    )
 
 
 def used_share(nodes: Iterable[tuple[LentNode, NodeUse]]) -> float:
-    """Returns the largest share of a resource that pods use, those of DaemonSets aside; all where
-    nothing is known to be offered."""
+    """Returns the largest share of a resource that pods use, without DaemonSets; 1 if no amount is
+    known."""
     offered: Counter[str] = Counter()
     used: Counter[str] = Counter()
     for entry, use in nodes:
@@ -76,4 +77,4 @@ def used_share(nodes: Iterable[tuple[LentNode, NodeUse]]) -> float:
     return max((used[name] / most for name, most in offered.items() if most > 0), default=1.0)
 
 
-RULE = Rule(adds=_add)
+RULE = Rule(adds=_record_low_use)

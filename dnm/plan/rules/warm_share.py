@@ -1,7 +1,7 @@
 """`headroom` below 1: a share of each limit is always free. Pure.
 
-The rule: a limit is to be what is used and asked for, divided by `headroom`. It holds where a queue
-has pods, and at the nearest level that limits a resource.
+The rule: a limit must be at least what is used and requested, divided by `headroom`. It applies if
+a queue has pods, at the nearest level that limits a resource.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dnm.plan.inputs import Inputs
 
 
 def mark_of(config: Config) -> Callable[[int], int]:
-    """Returns what a limit is to be at least, for what is used and asked for."""
+    """Returns the function from used and requested amounts to the smallest limit."""
     share = Fraction(config.headroom).limit_denominator(10**9)
     return lambda demand: ceil(demand / share)
 
