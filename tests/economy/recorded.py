@@ -1,9 +1,9 @@
-"""What `dnm simulate` makes of a record, against the simulator that wrote it: the twenty-four older
-workloads for a day, with a run every minute whose lines of history and demand are kept.
+"""The forecast of `dnm simulate` for a history, against the simulator that wrote it. It covers the
+twenty-four older workloads for a day, with a run each minute and its history and demand.
 
     python -m tests.economy.recorded [HOURS [WORKLOAD ...]]
 
-The record is replayed as `dnm simulate --jobs` does, under the same configuration. If conversions
+`dnm simulate --jobs` replays the history, under the same configuration. If conversions
 fail, the forecast is the mean of five draws.
 """
 
@@ -26,18 +26,18 @@ from dnm.simulate.values import HOUR, Workload
 from dnm.simulate.world import World
 from tests.economy import everyday, public_shapes
 from tests.economy.dnm_policy import DnmPolicy
-from tests.economy.played import NODE_HOURS, WAITS, Case, Told
+from tests.economy.played import NODE_HOURS, WAITS, Case, Outcome
 from tests.economy.workloads import ALL
 
 OLDER: tuple[Callable[[int, float], Workload], ...] = (
     *ALL[:6], *public_shapes.ALL, *everyday.ALL,
 )  # fmt: skip
-DRAWS = 5  # of conversions that fail
+DRAWS = 5  # of failing conversions
 SHARES = {"lent": NODE_HOURS, "waited": WAITS}
 
 
 class RecordingPolicy(DnmPolicy):
-    """dnm, with every run made, and what it writes: `lines` of nodes and requests, `demand`."""
+    """dnm without skipped runs, and its history: `lines` of nodes and requests, `demand`."""
 
     may_rest = False
 
@@ -53,11 +53,11 @@ class RecordingPolicy(DnmPolicy):
         return super().run(world)
 
     def _note_errors(self, plan: Plan) -> None:
-        """Writes what the run would, while the registry is what it was before."""
+        """Records the lines of the run, before the registry changes."""
         super()._note_errors(plan)
         cause = Cause(
             now=self._now, run=plan.run, instance=self._config.instance_id,
-            nodes={one.node: one for one in plan.nodes}, decisions=plan.decisions,
+            nodes={entry.node: entry for entry in plan.nodes}, decisions=plan.decisions,
         )  # fmt: skip
         some = list_transitions(self._registry, plan.registry, cause)
         self.lines += [line for line in some if line.kind in ("node", "request")]
@@ -66,14 +66,16 @@ class RecordingPolicy(DnmPolicy):
         self.demand += new
 
     def replayed(self, workload: Workload, seed: int) -> Workload:
-        """Returns the workload that the lines tell of."""
+        """Returns the workload that the lines describe."""
         reader = Reader()
         for line in (*self.lines, *self.demand):
             reader.add(line)
         until = workload.begins + timedelta(seconds=workload.lasts)
         recorded = reader.close(self._registry, workload.begins, until)
         names = {
-            name: frozenset(f"{kind.prefix or name}{one:03}" for one in range(1, kind.count + 1))
+            name: frozenset(
+                f"{kind.prefix or name}{number:03}" for number in range(1, kind.count + 1)
+            )
             for name, kind in workload.classes.items()
         }
         jobs = Accounting(jobs=workload.jobs, nodes=names)
@@ -81,7 +83,7 @@ class RecordingPolicy(DnmPolicy):
 
 
 def compare(workload: Workload) -> Case:
-    """Plays a workload, then its record."""
+    """Plays a workload, then its history."""
     policy = RecordingPolicy(workload)
     _, true = play(workload, policy)
     assert not policy.errors, policy.errors
@@ -90,12 +92,12 @@ def compare(workload: Workload) -> Case:
         figures, errors = play_under(policy.replayed(workload, seed), policy._config)
         assert not errors, errors
         draws.append(figures)
-    told = Told(fmean(one.lent for one in draws), fmean(one.pods.total for one in draws))
-    return Case(workload.name, Told(true.lent, true.pods.total), told)
+    lent, waited = fmean(draw.lent for draw in draws), fmean(draw.pods.total for draw in draws)
+    return Case(workload.name, Outcome(true.lent, true.pods.total), Outcome(lent, waited))
 
 
 def main(hours: float, names: Iterable[str]) -> None:
-    """A line a workload, and how many of them are near."""
+    """Prints a line for each workload, and how many of them are near."""
     cases = []
     print("| workload | node-hours | simulated | minutes waited | simulated | near |")
     print("|---|---|---|---|---|---|")
