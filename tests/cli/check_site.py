@@ -1,4 +1,4 @@
-"""A site in order for `dnm check`, and what its findings are compared by."""
+"""A correct site for `dnm check`, and the comparison of its findings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUEUES = """partitions:
 
 
 class CheckedSite:
-    """A directory with everything in order, and what tests break in it."""
+    """A directory with a correct site, which a test then breaks."""
 
     def __init__(self, directory: Path, sandbox: Sandbox) -> None:
         self.directory = directory
@@ -57,7 +57,7 @@ class CheckedSite:
         (self.directory / name).chmod(0o644)
 
     def record(self, registry: Registry) -> None:
-        """As a run leaves it that began and ended just now."""
+        """Writes the record of a run that has just ended."""
         config = load_config(self.ini, {})
         config.began_path.touch(mode=0o600)
         save_registry(config, registry)
@@ -67,8 +67,8 @@ class CheckedSite:
         return list(find_everything(self.ini, dict(os.environ)))
 
     def bad(self) -> list[Finding]:
-        """But for the host's own syslog, which a container may not have, and the two clocks, which
-        part where the machine is busy."""
+        """Returns the failed checks, except for syslog, which a container may lack, and the two
+        clocks, which differ on a busy machine."""
         return [finding for finding in self.findings() if finding.result is not CheckResult.OK
                 and finding.check not in ("syslog", "clock")]  # fmt: skip
 
@@ -82,7 +82,7 @@ def results_of(findings: list[Finding], check: str = "permission") -> dict[str, 
 
 
 def ask_the_scheduler(site: CheckedSite) -> CheckedSite:
-    """The site with three pods, and YuniKorn's REST within reach."""
+    """Adds three pods, and YuniKorn's REST API."""
     add_settings(site, f"yunikorn_url = {site.sandbox.url}\n")
     site.sandbox.add_pods(3, "dev", queue="root.dev", cpu="4", memory="16G")
     site.sandbox.tick()

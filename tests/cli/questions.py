@@ -12,8 +12,7 @@ import typer
 def answer_questions(
     monkeypatch: pytest.MonkeyPatch, answer: bool, meanwhile: Callable[[], object] = list
 ) -> list[str]:
-    """Answers each question of a command after `meanwhile`. Returns the list that the questions
-    are added to."""
+    """Calls `meanwhile`, then answers each question. Returns the list that gets the questions."""
     asked: list[str] = []
 
     def confirm(text: str, **options: Any) -> bool:

@@ -1,5 +1,5 @@
-"""The real command as a process: bad input of every kind gives a sentence and the right exit code,
-no traceback, nothing lost; and what people do with it every day."""
+"""The real command as a process: each kind of bad input gives a sentence and the right exit code,
+without a traceback or a loss. Also its daily use by administrators."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ LIST = '[ "$1" = --list ] && exec {real} "$@"; '
 
 
 def converter(body: str) -> Callable[[Site], None]:
-    """The sandbox's converter, but for conversions."""
+    """Calls the sandbox's converter, except for conversions."""
     return lambda site: script(site, LIST.format(real=site.sandbox.node_convert_path) + body)
 
 
-# Else it looks for a shell among its parents: a timer's have none.
+# Otherwise it searches its parents for a shell, and a timer's run has none.
 ANY_SHELL = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
 
@@ -148,7 +148,7 @@ def test_converter_output_alone_does_not_make_a_node_serve(sandbox: Sandbox, sit
     assert site.command("run").returncode == 0
     sandbox.tick(5)
     site.command("run")
-    # Slurm has a001 in service and Kubernetes does not know it: nothing was lent.
+    # Slurm has a001 in service and Kubernetes has no Node of it, so it was not lent.
     assert "a001" not in [name for name, entry in site.registry.nodes.items()
                           if entry.phase is Phase.SERVING]  # fmt: skip
 
@@ -179,8 +179,8 @@ def test_no_command_echoes_control_characters(site: Site, words: tuple[str, ...]
 
 
 def test_run_removes_the_file_that_triggers_runs(site: Site) -> None:
-    """Without the unit, as with cron, nothing else removes it."""
-    site.command("pause")  # no conversion ends and makes the file again
+    """Without the unit, for example with cron, nothing else removes the file."""
+    site.command("pause")  # no conversion ends and creates the file again
     site.config.wake_path.touch()
     for words in (("plan",), ("status",)):
         site.command(*words)
@@ -233,7 +233,7 @@ def test_plan_reports_unreadable_pods_instead_of_free_capacity(
 
 def test_back_off_reports_its_cause_and_the_command_that_ends_it(site: Site) -> None:
     converter("echo puppet: catalog failed on a002 >&2; exit 3")(site)
-    for _ in range(2):  # the first failure alone holds nothing back
+    for _ in range(2):  # the first failure alone causes no back-off
         assert site.command("run").returncode == 1
     why = "the converter ended with exit code 3: puppet: catalog failed on a002"
     for verb in ("status", "plan", "check"):
@@ -331,7 +331,7 @@ def test_ledger_lost_for_certain_needs_an_administrator(
     asked = site.command("run")
     assert asked.returncode == 2 and "dnm queues rebase" in asked.stderr
     assert site.command("explain", "dev").returncode == 2
-    again = site.command("run")  # that it was asked once is no answer, but it is mailed once
+    again = site.command("run")  # an earlier attempt is no answer, but it is mailed once
     assert (again.returncode, again.stderr) == (2, "")
     assert "dnm queues rebase" in site.command("status").stdout.replace("\n", " ")
     unanswered = site.command("queues", "rebase", "--as", "total")
@@ -346,7 +346,7 @@ def test_version_and_completion_are_printed(site: Site) -> None:
     assert "COMPLETE" in site.command("--show-completion", "bash", **ANY_SHELL).stdout
 
 
-# What strikes, as sitecustomize: each sends the terminal's signal to its own process.
+# Interrupts from sitecustomize: each one sends SIGINT to its own process.
 CTRL_C = """\
 import atexit, os, signal, sys
 def strike():
@@ -362,13 +362,13 @@ def at(event, word, deed):
     struck = []
     sys.addaudithook(hook)
 """
-TOLD = (130, "dnm: interrupted\n")
+STOPPED = (130, "dnm: interrupted\n")
 UNFINISHED = (130, "dnm: interrupted; the next run checks for unfinished actions\n")
 MOMENTS = {
-    "while the command loads": ("at('import', 'typer', strike)", TOLD),
-    "while an import executes text": ("at('import', 'typer', lambda: exec('strike()'))", TOLD),
-    "while the verb looks": ("at('open', '.ini', strike)", TOLD),
-    "in a finalizer, where nobody catches it": ("at('import', 'typer', Finalized)", TOLD),
+    "while the command loads": ("at('import', 'typer', strike)", STOPPED),
+    "while an import executes text": ("at('import', 'typer', lambda: exec('strike()'))", STOPPED),
+    "while the verb looks": ("at('open', '.ini', strike)", STOPPED),
+    "in a finalizer, which no code catches": ("at('import', 'typer', Finalized)", STOPPED),
     "when the verb is done": ("atexit.register(strike)", (0, "")),
 }
 
@@ -397,11 +397,11 @@ def test_ctrl_c_is_reported_in_a_sentence_at_any_moment(
 
 
 WORDS = {
-    "plan": TOLD,
-    "queues show": TOLD,
-    "simulate": TOLD,
+    "plan": STOPPED,
+    "queues show": STOPPED,
+    "simulate": STOPPED,
     "run": UNFINISHED,
-    "run --dry-run": TOLD,
+    "run --dry-run": STOPPED,
     "hold plan": UNFINISHED,
     "queues rebase --as total": UNFINISHED,
 }
@@ -431,11 +431,11 @@ def test_ctrl_c_is_reported_if_stdout_is_closed(site: Site, tmp_path: Path) -> N
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == TOLD
+    assert (done.returncode, done.stderr) == STOPPED
 
 
 def test_status_and_help_load_no_slow_modules(tmp_path: Path) -> None:
-    """Counted in modules, which does not depend on the machine: neither loads what is slow."""
+    """The number of modules does not depend on the machine. None of the slow ones is loaded."""
     program = (
         "import sys; sys.argv = ['dnm', 'status', '--help'];"
         "from dnm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
@@ -464,7 +464,7 @@ def test_history_shows_half_and_end_of_a_pause_in_local_time(
 
 
 def test_unnamed_pods_are_counted(site: Site) -> None:
-    """Ten of the twenty are named."""
+    """The report names ten of the twenty pods."""
     assert site.command("run").returncode == 0
     answers = (site.command("history").stdout, site.command("explain", QUEUE, "--wide").stdout)
     assert all(re.search(r"pods .*dev/[^ ]+ and 10 more", answer) for answer in answers), answers

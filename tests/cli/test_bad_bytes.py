@@ -1,6 +1,6 @@
-"""Whatever bytes come in, out comes a value or a sentence: no other exception, no hang.
+"""Any input bytes give a value or a sentence: no other exception, no hang.
 
-Raw bytes and, more telling, valid documents that were cut, doubled, or had pieces swapped. The
+Inputs are raw bytes, and valid documents that were cut, doubled, or got swapped pieces. The
 configuration, the registry, the API's answers and the converter's output have their own files.
 """
 
@@ -84,7 +84,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
 
 
 def damaged(text: str) -> st.SearchStrategy[str]:
-    """Pieces of a valid text, cut, doubled, swapped, with foreign ones between."""
+    """Draws pieces of a valid text, cut, doubled or swapped, mixed with foreign ones."""
     cuts = st.integers(0, len(text))
     piece = st.tuples(cuts, cuts).map(lambda ends: text[min(ends) : max(ends)])
     foreign = st.sampled_from(
@@ -122,7 +122,7 @@ def test_deeply_nested_text_gives_an_error_message(text: str) -> None:
 
 
 def test_document_that_expands_without_bound_is_refused() -> None:
-    """What small nodes take of memory is a hundred times their text."""
+    """Small nodes take a hundred times as much memory as their text has."""
     for text in (b" " * 100_000_000, b"partitions: []\nx: [" + b"a," * 4_500_000 + b"]"):
         with pytest.raises(DnmError, match="more than"):
             unpacked(base64.b64encode(gzip.compress(text)).decode())

@@ -28,7 +28,7 @@ PARTITION = "PartitionName=gpu AllowGroups=ALL TRESBillingWeights=CPU=1.0,Mem=0.
 WEIGHT = 128 + 250 * 0.25 + 4 * 2
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-pytestmark = pytest.mark.xdist_group("bill")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("bill")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture
 def bill(site: Site, tmp_path: Path) -> Run:
-    """`dnm report`, with Slurm's programs first in PATH."""
+    """Runs `dnm report`, with Slurm's programs first in PATH."""
     script(tmp_path, "\n".join([
         'case "$*" in',
         "*config*) echo 'PriorityFlags           = CALCULATE_RUNNING' ;;",
@@ -66,10 +66,10 @@ def test_csv_and_json_usage_reports_have_the_same_lends(bill: Run) -> None:
         assert parts == pytest.approx(lend["lent_hours"], abs=0.001)
         assert lend["billed"] == pytest.approx(lend["lent_hours"] * WEIGHT, rel=0.001)
     for total in document["accounts"]:
-        whose = [total[key] for key in ("account", "namespace", "queue")]
+        account = [total[key] for key in ("account", "namespace", "queue")]
         of = [
             lend for lend in document["lends"]
-            if [lend[key] for key in ("account", "namespace", "queue")] == whose
+            if [lend[key] for key in ("account", "namespace", "queue")] == account
         ]  # fmt: skip
         assert total["lends"] == len(of)
         assert total["lent_hours"] == pytest.approx(
@@ -80,24 +80,24 @@ def test_csv_and_json_usage_reports_have_the_same_lends(bill: Run) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_span_with_an_offset_equals_its_utc_span(bill: Run, form: str) -> None:
-    """A lend that is cut at its begin had the begin's digits with another zone behind them."""
+    """Once, a cut lend had the local digits of its start, followed by another zone."""
     there = ("--since", "2026-03-02T17:00+05:00", "--until", "2026-03-20T10:00-02:00")
     in_utc = ("--since", "2026-03-02T12:00Z", "--until", "2026-03-20T12:00Z")
     assert bill("--format", form, *there).stdout == bill("--format", form, *in_utc).stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (("--format", "xml"), "--format 'xml' is unknown; write csv or json"),
         (("--format", "csv", "--until", "2026-02-01"), "--until is not after --since"),
     ],
 )
 def test_malformed_report_request_gets_a_single_sentence(
-    bill: Run, words: tuple[str, ...], said: str
+    bill: Run, words: tuple[str, ...], text: str
 ) -> None:
     done = bill(*words)
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and text in done.stderr and "Traceback" not in done.stderr
 
 
 def test_usage_report_without_slurm_has_no_weights(site: Site, tmp_path: Path) -> None:

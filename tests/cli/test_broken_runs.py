@@ -1,4 +1,4 @@
-"""Runs that begin and never end, and signals that come at a bad moment."""
+"""Runs that begin and never end, and signals at a bad moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.builders import a_config
 
 
 def site(directory: Path, began: timedelta, ended: timedelta) -> tuple[Config, datetime]:
-    """The last run began and the last end was so long ago."""
+    """Builds a site with these times since the last start and the last end of a run."""
     config = a_config(converted_nodes_path=directory / "converted_nodes.json")
     now = datetime.now(UTC)
     for path, age in ((config.began_path, began), (config.ended_path, ended)):
@@ -56,7 +56,7 @@ def test_config_argument_named_like_a_command_is_no_command(
 
 
 class Busy:
-    """A stderr at a terminal that is just being written to."""
+    """A stderr at a terminal, in the middle of a write."""
 
     def isatty(self) -> bool:
         return True
@@ -82,7 +82,7 @@ def test_signal_during_a_log_line_does_not_end_the_run(
 
 
 def test_non_blocking_stdout_is_awaited() -> None:
-    """As ssh leaves it, or whoever else has it too."""
+    """ssh, or another process with the same file, leaves it non-blocking."""
     code = (
         "import sys; from dnm.cli import __main__ as m; m._open_streams()\n"
         "for _ in range(300): print('x' * 1000)\n"
@@ -94,7 +94,7 @@ def test_non_blocking_stdout_is_awaited() -> None:
         [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True
     ) as process:
         os.close(write)
-        time.sleep(0.3)  # the pipe is full by then, or is filled while it is read
+        time.sleep(0.3)  # by now the pipe is full, or it fills during the read
         got = 0
         while piece := os.read(read, 65536):
             got += len(piece)

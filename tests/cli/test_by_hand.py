@@ -1,5 +1,5 @@
-"""The verbs of a person: what each says, a mistake too, and what is recorded of it with who and
-why. What a verb makes of the registry is the matter of tests/verbs."""
+"""An administrator's commands: their output, mistakes included, and their record with operator and
+reason. Their effect on the registry is tested in tests/verbs."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ def config(tmp_path: Path) -> Config:
 def play(
     config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Play:
-    """Says it as at a shell; returns the exit code, and all that was said."""
+    """Runs a command line as a shell does. Returns the exit code and the output."""
     monkeypatch.setattr("dnm.config.load.load_config", lambda path, environ: config)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("SUDO_USER", "kim")
 
-    def say(words: str) -> tuple[object, str]:
+    def show(words: str) -> tuple[object, str]:
         monkeypatch.setattr("sys.argv", ["dnm", *words.split()])
         with pytest.raises(SystemExit) as ended:
             main()
         reported = capsys.readouterr()
         return ended.value.code, " ".join((reported.out + reported.err).replace("│", " ").split())
 
-    return say
+    return show
 
 
 def registry_of(config: Config) -> Registry:
@@ -167,7 +167,7 @@ def test_mistaken_command_gets_a_sentence_and_changes_nothing(
 
 
 FENCED = "is fenced by the next run, and returned when its pods have ended; `dnm exclude"
-SAID = [
+OUTPUT = [
     ("lend 2 --namespace dev", "2 nodes of type a for dev until 20"),
     ("lend --namespace dev --node a[050-051] --force", "a[050-051] for dev until 20"),
     ("lend 1 --namespace dev", ": the next run starts to lend; `dnm return lend-"),
@@ -204,7 +204,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("words", "answer"), SAID)
+@pytest.mark.parametrize(("words", "answer"), OUTPUT)
 def test_command_reports_its_result(play: Play, words: str, answer: str) -> None:
     code, message = play(words)
     assert answer in message, message
@@ -245,16 +245,16 @@ def test_unreadable_registry_stops_each_command(config: Config, play: Play) -> N
 def test_command_waits_for_a_running_run(
     config: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that listens to its converter holds the lock for a while, and at 3 a.m. that is
-    just when somebody wants to pause dnm."""
+    """A run that waits for its converter holds the lock for a while. At 3 a.m. an administrator
+    wants to pause dnm just then."""
     held, print_wait = FileLock(config.lock_path), operation.print_wait
     held.acquire()
 
-    def then_let_go() -> None:
+    def print_and_release() -> None:
         print_wait()
         held.release()
 
-    monkeypatch.setattr(operation, "print_wait", then_let_go)
+    monkeypatch.setattr(operation, "print_wait", print_and_release)
     assert "paused" in admin.pause(config, reason="it burns")
     assert "waiting for the current run to end" in capsys.readouterr().err
     pause = load_registry(config, NOW).pause
@@ -262,7 +262,7 @@ def test_command_waits_for_a_running_run(
 
 
 def test_command_keeps_the_end_time_of_the_last_run(config: Config) -> None:
-    """`dnm status` tells from the file's time when the last run ended."""
+    """`dnm status` gets the end of the last run from the file's time."""
     path = config.ended_path
     path.touch()
     os.utime(path, (1000, 1000))
@@ -392,7 +392,7 @@ def test_time_is_shown_in_utc_and_local_time(set_zone: Callable[[str], None]) ->
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Nobody's pods wait for anything."""
+    """Builds a site without waiting pods."""
     set_up_workshop(sandbox, 4)
     sandbox.add_namespace("dev")
     return Site(sandbox, tmp_path / "site")
@@ -408,7 +408,7 @@ def test_order_without_nodes_reports_its_obstacle(site: Site) -> None:
 
 
 def test_order_before_the_first_run_is_reported_the_same_everywhere(site: Site) -> None:
-    """And the command that gives the order is no run."""
+    """The command that creates the order is no run."""
     site.command("lend", "2", "--namespace", "dev", "--for", "2h")
     (order,) = site.registry.orders
     status = " ".join(site.command("status").stdout.split())
@@ -426,7 +426,7 @@ def test_order_for_a_node_missing_in_slurm_is_refused(site: Site) -> None:
     done = site.command("lend", "-n", "dev", "--node", "a01")
     assert (done.returncode, site.registry.orders) == (2, ())
     assert "a01: Slurm has no such node, did you mean 'a001'?" in done.stderr
-    site.change(node_convert_path="/bin/false")  # which lists nothing: whether it is there is open
+    site.change(node_convert_path="/bin/false")  # lists nothing, so its presence is unknown
     assert site.command("lend", "-n", "dev", "--node", "a01").returncode == 0
 
 
@@ -441,8 +441,8 @@ def test_host_list_is_reset_completely_or_not_at_all(site: Site) -> None:
 def test_new_administrator_lends_extends_returns_and_adopts_nodes(
     sandbox: Sandbox, site: Site
 ) -> None:
-    """Over HTTP, with the installed command: two nodes for an afternoon, one of them longer, one
-    out at once; then one that an administrator has converted."""
+    """The installed command over HTTP: lend two nodes for an afternoon, extend one, return one at
+    once. Then adopt a node that an administrator has converted."""
     done = site.command("lend", "2", "--namespace", "dev", "--for", "2h", "--reason", "course",
                         "--now")  # fmt: skip
     assert done.returncode == 0 and "requested 2 nodes for dev" in done.stdout, done.stderr
@@ -463,12 +463,12 @@ def test_new_administrator_lends_extends_returns_and_adopts_nodes(
         sandbox.tick(60)
         site.command("run")
     assert sorted(site.registry.nodes) == lent[:1]
-    # An administrator converts one: it is seen, and taken in by adopt alone.
+    # An administrator converts one: dnm reports it, and only `dnm adopt` records it.
     other = sorted(set(sandbox.batch.machines) - set(lent))[0]
     sandbox.batch.claim(sandbox.batch.machines[other], "by-hand", "root converts it")
     sandbox.batch.machines[other].place = "kubernetes"
     sandbox.add_node(other, labels={"dev": "true"})
-    site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is asked
+    site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is queried
     plan = site.command("plan").stdout
     assert f"{other}: wait: was moved to Kubernetes manually and is not recorded" in plan, plan
     refused = site.command("adopt", other, "--namespace", "gone")
@@ -502,7 +502,7 @@ def test_immediate_run_of_a_command_is_a_normal_run(sandbox: Sandbox, site: Site
 def test_ambiguous_local_time_means_its_next_occurrence(
     hour: int, minute: int, until: tuple[int, int]
 ) -> None:
-    """In the night when clocks go back, 01:30 was tomorrow's between the two."""
+    """Once, 01:30 was tomorrow's between the two, in the night of the change to winter time."""
     now = datetime(2026, 11, 1, hour, minute, tzinfo=UTC)
     result = parse_deadline("", "01:30", now, "America/Indiana/Indianapolis")
     assert result == datetime(2026, 11, 1, *until, tzinfo=UTC)

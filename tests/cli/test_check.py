@@ -1,4 +1,4 @@
-"""`dnm check`: a healthy site gets ticks, each thing that is broken its own cross and remedy."""
+"""`dnm check`: a correct site passes, and each fault gets its own cross and remedy."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ def _replace_converter(site: CheckedSite, script: str) -> None:
     programs.script(site.directory / "sandbox", script)
 
 
-def _gone(path: Path) -> None:
+def _remove_tree(path: Path) -> None:
     for child in path.iterdir():
         child.unlink()
     path.rmdir()
 
 
 def _untold_by_its_list(site: CheckedSite) -> None:
-    """The site's own script, which prints the table alone."""
+    """Sets the site's own script, which prints only the table."""
     add_settings(site, "exclude_nodes = feature never-lend, a001\n")
     rows = "\n".join(f"a00{n} IDLE 5s OK -" for n in (1, 2, 3))
     table = f"NODE STATE IDLE VERDICT REASON\n{rows}\n"
@@ -159,7 +159,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     "unknown key": (lambda s: add_settings(s, "headrom = 1\n"),
         "configuration failed", "did you mean 'headroom'?", 2),
     "ini of everybody": (lambda s: s.ini.chmod(0o666), "configuration failed", "chmod go-w", 2),
-    "no state directory": (lambda s: _gone(s.state),
+    "no state directory": (lambda s: _remove_tree(s.state),
         "state directory failed", "mkdir -p -m 755", 2),
     "state of everybody": (lambda s: s.state.chmod(0o777),
         "state directory failed", "chmod go-w", 2),
@@ -325,7 +325,7 @@ LIMITED = {
 
 @pytest.mark.parametrize("name", LIMITED)
 def test_limits_counted_only_by_yunikorn_are_named(site: CheckedSite, name: str) -> None:
-    """Without yunikorn_url; with it their pods are known."""
+    """Only without yunikorn_url, because YuniKorn reports the pods under these limits."""
     before, after = LIMITED[name]
     site.sandbox.set_queues(QUEUES.replace(before, after, 1))
     shown = [finding for finding in site.findings() if "can't see these limits" in finding.text]
@@ -335,7 +335,7 @@ def test_limits_counted_only_by_yunikorn_are_named(site: CheckedSite, name: str)
 
 
 MIB = 1024 * 1024
-DISKS = [  # bytes that are free, and of these for others than root; files in all, free, for others
+DISKS = [  # bytes free, of these for users other than root; all files, free, for other users
     pytest.param((900 * MIB, 900 * MIB, 100, 50, 50), True, CheckResult.OK, id="space"),
     pytest.param((900 * MIB, 900 * MIB, 0, 0, 0), True, CheckResult.OK, id="no-limit-of-files"),
     pytest.param((60 * MIB, 60 * MIB, 100, 50, 50), True, CheckResult.WARNING, id="little"),
@@ -350,8 +350,8 @@ DISKS = [  # bytes that are free, and of these for others than root; files in al
 def test_full_disk_is_a_failed_check(
     disk: tuple[int, int, int, int, int], is_root: bool, result: CheckResult
 ) -> None:
-    free, for_others, *files = disk
-    numbers = (4096, 4096, 10**9, free // 4096, for_others // 4096, *files, 0, 255)
+    free, for_users, *files = disk
+    numbers = (4096, 4096, 10**9, free // 4096, for_users // 4096, *files, 0, 255)
     finding = judge_space(Path("/var/lib/x"), os.statvfs_result(numbers), is_root)
     assert finding.result is result
     assert bool(finding.remedy) is (result is not CheckResult.OK)

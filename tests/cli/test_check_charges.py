@@ -1,4 +1,4 @@
-"""What `dnm check` says of the accounting: what sreport has of lent nodes, and what to set."""
+"""Accounting in `dnm check`: lent nodes in sreport, and the settings to change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
 
 
 @pytest.mark.parametrize(
-    ("account", "charges", "lends", "said"),
+    ("account", "charges", "lends", "expected"),
     [
         ("", False, ("", ""), []),
         ("", True, ("", ""), [DOWN]),
@@ -51,7 +51,7 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
     ],
 )  # fmt: skip
 def test_check_reports_the_slurm_accounting_setup(
-    account: str, charges: bool, lends: tuple[str, str], said: list[str], tmp_path: Path
+    account: str, charges: bool, lends: tuple[str, str], expected: list[str], tmp_path: Path
 ) -> None:
     script(tmp_path, SACCTMGR, "sacctmgr")
     registry, listed = lent(*lends)
@@ -59,5 +59,5 @@ def test_check_reports_the_slurm_accounting_setup(
     listed = BatchList(nodes=listed.nodes, charges=charges)
     result = check_charges(a_config(**changes), registry, listed, {"PATH": f"{tmp_path}:/bin"})
     texts = [finding.text for finding in result]
-    assert len(texts) == len(said), texts
-    assert all(text.startswith(begin) for text, begin in zip(texts, said, strict=True)), texts
+    assert len(texts) == len(expected), texts
+    assert all(text.startswith(begin) for text, begin in zip(texts, expected, strict=True)), texts

@@ -1,4 +1,4 @@
-"""`dnm check`: each permission that is missing, and the clocks."""
+"""`dnm check`: each missing permission, and the clocks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_role_of_the_test_load_is_optional(
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "expected", "says"),
+    ("code", "message", "expected", "text"),
     [
         (403, 'admission webhook "frozen" denied the request: frozen until Monday',
          CheckResult.FAILED, "frozen until Monday"),
@@ -106,13 +106,13 @@ def test_role_of_the_test_load_is_optional(
     ],
 )  # fmt: skip
 def test_check_detects_rejected_changes_of_the_queue_document(
-    site: CheckedSite, code: int, message: str, expected: CheckResult, says: str
+    site: CheckedSite, code: int, message: str, expected: CheckResult, text: str
 ) -> None:
     def refuse(changed: dict[str, Any], old: dict[str, Any] | None) -> None:
         raise ApiError(code, message)
 
     site.sandbox.admission.webhooks["configmaps"] = refuse
-    (reported,) = [finding for finding in site.findings() if says in finding.text]
+    (reported,) = [finding for finding in site.findings() if text in finding.text]
     assert (reported.check, reported.result) == ("queue document", expected)
     assert bool(reported.remedy) is (expected is CheckResult.FAILED)
 
@@ -139,7 +139,7 @@ def test_check_compares_queues_with_yunikorn(scheduled: CheckedSite) -> None:
 
 
 def test_check_reports_a_difference_from_yunikorn_counts(scheduled: CheckedSite) -> None:
-    """It keeps the queue that an application began with; the pods' labels name another since."""
+    """YuniKorn keeps the queue of an application's start. Later pod labels name another queue."""
     for pod in ("pod-0", "pod-1", "pod-2"):
         scheduled.sandbox.edit("pods", pod, _name_another_queue, "dev")
     assert [finding.text for finding in scheduled.bad()] == [
@@ -172,16 +172,16 @@ def _name_another_queue(pod: dict[str, dict[str, dict[str, str]]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "begin"),
     [("1.8.0", "3 pods with sidecars that YuniKorn before 1.9 counts twice"), ("1.9.0", "")],
 )
 def test_sidecars_that_yunikorn_counts_twice_are_reported(
-    scheduled: CheckedSite, version: str, said: str
+    scheduled: CheckedSite, version: str, begin: str
 ) -> None:
-    """And dnm's sums are the scheduler's all the same."""
+    """Checks too that dnm's sums equal the scheduler's."""
     scheduled.sandbox.yunikorn.version = version
     spec = {"initContainers": [SIDECAR]}
     scheduled.sandbox.add_pods(3, "dev", queue="root.dev", cpu="2", memory="1G", spec=spec)
     scheduled.sandbox.tick()
     lines = [finding.text for finding in scheduled.bad()]
-    assert len(lines) == bool(said) and all(text.startswith(said) for text in lines), lines
+    assert len(lines) == bool(begin) and all(text.startswith(begin) for text in lines), lines

@@ -1,4 +1,4 @@
-"""`dnm check` beside Slinky: each thing that would undo lending, and what may not be read."""
+"""`dnm check` beside Slinky: each setting that would undo lending, and unreadable objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shown(findings: Any) -> list[tuple[CheckResult, str]]:
 
 
 @pytest.mark.parametrize(
-    ("found", "result", "says"),
+    ("slurmd_set", "result", "part"),
     [
         pytest.param(node_set(), FAILED, "starts a slurmd on a001, nodes of type a", id="all"),
         pytest.param(
@@ -53,11 +53,11 @@ def shown(findings: Any) -> list[tuple[CheckResult, str]]:
     ],
 )  # fmt: skip
 def test_node_set_that_would_use_a_lent_node_is_reported(
-    found: NodeSet, result: CheckResult, says: str
+    slurmd_set: NodeSet, result: CheckResult, part: str
 ) -> None:
-    ((shown_result, text),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (found,)))
+    ((shown_result, text),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (slurmd_set,)))
     assert shown_result is result
-    assert says in text
+    assert part in text
 
 
 def test_deleted_node_set_uses_no_lent_node() -> None:
@@ -74,7 +74,7 @@ def test_lent_node_with_the_slinky_taint_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "result", "says"),
+    ("names", "result", "part"),
     [
         pytest.param(None, SKIPPED, "Slurm's list is", id="not-asked"),
         pytest.param(("a050",), OK, "on no Node that this Slurm knows", id="another-Slurm"),
@@ -82,13 +82,13 @@ def test_lent_node_with_the_slinky_taint_is_a_failure() -> None:
     ],
 )
 def test_names_shared_by_slurm_and_kubernetes_are_reported(
-    names: tuple[str, ...] | None, result: CheckResult, says: str
+    names: tuple[str, ...] | None, result: CheckResult, part: str
 ) -> None:
     batch = None if names is None else {name: a_batch_node(name) for name in names}
     nodes = (a_node("b1", mark=None, taints=(MANAGED,)),)
     ((shown_result, text),) = shown(judge_names(a_config(), Registry(), nodes, batch))
     assert shown_result is result
-    assert says in text
+    assert part in text
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def site(tmp_path: Path, sandbox: Sandbox) -> CheckedSite:
 
 
 def serve(site: CheckedSite, path: str, document: Any) -> None:
-    """As an API server with Slinky answers it."""
+    """Serves the answers of an API server with Slinky."""
     text = document if isinstance(document, str) else json.dumps(document)
     site.sandbox.faults.add(Fault(kind="garbage", path=path, body=text))
 
@@ -113,7 +113,7 @@ def node_sets(*specs: Any) -> dict[str, Any]:
 
 
 def test_site_without_slinky_passes_its_checks(site: CheckedSite) -> None:
-    """The bridge's role is enough to tell."""
+    """The bridge's role is enough to find out."""
     paths = (ROOT / "etc" / "rbac.yaml", ROOT / "etc" / "rbac-slinky.yaml")
     documents = [item for path in paths for item in yaml.safe_load_all(path.read_text())]
     site.sandbox.access.restrict_to_manifests(documents)
@@ -165,7 +165,7 @@ BRIDGE = {
 
 
 @pytest.mark.parametrize(
-    ("settings", "result", "says"),
+    ("settings", "result", "part"),
     [
         ("managedNamespaces: [dev]", FAILED, "manages the monitored namespace dev (slinky/slurm-"),
         ("managedNamespaces: [other]", OK, "manages no monitored namespace (slinky/slurm-bridge"),
@@ -181,12 +181,12 @@ BRIDGE = {
     ],
 )  # fmt: skip
 def test_monitored_namespace_managed_by_slurm_bridge_is_a_failure(
-    site: CheckedSite, settings: str, result: CheckResult, says: str
+    site: CheckedSite, settings: str, result: CheckResult, part: str
 ) -> None:
     serve(site, "^/apis/apps/v1/deployments$", BRIDGE)
     serve(site, "slurm-bridge-config$", {"kind": "ConfigMap", "data": {"config.yaml": settings}})
     (finding,) = slinky_of(site)
-    assert finding.result is result and says in finding.text
+    assert finding.result is result and part in finding.text
 
 
 def test_slurm_names_are_read_beside_an_active_slurm_bridge(site: CheckedSite) -> None:

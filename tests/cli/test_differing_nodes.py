@@ -1,4 +1,4 @@
-"""One lent node that differs from its type stops no queue; `dnm check` and `explain` name it."""
+"""A lent node that differs from its type stops no queue. `dnm check` and `explain` name it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lower_cpu(node: Any) -> None:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Two lent nodes that are full."""
+    """Builds a site with two full lent nodes."""
     set_up_workshop(sandbox, 6)
     sandbox.add_node("k1", cpu="1", memory="4G")
     site = Site(sandbox, tmp_path / "site", sections=SIZE)

@@ -1,4 +1,4 @@
-"""`dnm event`: added, listed, removed and told; refused with a sentence."""
+"""`dnm event`: add, list, remove and show; each refusal is a sentence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_added_event_takes_effect_and_both_changes_are_logged(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("needs", "said"),
+    ("needs", "refusal"),
     [
         pytest.param({"nodes": "8"}, None, id="just-enough"),
         pytest.param({"nodes": "50"}, "it needs 50 nodes, and max_converted_nodes is 8",
@@ -66,11 +66,11 @@ def test_added_event_takes_effect_and_both_changes_are_logged(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_adding_an_event_above_a_cap_warns(
-    tmp_path: Path, needs: dict[str, str], said: str | None
+    tmp_path: Path, needs: dict[str, str], refusal: str | None
 ) -> None:
     config = a_config(tmp_path, max_converted_nodes=8)
     answer = events.add(config, "stars", **{**OPTIONS, **needs})
-    assert (f"; but {said}: raise the cap" in answer) if said else "; but" not in answer
+    assert (f"; but {refusal}: raise the cap" in answer) if refusal else "; but" not in answer
 
 
 def test_invalid_event_is_refused_with_a_reason(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def an_event(name: str, begins: datetime, **changes: Any) -> CalendarEvent:
 
 
 AT = {
-    "ahead": timedelta(minutes=62),  # a lead of half an hour, as long again, and a run
+    "ahead": timedelta(minutes=62),  # a lead of half an hour, a return of the same time, and a run
     "keeps": timedelta(minutes=61),
     "lends": timedelta(minutes=31),
     "in force": timedelta(0),
@@ -157,16 +157,16 @@ def test_event_list_shows_all_events(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "2 nodes" in text and '"schema": "dnm.events/1"' in text
 
 
-@pytest.mark.parametrize(("zone", "is_told"), [("UTC", False), ("Europe/Berlin", True)])
+@pytest.mark.parametrize(("zone", "has_note"), [("UTC", False), ("Europe/Berlin", True)])
 def test_utc_column_is_left_out_if_the_zone_is_utc(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], zone: str, is_told: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], zone: str, has_note: bool
 ) -> None:
     config = a_config(tmp_path, events_zone=zone)
     events.add(config, "stars", **OPTIONS)
     events.list_(config)
     listed = capsys.readouterr().out
-    assert ("IN UTC" in listed) is is_told
-    assert f"{TOMORROW} {'CE' if is_told else 'UTC'}" in listed
+    assert ("IN UTC" in listed) is has_note
+    assert f"{TOMORROW} {'CE' if has_note else 'UTC'}" in listed
 
 
 MOMENTS = {

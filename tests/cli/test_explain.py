@@ -1,4 +1,4 @@
-"""`dnm explain`: a node, a queue, and pods that wait for one thing each; over the sandbox's API."""
+"""`dnm explain` for a node, a queue, and pods with different reasons to wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.site import QUEUE, Site, a_workshop_site, set_up_workshop
 
 
 class Scene:
-    """A lent node in use; a queue that has reached a cap; pods that can't be helped."""
+    """A lent node in use, a queue at its cap, and pods that no lend can help."""
 
     def __init__(self, directory: Path) -> None:
         self.sandbox = sandbox = Sandbox(directory / "sandbox").start()
@@ -48,7 +48,7 @@ class Scene:
         return done.stdout
 
 
-pytestmark = pytest.mark.xdist_group("explain")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("explain")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +87,19 @@ def test_explain_shows_decision_and_limits_of_a_queue(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "text"),
     [
         pytest.param("dev/huge-0", "an empty node of type a has", id="too-big"),
         pytest.param("dev/picky-0", "no new node would help it", id="selector"),
         pytest.param("dev/gated-0", "held back by a scheduling gate", id="gate"),
     ],
 )
-def test_explain_shows_why_no_node_helps_a_pod(scene: Scene, pod: str, said: str) -> None:
+def test_explain_shows_why_no_node_helps_a_pod(scene: Scene, pod: str, text: str) -> None:
     names = {f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in
              scene.sandbox.objects("pods")}  # fmt: skip
     if pod not in names:
         [pod] = [name for name in names if name.startswith(pod.rpartition("-")[0])]
-    assert said in scene.explain(pod)
+    assert text in scene.explain(pod)
 
 
 def test_explain_shows_quota_and_cap_for_a_waiting_pod(scene: Scene) -> None:
@@ -140,8 +140,8 @@ def test_explain_suggests_names_for_an_unknown_object(scene: Scene, name: str) -
 
 
 def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:
-    """By namespace, the three oldest by name; those of DaemonSets hold none. As `explain` sees it
-    now, and as `status --wide` has it of the last run."""
+    """Lists by namespace the three oldest; DaemonSet pods keep no node. `explain` reads the
+    present, and `status --wide` shows the last run."""
     [node] = scene.site.lent()
     scene.site.run()
     on_it = [
@@ -158,7 +158,7 @@ def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         pytest.param("dev", f"namespace dev has queue {QUEUE}; lent to it: a001", id="namespace"),
         pytest.param("stars", "event stars: 3 nodes for namespace dev", id="event"),
@@ -171,7 +171,7 @@ def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:
     ],
 )
 def test_explain_describes_namespaces_events_and_other_objects(
-    scene: Scene, name: str, said: str
+    scene: Scene, name: str, text: str
 ) -> None:
     sandbox, word = scene.sandbox, name.rpartition("/")[2]
     if word == "k01":
@@ -186,8 +186,8 @@ def test_explain_describes_namespaces_events_and_other_objects(
     if word in statuses:
         (pod,) = sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G", name=word)
         sandbox.edit("pods", pod, lambda entry: entry["status"].update(statuses[word]), "dev")
-        name, said = f"dev/{pod}", said.replace(f"dev/{word}", f"dev/{pod}")
-    assert said in scene.explain(name)
+        name, text = f"dev/{pod}", text.replace(f"dev/{word}", f"dev/{pod}")
+    assert text in scene.explain(name)
 
 
 def test_explain_writes_nothing(scene: Scene) -> None:
@@ -229,7 +229,7 @@ SUPPLIES = {
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """Three machines are idle, and nobody waits."""
+    """Builds three idle machines and no waiting pods."""
     sandbox.clock.set(time.time())
     set_up_workshop(sandbox, 3)
     return Site(sandbox, tmp_path)
@@ -245,7 +245,7 @@ def test_check_and_nodes_report_the_nodes_available_for_lending(site: Site, name
 
 
 UNKNOWN = "of how many nodes is not known, and no more are lent while it is"
-# Settings -> what `dnm check` says of each cap.
+# Settings -> output of `dnm check` for each cap.
 SHARES = {
     "a number": ({"max_converted_nodes": "2"}, "✓ caps: {} = 2: at most 2 of {}, 66.7 %"),
     "more than there are": (
@@ -314,7 +314,7 @@ def test_explain_names_the_queue_that_wants_an_unlent_node(site: Site) -> None:
 SOON = datetime.now(UTC) + timedelta(minutes=50)
 BACKS_OFF = {"a": Backoff(failures=9, until=SOON, ask_at_most=1)}
 PAUSED = Pause(since=datetime(2026, 1, 1, tzinfo=UTC), reason="maintenance")
-# What is recorded, which nodes an order names -> why a001 is not lent; the order is {}.
+# Registry, nodes of an order -> the reason why a001 is not lent; {} is the order.
 ORDERED: dict[str, tuple[dict[str, Any], str, str]] = {
     "an order": ({}, "", "it could be lent: {} needs more of type a"),
     "an order of it": ({}, "a001", "it could be lent: {} needs more of type a"),
@@ -365,9 +365,9 @@ def test_explain_shows_the_recorded_phase_and_the_next_decision(
     assert site.command("return", node).returncode == 0
     for pod in [pod for pod, at in site.pods().items() if at == node]:
         sandbox.delete("pods", pod, "dev")
-    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")  # else all would leave
+    sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16G")  # otherwise all pods would end
     if RETURNED[name]:
-        assert site.command("run").returncode == 0  # by the clock that `explain` has
+        assert site.command("run").returncode == 0  # on the clock of `explain`
     entry = site.registry.nodes[node]
     wait_until(lambda: time.time() > entry.since.timestamp())  # the sandbox's clock is ahead
     first, later = site.command("explain", node).stdout.splitlines()[:2]

@@ -1,4 +1,4 @@
-"""Attempts to return or to lend a node that fail: counted, and shown by every command."""
+"""Failed attempts to lend or return a node: dnm counts them, and every command shows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 
 def lend_one(sandbox: Sandbox, directory: Path) -> Site:
-    """A node that serves and whose pod has ended."""
+    """Lends a node; its pod has ended."""
     sandbox.clock.set(time.time())
     set_up_workshop(sandbox, 2)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=90)
@@ -37,7 +37,7 @@ def run_until_attempts(site: Site, count: int) -> None:
 
 
 def health(site: Site) -> tuple[str, str, int]:
-    """Real time decides how old the last run is."""
+    """The age of the last run depends on real time."""
     return judge_health(site.config, site.registry, datetime.now(UTC))
 
 
@@ -56,7 +56,7 @@ def test_failed_attempts_to_return_a_node_are_shown_everywhere(
         sandbox.tick(1)
         failed = f"{count} of 3 attempts failed: "
         assert failed in explanation(site) and "no power" in explanation(site)
-        site.run()  # nothing fails in this run, and nothing is done
+        site.run()  # this run fails at nothing and does nothing
         word, why, exit_code = health(site)
         assert (word, exit_code) == ("warning", 1) and failed in why
         (row,) = status_document(site.config, site.registry, site.now())["nodes"]
@@ -77,7 +77,7 @@ def test_type_in_back_off_after_a_failed_conversion_is_a_warning(
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G")
     sandbox.behave(act=False, exit_code=3, stderr="no such image\n", times=-1)
     site = Site(sandbox, tmp_path / "site")
-    for _ in range(2):  # the first failure alone holds nothing back
+    for _ in range(2):  # the first failure alone causes no back-off
         assert site.run().exit_code == 1
         sandbox.tick(1)
     assert site.run().exit_code == 0

@@ -1,4 +1,4 @@
-"""return --evict: who is named before, what is refused with a sentence, what a budget does."""
+"""return --evict: the pods that it names first, its refusals, and the effect of a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 
 def pod_of(name: str, owner: str = "", **labels: str) -> dict[str, object]:
-    """`owner`: of a kind that the sandbox has not, so that it collects nothing."""
+    """Creates a pod. The sandbox lacks the kind of its `owner`, so it does not collect the pod."""
     metadata: dict[str, object] = {"name": name, "namespace": "dev", "labels": labels}
     if name == "logs":
         metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
@@ -51,7 +51,7 @@ def budget(least: int) -> dict[str, object]:
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """a001 is lent, with a pod alone, one under a budget, and its kubelet's own."""
+    """Lends a001 with a single pod, a pod under a budget, and a pod of its kubelet."""
     set_up_workshop(sandbox, 2)
     sandbox.add_namespace("dev")
     sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
@@ -67,17 +67,17 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
                      pod_of("logs")):  # fmt: skip
         sandbox.create(manifest)
     sandbox.create(budget(1))
-    sandbox.tick(5)  # they run
+    sandbox.tick(5)  # the pods run
     return made
 
 
 def catch_up(sandbox: Sandbox) -> None:
-    """Its clock stands still between ticks, and a verb goes by the host's."""
+    """Sets the clock, which stops between ticks, to the host's, which commands use."""
     sandbox.clock.set(max(sandbox.clock.now(), time.time() + 1))
 
 
 def names(sandbox: Sandbox) -> list[str]:
-    """Of the pods that are not on their way."""
+    """Returns the names of the pods that are not terminating."""
     result = sandbox.store.objects("pods", "dev")
     return sorted(
         pod["metadata"]["name"] for pod in result if not pod["metadata"].get("deletionTimestamp")
@@ -97,7 +97,7 @@ def test_disruption_budget_delays_an_eviction(
     assert lines[0].startswith(
         "a001 is fenced by the next run, and returned when its pods were evicted"
     )
-    assert names(sandbox) == ["alone", "logs", "web"]  # to ask changes nothing
+    assert names(sandbox) == ["alone", "logs", "web"]  # the question changes nothing
     catch_up(sandbox)
     result = site.run()
     assert result.exit_code == 0 and result.outcome is not None, result.plan.errors
@@ -120,7 +120,7 @@ def test_disruption_budget_delays_an_eviction(
 
 
 def test_pods_have_their_grace_time_before_an_eviction(sandbox: Sandbox, site: Site) -> None:
-    """With the roles of dnm and of eviction; the converter has its own account."""
+    """Runs with the roles of dnm and of eviction. The converter has its own account."""
     sandbox.access.restrict_to_manifests(roles("-evict"))
     return_(site.config, ["a001"], evicts=True, grace="10m", yes=True)
     catch_up(sandbox)

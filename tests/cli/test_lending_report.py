@@ -1,4 +1,4 @@
-"""`dnm report`, from a history of some weeks."""
+"""`dnm report` from a history of some weeks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.site import Site
 DAYS = 20
 
 
-pytestmark = pytest.mark.xdist_group("lending report")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("lending report")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def test_report_numbers_match_the_generated_days(site: Site) -> None:
-    """Each queue: twelve nodes a day, each conversion 9 minutes and the nodes of a wave one more
-    each; the cap for 40 minutes a day; 11 minutes of idling for each node."""
+    """Each queue has twelve lends a day. A conversion takes 9 minutes, and one more for each node
+    of a wave. The cap holds for 40 minutes a day. Each node is idle for 11 minutes."""
     report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
     assert report["schema"] == "dnm.report/1"
     for row in report["nodes"]:
@@ -60,9 +60,9 @@ def test_report_numbers_match_the_generated_days(site: Site) -> None:
 
 
 def test_report_shows_the_price_that_jobs_paid(site: Site) -> None:
-    """A day: for all that is lent from ten to twelve, 705 node-minutes of one queue and 525 of the
-    other, then for four nodes for three hours. Sixteen pods on each node, from the join until 11
-    minutes before the fence."""
+    """A day has two lends: all nodes from ten to twelve, with 705 node-minutes of one queue and 525
+    of the other; then four nodes for three hours. Each node has sixteen pods from its join until 11
+    minutes before its fence."""
     report = json.loads(site.command("report", "--since", "52w", "-o", "json").stdout)
     (item,) = report["price_as_seen"]
     hours = sum(row["hours"] for row in report["nodes"])

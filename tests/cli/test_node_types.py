@@ -1,4 +1,4 @@
-"""`dnm node-types` as a person and a pipeline use it: wrong keys, narrow terminals, exit codes."""
+"""`dnm node-types` for administrators and pipelines: wrong keys, narrow terminals, exit codes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ CONFIGZ = {
 }
 
 
-def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[int, str, str]:
+def play(directory: Path, ini: str, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
     path = directory / "dnm.ini"
     path.write_text(ini)
     path.chmod(0o644)
     done = subprocess.run(
         [sys.executable, "-m", "dnm.cli", "node-types", *arguments, "-c", str(path)],
-        capture_output=True, text=True, check=False, input=given,
+        capture_output=True, text=True, check=False, input=stdin,
         env={"PYTHONIOENCODING": "utf-8"},
     )  # fmt: skip
     assert "Traceback" not in done.stderr
@@ -48,7 +48,7 @@ def said(directory: Path, ini: str, *arguments: str, given: str = "") -> tuple[i
 
 
 def test_node_types_json_has_the_configuration_keys(tmp_path: Path) -> None:
-    code, out, _ = said(tmp_path, GOOD, "check", "-o", "json")
+    code, out, _ = play(tmp_path, GOOD, "check", "-o", "json")
     (settings,) = (
         node_type["settings"] for node_type in json.loads(out)["types"] if node_type["settings"]
     )
@@ -57,7 +57,7 @@ def test_node_types_json_has_the_configuration_keys(tmp_path: Path) -> None:
 
 
 def test_valid_node_types_pass_without_a_cluster(tmp_path: Path) -> None:
-    code, out, err = said(tmp_path, GOOD, "check")
+    code, out, err = play(tmp_path, GOOD, "check")
     assert (code, err) == (0, "")
     assert "node type a: no kubelet settings" in out
     assert "node type g: 6 kubelet settings; pods get about 253544Mi memory" in out
@@ -67,25 +67,25 @@ def test_all_node_type_problems_are_reported_with_exit_code_1(tmp_path: Path) ->
     ini = (
         GOOD.replace("Static", "static").replace("1: 4300Mi", "1: 4.3Gi") + "reserved_memori = 1\n"
     )
-    code, out, _ = said(tmp_path, ini, "check")
+    code, out, _ = play(tmp_path, ini, "check")
     assert code == 1
     assert "memory_manager_policy = static: is not known to the kubelet, did you mean" in out
     assert "reserved_memori: unknown key, did you mean 'reserved_memory'?" in out
-    code, out, _ = said(tmp_path, GOOD.replace("1: 4300Mi", "1: 4.5Gi"), "check", "g")
+    code, out, _ = play(tmp_path, GOOD.replace("1: 4300Mi", "1: 4.5Gi"), "check", "g")
     assert code == 1 and "2 failed" in out
-    document = json.loads(said(tmp_path, GOOD, "check", "-o", "json")[1])
+    document = json.loads(play(tmp_path, GOOD, "check", "-o", "json")[1])
     assert document["ok"] is True
 
 
 def test_unknown_node_type_is_answered_with_the_existing_types(tmp_path: Path) -> None:
     for verb in ("check", "render"):
-        code, _, err = said(tmp_path, GOOD, verb, "gg")
+        code, _, err = play(tmp_path, GOOD, verb, "gg")
         assert code == 2
         assert "there is no node type gg" in err
 
 
 def test_render_prints_only_configured_settings_and_is_deterministic(tmp_path: Path) -> None:
-    assert said(tmp_path, GOOD, "render", "a") == (0, "", "")
-    first = said(tmp_path, GOOD, "render", "g")
-    assert first == said(tmp_path, GOOD, "render", "g")
+    assert play(tmp_path, GOOD, "render", "a") == (0, "", "")
+    first = play(tmp_path, GOOD, "render", "g")
+    assert first == play(tmp_path, GOOD, "render", "g")
     assert "numa" not in first[1].replace("numaNode", "").replace("single-numa-node", "")

@@ -1,5 +1,5 @@
-"""The roles in etc/rbac.yaml: with them a whole lend-and-return goes well, and without any one verb
-of them something that dnm does is refused."""
+"""The roles in etc/rbac.yaml: they permit a whole lend and return, and without any one of their
+verbs the API server refuses some action of dnm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "dynamic-node-manager"
 
 
 def roles(*parts: str) -> list[dict[str, Any]]:
-    """Those of dnm itself, and of these parts: -state, -evict, -conditions."""
+    """Returns the roles of dnm itself, and of these parts: -state, -evict, -conditions."""
     names = [NAME, *(f"{NAME}{part}" for part in parts)]
     return [
         item
@@ -69,7 +69,7 @@ def volume_manifest(kind: str, namespace: str) -> dict[str, Any]:
 
 
 def errors_of_the_story(sandbox: Sandbox, site: Site, runs: int = 9) -> list[str]:
-    """A lend and a return; everything that a run complained of."""
+    """Plays a lend and a return. Returns every error that a run reported."""
     errors: list[str] = []
     for _ in range(runs):
         result = site.run()
@@ -154,7 +154,7 @@ def test_published_roles_are_sufficient_for_a_registry_in_kubernetes(
 def test_each_verb_for_a_registry_in_kubernetes_is_needed(
     sandbox: Sandbox, in_kubernetes: Site, name: str
 ) -> None:
-    """Nothing is done without it, and nothing was begun."""
+    """Without the verb dnm does nothing and begins nothing."""
     number, verb = STATE_VERBS[name]
     bound = roles("-state")
     bound[-1]["rules"][number]["verbs"].remove(verb)

@@ -1,5 +1,5 @@
-"""The promises of the terminal that typer and rich alone do not keep: why dnm/cli/terminal has code
-of its own. Each test shows the library alone beside dnm."""
+"""Properties of the terminal that typer and rich alone do not have. They are the reason for the
+code in dnm/cli/terminal. Each test compares dnm with the library alone."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ app = typer.Typer()
 app.command()(write)
 app(args=[], standalone_mode=True)
 """
-OURS = "from dnm.cli import __main__ as main\nmain._open_streams()"
+DNM = "from dnm.cli import __main__ as main\nmain._open_streams()"
 
 
-@pytest.mark.parametrize(("before", "is_done"), [("", False), (OURS, True)], ids=["typer", "dnm"])
+@pytest.mark.parametrize(("before", "is_done"), [("", False), (DNM, True)], ids=["typer", "dnm"])
 def test_closed_pipe_does_not_end_a_command_unlike_with_typer(
     tmp_path: Path, before: str, is_done: bool
 ) -> None:
-    """`dnm run | head -1` must not end a run in the middle."""
+    """`dnm run | head -1` must not end a run midway."""
     done = tmp_path / "done"
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(before=before))
@@ -102,7 +102,7 @@ def test_closed_pipe_does_not_end_a_command_unlike_with_typer(
 
 
 def test_interrupt_before_typer_is_loaded_is_a_traceback(tmp_path: Path) -> None:
-    """That of dnm is in tests/cli/test_app.py."""
+    """The test of dnm itself is in tests/cli/test_app.py."""
     program = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport typer"
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True

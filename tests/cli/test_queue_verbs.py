@@ -1,4 +1,4 @@
-"""What `dnm queues` prints and exits with, what `dnm check` warns of; over the sandbox's API."""
+"""Output and exit codes of `dnm queues`, and warnings of `dnm check`; over the sandbox's API."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_queue_document_of_the_cluster_is_checked(
 def test_missing_config_map_is_an_error_of_check_and_of_a_run(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """`queues check` said that dnm could edit it, and a run first named queues that it missed."""
+    """Once, `queues check` reported an editable document, and only a run named missing queues."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     sandbox.delete("configmaps", "yunikorn-configs", "yunikorn")
@@ -158,7 +158,7 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
 
     kept: list[str | None] = []
 
-    def say(reading: Reading, is_sure: bool = True) -> str:
+    def rebase_as(reading: Reading, is_sure: bool = True) -> str:
         def change_it(source: SourceDocument) -> QueueEdit:
             return rebase_document(read_document(source), wants, reading)
 
@@ -173,16 +173,16 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
         return "".join(asked) + "| " + capsys.readouterr().out
 
     before = sandbox.queues_text()
-    message = say(Reading.BASELINE, is_sure=False)
+    message = rebase_as(Reading.BASELINE, is_sure=False)
     assert f"{A}: max vcore 208 -> 336" in message and message.endswith("| nothing was written\n")
-    message = say(Reading.TOTAL, is_sure=False)
+    message = rebase_as(Reading.TOTAL, is_sure=False)
     assert message.startswith("no limit changes\n")
     assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in message
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
         write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
-    assert say(Reading.TOTAL).endswith("| the answer is recorded\n")
+    assert rebase_as(Reading.TOTAL).endswith("| the answer is recorded\n")
     for reading in Reading:
-        message = say(reading)
+        message = rebase_as(reading)
         assert message.startswith("| these limits are as dnm wrote") and "nothing was wr" in message
     assert sandbox.queues_text() == before
     assert kept == [read_source(kube, DEFAULT_PLACE).ledger_text]
@@ -191,7 +191,7 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
 def test_restored_older_export_needs_an_administrator_after_all_returns(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """One quiet run later, 336 was the baseline for ever, and no command reported it."""
+    """Once, 336 became the baseline for ever one idle run later, and no command reported it."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run_until_rest()
     export = sandbox.queues_text()

@@ -1,4 +1,4 @@
-"""What plans, runs and batch nodes look like, given as values."""
+"""The text of plans, runs and batch nodes, which are given as values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_plan_document_has_decision_and_reason_of_each_queue_and_node() -> None:
     assert document["actions"] == [{"action": "Fence", "node": "a001"}]
 
 
-# What a run would do -> what the plan says of a001, which a person returns.
+# A run's action -> the plan's line for a001, which an administrator returns.
 FENCES = {
     "a fence that is yet to come": (
         (Fence(node="a001"),),
@@ -261,7 +261,7 @@ def test_reasons_use_the_words_lend_and_return(reason: Why) -> None:
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
 def test_help_texts_use_the_words_lend_and_return(words: tuple[str, ...]) -> None:
     if words[0] in ("simulate", "sandbox", "demo"):
-        return  # they speak of the converter's calls
+        return  # these are about the converter's calls
     command = LEAVES[words]
     message = [command.help or "", *(getattr(param, "help", "") or "" for param in command.params)]
     assert not _OTHER.search(" ".join(message))

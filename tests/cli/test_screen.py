@@ -1,5 +1,5 @@
-"""What is seen: the verbs that people look at, in terminals of three widths and in a pipe; and
-tables of anything."""
+"""The screens of the commands that administrators read, in terminals of three widths and in a pipe;
+and tables with any content."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FAILED = "it did not boot: \x1b[31mBMC\x1b[0m says [bold]fan 3[/bold] of /sys/cl
 ERASED = "\x1b[2K"
 ESCAPE = re.compile("\x1b\\[[0-9;]*m")
 
-pytestmark = pytest.mark.xdist_group("screen")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("screen")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Two long-named nodes are lent, one held and one failed; two are idle."""
+    """Builds a site: two lent nodes with long names, one held and one failed; two are idle."""
     directory = tmp_path_factory.mktemp("screen")
     sandbox = Sandbox(directory / "sandbox").start()
     made = a_workshop_site(sandbox, directory)
@@ -70,7 +70,7 @@ SHOWN = {
 @pytest.mark.parametrize("verb", SHOWN)
 def test_terminal_output_has_every_fact_within_its_width(site: Site, verb: str, width: int) -> None:
     coloured = site.at_a_terminal(*verb.split(), width=width)
-    coloured = coloured.rpartition(ERASED)[2]  # where it took long, there was progress before
+    coloured = coloured.rpartition(ERASED)[2]  # a slow command has shown progress before
     plain = site.at_a_terminal(*verb.split(), width=width, NO_COLOR="1")
     assert ESCAPE.search(coloured) and "\x1b" not in ESCAPE.sub("", coloured)
     assert "\x1b" not in plain
@@ -203,9 +203,9 @@ def test_progress_shows_the_remaining_time_and_is_erased(
     for name, value in {**environment, "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stderr", err)
-    with paint.progress("playing") as tell:
-        tell(0.25)
-        tell(0.5)
+    with paint.progress("playing") as report:
+        report(0.25)
+        report(0.5)
         print("what is said meanwhile")
     message = err.getvalue()
     assert ("playing" in message and "left" in message) is is_shown

@@ -1,4 +1,4 @@
-"""The real command in a shell: help, guesses, completion, pipes, monitors, terminals."""
+"""The real command in a shell: help, suggestions, completion, pipes, monitoring, terminals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GUESSES = {
     "lned": "did you mean 'lend'?",
     "forgets": "did you mean 'forget'?",
     "unhodl": "did you mean 'unhold'?",
-    "unpause": "--help` lists the commands",  # not the verb that does the contrary
+    "unpause": "--help` lists the commands",  # not the opposite command
     "xyz": "--help` lists the commands",
     "queues rebse": "did you mean 'rebase'?",
     "queues xyz": "there are check, show, rebase",
@@ -110,7 +110,7 @@ def test_help_lists_each_command_once_by_purpose(site: Site) -> None:
 
 
 def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every verb, also those of groups."""
+    """Yields every command, subcommands of groups included."""
     if not hasattr(command, "list_commands"):
         yield words, command
         return
@@ -127,7 +127,7 @@ def test_history_help_names_all_kinds() -> None:
 
 
 def test_read_only_commands_have_no_reason_option() -> None:
-    """Nothing that a Ctrl-C leaves unfinished is kept silent."""
+    """Only commands that a Ctrl-C could leave unfinished ask for a reason."""
     for word in LOOKS - {""}:
         of = [
             leaf for words, leaf in LEAVES.items() if f"{' '.join(words)} ".startswith(f"{word} ")
@@ -234,7 +234,7 @@ def test_shell_completes_nodes_queues_and_namespaces(site: Site) -> None:
 
 
 def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
-    """The command in a shell; its exit code, and what it said on stderr."""
+    """Runs the command in a shell. Returns its exit code and its stderr."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$0" -m dnm.cli {words} {how}', sys.executable],
         env={**os.environ, "DNM_CONFIG": str(site.path)}, text=True, check=False,
@@ -250,7 +250,7 @@ def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
 )  # fmt: skip
 def test_exit_code_is_unchanged_if_the_reader_closes_the_pipe(site: Site, words: str) -> None:
     reading, writing = os.pipe()
-    os.close(reading)  # as `| true`: nobody is there from the beginning
+    os.close(reading)  # as `| true`: the pipe has no reader
     done = subprocess.run(
         [sys.executable, "-m", "dnm.cli", *words.split()],
         env={**os.environ, "DNM_CONFIG": str(site.path)},
@@ -284,8 +284,8 @@ def test_full_or_closed_output_does_not_interrupt_a_command(site: Site, words: s
         assert ("a003" in site.registry.held) is words.startswith("hold")
 
 
-@pytest.mark.parametrize(("unbuffered", "said"), [("1", "told"), ("", "")])
-def test_unbuffered_output_appears_before_the_end(unbuffered: str, said: str) -> None:
+@pytest.mark.parametrize(("unbuffered", "output"), [("1", "told"), ("", "")])
+def test_unbuffered_output_appears_before_the_end(unbuffered: str, output: str) -> None:
     program = (
         "from os import _exit; from dnm.cli.__main__ import _open_streams as opened\n"
         "opened(); print('told'); _exit(0)"
@@ -294,7 +294,7 @@ def test_unbuffered_output_appears_before_the_end(unbuffered: str, said: str) ->
         [sys.executable, "-c", program], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )  # fmt: skip
-    assert done.stdout.strip() == said
+    assert done.stdout.strip() == output
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""`dnm simulate`: the record and a workload, as a person asks for them; and the page that tells of
-it."""
+"""`dnm simulate`: the registry and a workload, as an administrator gives them; and its page."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ from tests.site import QUEUE, Site, a_workshop_site
 PAGE = "docs/simulate.md"
 BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
 
-pytestmark = pytest.mark.xdist_group("simulation")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("simulation")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """With a day of history."""
+    """Builds a site with a day of history."""
     directory = tmp_path_factory.mktemp("simulate")
     made = Site(Sandbox(directory / "sandbox"), directory / "site")
     status = QueueStatus(limit=BASELINE, baseline=BASELINE, lent={}, used={}, pending={},
@@ -54,8 +53,8 @@ def course() -> str:
     return str(text)
 
 
-def said(site: Site, *words: str) -> str:
-    """What stands on stderr of a command that ends with 2."""
+def error_of(site: Site, *words: str) -> str:
+    """Returns the stderr of a command that ends with exit code 2."""
     done = site.command("simulate", *words)
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
@@ -109,14 +108,14 @@ def test_simulated_cap_costs_waiting_time(site: Site) -> None:
 
 
 class Killed:
-    """Ends the process that plays it, as the kernel does where memory is short."""
+    """A workload that kills its own process, as the kernel does without free memory."""
 
     def __getattr__(self, name: str) -> object:
         os._exit(9)
 
 
 class Sleeping:
-    """Is played for ever."""
+    """A workload without an end."""
 
     fails = 0.0
 
@@ -125,7 +124,7 @@ class Sleeping:
 
 
 def test_killed_simulation_worker_ends_the_other_workers() -> None:
-    """They would play on for minutes, and a Ctrl-C meanwhile was not heard."""
+    """Once, the others continued for minutes, and ignored a Ctrl-C."""
     workload, killed = Sleeping(), Killed()
     with pytest.raises(SimulationError, match="lack of memory"):
         _play(cast(Any, workload), {"configured": cast(Any, killed), "nobody lends": None})
@@ -152,7 +151,7 @@ def test_simulation_table_of_several_keys_fits_a_terminal(site: Site) -> None:
 
 
 def test_simulation_reports_the_price_for_jobs(site: Site, tmp_path: Path) -> None:
-    """Jobs of sixteen nodes, with pauses; of the 24 there are twelve are lent by day."""
+    """Jobs of sixteen nodes, with pauses. By day, twelve of the 24 nodes are lent."""
     begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
     lines = []
     for hour in range(22, 1, -1):
@@ -185,7 +184,7 @@ def test_failing_conversions_are_drawn_with_five_seeds(site: Site, tmp_path: Pat
 
 
 def test_simulation_uses_the_recorded_demand(tmp_path: Path) -> None:
-    """Pods by kind, a line where they have changed and none where they have not."""
+    """The record has pods by kind, with a line for each change only."""
     site = a_workshop_site(Sandbox(tmp_path / "sandbox").start(), tmp_path)
     site.write(site.path, f"{site.path.read_text()}demand_days = 9\n")
     history = History(site.config.converted_nodes_path, timedelta(days=9), name=DEMAND)
@@ -224,7 +223,7 @@ def is_alive(pid: str) -> bool:
 
 @pytest.mark.parametrize("name", ENDS)
 def test_ended_simulation_leaves_no_process(site: Site, tmp_path: Path, name: str) -> None:
-    to_whom, number, code, sentence = ENDS[name]
+    target, number, code, sentence = ENDS[name]
     (many, *_), kept = json.loads(course())["pods"], {"seconds": 8_640_000}
     path = tmp_path / "long.json"
     path.write_text(json.dumps({**json.loads(course()), **kept, "pods": [{**many, "count": 9999}]}))
@@ -238,7 +237,7 @@ def test_ended_simulation_leaves_no_process(site: Site, tmp_path: Path, name: st
         wait_until(lambda: len(workers_of(playing.pid)) == 2)
         workers = workers_of(playing.pid)
         time.sleep(0.3)
-        to_whom(playing.pid, number)
+        target(playing.pid, number)
         _, output = playing.communicate(timeout=300)
         assert (playing.returncode, output) == (code, sentence)
         wait_until(lambda: not any(map(is_alive, workers)))
@@ -277,4 +276,4 @@ QUESTIONS = {
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_malformed_simulation_request_gets_a_sentence(site: Site, name: str) -> None:
     words, sentence = QUESTIONS[name]
-    assert sentence in said(site, *words)
+    assert sentence in error_of(site, *words)

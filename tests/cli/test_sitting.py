@@ -1,4 +1,4 @@
-"""A queue that sits on a lent node, as `dnm plan`, `dnm status` and `dnm report` tell it."""
+"""A queue with low utilization of a lent node, in `dnm plan`, `dnm status` and `dnm report`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR = 3600
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """A pod of one core on a node that was lent five hours ago; runs came every hour."""
+    """Builds a pod of one core on a node that was lent five hours ago. Runs came every hour."""
     sandbox.clock.set(time.time() - 5 * HOUR)
     set_up_workshop(sandbox, 1)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="1", memory="1G")

@@ -1,4 +1,4 @@
-"""What `dnm status` shows of a state: within eighty columns, without a wrong word."""
+"""The text of `dnm status` for a registry: at most eighty columns wide, and correct."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_wide_status_has_queue_and_reason_on_a_single_line(
 
 QUEUES = {
     "known": ({}, "vcore 336 80 256 0 0", "memory 832G 320G ~572.6G 0 0", "(1 pod)"),
-    "nobody could tell what is lent": (
+    "the lent nodes were unknown": (
         {"is_judged": False}, "vcore 336 ? ? 0 0", "memory 832G ? ? 0 0", "(1 pod)",
     ),
     "its pods could not be read": (
@@ -90,14 +90,14 @@ def test_status_shows_a_queue_with_unknown_limits(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("zone", "told"),
+    ("zone", "text"),
     [("UTC", "a001 (until 02 Mar 13:30)  "), ("Europe/Berlin", "a001 (until 02 Mar 14:30 CET)  ")],
 )
 def test_end_of_a_stay_is_shown_in_the_time_zone_of_the_site(
-    capsys: pytest.CaptureFixture[str], zone: str, told: str
+    capsys: pytest.CaptureFixture[str], zone: str, text: str
 ) -> None:
     stays = a_lent_node(stays_until=NOW + timedelta(minutes=90))
-    assert told in shown(capsys, Registry(nodes={"a001": stays}), zone=zone)
+    assert text in shown(capsys, Registry(nodes={"a001": stays}), zone=zone)
 
 
 KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
@@ -150,7 +150,7 @@ def test_more_lent_nodes_than_the_cap_are_a_warning(capsys: pytest.CaptureFixtur
 def test_converter_host_is_shown_if_it_is_another_host(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of calls that are open; here nobody can see what becomes of them."""
+    """Applies to running calls. This host cannot observe them."""
 
     def on(host: str) -> ConverterProcess:
         return ConverterProcess(pid=0, start_ticks=0, boot="its own", host=host)
@@ -179,7 +179,7 @@ def test_expired_pause_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def ended_at(moment: datetime, directory: Path) -> Config:
-    """A site whose last run began and ended then."""
+    """Builds a site with a last run that started and ended then."""
     config = a_config(directory)
     for path in (config.began_path, config.ended_path):
         path.touch()
@@ -188,7 +188,7 @@ def ended_at(moment: datetime, directory: Path) -> Config:
 
 
 FAILED = {"a001": a_lent_node(Phase.FAILED, error="no boot")}
-# Of the last run, of the registry, minutes since -> word, why, exit code
+# Last run, registry, minutes since -> word, reason, exit code
 HEALTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[str, str, int]]] = {
     "ok": ({}, {}, 0, ("ok", "", 0)),
     "failed": ({"exit_code": 1, "errors": ("the API is away",)}, {}, 0,
@@ -220,7 +220,7 @@ def an_order(**changes: Any) -> LendOrder:
 
 SERVES = {"a001": a_lent_node(order="lend-1")}
 COMES = (a_request(order="lend-1", count=1),)
-# An order, nodes and requests -> what and how many there are of it.
+# Order, nodes and requests -> their lines.
 ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "none came": ({}, {}, "2 of type a", "0 nodes lent, 2 missing"),
     "one is coming": ({}, {"requests": COMES}, "2 of type a", "0 nodes lent, 1 coming, 1 missing"),
@@ -288,20 +288,20 @@ QUIET = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "registry", "said"), QUIET)
+@pytest.mark.parametrize(("status", "registry", "text"), QUIET)
 def test_silent_failures_appear_in_health_and_status(
-    tmp_path: Path, status: dict[str, Any], registry: dict[str, Any], said: str
+    tmp_path: Path, status: dict[str, Any], registry: dict[str, Any], text: str
 ) -> None:
-    """No run is stopped by them: health and status say the same."""
+    """These failures stop no run. `health` and `status` report the same."""
     config = ended_at(NOW, tmp_path)
     recorded = Registry(last_run=with_queue(**status).last_run, **registry)
-    expected = ("warning", said, 1) if said else ("ok", "", 0)
+    expected = ("warning", text, 1) if text else ("ok", "", 0)
     assert judge_health(config, recorded, NOW) == expected
-    assert status_document(config, recorded, NOW)["warnings"] == ([said] if said else [])
+    assert status_document(config, recorded, NOW)["warnings"] == ([text] if text else [])
 
 
-# Seconds from its beginning to the file's time, since when a process holds the lock -> as told, and
-# the warning. What stands in the registry is of the run before.
+# Seconds from the start to the file's time, seconds of the held lock -> text and warning. The
+# registry is that of the previous run.
 ENDS: dict[str, tuple[int, int | None, str, str]] = {
     "it has ended": (3, None, "began 2 min ago, took 3.0 s, exit code 0", ""),
     "a verb is at work since then": (3, 60, "began 2 min ago, took 3.0 s, exit code 0", ""),

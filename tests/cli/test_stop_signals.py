@@ -1,5 +1,5 @@
-"""A run that is told to stop: what it waits for ends with its grace, whatever that is, what it has
-done is written down, and the next run goes on from there."""
+"""A run that gets a stop signal: its waits end with the grace time, whatever it waits for. Its
+actions are recorded, and the next run continues from there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def start_run(site: Site) -> Child:
 def test_stopped_run_waits_no_longer_than_its_grace(
     sandbox: Sandbox, tmp_path: Path, name: str
 ) -> None:
-    """Without that each of them ends otherwise: by its own time-out, or with the old document."""
+    """Otherwise each wait would end by its own time-out, or with the old document."""
     details, code, output = WAITS[name]
     site = a_workshop_site(sandbox, tmp_path)
     site.change(shutdown_grace_seconds="1", yunikorn_url=sandbox.url)
@@ -81,11 +81,11 @@ def test_stopped_run_waits_no_longer_than_its_grace(
     message = ended.err
     assert ended.code == code, message
     assert any(output in line and GRACE in line for line in message.splitlines()), message
-    if code == 0:  # written, told, and not put back
+    if code == 0:  # recorded, reported, and not undone
         assert "vcore: 336" in sandbox.queues_text()
         assert site.registry.nodes["a001"].phase is Phase.SERVING
     sandbox.faults.clear()
-    site.change(yunikorn_url="")  # which goes by the sandbox's clock
+    site.change(yunikorn_url="")  # uses the sandbox's clock
     assert site.run().exit_code == 0
     assert "vcore: 336" in sandbox.queues_text()
     assert not sandbox.violations
@@ -121,7 +121,7 @@ def test_signal_during_a_conversion_ends_the_run_within_its_grace(
 def test_run_stopped_while_reading_is_not_reported_as_successful(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """The exit code that stands in the record is of the one before."""
+    """The exit code in the registry is that of the previous run."""
     site = a_workshop_site(sandbox, tmp_path)
     site.run()
     fault: Fault = sandbox.fault(**HANGS, path="/nodes")
@@ -136,7 +136,7 @@ def test_run_stopped_while_reading_is_not_reported_as_successful(
 
 @pytest.fixture
 def signals() -> Iterator[StopSignals]:
-    """Whose grace is over soon."""
+    """Builds signals with a short grace time."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in numbers}
     signals = StopSignals(timedelta(seconds=0.1))
@@ -153,7 +153,7 @@ def test_signal_ends_computation_at_once_and_prevents_the_next_step(
         signal.raise_signal(signal.SIGTERM)
         pytest.fail("it went on")
     assert signals.came
-    signal.raise_signal(signal.SIGTERM)  # outside nothing is torn
+    signal.raise_signal(signal.SIGTERM)  # nothing is interrupted outside
     with pytest.raises(StoppedError), signals.at_once():
         pytest.fail("it began although a signal had come")
 
@@ -169,7 +169,7 @@ def test_signal_ends_computation_at_once_and_prevents_the_next_step(
     ],
 )  # fmt: skip
 def test_stop_signal_ends_requests_but_not_records(point: str, ends: bool) -> None:
-    """A file is written to its end; so is the registry in Kubernetes, for a few seconds."""
+    """A file is written completely. So is the registry in Kubernetes, within a few seconds."""
     signal.raise_signal(signal.SIGTERM)
     try:
         with fault_point(point):
@@ -180,7 +180,7 @@ def test_stop_signal_ends_requests_but_not_records(point: str, ends: bool) -> No
 
 
 def _sleep_until_looked_at(number: signal.Signals, times: int) -> None:
-    """So often has the handler had its say, whatever the machine does meanwhile."""
+    """Sleeps until the handler has run that often, independent of the machine's load."""
     handler, seen = signal.getsignal(number), 0
 
     def count(number: int, frame: FrameType | None) -> None:
@@ -198,7 +198,7 @@ def _sleep_until_looked_at(number: signal.Signals, times: int) -> None:
 
 
 def test_grace_time_counts_from_the_signal(tmp_path: Path, signals: StopSignals) -> None:
-    """A step that took the grace leaves none to the converters that were started before it."""
+    """A step that used the grace time leaves none for converters that started before it."""
     signal.raise_signal(signal.SIGTERM)
     call = ConverterCall(
         "k", [str(script(tmp_path, "exec sleep 300"))], an_environment(), tmp_path / "output"
@@ -207,10 +207,10 @@ def test_grace_time_counts_from_the_signal(tmp_path: Path, signals: StopSignals)
     try:
         ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
         assert ended.left_running and not ended.timed_out
-    except StoppedError as error:  # it was over before dnm listened
+    except StoppedError as error:  # the signal came before dnm handled it
         assert GRACE in str(error)
     finally:
-        signals.close()  # or it ends the wait for the end too
+        signals.close()  # otherwise it ends this wait too
         call.end()
 
 

@@ -1,5 +1,5 @@
-"""Two hosts with one instance_id: what each verb says of it, and how they change places. The real
-code over the sandbox's API, each host with a state directory of its own."""
+"""Two hosts with one instance_id: the report of each command, and how they change roles. The real
+code over the sandbox's API; each host has its own state directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEASE = ("leases", "dnm-prod")
 
 @pytest.fixture
 def east(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """It has acted, and lends a node."""
+    """Builds the host that acts and lends a node."""
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
     site = Site(sandbox, tmp_path / "east")
@@ -40,7 +40,7 @@ def east(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def west(sandbox: Sandbox, east: Site, tmp_path: Path) -> Site:
-    """It was refused."""
+    """Builds the host that was refused."""
     site = Site(sandbox, tmp_path / "west")
     assert site.run().exit_code == ExitCode.NEEDS_PERSON
     return site
@@ -51,7 +51,7 @@ def versions(sandbox: Sandbox) -> list[str]:
     return [str(entry["metadata"]["resourceVersion"]) for entry in rows if entry]
 
 
-def found_by_check(site: Site, check: str) -> Finding:
+def check_findings(site: Site, check: str) -> Finding:
     (result,) = [
         finding
         for finding in find_everything(site.path, dict(os.environ))
@@ -67,7 +67,7 @@ def test_read_only_commands_report_the_other_host_and_write_nothing(
     plan = west.plan()
     assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
     status = status_document(west.config, west.registry, west.now())
-    checked = found_by_check(west, "lease")
+    checked = check_findings(west, "lease")
     assert explain_name(west.config, QUEUE) == ExitCode.NEEDS_PERSON
     message = [
         plan.plan.errors[0], status["last_run"]["errors"][0], checked.text,
@@ -127,7 +127,7 @@ def test_unreadable_lease_stops_all_hosts(east: Site) -> None:
     plan = east.plan()
     assert plan.exit_code and not plan.plan.actions
     assert "Lease yunikorn/dnm-prod" in plan.plan.errors[0]
-    assert found_by_check(east, "lease").result is CheckResult.FAILED
+    assert check_findings(east, "lease").result is CheckResult.FAILED
 
 
 def changing(site: Site) -> int:
@@ -185,7 +185,7 @@ def test_takeover_without_a_registry_restores_the_names_of_the_lease(
 def test_takeover_from_a_vanished_running_host(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its Lease says that it is good for years."""
+    """Its Lease is valid for years."""
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
@@ -198,7 +198,7 @@ def test_takeover_from_a_vanished_running_host(
 
     sandbox.edit(*LEASE, at_work, "yunikorn")
     assert site.command("run").returncode == ExitCode.LOCKED
-    finding = found_by_check(site, "lease")
+    finding = check_findings(site, "lease")
     assert finding.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in finding.text
     assert "mgmt9:/dnm is at work" in site.command("status", "--health").stdout
     asked = answer_questions(monkeypatch, True)

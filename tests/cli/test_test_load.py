@@ -1,4 +1,4 @@
-"""The validation load: what `dnm test-load` creates, shows and deletes on the embedded cluster."""
+"""The validation load: the objects that `dnm test-load` creates, shows and deletes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config(site: Site) -> Config:
 
 @pytest.fixture
 def cluster(sandbox: Sandbox) -> Sandbox:
-    """A sandbox with a lent node, the namespaces and the queues."""
+    """Builds a sandbox with a lent node, the namespaces and the queues."""
     taint = {"key": "dedicated", "value": "dev", "effect": "NoSchedule"}
     sandbox.add_node("g1", "64", "256G", taints=[taint], labels={"dev": "true"})
     sandbox.add_namespace("dev")
@@ -127,7 +127,7 @@ def let_time_pass(sandbox: Sandbox) -> Callable[[float], None]:
 
 
 def loads(sandbox: Sandbox) -> dict[str, int]:
-    """Name of each Deployment -> its replicas."""
+    """Returns the replicas of each Deployment, by name."""
     rows = sandbox.objects("deployments")
     return {entry["metadata"]["name"]: entry["spec"]["replicas"] for entry in rows}
 
@@ -159,7 +159,7 @@ def test_test_load_command_reports_why_pods_wait(
     assert run(config, cluster, wait=0, replicas=5, cpu="60") == 1
     printed = capsys.readouterr().out
     assert "running: 1 of 5 pods\nnot running after 0 s: 4 pods\n  4 pods: " in printed
-    assert f"queue {QUEUE}: " in printed  # the decision of dnm
+    assert f"queue {QUEUE}: " in printed  # dnm's decision
     assert printed.splitlines()[-1].endswith("or delete them with `dnm test-load dev --delete`")
 
 

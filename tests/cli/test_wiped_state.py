@@ -1,4 +1,4 @@
-"""A state directory that is gone, by the real command: nothing that a person has said is lost."""
+"""A lost state directory, with the real command: no administrator's request is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def wipe(site: Site) -> None:
-    """As an installation of the host does."""
+    """Wipes the directory, as an installation of the host does."""
     shutil.rmtree(site.config.state_dir)
     site.config.state_dir.mkdir(mode=0o755)
 
