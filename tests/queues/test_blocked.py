@@ -1,4 +1,4 @@
-"""A number that can't be written holds up its own queue, and nothing else."""
+"""A number that dnm cannot rewrite blocks its own queue, and nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OTHER = {A: nodes_of(B, "m1", "m2"), B: nodes_of(A, "m1", "m2")}
 
 
 def written(case: str) -> tuple[str, str, str]:
-    """A document with a number that can't be written; no queue above it limits what it has."""
+    """Returns a document with an unwritable number. No queue above it has a lower limit."""
     spelling, queue, why = BLOCKED[case]
     text = change(TREE, "              max: {vcore: 1000, memory: 4T}\n", "")
     text = change(text, "          - name: free\n", "          - name: free\n            #\n")
@@ -78,15 +78,15 @@ def test_unwritable_limit_does_not_block_other_queues(case: str) -> None:
     made = edit(before.text, before.ledger, nodes)
     assert not made.refusal and queue in made.blocked and made.blocked[queue] in made.held[queue]
     assert "nodes are not counted" in made.blocked[queue]
-    assert limit(made, other) == str(128 + int({A: 80, B: 64}[other]))  # one of two went back
+    assert limit(made, other) == str(128 + int({A: 80, B: 64}[other]))  # one of two was returned
     assert "n1" not in made.ledger and "m1" in made.ledger
     back = edit(made.text, made.ledger, nodes_of(queue, "n1"))
     assert back.text == text and back.blocked
 
 
 def test_limit_that_became_unwritable_keeps_its_value_until_repaired() -> None:
-    """It stays as it is; everything else shrinks, the nodes go back, and once it is written
-    plainly it comes down too."""
+    """The limit keeps its value while all others shrink and the nodes are returned. Once it is
+    writable, it shrinks too."""
     made = lend(TREE, {**TWO, **nodes_of(B, "m1")})
     text = change(made.text, "max: {vcore: 336,", 'max: {vcore: "33\\x36",')
     still = edit(text, made.ledger, {**TWO, **nodes_of(B, "m1")})
@@ -150,7 +150,7 @@ SPELLINGS = ["' 80 '", '" 80"', "80", "'80'", "|-\n                      80", "!
 @pytest.mark.parametrize("before", SPELLINGS)
 @pytest.mark.parametrize("after", ["' {} '", '"{}"', "{}", "'{} '", "|-\n                      {}"])
 def test_limit_with_changed_spelling_shrinks_after_a_return(before: str, after: str) -> None:
-    """Spaces within quotes, a block: a person has written the number in another way since."""
+    """Quoted spaces, or a block: an administrator has changed the number's spelling since."""
     text = change(
         TREE, "max: {vcore: 80, memory: 320G}", f"max:\n                    vcore: {before}"
     )
@@ -199,7 +199,7 @@ A_ITSELF = """\
 def test_queue_missing_for_a_run_keeps_its_ledger_entry(
     nodes: dict[str, dict[str, dict[str, int]]], comes_back: str
 ) -> None:
-    stays = {"adjust_guaranteed": False}  # a guarantee above the parent's: YuniKorn refuses it
+    stays = {"adjust_guaranteed": False}  # YuniKorn refuses a guarantee above the parent's
     made = lend(TREE, ONE, **stays)
     grown = made.text[made.text.index("              - name: a\n") :]
     grown = grown[: grown.index("              - name: b\n")]
@@ -212,7 +212,7 @@ def test_queue_missing_for_a_run_keeps_its_ledger_entry(
     there = edit(change(missing.text, head, back + head), missing.ledger, nodes, **stays)
     expected = lend(TREE, nodes, **stays)
     if not nodes and comes_back == "as it was written":
-        assert limit(there, A) == "208"  # with nothing lent, what a person writes is his number
+        assert limit(there, A) == "208"  # with nothing lent, a manual number is the baseline
         return
     assert (there.text, lent_in(there.ledger)) == (expected.text, lent_in(expected.ledger))
     assert edit(there.text, there.ledger, {}, **stays).text == TREE

@@ -1,4 +1,4 @@
-"""The next document: along the path, several instances, sizes, and the edit that was planned."""
+"""The next document: the path of a queue, several instances, sizes, and the planned edit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_full_annotation_blocks_growth_but_not_shrinking() -> None:
     fewer = {name: many[name] for name in list(many)[:-1]}
     assert not edit_source(crowded, wants({A: fewer})).blocked
     swapped = edit_source(crowded, wants({A: {**fewer, **nodes_of(A, "n1")[A]}}))
-    assert swapped.blocked and swapped.is_changed  # what is returned is shrunk all the same
+    assert swapped.blocked and swapped.is_changed  # the limit of a returned node still shrinks
 
 
 def test_document_larger_than_a_config_map_is_refused() -> None:
@@ -132,25 +132,25 @@ def test_planned_edit_is_reused_on_the_same_document_version() -> None:
     assert edit_source(source(TREE), wants(ONE), planned) is planned
 
 
-OTHERS = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
+EDITED = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
 OTHER_STATES = {
-    "another writer's": config_map(OTHERS, resource_version="2"),
+    "another writer's": config_map(EDITED, resource_version="2"),
     "another ConfigMap": config_map(TREE, name="other"),
     "another namespace": config_map(TREE, namespace="other"),
-    "a resourceVersion that is not told": config_map(TREE, resource_version=""),
+    "an unknown resourceVersion": config_map(TREE, resource_version=""),
 }
 
 
 @pytest.mark.parametrize("state", OTHER_STATES.values(), ids=OTHER_STATES)
 def test_edit_is_planned_anew_on_a_changed_document(state: ConfigMap) -> None:
-    """What another one wrote is edited, and not overwritten."""
+    """dnm edits the other client's text, and does not overwrite it."""
     planned = lend(TREE, ONE)
     source_document = resolve_document(state, None)
     again = edit_source(source_document, wants(ONE, remembered=""), planned)
     assert again is not planned and again.planned_on != planned.planned_on
-    assert limit(again, A) == ("218" if source_document.text == OTHERS else "208")
+    assert limit(again, A) == ("218" if source_document.text == EDITED else "208")
     assert (again.planned_on is None) == (not state.resource_version)
-    if not state.resource_version:  # two that are not told are not the same
+    if not state.resource_version:  # two unknown versions are not equal
         assert edit_source(source_document, wants(ONE, remembered=""), again) is not again
 
 
@@ -181,7 +181,7 @@ def test_guarantee_below_the_lent_amount_does_not_fix_the_max() -> None:
     text = change(made.text, "guaranteed: {vcore: 264,", "guaranteed: {vcore: 9,")
     again = edit(text, made.ledger, TWO)
     assert "guaranteed vcore was set to 9" in again.held[A] and not again.limits[A].fixed
-    assert again.notes == ()  # held says it
+    assert again.notes == ()  # `held` reports it
 
 
 def test_full_ledger_may_shrink_but_an_invalid_document_may_not() -> None:
@@ -204,7 +204,7 @@ def test_instance_without_lent_nodes_keeps_its_recorded_baselines() -> None:
 
 
 def test_limit_that_could_not_grow_is_recognized_by_the_next_run() -> None:
-    """A zero above forbids growth: the limit stands at its baseline while nodes are lent."""
+    """A zero above forbids growth: the limit keeps its baseline while nodes are lent."""
     closed = change(TREE, "max: {vcore: 1000, memory: 4T}", "max: {vcore: 0, memory: 4T}")
     closed = change(closed, "guaranteed: {vcore: 40, memory: 100G}", "guaranteed: {memory: 100G}")
     closed = change(closed, "max: {vcore: 80, memory: 320G}", "max: {vcore: 0, memory: 320G}")

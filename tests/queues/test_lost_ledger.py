@@ -1,4 +1,4 @@
-"""The annotation is lost, or put back to an older state: no amount is ever added twice."""
+"""The annotation is lost or reset to an older state: dnm never adds an amount twice."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from tests.queue_trees import random_tree
 Nodes = Mapping[str, Mapping[str, Resources]]
 
 
-def lost(text: str, nodes: Nodes, then: str | None, **more: object) -> QueueEdit:
-    """The next edit, by an instance whose last run left the ledger `then`."""
-    return edit(text, "", nodes, remembered=then, **more)  # type: ignore[arg-type]
+def lost(text: str, nodes: Nodes, last_ledger: str | None, **more: object) -> QueueEdit:
+    """Returns the next edit, by an instance with the ledger `then` from its last run."""
+    return edit(text, "", nodes, remembered=last_ledger, **more)  # type: ignore[arg-type]
 
 
 def test_lost_ledger_is_rewritten_if_the_limits_are_unchanged() -> None:
@@ -83,7 +83,7 @@ def test_lost_ledger_restores_a_manually_lowered_limit() -> None:
 
 
 def test_older_ledger_beside_newer_limits_is_replaced() -> None:
-    """As a tool does that restores annotations alone: 336 would become 464."""
+    """A tool that restores annotations only has this effect: 336 would become 464."""
     queue_edit, two = lend(TREE, ONE), lend(TREE, TWO)
     again = edit(two.text, queue_edit.ledger, TWO, remembered=two.ledger)
     assert (again.text, again.ledger) == (two.text, two.ledger)
@@ -124,7 +124,7 @@ def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, 
     for reading, vcore in ((Reading.TOTAL, 0), (Reading.BASELINE, 256)):
         asking = wants(TWO, remembered=made.ledger)
         answered = rebase_document(read(text), asking, reading)
-        if answered.refusal:  # 80 can't contain 256
+        if answered.refusal:  # 80 cannot contain 256
             assert reading is Reading.TOTAL and "less than the 256" in answered.refusal
             continue
         current = int(new.split()[2].rstrip(","))
@@ -134,13 +134,13 @@ def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, 
 
 
 def test_lent_nodes_without_a_recorded_ledger_need_an_administrator() -> None:
-    """As after taking over another tool's registry."""
+    """The state after the takeover of another tool's registry."""
     asked = lost(lend(TREE, ONE).text, ONE, None)
     assert "no run has recorded the limits from before" in asked.refusal
 
 
 def test_limit_new_since_the_last_run_is_a_baseline_if_nothing_is_lent() -> None:
-    """With nothing lent it is a baseline; with a lost ledger it is not known what it contains."""
+    """With nothing lent the limit is a baseline. With a lost ledger its content is unknown."""
     limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
     nodes = nodes_of("root.free", "n1")
     assert limit(lost(limited, nodes, ""), "root.free") == "328"
@@ -153,8 +153,8 @@ def test_limit_new_since_the_last_run_is_a_baseline_if_nothing_is_lent() -> None
 
 
 def test_ledger_section_of_another_instance_is_not_restored() -> None:
-    """q lent to a queue without any limit and took its part away; p, which lends nothing, wrote it
-    back in each run, and the node was `releasing` for ever."""
+    """Once, q lent to a queue without a limit and removed its section; p, which lends nothing,
+    restored it in each run, so that q's node stayed in `releasing`."""
     lent = lend(TREE, nodes_of("root.free", "n1"), instance="q")
     seen = edit(lent.text, lent.ledger, {}, instance="p")
     removed = edit(lent.text, lent.ledger, {}, instance="q", remembered=lent.noted)
@@ -164,7 +164,7 @@ def test_ledger_section_of_another_instance_is_not_restored() -> None:
 
 
 def test_ledger_lost_with_two_instances_is_restored_by_the_newer_record() -> None:
-    """q's older record is no proof of what p has written since: it waits, and p mends it."""
+    """q's older record proves nothing about p's later writes. q waits, and p repairs the ledger."""
     first = lend(TREE, ONE, instance="p")
     second = edit(first.text, first.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     third = edit(second.text, second.ledger, TWO, instance="p", remembered=first.noted)
@@ -179,7 +179,7 @@ def test_ledger_lost_with_two_instances_is_restored_by_the_newer_record() -> Non
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["apply", "replace"])
 def test_older_export_without_ledger_is_not_treated_as_a_manifest(keeps: bool) -> None:
-    """b is back at its baseline, so a's 208 would be a new one, and become 464."""
+    """b is at its baseline, so a's 208 would be a new baseline, and become 464."""
     queue_edit = lend(TREE, ONE)
     both = {**TWO, **nodes_of(B, "m1")}
     two = edit(queue_edit.text, queue_edit.ledger, both, remembered=queue_edit.noted)
@@ -189,7 +189,7 @@ def test_older_export_without_ledger_is_not_treated_as_a_manifest(keeps: bool) -
 
 
 def test_removed_limit_leaves_the_ledger_with_its_nodes() -> None:
-    """A person wrote that number months later, and it was lowered to the old baseline."""
+    """Once, the same number, set months later, was lowered to the old baseline."""
     made = lend(TREE, {**ONE, **nodes_of(B, "m1")}, adjust_guaranteed=False)
     without = change(made.text, "max: {vcore: 208, memory: 576G}", "max: {memory: 576G}")
     taken = edit(without, made.ledger, nodes_of(B, "m1"), remembered=made.noted,
@@ -202,7 +202,7 @@ def test_removed_limit_leaves_the_ledger_with_its_nodes() -> None:
 
 
 def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
-    """The record is ahead of the text: a stands with its node, which the record has given back."""
+    """The record is ahead of the text: a still contains its node, which the record has returned."""
     owner = FieldOwner(manager="dnm", operation="Update", keys=frozenset({"queues.yaml"}))
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, nodes_of(B, "m1"), remembered=made.noted)
@@ -213,7 +213,7 @@ def test_killed_write_with_a_lost_ledger_needs_an_administrator() -> None:
 
 
 def test_ledger_of_an_older_dnm_is_read() -> None:
-    """It has no checksum: the next run adds it, and nothing else changes."""
+    """It has no checksum. The next run adds it, and changes nothing else."""
     made = lend(TREE, ONE)
     stored = json.loads(made.ledger)
     for name in ("text", "origin", "totals"):
@@ -233,7 +233,7 @@ MANIFESTS = FieldOwner(
 
 @pytest.mark.parametrize("stands", ["none", "foreign", "older"])
 def test_manifest_equal_to_an_earlier_edit_needs_an_administrator(stands: str) -> None:
-    """A new value of 208 beside another instance's record of 208 became 80 plus its node."""
+    """Once, a new value of 208 beside another instance's recorded 208 became 80 plus its node."""
     queue_edit = lend(TREE, ONE)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
     beside = {"none": "", "foreign": foreign.ledger, "older": lend(TREE, TWO).ledger}[stands]
@@ -243,7 +243,7 @@ def test_manifest_equal_to_an_earlier_edit_needs_an_administrator(stands: str) -
 
 
 def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
-    """q had taken its node back; the annotation with it was put there, and p made 16 of 144."""
+    """q had returned its node. The older annotation was restored, and p turned 144 into 16."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     seen = edit(both.text, both.ledger, ONE, instance="p", remembered=alone.noted)
@@ -257,7 +257,7 @@ def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
     put = FieldOwner(
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
     )
-    asking = wants(ONE, instance_id="p", remembered=seen.noted)  # it has seen nothing since
+    asking = wants(ONE, instance_id="p", remembered=seen.noted)  # it has read nothing since
     for owners, is_asked in (((put,), True), ((), False)):
         result = config_map(edited, both.ledger, owners=owners)
         refusal = edit_source(resolve_document(result, None), asking).refusal
@@ -265,7 +265,7 @@ def test_older_annotation_with_a_manual_edit_needs_an_administrator() -> None:
 
 
 def test_manual_edit_after_another_instance_wrote_is_accepted_by_that_instance() -> None:
-    """p has not seen q's ledger, and waits; q knows its own and takes the edit; p goes on."""
+    """p has not read q's ledger and waits. q accepts the edit, and then p continues."""
     alone = lend(TREE, ONE, instance="p")
     both = edit(alone.text, alone.ledger, nodes_of(B, "m1"), instance="q", remembered="")
     edited = change(both.text, "max: {vcore: 208,", "max: {vcore: 272,")
@@ -278,7 +278,7 @@ def test_manual_edit_after_another_instance_wrote_is_accepted_by_that_instance()
 
 
 def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
-    """The manifest dropped the ledger and all nodes went; 208 became a baseline, then 336."""
+    """The manifest dropped the ledger. Once, 208 became a baseline, then 336."""
     made = lend(TREE, ONE)
     replaced = config_map(TREE, owners=(MANIFESTS,))
     rest = edit_source(resolve_document(replaced, None), wants({}, remembered=made.noted))
@@ -289,7 +289,7 @@ def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
 
 
 def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
-    """p lends where there is no limit, and took q's 208 for a baseline."""
+    """Once, p lent to a queue without a limit, and took q's 208 for a baseline."""
     free = lend(TREE, nodes_of("root.free", "n1"), instance="p")
     both = edit(free.text, free.ledger, ONE, instance="q", remembered="")
     asked = lost(both.text, nodes_of("root.free", "n1"), free.noted, instance="p")
@@ -298,7 +298,7 @@ def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
 
 
 def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
-    """It lent nothing any more by its record, so the 208 were nobody's, for ever."""
+    """By its record it lent nothing any more, so no instance owned the 208 for ever."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
     foreign = lend(TREE, nodes_of(B, "z1"), instance="z")
@@ -307,10 +307,10 @@ def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
 
 
 def test_earlier_total_needs_an_administrator_even_if_nothing_is_lent() -> None:
-    """An older export raised 80 to 208. After one quiet run dnm took the 208 for a baseline."""
+    """An older export raised 80 to 208. Once, dnm took 208 for a baseline after one idle run."""
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
-    for _ in range(3):  # quiet runs
+    for _ in range(3):  # idle runs
         rest = edit(TREE, "", {}, remembered=noted)
         assert not (rest.is_changed or rest.refusal) and rest.noted == noted
         asked = edit(made.text, "", {}, remembered=noted)
@@ -319,7 +319,7 @@ def test_earlier_total_needs_an_administrator_even_if_nothing_is_lent() -> None:
 
 
 def test_earlier_total_accepted_by_another_instance_needs_an_administrator() -> None:
-    """p had never seen q's node, lent where there is no limit, and took q's 296 for a baseline."""
+    """Once, p lent to a queue without a limit, and took q's unread 296 for a baseline."""
     free = nodes_of("root.free", "p1")
     made = lend(TREE, nodes_of(B, "q1"), instance="q")
     returned = edit(made.text, made.ledger, {}, instance="q", remembered=made.noted)
@@ -345,7 +345,7 @@ def test_answer_about_an_earlier_total_is_kept_if_nothing_is_lent(reading: Readi
 
 
 def test_killed_return_before_another_instance_starts_needs_an_administrator() -> None:
-    """The 208 became a baseline: the record of the killed run had forgotten that it wrote them."""
+    """Once, 208 became a baseline, because the killed run's record no longer had it."""
     made = lend(TREE, ONE)
     killed = edit(made.text, made.ledger, {}, remembered=made.noted)
     other = edit(made.text, "", nodes_of("root.free", "m1"), instance="test")
@@ -354,8 +354,8 @@ def test_killed_return_before_another_instance_starts_needs_an_administrator() -
 
 
 def test_lent_amount_is_restored_after_another_instance_started_anew() -> None:
-    """It lent where there is no limit, so nothing told it what a manifest without a ledger had in
-    it: our part is put back, and its baselines become ours."""
+    """The other instance lent to a queue without a limit, so it did not know the amounts in a
+    manifest without a ledger. dnm restores its part and adopts those baselines."""
     free = nodes_of("root.free", "p1")
     alone = lend(TREE, free, instance="p")
     both = edit(alone.text, alone.ledger, ONE, instance="q")
@@ -374,8 +374,8 @@ def test_lent_amount_is_restored_after_another_instance_started_anew() -> None:
 
 
 def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
-    """prod's record is of the same bytes, and says 80 where 208 has become right meanwhile: the
-    instance that knows asks."""
+    """prod's record has the same bytes, and 80 for a limit that has become 208 meanwhile. The
+    instance with the newer record asks."""
     own, other = (nodes_of("root.x", name, size={"vcore": 128_000}) for name in ("n1", "m1"))
     made = lend(ONE_LIMIT, own)
     both = edit(made.text, made.ledger, other, instance="test")
@@ -394,8 +394,8 @@ def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
 def test_rebase_answer_is_kept_after_a_killed_run(
     reading: Reading,
 ) -> None:
-    """And a limit was changed before the next: what that run noted and nobody wrote was asked for
-    again in every run, whatever the person said."""
+    """A limit was changed before the next run. Once, each run asked again about values that no run
+    had written, whatever the administrator answered."""
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, TWO, remembered=made.noted).noted
     edited = change(made.text, f"vcore: {limit(made, A)}", "vcore: 400")
@@ -408,7 +408,7 @@ def test_rebase_answer_is_kept_after_a_killed_run(
 
 
 def test_ledger_that_matches_a_manifest_by_chance_needs_an_administrator() -> None:
-    """One person put a killed run's ledger there, another an older export: 208 without any node."""
+    """A killed run's ledger was restored, then an older export: 208 without any node."""
     made = lend(TREE, ONE)
     manual = FieldOwner(
         manager="kubectl-annotate", operation="Update", annotations=frozenset({LEDGER_ANNOTATION})
@@ -425,9 +425,9 @@ HISTORIES = int(os.environ.get("DNM_HISTORIES", "50"))
 
 @pytest.mark.parametrize("chunk", one_in(8, range(8)))
 def test_lost_ledger_in_a_random_history_never_changes_a_limit_twice(chunk: int) -> None:
-    """Random trees, random lends and returns, the annotation lost at random points: the next edit
-    makes the same document as without the loss, another one changes nothing, and after all is
-    returned the document is the same as before; or a person is asked, and nothing is written."""
+    """Random trees with random lends and returns lose the annotation at random points. The next
+    edit gives the same document as without the loss, and a further edit changes nothing. After all
+    returns the document is the first one, or dnm asks an administrator and writes nothing."""
     seed = int(os.environ.get("DNM_SEED", "20261121")) + chunk
     rng = random.Random(seed)
     asked = losses = 0
@@ -476,7 +476,7 @@ def play_history(rng: random.Random, text: str, story: str) -> tuple[int, int]:
 
 
 def test_rebase_is_accepted_beside_a_ledger_of_a_newer_dnm() -> None:
-    """The way out that its own sentence names."""
+    """The message itself names this command."""
     made = lend(TREE, ONE)
     newer = made.ledger.replace('"version":', '"version":9')
     asking = wants(ONE, remembered=newer)

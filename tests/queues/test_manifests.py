@@ -1,4 +1,4 @@
-"""A manifest is applied again, with the same or with new values, while nodes are lent."""
+"""A manifest is applied again, with the same values or new ones, while nodes are lent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def stored(text: str, ledger: str, tool: str, exported: dict[str, str] | None = None) -> ConfigMap:
-    """The ConfigMap as the API server keeps it after this tool has put the text there; `exported`:
-    annotations that the manifest has, as an export of the cluster's own object does."""
+    """Returns the ConfigMap of the API server after this tool has written the text. `exported`:
+    annotations of the manifest, which an export of the cluster's own object has."""
     keeps = tool not in ("kubectl replace", "kubectl delete and create")
     annotations = {**(exported or {}), **({LEDGER_ANNOTATION: ledger} if keeps and ledger else {})}
     owner = {
@@ -61,15 +61,15 @@ def after(
     return edit_source(source, wants(nodes, remembered=ledger))  # type: ignore[arg-type]
 
 
-WHOLE = ["kubectl apply", "kubectl apply --server-side", "Argo CD", "Flux", "Helm"]
+APPLIERS = ["kubectl apply", "kubectl apply --server-side", "Argo CD", "Flux", "Helm"]
 DROP = ["kubectl replace", "kubectl delete and create"]
 NEW = {"up": "300", "down": "70", "far down": "10", "as it was": "80"}
 
 
-@pytest.mark.parametrize("tool", [*WHOLE, *DROP, "kubectl edit"])
+@pytest.mark.parametrize("tool", [*APPLIERS, *DROP, "kubectl edit"])
 @pytest.mark.parametrize("new", NEW.values(), ids=NEW)
 def test_manifest_with_a_single_new_limit_is_a_new_baseline(tool: str, new: str) -> None:
-    """The others are back at their baselines: so all of it is the manifest's, whoever wrote it."""
+    """The other limits are at their baselines, so all of them are the manifest's, by any client."""
     made = lend(TREE, TWO)
     manifest = change(TREE, "max: {vcore: 80,", f"max: {{vcore: {new},")
     again = after(manifest, made.ledger, tool, TWO)
@@ -81,9 +81,9 @@ def test_manifest_with_a_single_new_limit_is_a_new_baseline(tool: str, new: str)
     assert after(queue_edit.text, queue_edit.ledger, "kubectl edit", {}).text == manifest
 
 
-@pytest.mark.parametrize("tool", [*WHOLE, *DROP])
+@pytest.mark.parametrize("tool", [*APPLIERS, *DROP])
 def test_other_queue_at_its_baseline_proves_a_reapplied_manifest(tool: str) -> None:
-    """Every limit of one queue is new; the other queue and the one above are at their baselines."""
+    """Every limit of one queue is new; the other queue and the parent are at their baselines."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
     manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 300, memory: 1T}")
@@ -93,10 +93,10 @@ def test_other_queue_at_its_baseline_proves_a_reapplied_manifest(tool: str) -> N
     assert after(again.text, again.ledger, "kubectl edit", {}).text == manifest
 
 
-@pytest.mark.parametrize("tool", WHOLE)
+@pytest.mark.parametrize("tool", APPLIERS)
 @pytest.mark.parametrize("new", NEW.values(), ids=NEW)
 def test_single_limit_is_judged_by_the_client_that_wrote_it(tool: str, new: str) -> None:
-    """300 became 172, then 44."""
+    """Once, 300 became 172, then 44."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     manifest = ONE_LIMIT.replace("80", new)
@@ -112,7 +112,7 @@ def test_single_limit_is_judged_by_the_client_that_wrote_it(tool: str, new: str)
 
 @pytest.mark.parametrize("tool", DROP)
 def test_single_new_limit_without_a_ledger_needs_an_administrator(tool: str) -> None:
-    """Nothing else in the document says whether it is a manifest's or an edited export's."""
+    """Nothing else in the document shows whether it is a manifest's or an edited export's."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     asked = after(ONE_LIMIT.replace("80", "300"), made.ledger, tool, nodes)
@@ -123,7 +123,7 @@ def test_single_new_limit_without_a_ledger_needs_an_administrator(tool: str) -> 
 
 @pytest.mark.parametrize("tool", ["kubectl apply", "kubectl apply --server-side", "Flux"])
 def test_edited_export_is_a_new_total(tool: str) -> None:
-    """`kubectl get -o yaml`, a number changed, applied: it has the ledger in it."""
+    """An export by `kubectl get -o yaml`, with one changed number, contains the ledger."""
     nodes = nodes_of(X, "n1", "n2")
     made = lend(ONE_LIMIT, nodes)
     export = made.text.replace("336", "400")
@@ -132,7 +132,7 @@ def test_edited_export_is_a_new_total(tool: str) -> None:
     assert limit(after(again.text, again.ledger, "kubectl edit", {}), X) == "144"
 
 
-@pytest.mark.parametrize("tool", WHOLE)
+@pytest.mark.parametrize("tool", APPLIERS)
 def test_manifest_with_the_written_limits_causes_no_change(tool: str) -> None:
     made = lend(TREE, TWO)
     assert not after(made.text, made.ledger, tool, TWO).is_changed
@@ -141,9 +141,9 @@ def test_manifest_with_the_written_limits_causes_no_change(tool: str) -> None:
     assert limit(again, A) == "400"
 
 
-@pytest.mark.parametrize("tool", [*WHOLE, *DROP])
+@pytest.mark.parametrize("tool", [*APPLIERS, *DROP])
 def test_manifest_with_a_changed_queue_tree_is_the_new_baseline(tool: str) -> None:
-    """A limit more, a limit less, a queue more: what is there is the baseline."""
+    """A limit is added, one removed, a queue added: the current values are the baseline."""
     made = lend(TREE, TWO)
     manifest = change(TREE, "max: {vcore: 80, memory: 320G}", "max: {vcore: 90, pods: 20}")
     manifest = change(
@@ -176,9 +176,9 @@ def test_malformed_managed_fields_are_ignored(fields: object, applied: str) -> N
     assert limit(edit, X) == "300"
 
 
-@pytest.mark.parametrize("tool", WHOLE)
+@pytest.mark.parametrize("tool", APPLIERS)
 def test_manifest_that_is_partly_an_older_export_needs_an_administrator(tool: str) -> None:
-    """b stands as it was written, with its node; a is back; 1000 is a baseline or a total."""
+    """b keeps its value and its node; a is at its baseline; 1000 is a baseline or a total."""
     nodes = {**ONE, **nodes_of(B, "m1")}
     made = lend(TREE, nodes, adjust_guaranteed=False)
     mixed = change(TREE, "max: {vcore: 64, memory: 256G}", "max: {vcore: 192, memory: 512G}")
@@ -186,9 +186,9 @@ def test_manifest_that_is_partly_an_older_export_needs_an_administrator(tool: st
     assert "a manifest was applied" in asked.refusal and "contains them" in asked.refusal
 
 
-@pytest.mark.parametrize("tool", WHOLE)
+@pytest.mark.parametrize("tool", APPLIERS)
 def test_manually_written_total_is_recognized_in_an_older_export(tool: str) -> None:
-    """He wrote 300, a run made 428 of it; a file with his 300 was applied, and became 556."""
+    """An administrator wrote 300, and a run made it 428. Once, an applied 300 became 556."""
     made = lend(ONE_LIMIT, nodes_of(X, "n1"))
     nodes = nodes_of(X, "n1", "n2")
     edited = ONE_LIMIT.replace("80", "300")

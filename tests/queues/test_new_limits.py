@@ -1,4 +1,4 @@
-"""How far limits can move: what stops a shrink, what stops growth."""
+"""Bounds on the change of limits: why one stops shrinking, why one stops growing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_shrink_of_an_ancestor_stops_at_its_own_pods() -> None:
     assert limit(shrunk, "root.science") == "1100" and limit(shrunk, A) == "80"
 
 
-BY_HAND = {
+MANUAL = {
     "child max": ("max: {vcore: 64", "max: {vcore: 1100", "root.science", "1100"),
     "guaranteed of its own": ("guaranteed: {vcore: 136", "guaranteed: {vcore: 160", A, "80"),
     "guaranteed to children": (
@@ -54,7 +54,7 @@ BY_HAND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "queue", "text"), BY_HAND.values(), ids=BY_HAND)
+@pytest.mark.parametrize(("old", "new", "queue", "text"), MANUAL.values(), ids=MANUAL)
 def test_shrink_stops_at_values_written_meanwhile(
     old: str, new: str, queue: str, text: str
 ) -> None:
@@ -68,7 +68,7 @@ def test_shrink_stops_at_values_written_meanwhile(
 
 
 def test_limit_of_all_zeros_is_never_written() -> None:
-    """A person made all that is lent the whole limit; without nodes that would be zero."""
+    """An administrator made the lent amount the whole limit. Without nodes it would be zero."""
     small = change(TREE, "resources:\n                  max: {vcore: 64, memory: 256G}",
                    "resources:\n                  max: {vcore: 1m, memory: 1}")  # fmt: skip
     made = lend(small, nodes_of(B, "n1"))
@@ -135,7 +135,7 @@ def test_shrink_stops_at_guarantees_below_a_queue_without_limits() -> None:
 
 
 def below_a_limit_that_stays() -> tuple[str, str]:
-    """`mid` and `x` were set below what is lent, so they stay; `z` gets a node."""
+    """`mid` and `x` are set below the lent amount, so they stay; `z` gets a node."""
     narrow = change(
         DEEP, "- name: mid\n", "- name: mid\n                resources: {max: {vcore: 300}}\n"
     )

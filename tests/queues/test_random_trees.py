@@ -1,4 +1,4 @@
-"""Random trees: every edit is valid, holds what it should, and is undone to the same bytes."""
+"""Random trees: each edit is valid and has the right limits; its reversal restores the bytes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TREES = int(os.environ.get("DNM_TREES", "125"))
 
 @pytest.mark.parametrize("chunk", one_in(12, range(12)))
 def test_edits_of_random_trees_are_valid_and_reversible(chunk: int) -> None:
-    """Lend and return in any order, by two instances; every text on the way passes the rules, every
-    limit is its baseline plus what is lent, and at the end the bytes are those of the beginning."""
+    """Two instances lend and return in any order. Every text passes the rules, every limit is its
+    baseline plus the lent amount, and the last text equals the first."""
     seed = int(os.environ.get("DNM_SEED", "20260901")) + chunk
     print(f"DNM_SEED={seed - chunk} chunk {chunk}")
     rng = random.Random(seed)
@@ -82,6 +82,6 @@ def assert_limits(
                 if below == path or below.startswith(f"{path}.")
             )
             if resource == "pods" and before.get(resource) == 0:
-                assert amount == 0  # closed
+                assert amount == 0  # the queue is closed
             elif path not in made.held:
                 assert amount == before.get(resource, 0) + added

@@ -1,6 +1,6 @@
-"""Runs of two instances and what people do to the ConfigMap between them, in random order, judged
-by a shadow of the document that nobody ever lent to. The judge reads YAML by itself and asks
-nothing of dnm's: every limit is the shadow's plus what serves, or a person is asked.
+"""Runs of two instances, with manual changes of the ConfigMap between them, in random order. A
+shadow document without any lend judges them. The judge reads YAML itself, without dnm's code: every
+limit is the shadow's plus the serving nodes, or dnm asks an administrator.
 
 `DNM_SEQUENCES=10000 DNM_SEED=1 pytest -m "" tests/queues/test_sequences.py -s` plays more of them.
 """
@@ -41,7 +41,7 @@ Limits = dict[str, int]
 
 
 def render(tree: Mapping[str, int | None], limits: Mapping[str, int]) -> str:
-    """The document of a tree, parents written before their children."""
+    """Returns the document of a tree, with parents before their children."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     for path in tree:
         indent = "    " + "    " * path.count(".")
@@ -59,7 +59,7 @@ def _has_sibling(lines: list[str], indent: str) -> bool:
 
 @lru_cache(4096)
 def limits_in(text: str) -> Mapping[str, int]:
-    """What a reader of YAML finds, in cores."""
+    """Returns the limits that a YAML reader finds, in cores."""
     results: Limits = {}
 
     def look(queues: list[dict[str, Any]], above: str) -> None:
@@ -76,7 +76,7 @@ def limits_in(text: str) -> Mapping[str, int]:
 
 
 class Instance:
-    """One dnm: the nodes that serve, and its record of the ledger."""
+    """A dnm instance: its serving nodes, and its record of the ledger."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class Instance:
 
 
 class World:
-    """The ConfigMap as an API server keeps it, its shadow, and what stood there before."""
+    """The ConfigMap of an API server, its shadow, and its earlier contents."""
 
     def __init__(self, tree: Mapping[str, int | None]) -> None:
         self.tree = tree
@@ -96,8 +96,8 @@ class World:
         self.ledger_owner = "dnm"
         self.applied = ""
         self.instances = {name: Instance(name) for name in ("p", "q")}
-        self.past: list[tuple[str, str, Limits]] = []  # each document with lent nodes in it
-        self.last = ""  # the text that dnm wrote last
+        self.past: list[tuple[str, str, Limits]] = []  # each document with lent nodes
+        self.last = ""  # the last text of dnm
         self.story: list[str] = [self.text]
         self.counts: Counter[str] = Counter()
 
@@ -126,7 +126,7 @@ class World:
         return edit_source(resolve_document(config_map, None), wants)
 
     def run(self, name: str, ends: str = "well") -> bool:
-        """One run; `ends`: well, killed (after the record is saved), failed (and it knows so)."""
+        """Plays a run; `ends`: well, killed (after it saved the record), failed (with an error)."""
         instance = self.instances[name]
         made = self.edit(instance)
         self.counts["runs"] += 1
@@ -135,7 +135,7 @@ class World:
         )
         if made.refusal:
             self.counts["asked"] += 1
-            assert (made.text, made.ledger) == (self.text, self.ledger), self.told
+            assert (made.text, made.ledger) == (self.text, self.ledger), self.story_text
             return False
         if ends != "failed":
             instance.record = made.noted or ""
@@ -184,23 +184,23 @@ class World:
         return {path: cores + lent[path] for path, cores in self.shadow.items()}
 
     def settle(self, rng: random.Random) -> bool:
-        """Both run until nobody has anything to say; False: a person is asked."""
+        """Plays both until neither reports anything. Returns False if dnm asks an administrator."""
         order = rng.sample(sorted(self.instances), 2)
         for _ in range(4):
             before = (self.text, self.ledger)
             answers = [self.run(name) for name in order]
             if all(answers) and (self.text, self.ledger) == before:
-                assert limits_in(self.text) == self.expected, self.told
+                assert limits_in(self.text) == self.expected, self.story_text
                 return True
         if all(answers):
-            raise AssertionError(f"it comes to no rest: {self.told}")
+            raise AssertionError(f"it does not settle: {self.story_text}")
         for path, cores in limits_in(self.text).items():
-            assert cores <= max(self.expected[path], *self.seen(path)), self.told
+            assert cores <= max(self.expected[path], *self.seen(path)), self.story_text
         self.counts["ends with a question"] += 1
         return False
 
     def seen(self, path: str) -> list[int]:
-        """Totals of this place that are no fault of a run: they stood there before it."""
+        """Returns totals of this path that no run caused, because they were there before it."""
         return [limits_in(text).get(path, 0) for text, _, _ in self.past] + [self.put.get(path, 0)]
 
     put: Mapping[str, int] = {}
@@ -208,12 +208,12 @@ class World:
 
     @property
     def is_new(self) -> bool:
-        """Whether a manifest's new value stands there that no run has seen: an annotation put
-        beside it, or a comment, makes a person's new total of it, which nobody can tell."""
+        """Returns whether no run has read a manifest's new value. A changed annotation or comment
+        would make it a new manual total, which no reader can recognize."""
         return self.is_a_manifest and self.shadow != self.known
 
     @property
-    def told(self) -> str:
+    def story_text(self) -> str:
         return "\n".join([*self.story, f"expected {self.expected}", f"owner {self.owner}"])
 
     # --- what people do -------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class World:
         self.put = limits_in(text)
         for older, its_ledger, shadow in self.past:
             if (older, its_ledger) == (text, ledger):
-                self.shadow = dict(shadow)  # whoever puts both back has put that state back
+                self.shadow = dict(shadow)  # a restore of both restores that state
         self.story.append(f"{owner}: {self.put} ledger {ledger or 'none'}")
 
 
@@ -240,15 +240,15 @@ def edit_a_total(world: World, rng: random.Random) -> None:
     baseline, total = world.shadow[path], now[path] + delta
     is_read = now == world.expected and world.owner[0] not in MANIFESTS
     if not (is_read or world.text == world.last) or baseline + delta < 1:
-        return  # what no run has read yet can't be a total
+        return  # a value that no run has read cannot be a total
     if total > 6000 or (path == "science" and baseline + delta < 400):
         return
     pattern = rf"(name: {path.split('.')[-1]}\n *resources: {{max: {{vcore: )\d+"
     text = re.sub(pattern, rf"\g<1>{total}", world.text)
-    is_back = total == world.known[path]  # the manifest's again, as docs/queues.md says
+    is_back = total == world.known[path]  # the manifest's again, as docs/queues.md describes
     world.shadow[path] = total if is_back else baseline + delta
     if text == world.applied:
-        world.shadow = dict(limits_in(text))  # by chance all of it is the last manifest's
+        world.shadow = dict(limits_in(text))  # it equals the last manifest by chance
     world.write(text, world.ledger, "kubectl-edit")
 
 
@@ -278,16 +278,16 @@ def replace_by_a_manifest(world: World, rng: random.Random) -> None:
 
 
 def _manifest(world: World, rng: random.Random) -> str:
-    """A manifest with a new value or none, unless its limits are those that stand there: then it is
-    an export of them."""
+    """Returns a manifest with a new value or none. If its limits equal the current ones, it is an
+    export of them."""
     shadow = _new_shadow(world, rng)
     text = render(world.tree, shadow)
-    if world.last and limits_in(text) == limits_in(world.last):  # else by chance: nobody can tell
+    if world.last and limits_in(text) == limits_in(world.last):  # else equal by chance
         return text if world.text == world.last else ""
     if limits_in(text) != limits_in(world.text):
         world.shadow, world.is_a_manifest = shadow, True
         return text
-    return ""  # what no run has read is no export
+    return ""  # a text that no run has read is no export
 
 
 def lose_the_annotation(world: World, rng: random.Random) -> None:
@@ -316,7 +316,7 @@ def put_an_older_export_back(world: World, rng: random.Random) -> None:
     if world.past:
         text, ledger, shadow = rng.choice(world.past)
         if text == world.text:
-            return  # it is the older annotation alone
+            return  # only the older annotation
         world.shadow = dict(shadow)
         world.write(text, ledger, "kubectl-replace")
 
@@ -366,11 +366,11 @@ STEPS: tuple[Callable[[World, random.Random], None], ...] = (
 
 
 def play(seed: int) -> Counter[str]:
-    """One sequence: some quiet runs, then steps of people, one or two between the runs."""
+    """Plays one sequence: some idle runs, then manual steps, one or two between the runs."""
     rng = random.Random(seed)
     world = World(rng.choice(TREES))
     world.story.insert(0, f"sequence {seed}")
-    assert world.settle(rng)  # nobody lends in his first run
+    assert world.settle(rng)  # the first runs lend nothing
     for _ in range(rng.randint(4, 14)):
         for name in rng.sample("pq", rng.randint(0, 2)):
             world.move(rng, name)
@@ -385,7 +385,7 @@ def play(seed: int) -> Counter[str]:
         for instance in world.instances.values():
             instance.nodes = {}
         if world.settle(rng):
-            assert limits_in(world.text) == world.shadow, world.told
+            assert limits_in(world.text) == world.shadow, world.story_text
             assert not json.loads(world.ledger or "{}").get("instances", {}).keys() & {"p", "q"}
     return world.counts
 

@@ -1,4 +1,4 @@
-"""Where YuniKorn takes the document from, where dnm must not edit it, and what is read of it."""
+"""The source of YuniKorn's document: which one dnm must not edit, and what dnm reads."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_invalid_document_lists_all_violations_and_still_has_limits() -> None:
     assert refused.refusal == document.refusal
     assert refused.text == invalid and not refused.is_changed
     frozen = read_document(resolve_document(config_map(invalid, immutable=True), None))
-    assert "immutable" in frozen.refusal  # where it stands is said first
+    assert "immutable" in frozen.refusal  # the source comes first
 
 
 def test_unreadable_ledger_is_reported_and_counts_every_node() -> None:
@@ -205,7 +205,7 @@ def test_damaged_ledger_is_not_an_empty_ledger(ledger: str, reason: str) -> None
 
 
 def test_bounded_list_of_totals_causes_no_write_of_an_idle_run() -> None:
-    """The totals that stand there pushed each other out of the list, once in every run."""
+    """Once, the current totals displaced each other in the list, once in every run."""
     lines = ["partitions:", "- name: default", "  queues:", "  - name: root", "    queues:"]
     names = [f"q{number}" for number in range(MOST_TOTALS // 4 + 50)]
     both = "{vcore: 80, memory: 320G}"

@@ -1,8 +1,8 @@
-"""What dnm can't edit, told with line and reason; what YuniKorn takes, it edits or names a dialect.
+"""Documents that dnm cannot edit, with line and reason. It edits valid ones, or names a dialect.
 
-`judged.jsonl` holds documents that were made by chance, half of them by breaking good ones, with
-what the validator of yunikorn-core 1.9.0 answered; `tests/real/queue_documents.py` asks the whole
-of YuniKorn about new ones.
+`judged.jsonl` has random documents, half of them broken versions of good ones, with the answers of
+the validator of yunikorn-core 1.9.0. `tests/real/queue_documents.py` asks a whole YuniKorn about
+new ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_document_that_yunikorn_accepts_is_editable(vector: dict[str, Any]) -> N
 
 
 def is_dialect(found: tuple[RuleViolation, ...]) -> bool:
-    """Whether dnm refuses what it need not read, whatever YuniKorn says of it."""
+    """Returns whether dnm refuses YAML that it need not read, whatever YuniKorn answers."""
     return [rule_violation.rule for rule_violation in found] == ["dialect"]
 
 
@@ -62,7 +62,7 @@ DIALECT = {
 def test_unsupported_dialect_is_named_with_its_line(
     old: str, new: str, line: int, why: str
 ) -> None:
-    """Before a node is converted for it, and with the line."""
+    """The message comes before a conversion, with the line."""
     text = change(TREE, old, new)
     (rule_violation,) = check_text(text)
     assert (rule_violation.rule, rule_violation.line) == (
@@ -188,22 +188,22 @@ FILES = {
     "behind another manifest": ("kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)]),
     "nothing": ("", [("document", 1)]),
     "what nobody should apply": ("partitions: []\n", [("document", 1)]),
-    "what nobody should apply, in a manifest": (manifest("partitions: []\n"), [("document", 10)]),
+    "an invalid document, in a manifest": (manifest("partitions: []\n"), [("document", 10)]),
     "no YAML": ("{", [("yaml", 2)]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "found"), FILES.values(), ids=FILES)
+@pytest.mark.parametrize(("content", "rules"), FILES.values(), ids=FILES)
 def test_files_and_manifests_are_checked_with_line_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, found: list[tuple[str, int]]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, rules: list[tuple[str, int]]
 ) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(content)
     (judged,) = judge_file(path)
-    assert [(violation.rule, violation.line) for violation in judged.violations] == found
-    assert check_files([path], output="text") == (1 if found else 0)
+    assert [(violation.rule, violation.line) for violation in judged.violations] == rules
+    assert check_files([path], output="text") == (1 if rules else 0)
     printed = capsys.readouterr().out
-    for rule, line in found:
+    for rule, line in rules:
         assert f"{path}:{line}: " in printed and f"[{rule}]" in printed
 
 
@@ -217,7 +217,7 @@ def test_manifest_without_queues_is_reported_by_name_and_line(tmp_path: Path) ->
 
 
 def test_endless_file_is_read_up_to_a_bound() -> None:
-    """As of `dnm queues check <(yes)`."""
+    """`dnm queues check <(yes)` has such a file."""
 
     class Endless(io.BytesIO):
         def read(self, size: Any = -1, /) -> bytes:
@@ -241,7 +241,7 @@ UNJUDGED = {
 
 
 class Scheduler(YunikornClient):
-    """Refuses all."""
+    """A scheduler that refuses everything."""
 
     def validate(self, text: str) -> str:
         return "no"
@@ -393,7 +393,7 @@ def test_nested_yaml_aliases_are_bounded() -> None:
 LEAVES = [
     pytest.param("", True, id="without a word"),
     pytest.param("parent: true", False, id="a parent without children"),
-    pytest.param("parent: false", True, id="said to be a leaf"),
+    pytest.param("parent: false", True, id="declared as a leaf"),
     pytest.param("queues: [{name: below}]", False, id="with a child"),
     pytest.param("queues: []", True, id="with no children"),
 ]

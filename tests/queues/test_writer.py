@@ -1,5 +1,5 @@
-"""Exactly once: whatever happens between the steps of a write, the next one sets it right; with the
-real client over HTTP, real processes and SIGKILL."""
+"""Exactly once: whatever happens between the steps of a write, the next write corrects it. The
+tests use the real client over HTTP, real processes and SIGKILL."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STORY: list[Nodes] = [ONE, TWO, {**TWO, **nodes_of(B, "n3")}, nodes_of(A, "n2"),
 
 
 def text_with(nodes: Nodes) -> str:
-    """The document after an undisturbed edit."""
+    """Returns the document after an undisturbed edit."""
     return lend(TREE, nodes).text if nodes else TREE
 
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Sandbox]:
-    """In real time, so that the scheduler takes up what is written."""
+    """Runs in real time, so that the scheduler reads the written text."""
     cluster = Sandbox(tmp_path / "sandbox", manual=False).start()
     cluster.set_queues(TREE)
     yield cluster
@@ -52,7 +52,7 @@ def document(sandbox: Sandbox) -> str:
 
 
 def puts(sandbox: Sandbox) -> int:
-    """Writes of ConfigMaps that took effect."""
+    """Returns the number of writes of ConfigMaps that took effect."""
     return sum(write.method == "PUT" and write.code == 200 for write in sandbox.requests.writes())
 
 
@@ -72,8 +72,8 @@ def test_write_is_confirmed_by_yunikorn_and_reversed_at_the_end(live: Sandbox) -
 
 
 def test_write_names_dnm_as_its_field_manager(live: Sandbox) -> None:
-    """By the manager that an API server takes from the User-Agent: the ledger's questions go by
-    who changed the text last."""
+    """The API server takes the manager from the User-Agent. The ledger's questions depend on the
+    last client that changed the text."""
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
         http_write(live, before)
         result = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"]["managedFields"]
@@ -155,7 +155,7 @@ def test_failed_write_is_repeated_by_the_next_run(live: Sandbox) -> None:
 
 
 def test_concurrent_writers_of_two_instances_keep_both_amounts(live: Sandbox) -> None:
-    """Eight processes, two instances, each wants its nodes; everybody's are there at the end."""
+    """Eight processes of two instances each add their nodes. At the end all nodes are counted."""
     wanted = {"prod": nodes_of(A, "n1", "n2"), "test": nodes_of(A, "m1")}
     jobs = [
         a_writer(str(live.kubeconfig), "", instance, json.dumps(nodes))
@@ -169,7 +169,7 @@ def test_concurrent_writers_of_two_instances_keep_both_amounts(live: Sandbox) ->
 
 
 def test_write_between_read_and_write_is_kept(live: Sandbox) -> None:
-    """What he wrote is planned on anew, and stands."""
+    """dnm plans again on the other client's text, which stays."""
 
     class Late(YunikornClient):
         def validate(self, text: str) -> str | None:
@@ -210,8 +210,8 @@ def test_document_that_yunikorn_does_not_load_is_reverted(live: Sandbox) -> None
 
 
 def test_document_changed_by_another_client_is_not_reverted(live: Sandbox) -> None:
-    """Somebody changed the document while dnm waited for the scheduler, which has theirs: dnm waits
-    no longer."""
+    """Another client changed the document while dnm waited for the scheduler, which has the change.
+    dnm waits no longer."""
     edited = change(text_with(TWO), "vcore: 64", "vcore: 65")
     looks = []
 

@@ -1,4 +1,4 @@
-"""The scheduler's own word, from a scripted server and from the sandbox."""
+"""YuniKorn's REST API, by a scripted server and by the sandbox."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_yunikorn_view_contains_queues_and_applications() -> None:
 
 
 def test_pods_held_back_by_user_limits_are_recognized() -> None:
-    """By the scheduler's last try: its log of an ask has each message once, with its last time."""
+    """The last try decides. YuniKorn logs each message of an ask once, with its last time."""
     quota = {"message": "Not enough queue quota", "lastOccurrence": 7, "count": 1}
     user = {"message": "Not enough user quota", "lastOccurrence": 8, "count": 40}
     asks = [
@@ -71,7 +71,7 @@ def test_pods_held_back_by_user_limits_are_recognized() -> None:
 
 
 def test_pods_of_unstarted_applications_are_recognized() -> None:
-    """A queue above that is full holds them back too; a running application is none of them."""
+    """A full queue above holds them back too. A running application is not one of them."""
     queues = {
         "queuename": "root",
         "children": [
@@ -139,10 +139,10 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "reason"), BROKEN.values(), ids=BROKEN)
-def test_each_yunikorn_failure_is_a_sentence(said: bytes | Drip, reason: str) -> None:
-    with ScriptedServer([said], closes=True) as server:
-        seconds = 0.3 if isinstance(said, Drip) else 300  # only what drips ends by its time
+@pytest.mark.parametrize(("answered", "reason"), BROKEN.values(), ids=BROKEN)
+def test_each_yunikorn_failure_is_a_sentence(answered: bytes | Drip, reason: str) -> None:
+    with ScriptedServer([answered], closes=True) as server:
+        seconds = 0.3 if isinstance(answered, Drip) else 300  # only dripping data ends by its time
         client = YunikornClient(server.url, timeout=timedelta(seconds=seconds))
         with pytest.raises(YunikornError, match=reason) as caught:
             client.read_checksum()
@@ -156,7 +156,7 @@ def test_each_yunikorn_failure_is_a_sentence(said: bytes | Drip, reason: str) ->
 def test_endless_yunikorn_answer_uses_bounded_memory(
     read: Callable[[YunikornClient], object], most: int
 ) -> None:
-    """It took 842 MB: a bound of 256 MiB, copied twice as the buffer grew."""
+    """Once, it took 842 MB: a bound of 256 MiB, copied twice while the buffer grew."""
     body = b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 25)
     with ScriptedServer([body], closes=True) as server:
         client = YunikornClient(server.url, timeout=timedelta(seconds=300))
@@ -186,7 +186,7 @@ def test_unreachable_yunikorn_names_the_key_to_check() -> None:
 def test_checksum_is_computed_like_in_yunikorn() -> None:
     assert checksum_of("") == hashlib.sha256(b"").hexdigest().upper()
     assert checksum_of("é\r\n") == hashlib.sha256("é\r\n".encode()).hexdigest().upper()
-    # GetConfigurationString takes out the first `checksum: ` with at most 64 characters behind it.
+    # GetConfigurationString removes the first `checksum: ` that at most 64 characters follow.
     with_line = f"{TREE}checksum: {'A' * 64}\n"
     assert checksum_of(with_line) == checksum_of(f"{TREE}\n")
     assert checksum_of(f"a: 1\nchecksum: {'B' * 70}\n") == checksum_of("a: 1\nBBBBBB\n")
@@ -207,7 +207,7 @@ def test_sandbox_yunikorn_gives_the_same_answers(sandbox: Sandbox) -> None:
     assert view.allocated[A]["vcore"] == 4000
     assert view.max[A] == {"vcore": 80_000, "memory": 320 * 10**9}
     assert client.validate(text) is None
-    reason = client.validate(change(text, "vcore: 80", "vcore: 80x"))  # what can't be read
+    reason = client.validate(change(text, "vcore: 80", "vcore: 80x"))  # unreadable
     assert reason == "invalid quantity"
     assert client.read_checksum() == checksum_of(text)
     assert json.dumps(view.max["root"])
@@ -218,7 +218,7 @@ def _built(release: str) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("told", "release"),
+    ("metrics", "release"),
     [
         pytest.param(answer(_built("1.8.0")), (1, 8), id="1.8"),
         pytest.param(answer(_built("v1.9.0-rc1")), (1, 9), id="v1.9"),
@@ -229,7 +229,7 @@ def _built(release: str) -> list[object]:
         pytest.param(answer({}, "404 Not Found"), None, id="no such question"),
     ],
 )
-def test_release_of_yunikorn_is_read(told: bytes, release: tuple[int, int] | None) -> None:
+def test_release_of_yunikorn_is_read(metrics: bytes, release: tuple[int, int] | None) -> None:
     facts = [answer({"queuename": "root"}), answer([])]
-    with ScriptedServer([*facts, told], closes=True) as server:
+    with ScriptedServer([*facts, metrics], closes=True) as server:
         assert YunikornClient(server.url).read_view().release == release

@@ -1,4 +1,4 @@
-"""Nodes that are too few are shared fairly between namespaces of equal priority."""
+"""Namespaces of equal priority share scarce nodes fairly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.scenes import (
 )
 
 NAMES = ("one", "two", "three", "four")
-NODE = size(100, 200)  # a pod that needs a node of 128 cores of its own
+NODE = size(100, 200)  # a pod that needs its own node of 128 cores
 
 
 def sizing_of(
@@ -40,8 +40,8 @@ def sizing_of(
     priorities: dict[str, int] | None = None,
     types: tuple[str, ...] = ("a",),
 ) -> Sizing:
-    """Each namespace has so many pods that need a node each; the first one has waited longest.
-    `lent`: nodes that are joining, and full when they have joined."""
+    """Sizes for that many pods of each namespace, each of which needs a node. The first namespace
+    has waited longest. `lent`: joining nodes, which are full once they have joined."""
     lent, priorities = lent or {}, priorities or {}
     conf = config(
         namespaces={
@@ -147,8 +147,8 @@ counts = st.integers(0, 6)
 def test_namespace_gets_no_node_before_a_namespace_with_fewer_nodes(
     wanted: dict[str, int], lent: dict[str, int], priorities: dict[str, int], cap: int
 ) -> None:
-    """Lent nodes count. So no namespace gets a second node from a scarce cap before each namespace
-    of its priority that can use a node has one."""
+    """Lent nodes count. So a namespace gets a second node from a scarce cap only when each other
+    one of its priority that can use a node has one."""
     got = granted(sizing_of(wanted, budget(total=cap), lent, priorities))
     assert sum(got.values()) == min(cap, sum(wanted.values()))
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""May a pod be on a node, and how pods share nodes: tables and properties."""
+"""Placement of pods on nodes, and packing of pods together: tables and properties."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def beside(key: str, anti: bool, label: str = "x", **more: Any) -> PodAffinityTe
 
 
 HERE = NodeTraits(labels={"zone": "a", HOSTNAME: "n1"}, taints=(NO_SCHEDULE,), name="n1")
-TO_COME = NodeTraits(labels={"zone": "a", HOSTNAME: ""})
+NEW = NodeTraits(labels={"zone": "a", HOSTNAME: ""})
 OK = (Toleration(key="k", operator="Exists"),)
 X = (("app", "x"),)
 
@@ -105,29 +105,29 @@ X = (("app", "x"),)
     [
         pytest.param(shape(tolerations=OK), HERE, "", id="fits"),
         pytest.param(shape(), HERE, "does not tolerate the taint k=v:NoSchedule", id="taint"),
-        pytest.param(shape(node_selector=(("zone", "b"),)), TO_COME, "selects zone=b", id="select"),
-        pytest.param(shape(node_affinity=(term("zone", "b"), term("zone", "a"))), TO_COME, "",
+        pytest.param(shape(node_selector=(("zone", "b"),)), NEW, "selects zone=b", id="select"),
+        pytest.param(shape(node_affinity=(term("zone", "b"), term("zone", "a"))), NEW, "",
                      id="one of the terms"),
-        pytest.param(shape(node_affinity=(NodeSelectorTerm(),)), TO_COME, "has a node affinity",
+        pytest.param(shape(node_affinity=(NodeSelectorTerm(),)), NEW, "has a node affinity",
                      id="an empty term selects nothing"),
         pytest.param(shape(tolerations=OK, node_affinity=(named("In", "n1"),)), HERE, "",
                      id="its own node"),
-        pytest.param(shape(node_affinity=(named("In", "n1"),)), TO_COME, "has a node affinity",
+        pytest.param(shape(node_affinity=(named("In", "n1"),)), NEW, "has a node affinity",
                      id="a node to come has no name yet"),
-        pytest.param(shape(node_affinity=(named("NotIn", "n1"),)), TO_COME, "",
+        pytest.param(shape(node_affinity=(named("NotIn", "n1"),)), NEW, "",
                      id="a node to come is not the one to avoid"),
-        pytest.param(shape(node_selector=((HOSTNAME, "n1"),)), TO_COME, "selects", id="host name"),
-        pytest.param(shape(spread_keys=("rack",)), TO_COME, "spreads over rack", id="spread"),
-        pytest.param(shape(spread_keys=("zone", HOSTNAME)), TO_COME, "", id="spread, labelled"),
-        pytest.param(shape(pod_affinity=(beside("zone", anti=False),)), TO_COME,
+        pytest.param(shape(node_selector=((HOSTNAME, "n1"),)), NEW, "selects", id="host name"),
+        pytest.param(shape(spread_keys=("rack",)), NEW, "spreads over rack", id="spread"),
+        pytest.param(shape(spread_keys=("zone", HOSTNAME)), NEW, "", id="spread, labelled"),
+        pytest.param(shape(pod_affinity=(beside("zone", anti=False),)), NEW,
                      "must be beside other pods", id="beside others, a new node"),
         pytest.param(shape(tolerations=OK, pod_affinity=(beside(HOSTNAME, anti=False),)), HERE, "",
                      id="beside others, a node that is there"),
-        pytest.param(shape(pod_affinity=(beside("rack", anti=False),), labels=X), TO_COME,
+        pytest.param(shape(pod_affinity=(beside("rack", anti=False),), labels=X), NEW,
                      "has a pod affinity over rack", id="beside its like, by a label that lacks"),
-        pytest.param(shape(pod_affinity=(beside("zone", anti=False),), labels=X), TO_COME, "",
+        pytest.param(shape(pod_affinity=(beside("zone", anti=False),), labels=X), NEW, "",
                      id="beside its like, a new node"),
-        pytest.param(shape(pod_affinity=(beside("rack", anti=True),)), TO_COME, "",
+        pytest.param(shape(pod_affinity=(beside("rack", anti=True),)), NEW, "",
                      id="apart from others"),
     ],
 )  # fmt: skip
@@ -140,11 +140,8 @@ def test_unfit_reason_names_the_unmet_constraint(
 
 def test_all_volumes_must_be_reachable() -> None:
     near, far = (term("zone", "a"),), (term("zone", "b"),)
-    assert describe_misfit(shape(), (near,), TO_COME) is None
-    assert (
-        describe_misfit(shape(), (near, far), TO_COME)
-        == "has a volume that is bound to other nodes"
-    )
+    assert describe_misfit(shape(), (near,), NEW) is None
+    assert describe_misfit(shape(), (near, far), NEW) == "has a volume that is bound to other nodes"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +245,7 @@ def check(problem: Problem, packing: Packing) -> None:
 @settings(max_examples=300, deadline=None)
 @given(problems())
 def test_packing_respects_every_constraint(problem: Problem) -> None:
-    """And what was left does not fit any new node that can be had."""
+    """Checks too that no leftover pod fits any available new node."""
     packing = least_nodes(problem)
     check(problem, packing)
     assert least_nodes(problem) == packing
@@ -275,7 +272,7 @@ def test_already_requested_nodes_are_filled_first() -> None:
 
 
 def test_pods_of_a_topology_domain_get_a_single_new_node() -> None:
-    """Two are opened for others; by best fit the second one, which is fuller, comes first."""
+    """Two nodes are opened for others. Best fit takes the second one, which is fuller."""
     requests = {(6, 0): (0,), (8, 0): (0, 1), (2, 0): (0, 1), (0, 1): (0, 1)}  # so two orders
     items = tuple(
         Item(request=request, count=3 if request == (2, 0) else 1, node_classes=frozenset(),

@@ -1,7 +1,7 @@
-"""Packing against the true optimum, on small instances that an exhaustive search can solve.
+"""Packing compared with the true optimum, on small instances that an exhaustive search can solve.
 
-The optimum here is found by another algorithm than the product's: nodes are filled one at a time
-with maximal subsets of the pods that are left, over all subsets.
+Another algorithm than the product's finds the optimum here: it fills one node at a time with
+maximal subsets of the remaining pods, over all subsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INSTANCES = 500
 
 
 def random_problem(source: random.Random) -> Problem:
-    """Up to 12 pods of 5 shapes in two or three resources, up to 3 bins, one type of new node."""
+    """Draws up to 12 pods of 5 shapes in 2 or 3 resources, up to 3 bins, one type of node."""
     axes = source.choice((2, 2, 3))
     node = tuple(source.randint(8, 32) for _ in range(axes))
     items = []
@@ -41,12 +41,12 @@ def random_problem(source: random.Random) -> Problem:
 
 
 def optimum(problem: Problem) -> int:
-    """The least number of new nodes, by exhaustive search over maximal fillings, node by node."""
+    """Returns the least number of new nodes, by exhaustive search over maximal fillings."""
     items = problem.items
     counts = tuple(item.count for item in items)
 
     def fillings(free: Vector, left: tuple[int, ...], allowed: tuple[bool, ...]) -> list:
-        """All maximal count vectors that fit a node."""
+        """Returns all maximal count vectors that fit a node."""
         ranges = [range((have if may else 0) + 1) for have, may in zip(left, allowed, strict=True)]
         fitting = [
             chosen

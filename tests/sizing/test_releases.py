@@ -1,4 +1,4 @@
-"""Which idle nodes go, which stay and why; and that letting one go never asks for one."""
+"""The return of idle nodes: which go, which stay and why. No return causes a new request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOES, NEEDED, READY = Reason.IDLE_LONG_ENOUGH, Reason.NEEDED, Reason.KEPT_READY
 
 
 def row(name: str, reasons: dict[str, Why], part: str = "", **scene: Any) -> Any:
-    """The verdict's reason per candidate, a part of the sentences; then the scene."""
+    """Builds a case: the verdict's reason and sentence part for each candidate; then the scene."""
     return pytest.param(reasons, part, scene, id=name)
 
 
@@ -56,7 +56,7 @@ TWO = {
 
 
 def limited(cores: float, gb: float, nodes: int) -> dict[str, Any]:
-    """The queue's limits with these lent nodes in them."""
+    """Returns the queue's limits with these lent nodes counted."""
     return {"limits": tree(dev=size(cores + 128 * nodes, gb + 256 * nodes))}
 
 
@@ -69,7 +69,7 @@ TABLE = [
         "root.anvil.dev has 80 vcore for 120", **TWO, **limited(80, 320, 2),
         pods=bound(29, SMALL, "k1") + pods(1, SMALL, name="x", ago=5),
         more=[node("k1", 128, 512)]),
-    row("a pod that has just come needs its room", {"a001": NEEDED}, "1 pod", **with_nodes("a001"),
+    row("a new pod needs its free capacity", {"a001": NEEDED}, "1 pod", **with_nodes("a001"),
         **limited(800, 3200, 1), pods=pods(1, SMALL, ago=5)),
     row("the same pod fits elsewhere", {"a001": GOES}, **with_nodes("a001"),
         **limited(800, 3200, 1), pods=pods(1, SMALL, ago=5), more=[node("k1")]),
@@ -103,13 +103,13 @@ TABLE = [
           "gang" if refusal is NEEDED else "", **with_nodes("a001"), **limited(80, 743, 1),
           pods=bound(1, size(1, 1), "k1", task_groups=(TaskGroup(name="w", min_member=members,
               min_resource={"vcore": 4000, "pods": 1}),)))
-      # YuniKorn has rejected the last one, which keeps nothing.
+      # YuniKorn has rejected the last one, so it keeps no node.
       for members, refusal in ((20, GOES), (21, NEEDED), (52, NEEDED), (53, GOES))),
     row("the last node of a queue that has nothing of its own", {"a001": GOES},
         **with_nodes("a001"), limits=tree(dev=NODE)),
-    row("a queue that limits what it does not bring", {"a001": GOES}, **with_nodes("a001"),
+    row("a queue with a limit that the node does not raise", {"a001": GOES}, **with_nodes("a001"),
         limits=tree(dev={**size(999, 999), "nvidia.com/gpu": 4})),
-    row("pods that wait for something else have room elsewhere", {"a001": GOES},
+    row("pods with other reasons to wait fit elsewhere", {"a001": GOES},
         **with_nodes("a001"), **limited(871, 9743, 1), pods=pods(3, SMALL, ago=700),
         more=[node("k1")]),
     row("a pod that came a moment ago, beside some that wait for something else", {"a001": NEEDED},
@@ -124,7 +124,7 @@ TABLE = [
         **limited(80, 1000, 1), pods=bound(53, SMALL, "k1"), more=[node("k1", 256, 1024)]),
     row("a limit that is below what the node brings does not count it yet", {"a001": NEEDED},
         "does not count all of its nodes yet", **with_nodes("a001"), limits=tree(dev=size(8, 16))),
-    row("defect 28: it goes by the size that was counted, not by today's", {"a001": GOES},
+    row("defect 28: the counted size decides, not the current one", {"a001": GOES},
         **with_nodes("a001", counted=size(64, 128)), limits=tree(dev=size(124, 1000)),
         pods=bound(15, SMALL, "k1"), more=[node("k1")]),
     row("pods that lack quota are not taken to wait for something else", {"a001": NEEDED},
@@ -159,22 +159,26 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
     return choose_releases(conf, result, queues, there, asked), conf, result, there
 
 
-def without(scene: dict[str, Any], conf: Any, found: Any, there: NodeSupply, gone: Any) -> dict:
-    """What is wanted once these nodes have left, the pods all being old."""
+def without(
+    scene: dict[str, Any], conf: Any, all_pods: Any, there: NodeSupply, names_of_left: Any
+) -> dict:
+    """Returns the demand after these nodes have left, with all pods being old."""
     limits = {}
     for path, limit in scene["limits"].items():
         left = dict(limit.max)
-        for name in gone:
+        for name in names_of_left:
             if path in ("root.anvil", DEV):
                 for resource in left:
                     left[resource] -= there.lent[name].counted.get(resource, 0)
         limits[path] = msgspec.structs.replace(limit, max=left)
     after = msgspec.structs.replace(
         there,
-        nodes=tuple(item for item in there.nodes if item.name not in gone),
-        lent={name: lent_node for name, lent_node in there.lent.items() if name not in gone},
+        nodes=tuple(item for item in there.nodes if item.name not in names_of_left),
+        lent={
+            name: lent_node for name, lent_node in there.lent.items() if name not in names_of_left
+        },
     )
-    return size_queues(conf, count_young_pods(found), limits, after).wanted()
+    return size_queues(conf, count_young_pods(all_pods), limits, after).wanted()
 
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
@@ -211,7 +215,7 @@ def test_type_with_the_longest_idle_node_is_released_first() -> None:
 
 
 def test_pods_that_ignore_an_idle_node_keep_it_for_its_idle_time_only() -> None:
-    """They had room and quota for ten minutes and did not start: they wait for something else."""
+    """Capacity and quota were free for ten minutes, and the pods did not start."""
     stuck = pods(3, SMALL, ago=700)
     scene = {**with_nodes("a001"), **limited(800, 3200, 1), "pods": stuck}
     chosen, conf, result, _ = decide(scene)
@@ -219,7 +223,7 @@ def test_pods_that_ignore_an_idle_node_keep_it_for_its_idle_time_only() -> None:
     ((fingerprint, stalled),) = chosen.stalled.items()
     assert stalled == StalledPods(count=3, until=stuck[0].created)
     assert fingerprint == result.groups[0].fingerprint
-    # Remembered, they ask for no node in the next run; without the memory they would.
+    # The record of them prevents a request in the next run; without it the run would request one.
     queues = scene["limits"]
     later = demand(stuck, conf, queues, stalled=chosen.stalled)
     assert later.groups == () and later.stalled == chosen.stalled
@@ -243,7 +247,7 @@ def test_pods_that_may_still_start_keep_the_node(scene: dict[str, Any]) -> None:
     if "serves" in scene:
         entries["a002"] = entry("a002", idle=30, serves=scene["serves"])
     conf, queues = config(), tree(dev=size(800, 3200))
-    # Two hosts are wanted at once, so that each of the nodes is needed.
+    # Two hosts are needed at once, so each of the nodes is needed.
     some = [
         msgspec.structs.replace(pod, shape=msgspec.structs.replace(pod.shape, host_ports=(80,)))
         for pod in scene["pods"] * len(names)
@@ -255,8 +259,8 @@ def test_pods_that_may_still_start_keep_the_node(scene: dict[str, Any]) -> None:
 
 
 def test_pods_too_large_for_a_returned_node_request_no_other_node() -> None:
-    """The data sheet promised 128 cores, the node has 126: the pod of 127 stays pending, the node
-    goes back, and the promise alone does not lend another."""
+    """The data sheet has 128 cores, the node 126. The pod of 127 stays pending, the node is
+    returned, and the data sheet alone causes no other lend."""
     stuck = pods(1, size(127, 16), ago=5000)
     scene = {
         "nodes": [lent("a001", more={"vcore": 126_000})],

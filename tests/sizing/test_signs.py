@@ -1,4 +1,4 @@
-"""Rules that one changed sign, word or default would break: a scene and its answer for each."""
+"""Rules that one changed sign, word or default would break: each has a scene and its answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def by_type(sizing: Sizing, queue: str = DEV) -> dict[str, int]:
 
 
 def test_missing_resource_of_a_type_is_not_expected_from_its_nodes() -> None:
-    """A node without cards that one queue gets gives the next queue's pod none."""
+    """A node without cards that one queue gets adds none for the next queue's pod."""
     open_to_all = {"tolerations": (Toleration(operator="Exists"),)}
     some = pods(1, SMALL, ago=900, shape=open_to_all)
     some += pods(1, {**SMALL, CARD: 1}, namespace="gpu", app="g", name="g", shape=open_to_all)
@@ -58,7 +58,7 @@ def test_missing_resource_of_a_type_is_not_expected_from_its_nodes() -> None:
 
 
 def test_nodes_of_the_own_namespace_are_preferred() -> None:
-    """Two namespaces share the queue and the type; each gets a node that is lent to itself."""
+    """Two namespaces share the queue and the type; each gets its own node."""
     both = {name: policy(name, DEV, "a") for name in ("aaa", "dev", "zzz")}
     types = {"a": msgspec.structs.replace(TYPES["a"], taints=(TAINT,))}
     anything = {"tolerations": (Toleration(operator="Exists"),)}
@@ -69,7 +69,7 @@ def test_nodes_of_the_own_namespace_are_preferred() -> None:
 
 
 def test_pod_that_names_its_node_uses_only_that_node() -> None:
-    """Both are alike but for the name, and the other one is full."""
+    """The nodes differ only in their names, and the other one is full."""
     name = Requirement(key="metadata.name", operator="In", values=("k2",))
     own = {"node_affinity": (NodeSelectorTerm(fields=(name,)),)}
     nodes = node_supply([node("k1"), node("k2", cores=4, gb=16)])
@@ -152,7 +152,7 @@ def test_queue_ancestors_exclude_root_and_unconfigured_queues() -> None:
 
 
 def test_pods_without_quota_leave_free_capacity_to_other_queues() -> None:
-    """All of them fit the node, one of them the quota, and no node can be had for more."""
+    """All of the pods fit the node, one fits the quota, and no further node is available."""
     both = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(16, SMALL) + pods(15, SMALL, namespace="lab", name="l", app="l", ago=90)
     limits = tree(dev={"vcore": 4000}, lab={})
@@ -181,7 +181,7 @@ def test_larger_of_two_gangs_is_the_largest_gang() -> None:
 
 
 def test_promised_gang_members_have_no_volume_claims_yet() -> None:
-    """Placeholders have none: the first pod's own claim, which is lost, holds up no other."""
+    """Placeholders have no claims: the first pod's own lost claim does not block the others."""
     group = TaskGroup(name="w", min_member=3, min_resource={**SMALL, "pods": 1})
     first = pods(1, SMALL, task_group="w", task_groups=(group,), claims=("lost",))
     result = demand(first, config(), tree())
@@ -192,7 +192,7 @@ def test_promised_gang_members_have_no_volume_claims_yet() -> None:
 
 
 def test_quota_granted_to_a_queue_is_used_up_for_its_sibling() -> None:
-    """Two groups of one queue fill the limit above; the third, of its sibling, lacks quota."""
+    """Two groups of a queue fill the parent's limit, so a group of the sibling lacks quota."""
     lab = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(1, SMALL, ago=900) + pods(1, size(2, 8), ago=800, name="q")
     some += pods(1, size(2, 8), namespace="lab", app="l", name="l", ago=90)

@@ -1,6 +1,6 @@
-"""Quota and room together: data in, verdict and reason out, a row per rule and per trap.
+"""Quota and free capacity together: data in, verdict and reason out, a row for each rule and trap.
 
-Rows named `defect N` are the predecessor's: what it did wrong with the same data.
+Rows named `defect N` are defects of the predecessor with the same data.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def selecting(what: str, value: str) -> dict[str, Any]:
 
 
 def apart(key: str = HOSTNAME, anti: bool = True) -> dict[str, Any]:
-    """A pod that repels, or wants to be beside, its like."""
+    """Returns a pod shape that repels, or has to be beside, pods of the same application."""
     alike = (Requirement(key="app", operator="In", values=("db",)),)
     affinity = PodAffinityTerm(topology_key=key, anti=anti, expressions=alike)
     return {"pod_affinity": (affinity,), "labels": (("app", "db"),)}
@@ -98,18 +98,18 @@ VERDICTS = {**dict.fromkeys(NONE, KEEP), **dict.fromkeys(WAITS, WAIT)}
 def row(
     name: str, reason: Why, part: str = "", wanted: int | dict[str, int] = 1, **scene: Any
 ) -> Any:
-    """What is said of the scene, with a part of the sentence (of the verdict or of a pod that no
-    node helps), and how many nodes are wanted; then the scene: pods, nodes and what else is there,
-    where the limits have room."""
+    """Builds a case: the reason, a part of the sentence (of the verdict or of a pod that no node
+    helps), and the number of nodes; then the scene: pods, nodes and other inputs. The limits are
+    high."""
     return pytest.param(reason, part, wanted, {"limits": ROOMY, **scene}, id=name)
 
 
 ENOUGH, NOTHING_HELPS = Reason.ENOUGH, Reason.NOTHING_HELPS
-ROOM, QUOTA, BOTH = Reason.LACKS_ROOM, Reason.LACKS_QUOTA, Reason.LACKS_BOTH
+FREE, QUOTA, BOTH = Reason.LACKS_ROOM, Reason.LACKS_QUOTA, Reason.LACKS_BOTH
 CARD = "nvidia.com/gpu"
 BROKEN = Taint(key="broken", effect="NoSchedule")
 DEV_TAINT = Taint(key="dedicated", value="dev", effect="NoSchedule")
-FULL = {"vcore": 1000}  # so that it has room for nothing, and no pod that would fill it
+FULL = {"vcore": 1000}  # it has no free capacity, and no pod would fill it
 THREE_LENT = {name: entry(name) for name in ("a001", "a002", "a003")}
 TWO_LENT = {name: entry(name) for name in ("a001", "a002")}
 LAB = "root.anvil.lab"
@@ -128,16 +128,16 @@ OF_TEAM = {"queue": "root.anvil.dev.team"}
 TABLE = [
     # --- quota
     row("no pods", ENOUGH),
-    row("quota only: room is there, the limit is not", QUOTA, "root.anvil.dev has 8 vcore for 40",
+    row("quota only: capacity is free, quota is not", QUOTA, "root.anvil.dev has 8 vcore for 40",
         pods=pods(10, SMALL), nodes=K1, limits=tree(dev=size(8, 1000))),
-    row("quota only: no more nodes than the quota needs, though each brings room for all", QUOTA,
+    row("quota only: no more nodes than the quota needs, though each one fits all", QUOTA,
         "memory", wanted=2, pods=pods(30, size(1, 16)), nodes=[node("k1", 128, 512)],
         limits=tree(dev=size(100, 16))),
-    row("room only: no more nodes than the room needs, though the limit would allow more", ROOM,
+    row("capacity only: no more nodes than the pods need, though the limit permits more", FREE,
         "10 pods", pods=pods(10, SMALL) + ON_K1, nodes=K1),
     row("quota and room", BOTH, wanted=5, pods=pods(75, SMALL), limits=WORKSHOP),
     row("pods that fit what is free get no node", ENOUGH, pods=pods(16, SMALL), nodes=K1),
-    row("one pod more than fits gets one node", ROOM, "1 pod", pods=pods(17, SMALL), nodes=K1),
+    row("one pod more than fits gets one node", FREE, "1 pod", pods=pods(17, SMALL), nodes=K1),
     row("an absent limit is never full", ENOUGH, pods=pods(16, SMALL), nodes=K1, limits=tree()),
     row("the tightest limit up the tree counts", QUOTA, "root.anvil has 8 vcore for 16",
         pods=pods(4, SMALL), nodes=K1, limits=tree(anvil=size(8, 4000), dev=size(1000, 4000))),
@@ -170,7 +170,7 @@ TABLE = [
     row("a dynamic queue is booked on its nearest configured ancestor", QUOTA,
         "root.anvil.dev has 8 vcore for 16", pods=pods(4, SMALL, queue="root.anvil.dev.alice"),
         nodes=K1, limits=tree(dev=size(8, 32))),
-    row("a limit that no node type is said to raise is a wall", NOTHING_HELPS,
+    row("a limit that no node type raises stops lending", NOTHING_HELPS,
         "no new node raises the ephemeral-storage limit of root.anv",
         pods=pods(2, {**SMALL, "ephemeral-storage": GB}), nodes=K1,
         limits=tree(dev={"ephemeral-storage": GB // 2})),
@@ -198,7 +198,7 @@ TABLE = [
         "root.anvil.dev has 0 vcore for 4", pods=pods(1, SMALL), nodes=K1,
         limits=tree(dev={"vcore": 0, "memory": 1000 * GB})),
     # --- room
-    row("defect 15: half a core is missing on a full node", ROOM, "1 pod",
+    row("defect 15: half a core is missing on a full node", FREE, "1 pod",
         pods=pods(1, size(0.5, 1)) + ON_K1, nodes=K1),
     row("defect 15: one pod of half a node and more, something runs, a node is free", ENOUGH,
         pods=pods(1, size(65, 100)) + bound(1, size(65, 100), "k1"),
@@ -206,34 +206,34 @@ TABLE = [
     row("defect 15: eight of 16 cores on half-empty nodes, a ninth is pulling its image", ENOUGH,
         pods=bound(8, size(16, 16), "k1") + bound(1, size(16, 16), "k2"),
         nodes=[node("k1", 128, 512), node("k2", 128, 512)]),
-    row("free space that is scattered is no room for a large pod", ROOM, "1 pod",
+    row("scattered free capacity does not fit a large pod", FREE, "1 pod",
         pods=pods(1, size(40, 40)) + bound(8, SMALL, "k1") + bound(8, SMALL, "k2"),
         nodes=[node("k1"), node("k2")]),
-    row("memory runs out before cores do", ROOM, wanted=2, pods=pods(4, size(1, 100))),
-    row("as many pods as a node's kubelet takes", ROOM, wanted=2, pods=pods(111, size(0.1, 0.1))),
-    row("a cordoned node has no room", ROOM, pods=pods(1, SMALL),
+    row("memory runs out before cores do", FREE, wanted=2, pods=pods(4, size(1, 100))),
+    row("as many pods as a node's kubelet takes", FREE, wanted=2, pods=pods(111, size(0.1, 0.1))),
+    row("a cordoned node has no free capacity", FREE, pods=pods(1, SMALL),
         nodes=[node("k1", is_cordoned=True)]),
-    row("a node that is not Ready has no room", ROOM, pods=pods(1, SMALL),
+    row("a node that is not Ready has no free capacity", FREE, pods=pods(1, SMALL),
         nodes=[node("k1", is_ready=False)]),
-    row("a node that is being deleted has no room", ROOM, pods=pods(1, SMALL),
+    row("a node under deletion has no free capacity", FREE, pods=pods(1, SMALL),
         nodes=[node("k1", is_deleting=True)]),
-    row("a node on its way back has no room", ROOM, pods=pods(1, SMALL), nodes=[lent("a001")],
+    row("a node in return has no free capacity", FREE, pods=pods(1, SMALL), nodes=[lent("a001")],
         leaving=["a001"]),
-    row("pods that YuniKorn does not schedule take room all the same", ROOM,
+    row("pods of other schedulers use capacity too", FREE,
         pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_yunikorn=False, app_id=""), nodes=K1),
-    row("a pod that is being deleted holds its room until it is gone", ROOM,
+    row("a terminating pod keeps its capacity until its end", FREE,
         pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_terminating=True), nodes=K1),
-    row("a new node's DaemonSets take their part, as on the lent nodes that are there", ROOM,
+    row("a new node's DaemonSets take their part, as on the lent nodes that are there", FREE,
         wanted=3, pods=pods(8, size(32, 32)) + bound(1, size(124, 200), "a001") + bound(1, size(4,
             8), "a001", name="ds", is_daemonset=True, is_yunikorn=False) + bound(1, size(62, 60),
             "k1"), nodes=[node("k1"), lent("a001")], entries={"a001": entry("a001", None)},
         config=of_type_a(size=size(140, 256))),
-    row("the next node will be no larger than the last one was, whatever the data sheet says",
+    row("the next node has the size of the last one, whatever the data sheet has",
         NOTHING_HELPS, "requests 127 vcore, an empty node of type a has 126 vcore",
         pods=pods(1, size(127, 16)), nodes=[lent("a001", more={"vcore": 126_000})],
         entries={"a001": entry("a001")}),
     # --- one lent node that differs from the others of its type
-    row("a taint on one of two lent nodes is not expected of the next", ROOM,
+    row("a taint on one of two lent nodes is not expected of the next", FREE,
         pods=pods(1, SMALL), nodes=[lent("a001", taints=(BROKEN,)), lent("a002", more=FULL)],
         entries=TWO_LENT),
     row("a taint on two of three lent nodes is", NOTHING_HELPS, "the taint broken:NoSchedule",
@@ -243,24 +243,24 @@ TABLE = [
         pods=pods(1, SMALL), nodes=[lent("a001", taints=(BROKEN,))],
         entries={"a001": entry("a001")}),
     row("a taint on the only lent node of a namespace is not, if other namespaces' nodes lack it",
-        ROOM, pods=pods(1, SMALL), config=config(namespaces=DEV_AND_LAB), entries={
+        FREE, pods=pods(1, SMALL), config=config(namespaces=DEV_AND_LAB), entries={
             "a001": entry("a001"), "a002": entry("a002", namespace="lab", queue=LAB)},
         nodes=[lent("a001", taints=(BROKEN,)), lent("a002", "lab", more=FULL)]),
     row("a configured taint that one of two lent nodes has lost is expected", NOTHING_HELPS,
         "the taint dedicated=dev:NoSchedule", pods=pods(1, SMALL), entries=TWO_LENT,
         config=config(node_types=tainted()),
         nodes=[lent("a001", taints=(DEV_TAINT,)), lent("a002", more=FULL)]),
-    row("a configured label that one of two lent nodes has lost is expected", ROOM,
+    row("a configured label that one of two lent nodes has lost is expected", FREE,
         pods=pods(1, SMALL, shape={"node_selector": (("pool", "fast"),)}), entries=TWO_LENT,
         nodes=[lent("a001", more=FULL, labels={"dev": "true", "pool": "fast"}), lent("a002")],
         config=of_type_a(size=size(128, 256), labels={"pool": "fast"})),
     row("a label of one of two lent nodes is not", NOTHING_HELPS, "selects rack=r7",
         pods=pods(1, SMALL, shape={"node_selector": (("rack", "r7"),)}), entries=TWO_LENT,
         nodes=[lent("a001", more=FULL, labels={"dev": "true", "rack": "r7"}), lent("a002")]),
-    row("a lent node with less than its type does not make the next one small", ROOM,
+    row("a lent node with less than its type does not make the next one small", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a002"), entries=TWO_LENT,
         nodes=[lent("a001", more={"vcore": 99_000}), lent("a002")]),
-    row("two of three lent nodes with less do not, if the third confirms the configured size", ROOM,
+    row("two of three lent nodes with less do not, if the third confirms the configured size", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a003"), entries=THREE_LENT, nodes=[
             *(lent(name, more={"vcore": 99_000}) for name in ("a001", "a002")), lent("a003")]),
     row("if no node has the configured size, the next one has what most have", NOTHING_HELPS,
@@ -268,10 +268,10 @@ TABLE = [
         entries=THREE_LENT, nodes=[
             lent("a001", more={"vcore": 99_000}),
             *(lent(name, more={"vcore": 126_000}) for name in ("a002", "a003"))]),
-    row("a lent node without a device that is not configured does not take it from the type", ROOM,
+    row("a lent node without a device that is not configured does not take it from the type", FREE,
         pods=pods(1, {**SMALL, CARD: 4}), entries=TWO_LENT,
         nodes=[lent("a001"), lent("a002", more={CARD: 4, "vcore": 1000})]),
-    row("what DaemonSets use on one of two lent nodes is not expected of the next", ROOM,
+    row("what DaemonSets use on one of two lent nodes is not expected of the next", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a001") + bound(
             1, size(60, 16), "a002", name="ds", is_daemonset=True, is_yunikorn=False),
         entries=TWO_LENT, nodes=[lent("a001"), lent("a002")]),
@@ -279,14 +279,14 @@ TABLE = [
     row("a DaemonSet that selects a node to come takes its part of it", NOTHING_HELPS,
         "requests 120 vcore, an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
         daemon_sets=[agent()]),
-    row("one that does not select it takes nothing", ROOM, pods=pods(1, size(120, 16)),
+    row("one that does not select it takes nothing", FREE, pods=pods(1, size(120, 16)),
         daemon_sets=[agent(node_selector=(("zone", "b"),))]),
     row("a tenant's counts on the nodes that are lent to his namespace", NOTHING_HELPS,
         "an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
         daemon_sets=[agent("dev")]),
-    row("a tenant's does not count on the nodes of other namespaces", ROOM,
+    row("a tenant's does not count on the nodes of other namespaces", FREE,
         pods=pods(1, size(120, 16)), daemon_sets=[agent("gpu")]),
-    row("pods that claim to be a DaemonSet's take nothing of a node to come", ROOM,
+    row("pods that claim to be a DaemonSet's take nothing of a node to come", FREE,
         pods=pods(1, size(120, 16)) + bound(1, size(100, 16), "a001", is_daemonset=True),
         nodes=[lent("a001")], entries={"a001": entry("a001")}, daemon_sets=[agent(cores=1)]),
     row("mirror pods take their usual part", NOTHING_HELPS, "has 124 vcore",
@@ -301,7 +301,7 @@ TABLE = [
     row("defect 16: pods that are not bound yet fit the node that has just joined", ENOUGH,
         pods=pods(16, SMALL), nodes=[lent("a001")], entries={"a001": entry("a001", None)},
         limits=tree(dev=size(208, 576))),
-    row("a node on its way that already shows in Kubernetes is counted once", ROOM,
+    row("a node on its way that already shows in Kubernetes is counted once", FREE,
         pods=pods(32, SMALL), nodes=[lent("a001")], incoming=coming(1, name="a001")),
     row("nodes on their way to another queue raise that queue only", QUOTA, pods=pods(4, SMALL),
         nodes=K1, limits=tree(dev=size(8, 32)),
@@ -312,17 +312,17 @@ TABLE = [
     row("defect 14: held back by a scheduling gate", ENOUGH,
         "9 not counted, held back by a scheduling gate: dev/p0",
         pods=pods(9, SMALL, is_gated=True)),
-    row("defect 19: a namespace that is not monitored asks for a monitored queue", ROOM,
+    row("defect 19: a namespace that is not monitored asks for a monitored queue", FREE,
         pods=pods(1, SMALL, namespace="guests", queue="root.Anvil.DEV")),
     row("a DaemonSet's pending pod asks for nothing", ENOUGH,
         pods=pods(9, SMALL, is_daemonset=True)),
     row("too young", Reason.TOO_YOUNG, "9 pods", pods=pods(9, SMALL, ago=19)),
-    row("defect 18: the default request per missing resource", ROOM, wanted=2,
+    row("defect 18: the default request per missing resource", FREE, wanted=2,
         pods=pods(129, {"memory": GB}), config=of_type_a(size=size(128, 2560, pods=250))),
     row("defect 18: a bound pod without requests uses nothing", ENOUGH,
         pods=bound(100, {}, "k1") + pods(1, SMALL, name="x"), nodes=K1,
         limits=tree(dev=size(4, 16))),
-    row("gang: members that do not exist yet", ROOM, wanted=2, pods=pods(1, SMALL,
+    row("gang: members that do not exist yet", FREE, wanted=2, pods=pods(1, SMALL,
             task_group="driver", task_groups=(TaskGroup(name="driver", min_member=1,
             min_resource={**SMALL, "pods": 1}), TaskGroup(name="w", min_member=30,
             min_resource={**SMALL, "pods": 1})))),
@@ -330,13 +330,13 @@ TABLE = [
     row("defect 14: a selector that no node type carries", NOTHING_HELPS,
         "selects zone=b, unlike node type a",
         pods=pods(9, SMALL, shape={"node_selector": (("zone", "b"),)})),
-    row("a selector that the node type carries", ROOM,
+    row("a selector that the node type carries", FREE,
         pods=pods(9, SMALL, shape={"node_selector": (("pool", "dev-pool"), ("dev", "true"))}),
         config=config(node_types=tainted(labels={"pool": "{namespace}-pool"})), tolerate=True),
     row("defect 14: a taint that is not tolerated", NOTHING_HELPS,
         "does not tolerate the taint dedicated=dev:NoSchedule", pods=pods(9, SMALL),
         config=config(node_types=tainted())),
-    row("lent nodes whose taint is not tolerated give no room", ROOM, pods=pods(9, SMALL),
+    row("lent nodes with an untolerated taint have no free capacity", FREE, pods=pods(9, SMALL),
         nodes=[node("k1", taints=(Taint(key="x", effect="NoExecute"),))]),
     row("PreferNoSchedule keeps nobody off", ENOUGH, pods=pods(9, SMALL),
         nodes=[node("k1", taints=(Taint(key="x", effect="PreferNoSchedule"),))]),
@@ -358,43 +358,43 @@ TABLE = [
         "vcore; and 1 kind more, which `dnm check` names", pods=TOO_BIG),
     row("defect 14: a claim that does not exist", ENOUGH,
         "1 not counted, waiting for a volume claim", pods=pods(1, SMALL, claims=("data",))),
-    row("a claim that waits for its first consumer", ROOM, pods=pods(1, SMALL, claims=("data",)),
+    row("a claim that waits for its first consumer", FREE, pods=pods(1, SMALL, claims=("data",)),
         claims=[Claim(namespace="dev", name="data", phase="Pending")]),
     row("a volume that is bound elsewhere", NOTHING_HELPS,
         "has a volume that is bound to other nodes", pods=pods(1, SMALL, claims=("data",)),
         claims=[Claim(namespace="dev", name="data", phase="Bound", node_affinity=(term("zone", "In",
             "b"),))]),
-    row("a host port: one pod a node", ROOM, wanted=3,
+    row("a host port: one pod a node", FREE, wanted=3,
         pods=pods(3, SMALL, shape={"host_ports": (8080,)})),
-    row("anti-affinity to its like: one pod a node, and not where one is", ROOM, wanted=2,
+    row("anti-affinity to its like: one pod a node, and not where one is", FREE, wanted=2,
         pods=pods(3, SMALL, shape=apart()) + bound(1, SMALL, "k1"), nodes=[*K1, node("k2")]),
-    row("anti-affinity over zones: one new node may help, more may not", ROOM,
+    row("anti-affinity over zones: one new node may help, more may not", FREE,
         "has an affinity that one more node can't satisfy",
         pods=pods(3, SMALL, shape=apart("zone")),
         config=config(node_types=tainted(labels={"zone": "b"})), tolerate=True),
-    row("all beside one another: one node", ROOM, pods=pods(20, SMALL, shape=apart(anti=False))),
-    row("spread over hosts", ROOM, pods=pods(3, SMALL, shape={"spread_keys": (HOSTNAME,)})),
+    row("all beside one another: one node", FREE, pods=pods(20, SMALL, shape=apart(anti=False))),
+    row("spread over hosts", FREE, pods=pods(3, SMALL, shape={"spread_keys": (HOSTNAME,)})),
     row("a label that the last lent node did not bring is not promised again", NOTHING_HELPS,
         "selects pool=fast", pods=pods(1, SMALL, shape={"node_selector": (("pool", "fast"),)}),
         nodes=[lent("a001")], entries={"a001": entry("a001")},
         config=of_type_a(size=size(128, 256), labels={"pool": "fast"})),
-    row("pods that nothing helps take nothing from those that something does, and are named", ROOM,
+    row("pods that nothing helps take nothing from those that something does, and are named", FREE,
         "no node helps 99 like dev/x0: selects zone=b",
         pods=pods(99, SMALL, shape={"node_selector": (("zone", "b"),)}, name="x") + pods(1, SMALL)),
     # --- node types
-    row("GPUs: as many nodes as the GPUs fill", ROOM, wanted=2, queue=GPU,
+    row("GPUs: as many nodes as the GPUs fill", FREE, wanted=2, queue=GPU,
         limits=tree(gpu=size(1000, 9000)),
         pods=pods(5, {**SMALL, "nvidia.com/gpu": 1}, namespace="gpu")),
     row("GPUs: the quota counts them", QUOTA, "root.anvil.gpu has 2 nvidia.com/gpu for 4",
         queue=GPU, limits=tree(gpu={"nvidia.com/gpu": 2}),
         nodes=[node("k1", more={"nvidia.com/gpu": 8})],
         pods=pods(4, {**SMALL, "nvidia.com/gpu": 1}, namespace="gpu")),
-    row("the first type that fits is taken", ROOM, wanted={"a": 1}, pods=pods(4, SMALL),
+    row("the first type that fits is taken", FREE, wanted={"a": 1}, pods=pods(4, SMALL),
         config=TWO_TYPES),
-    row("a pod that needs the second type gets it, and the others use what is left of it", ROOM,
+    row("a pod that needs the second type gets it, and the others use what is left of it", FREE,
         wanted={"g": 1}, pods=pods(1, {**SMALL, "nvidia.com/gpu": 1}, name="g") + pods(4, SMALL),
         config=TWO_TYPES),
-    row("where the first type has run out, the second serves", ROOM, wanted={"a": 1, "g": 0},
+    row("where the first type has run out, the second serves", FREE, wanted={"a": 1, "g": 0},
         pods=pods(4, SMALL), budget=budget(batch={"a": 0, "g": 3}), config=TWO_TYPES,
         granted={"g": 1}),
     # --- caps and min_nodes
@@ -407,35 +407,35 @@ TABLE = [
     row("a cap of the namespace", BOTH, "2 can be lent: max_nodes of namespace dev", wanted=5,
         pods=pods(75, SMALL), limits=WORKSHOP, budget=budget(per_namespace={"dev": 2}),
         granted={"a": 2}),
-    row("no batch node at hand", Reason.NO_BATCH_NODE, "batch nodes of type a", pods=pods(1, SMALL),
+    row("no batch node left", Reason.NO_BATCH_NODE, "batch nodes of type a", pods=pods(1, SMALL),
         budget=budget(total=9, batch={"a": 0}), granted={"a": 0}),
-    row("defect 17: ten wanted, nine at hand: nine", ROOM, "9 can be lent", wanted=10,
+    row("defect 17: ten needed, nine available: nine", FREE, "9 can be lent", wanted=10,
         pods=pods(160, SMALL), limits=tree(), budget=budget(batch={"a": 9}), granted={"a": 9}),
-    row("how many are at hand is not known: no bound", ROOM, wanted=10, pods=pods(160, SMALL),
+    row("an unknown number of available nodes is no bound", FREE, wanted=10, pods=pods(160, SMALL),
         limits=tree(), budget=budget(), granted={"a": 10}),
     row("min_nodes are kept ready without any pod", Reason.MIN_NODES, "dev", wanted=2,
         config=KEEPS_TWO),
     row("min_nodes: nodes on their way and those that serve count", ENOUGH, nodes=[lent("a001")],
         entries={"a001": entry("a001")}, incoming=coming(1), config=KEEPS_TWO),
-    row("min_nodes and pods: the nodes for the pods count towards it", ROOM, wanted=2,
+    row("min_nodes and pods: the nodes for the pods count towards it", FREE, wanted=2,
         pods=pods(1, SMALL), config=KEEPS_TWO),
     # --- rules that one changed sign, word or default would break
-    row("a pod as large as an empty node", ROOM, pods=pods(1, size(128, 256))),
+    row("a pod as large as an empty node", FREE, pods=pods(1, size(128, 256))),
     row("a pod of a thousandth more", NOTHING_HELPS, pods=pods(1, size(128.001, 256))),
-    row("a node to come runs Linux where there is no node to tell", ROOM,
+    row("a new node runs Linux if no node shows its system", FREE,
         pods=pods(1, SMALL, shape=selecting("os", "linux"))),
-    row("a node to come is of the architecture that all nodes have", ROOM,
+    row("a node to come is of the architecture that all nodes have", FREE,
         pods=pods(1, SMALL, shape=selecting("arch", "arm64")),
         nodes=[node("k1", 1, 1, labels={"kubernetes.io/arch": "arm64"})]),
     row("and of none where they differ", NOTHING_HELPS,
         pods=pods(1, SMALL, shape=selecting("arch", "arm64")),
         nodes=[node(arch, 1, 1, labels={"kubernetes.io/arch": arch}) for arch in ("arm64", "x")]),
-    row("a node whose device plug-in is not up does not say what the next one brings", ROOM,
+    row("a node without its device plug-in does not set the next one's size", FREE,
         queue=GPU, limits=tree(), pods=pods(1, {**SMALL, CARD: 4}, namespace="gpu", app="g"),
         nodes=[lent("g001", "gpu", more={CARD: 0})],
         entries={"g001": entry("g001", namespace="gpu", queue=GPU)}),
     row("a pod beside others may use a node that is there", ENOUGH, pods=BESIDE, nodes=K1),
-    row("on a node to come nobody is beside it", NOTHING_HELPS, "beside other pods", pods=BESIDE),
+    row("a new node has no other pods", NOTHING_HELPS, "beside other pods", pods=BESIDE),
     row("pods that keep apart do not stand on the nodes to come", Reason.ON_THE_WAY,
         pods=pods(2, SMALL, shape={"host_ports": (80,)}), incoming=coming(2)),
     row("a limit of exactly what is asked", ENOUGH, pods=pods(1, SMALL), nodes=K1,
@@ -460,14 +460,14 @@ TABLE = [
     row("a limit near its mark is raised by a type that brings the resource", Reason.NEARLY_FULL,
         wanted={"g": 1}, pods=bound(1, {**SMALL, CARD: 4}, "k1"), limits=tree(dev={CARD: 4}),
         config=config(headroom=0.5, namespaces=TWO_TYPES.namespaces)),
-    row("pods without room are counted though a limit is near its mark", ROOM,
+    row("pods without capacity count even if a limit is near its threshold", FREE,
         "1 pod; needs 1 of type a", pods=pods(1, SMALL), limits=tree(dev=size(4, 16)),
         config=config(headroom=0.5)),
-    row("a used-up limit below the queue lets nobody in", NOTHING_HELPS,
+    row("a used-up limit below the queue admits no pod", NOTHING_HELPS,
         "helps 3 like dev/p0: no new node raises the pods limit of root.anvil.dev.team",
         pods=pods(3, SMALL, **OF_TEAM) + bound(2, SMALL, "k1", **OF_TEAM),
         limits=tree(dev_team={"pods": 2})),
-    row("of a group that a limit lets in in part the rest is named", ROOM,
+    row("of a group that a limit lets in in part the rest is named", FREE,
         "helps 2 like dev/p0: no new node raises the pods limit of root.anvil.dev.team",
         pods=pods(3, SMALL, **OF_TEAM) + bound(2, SMALL, "k1", **OF_TEAM),
         limits=tree(dev_team={"pods": 3})),
@@ -591,7 +591,7 @@ def shares(
 
 
 def test_scarce_nodes_go_to_the_queue_with_the_longest_wait() -> None:
-    """Defect 20: the order of the configuration decided."""
+    """Defect 20: the order in the configuration decided."""
     free = Reason.LACKS_ROOM
     first = Reason.OTHERS_FIRST
     assert shares(THREE, OF_ALL, budget(total=2)) == {
@@ -614,7 +614,7 @@ def test_queue_does_not_take_the_node_type_of_another_queue() -> None:
 
 
 def test_unhelpable_pod_does_not_put_its_queue_first() -> None:
-    """An old pod that waits for a selector would else win every scarce node."""
+    """Otherwise an old pod that waits for a selector would win every scarce node."""
     stuck = pods(1, SMALL, ago=9000, name="stuck", shape={"node_selector": (("zone", "b"),)})
     assert shares(THREE, [*stuck, *OF_ALL], budget(total=1))["lab"] == (1, Reason.LACKS_ROOM)
 
@@ -631,7 +631,7 @@ def test_new_node_open_to_all_serves_other_queues_too() -> None:
 
 
 def test_node_for_a_queue_raises_the_ancestor_for_its_sibling() -> None:
-    """Both lack quota at their ancestor; one node brings enough for both."""
+    """The ancestor's quota is too small for both; one node raises it enough."""
     some = [pod for pod in OF_ALL if pod.namespace != "gpu"]
     results = shares(THREE, some, budget(total=9), nodes=K1, anvil=size(2, 1000))
     assert sorted(count for count, _ in results.values()) == [0, 0, 1]
