@@ -39,8 +39,8 @@ class Accounting(Value):
 def parse_jobs(
     text: str, since: datetime, until: datetime, type_of: Callable[[str], str | None]
 ) -> Accounting:
-    """Returns the jobs that were submitted in a span. Raises SimulationError where no line is one
-    of sacct's."""
+    """Returns the jobs that were submitted in a span, and the rest of those that waited or ran when
+    it began. Raises SimulationError where no line is one of sacct's."""
     lines = text.splitlines()
     if len(lines) > MOST_JOBS:
         raise SimulationError(
@@ -54,7 +54,7 @@ def parse_jobs(
         names = _names(fields[-1])
         node_type = type_of(names[0]) if names else None
         job = _job(times, fields, node_type or "", since) if node_type else None
-        if job is None or not 0 <= job.at <= (until - since).total_seconds():
+        if job is None or job.at > (until - since).total_seconds():
             left_out += 1
             continue
         jobs.append(job)
@@ -91,11 +91,12 @@ def _job(
     if len(fields) != 6 or not fields[3].isdecimal():
         return None
     submit, start, end = times
-    if submit is None or start is None or end is None or end <= start:
+    if submit is None or start is None or end is None or end <= max(start, since):
         return None
-    lasts = (end - start).total_seconds()
+    lasts = (end - max(start, since)).total_seconds()
     limit = int(fields[4]) * 60.0 if fields[4].isdecimal() else _NO_LIMIT
-    at = (submit - since).total_seconds()
+    limit -= max((since - start).total_seconds(), 0.0)
+    at = max((submit - since).total_seconds(), 0.0)
     return Job(
         at=at, nodes=int(fields[3]), lasts=lasts, limit=max(limit, lasts), node_type=node_type
     )

@@ -14,7 +14,7 @@ from tests.docs.pages import PAGES, ROOT
 
 WORDS = 28_740 + 40 * len(TABLE)  # a rule pays its rows
 KEYS = 73  # but those of rules: each brings its own
-LINES = {"converters": 7_500, "lab": 6_458, "simulate": 2_028}
+LINES = {"converters": 7_500, "lab": 6_458, "simulate": 2_029}
 
 
 def test_pages_do_not_grow() -> None:

@@ -18,7 +18,7 @@ from dnm.model.history import HistoryLine
 from dnm.model.plan import Plan
 from dnm.record.demand_lines import list_demand
 from dnm.record.transitions import Cause, list_transitions
-from dnm.simulate.accounting import Accounting
+from dnm.simulate.accounting import parse_jobs
 from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play
 from dnm.simulate.replay import Reader, make_workload
@@ -65,35 +65,41 @@ class RecordingPolicy(DnmPolicy):
         self._last |= {line.object: line for line in new}
         self.demand += new
 
-    def replayed(self, workload: Workload, seed: int) -> Workload:
+    def replayed(self, world: World, seed: int) -> Workload:
         """Returns the workload that the lines describe."""
-        reader = Reader()
+        workload, reader = world.workload, Reader()
         for line in (*self.lines, *self.demand):
             reader.add(line)
         until = workload.begins + timedelta(seconds=workload.lasts)
         recorded = reader.close(self._registry, workload.begins, until)
-        names = {
-            name: frozenset(
-                f"{kind.prefix or name}{number:03}" for number in range(1, kind.count + 1)
-            )
-            for name, kind in workload.classes.items()
-        }
-        jobs = Accounting(jobs=workload.jobs, nodes=names)
+        jobs = parse_jobs(self._sacct(world), recorded.since, until, self._config.type_of)
         return make_workload(recorded, self._config, self._registry, jobs, seed)
+
+    def _sacct(self, world: World) -> str:
+        """Returns what sacct prints of the jobs that have begun."""
+        lines = []
+        for name, side in world.batch.items():
+            for job, waited in side.waits:
+                start = job.at + waited
+                times = (f"{self._begins + timedelta(seconds=one):%Y-%m-%dT%H:%M:%S}"
+                         for one in (job.at, start, start + job.lasts))  # fmt: skip
+                nodes = f"{name}[001-{world.workload.classes[name].count:03}]"
+                lines.append("|".join((*times, str(job.nodes), f"{job.limit // 60:.0f}", nodes)))
+        return "\n".join(lines)
 
 
 def compare(workload: Workload) -> Case:
     """Plays a workload, then its history."""
     policy = RecordingPolicy(workload)
-    _, true = play(workload, policy)
+    world, true = play(workload, policy)
     assert not policy.errors, policy.errors
     draws = []
     for seed in range(1, 1 + (DRAWS if workload.fails else 1)):
-        figures, errors = play_under(policy.replayed(workload, seed), policy._config)
+        figures, errors = play_under(policy.replayed(world, seed), policy._config)
         assert not errors, errors
         draws.append(figures)
-    lent, waited = fmean(draw.lent for draw in draws), fmean(draw.pods.total for draw in draws)
-    return Case(workload.name, Outcome(true.lent, true.pods.total), Outcome(lent, waited))
+    told = Outcome(fmean(one.lent for one in draws), fmean(one.pods.total for one in draws))
+    return Case(workload.name, Outcome(true.lent, true.pods.total), told)
 
 
 def main(hours: float, names: Iterable[str]) -> None:

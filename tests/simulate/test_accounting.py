@@ -30,7 +30,12 @@ LINES = {
     "never began": (GOOD.replace("2026-03-02T01:10:00", "None"), None),
     "runs still": (GOOD.replace("2026-03-02T02:10:00", "Unknown"), None),
     "ended as it began": (GOOD.replace("T02:10:00", "T01:10:00"), None),
-    "submitted before": (GOOD.replace("2026-03-02T01:00:00", "2026-03-01T23:59:59"), None),
+    "waited when the span began": (GOOD.replace("2026-03-02T01:00:00", "2026-03-01T23:59:59"),
+                                   Job(at=0, nodes=2, lasts=3600, limit=7200)),
+    "ran when the span began": (
+        GOOD.replace("02T01:00:00", "01T23:00:00").replace("02T01:10:00", "01T23:10:00"),
+        Job(at=0, nodes=2, lasts=7800, limit=7800)),
+    "ended before": (GOOD.replace("2026-03-02", "2026-03-01"), None),
     "submitted after": (GOOD.replace("2026-03-02T0", "2026-03-03T0"), None),
     "on nodes that are never lent": (GOOD.replace("a[001-002]", "login1"), None),
     "no nodes": (GOOD.replace("a[001-002]", "None assigned"), None),
@@ -45,7 +50,8 @@ LINES = {
 def test_sacct_line_is_a_job_or_counted_as_left_out(name: str) -> None:
     line, job = LINES[name]
     accounting = parse_jobs(f"{GOOD}\n{line}", SINCE, UNTIL, a_config().type_of)
-    assert list(accounting.jobs) == [LINES["two nodes for an hour"][1], *([job] if job else [])]
+    expected = [LINES["two nodes for an hour"][1], *([job] if job else [])]
+    assert list(accounting.jobs) == sorted(expected, key=lambda job: job.at)
     assert accounting.left_out == (job is None) and accounting.nodes == {"a": {"a001", "a002"}}
 
 
