@@ -1,10 +1,10 @@
 """The workshop: 75 people, four cores each, on a cluster that is full.
 
 The least number of nodes: 75 pods request 300 vcore and 1,200 GB. The queue has 80 vcore and 320
-GB, so it lacks 220 vcore and 880 GB; a node adds 128 vcore and 256 GB: two nodes by vcore, four by
+GB, so it lacks 220 vcore and 880 GB. A node adds 128 vcore and 256 GB: two nodes by vcore, four by
 memory (3 x 256 = 768 < 880). By capacity, a node of 128 cores and 256 GB holds 16 such pods (16 x
-16 GB), and the cluster has none, so 75 pods need five nodes (4 x 16 = 64 < 75). So dnm lends five.
-"""
+16 GB). The cluster has no capacity, so 75 pods need five nodes (4 x 16 = 64 < 75). So dnm lends
+five."""
 
 from __future__ import annotations
 

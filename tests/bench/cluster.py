@@ -1,8 +1,8 @@
 """Writes a generated cluster in the format of an API server. The seed makes it equal every time.
 
 Pods have 3 to 14 kB and differ from application to application (`pods.py`); nodes have 6 to 8 kB
-with their image lists. 70 % of the pods run, a tenth waits (or runs, in the quiet variant of the
-cluster), 2 % are bound and start, 18 % are finished. A tenth of the running ones belong to
+with their image lists. 70 % of the pods run, 2 % are bound and start, 18 % are finished. A tenth
+waits, or runs in the quiet variant of the cluster. A tenth of the running ones belong to
 DaemonSets. Each object is one HTTP chunk in the file, so that the server only copies.
 """
 

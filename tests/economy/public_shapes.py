@@ -29,8 +29,8 @@ def hub_day(seed: int, lasts: float) -> Workload:
 
 
 def workshop_breaks(seed: int, lasts: float) -> Workload:
-    """Returns a course of a day: hands-on parts of 30 to 50 minutes, and breaks of 12 to 30, longer
-    than the idle time and shorter than a return and a new lend."""
+    """Returns a course of a day: hands-on parts of 30 to 50 minutes, and breaks of 12 to 30. Breaks
+    are longer than the idle time and shorter than a return and a new lend."""
     source = random.Random(seed * 100 + 11)
     queue = "root.anvil.course"
     asks = []

@@ -1,5 +1,5 @@
 """An etcd, and an API server with a cache and an event buffer of its own, for watches. The server
-restarts, lags, drops events and breaks connections. Of dnm's code, only `Watches` is used.
+restarts, lags, drops events and breaks connections. It uses only `Watches` of dnm's code.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dnm.model.registry import Registry
 from dnm.queues.ledger import Ledger, decode_ledger
 from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
-from tests.proof.told import check_told
+from tests.proof.history_check import check_history
 from tests.proof.world import Held, World, read_limits
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def history(play: Play) -> Iterator[str]:
     for host, _ in readable(play):
         if not host.has_old_registry:
             try:
-                check_told(host.path)
+                check_history(host.path)
             except AssertionError as error:
                 yield f"{host.instance}: {error}"
 

@@ -281,14 +281,14 @@ class Play:
     def _meanwhile(self, host: Host) -> Callable[[str], None]:
         """Returns the events that happen between two calls of a run."""
 
-        def happen(what: str) -> None:
-            if what == "other host":
+        def happen(event: str) -> None:
+            if event == "other host":
                 for other in self.hosts:
                     if not other.is_running:
                         unharmed = Weather()
                         self._run(other, unharmed)
                 return
-            if what == "restart":
+            if event == "restart":
                 host.restart()
                 return
             actions: dict[str, Callable[[], None]] = {
@@ -301,12 +301,12 @@ class Play:
                 "edit": lambda: self.edit(0, 1),
                 "job": self.submit_job,
             }
-            actions[what]()
+            actions[event]()
             self.world.advance(1)
 
         return happen
 
-    # --- what people and machines do ------------------------------------------------------------
+    # --- actions of people and machines ------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
         self.world.advance(seconds)

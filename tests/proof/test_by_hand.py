@@ -62,13 +62,13 @@ STRIKES: Mapping[str, type[BaseException]] = {"kill": Killed, "fail": OSError}
 class Strike:
     """A fault at the fault point of that number, counted from 0; None: it only counts."""
 
-    def __init__(self, number: int | None = None, what: str = "kill") -> None:
-        self.number, self.what, self.passes = number, what, 0
+    def __init__(self, number: int | None = None, kind: str = "kill") -> None:
+        self.number, self.kind, self.passes = number, kind, 0
 
     def __call__(self, point: str, when: str) -> None:
         self.passes += 1
         if self.passes - 1 == self.number:
-            raise STRIKES[self.what](5, "struck")
+            raise STRIKES[self.kind](5, "struck")
 
 
 def requests_of(registry: Registry) -> object:

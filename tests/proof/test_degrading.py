@@ -132,14 +132,14 @@ ASKED = {  # what a run reads, and the kind that it must be
 
 
 @pytest.mark.parametrize(
-    ("asked", "minute", "what"), one_in(19, product(ASKED, PLAYED, NO_ANSWERS))
+    ("asked", "minute", "answer"), one_in(19, product(ASKED, PLAYED, NO_ANSWERS))
 )
 def test_answer_that_is_no_list_starts_no_action(
-    days: Days, asked: str, minute: int, what: str
+    days: Days, asked: str, minute: int, answer: str
 ) -> None:
     """Checks that dnm calls no converter and fences no node without a list. The story continues to
     its right end."""
-    world, body = days.at(minute), NO_ANSWERS[what]
+    world, body = days.at(minute), NO_ANSWERS[answer]
     before, cordoned = story.calls(world, "--set"), story.cordoned(world)
     message = body % ASKED[asked] if "%s" in body else body
     ended = days.run_into(kind="garbage", path=asked, body=message)
@@ -248,19 +248,19 @@ def test_run_struck_while_it_ends_a_converter_is_completed(hanging: World, fault
     story.play_on(world)
 
 
-@pytest.mark.parametrize("what", one_in(3, ["kill", "", "fail"]))
-def test_excessive_converter_output_does_not_fill_the_disk(world: World, what: str) -> None:
+@pytest.mark.parametrize("effect", one_in(3, ["kill", "", "fail"]))
+def test_excessive_converter_output_does_not_fill_the_disk(world: World, effect: str) -> None:
     """dnm cuts the output while it reads it, even if a fault hits the cutting itself."""
     story.build(world)
     world.sandbox.behave(direction="k8s", stderr="what it is doing\n" * 500)
     ended = world.run(
         constants={"dnm.converter.output._OUTPUT_LIMIT": 2000},
-        fault=f"converter.cut_output:before:{what}" if what else "",
+        fault=f"converter.cut_output:before:{effect}" if effect else "",
     )
-    assert ended.was_killed if what == "kill" else ended.code == 0, ended
+    assert ended.was_killed if effect == "kill" else ended.code == 0, ended
     world.settle()
     outputs = (world.site.directory / "state" / "converter").glob("*.err")
-    assert what or all(path.stat().st_size < 2000 for path in outputs)
+    assert effect or all(path.stat().st_size < 2000 for path in outputs)
     world.tick(story.MINUTE)
     story.play_on(world)
 

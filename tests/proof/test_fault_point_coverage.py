@@ -1,8 +1,8 @@
 """Every effect outside of dnm has a fault point, and the proof covers every fault point.
 
-One test reads the source: every call with an effect (opens a file for writing, replaces, removes,
-syncs, starts or signals a process, talks to a server, takes a lock) must be in a `with
-fault_point(...)`, or in a function that is only called within one. Another test listens: the
+A test reads the source: every call with an effect must be in a `with fault_point(...)`, or in a
+function that is only called within one. Effects open a file for writing, replace, remove or sync
+it, start or signal a process, talk to a server, or take a lock. Another test listens: the
 interpreter reports the effects of a run (sys.addaudithook), and each must be within a fault point.
 """
 

@@ -56,14 +56,16 @@ class Strike(NamedTuple):
     number: int  # of the fault point in the run, from 1
     point: str
     when: str
-    what: str
+    effect: str
 
     @property
     def fault(self) -> str:
-        return f"#{self.number}:{self.when}:{self.what}"
+        return f"#{self.number}:{self.when}:{self.effect}"
 
     def __str__(self) -> str:
-        return f"run {self.minute}, fault point {self.number}: {self.point}:{self.when}:{self.what}"
+        return (
+            f"run {self.minute}, fault point {self.number}: {self.point}:{self.when}:{self.effect}"
+        )
 
 
 class NotStruck(AssertionError):
@@ -134,7 +136,7 @@ def _strike(world: World, strike: Strike, run: Run, book: Book) -> None:
     for tries_left in reversed(range(_TRIES)):
         try:
             world.restore(run.before)
-            if strike.what == "hang":
+            if strike.effect == "hang":
                 hang(world, strike, book)
             else:
                 play(world, strike, is_fact, book)
@@ -152,12 +154,12 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
     passed = world.log.read_text().split()
     if strike.point not in passed[strike.number - 1 : strike.number]:
         raise NotStruck(f"it passed {passed[: strike.number]}: {ended}")
-    book.counts.update(("strikes", strike.what))
-    if strike.what == "kill":
+    book.counts.update(("strikes", strike.effect))
+    if strike.effect == "kill":
         assert ended.was_killed, ended
     else:
         assert ended.code in (0, 1, 2), ended
-    if strike.what == "fail" and is_fact:
+    if strike.effect == "fail" and is_fact:
         # Invariant 4, unknown means no: dnm takes nothing from any tenant.
         assert ended.code == 1 and ended.out + ended.err, ended
         assert story.calls(world, "--set") == 0, world.sandbox.conversion.calls

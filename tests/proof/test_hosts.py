@@ -213,8 +213,8 @@ def calls_at_rest(world: World) -> int:
 
 
 def changing_calls(world: World) -> int:
-    """Counts calls of a converter without its list (a claim may be resumed) and without the first
-    return of each node, which a follower starts at once if the dead host did not."""
+    """Counts calls of a converter, without its list: a claim may be resumed. A follower starts the
+    first return of each node at once if the dead host did not, so these do not count."""
     calls = [call.arguments for call in world.sandbox.conversion.calls]
     asked = [call for call in calls if "--list" not in call]
     return len(asked) - len({call for call in asked if "batch" in call})

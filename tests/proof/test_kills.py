@@ -1,8 +1,8 @@
 """Runs that start at the same instant, and runs that are killed during a conversion.
 
 The converter is a real process. The sandbox holds back its second half, so that it runs as long as
-the test needs. In the same way it holds back the first answer of one of two runs, so that the
-system's scheduler cannot run them one after the other.
+the test needs. It also holds back the first answer of one of two runs, so that the system's
+scheduler cannot run them in sequence.
 """
 
 from __future__ import annotations

@@ -144,9 +144,9 @@ BETWEEN: dict[str, tuple[Callable[[Story], object], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("after", [1, 2])
-@pytest.mark.parametrize("what", BETWEEN)
-def test_disturbed_move_ends_in_either_queue(tmp_path: Path, what: str, after: int) -> None:
-    happen, owners = BETWEEN[what]
+@pytest.mark.parametrize("event", BETWEEN)
+def test_disturbed_move_ends_in_either_queue(tmp_path: Path, event: str, after: int) -> None:
+    happen, owners = BETWEEN[event]
     story = Story(tmp_path)
     for _ in range(after):
         story.run()

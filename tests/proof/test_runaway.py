@@ -1,7 +1,7 @@
 """An adversary keeps pods pending: conversions stop long before the cap.
 
-Each adversary acts between all other changes of the cluster, just before the scheduler, so that a
-pod is bound only if the adversary allows it. dnm runs once a virtual minute.
+Each adversary acts between all other changes of the cluster, just before the scheduler. So a pod is
+bound only if the adversary allows it. dnm runs once a virtual minute.
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ class Cluster:
         self.rest = Api(REST)
         self.api: Api = Api("")
 
-    def wait_for(self, is_so: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
+    def wait_for(self, is_so: Callable[[], Any], condition: str, seconds: float = 60.0) -> None:
         """Raises RigError if it is still false after so many seconds without progress."""
         patience = self.patience(seconds)
         while not is_so():
             if patience.is_over():
-                raise RigError(f"not true after {seconds:.0f} s without progress: {what}")
+                raise RigError(f"not true after {seconds:.0f} s without progress: {condition}")
             time.sleep(0.1)
 
     def patience(self, seconds: float) -> Patience:

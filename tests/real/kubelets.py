@@ -1,8 +1,8 @@
 """A real kubelet on a simulated machine, up to its boot gate: started, read, ended.
 
-It runs in mount and network namespaces of its own, with the desired /proc/meminfo and NUMA nodes of
-/sys, beside a container runtime that runs nothing. Its managers write their state when they have
-started; with wrong settings it exits before that.
+It runs in mount and network namespaces of its own, beside a container runtime that runs nothing.
+They have the desired /proc/meminfo and NUMA nodes of /sys. Its managers write their state when they
+have started; with wrong settings it exits before that.
 """
 
 from __future__ import annotations

@@ -101,10 +101,10 @@ def status(root: Root) -> Any:
     return json.loads(root("dnm status -o json"))
 
 
-def run_until(root: Root, is_so: Callable[[], bool], what: str) -> None:
+def run_until(root: Root, is_so: Callable[[], bool], condition: str) -> None:
     deadline = time.monotonic() + 60
     while not is_so():
-        assert time.monotonic() < deadline, f"{what}: {root('dnm status; dnm plan')}"
+        assert time.monotonic() < deadline, f"{condition}: {root('dnm status; dnm plan')}"
         root("dnm run || [ $? -eq 75 ]")
         time.sleep(0.2)
 

@@ -38,8 +38,8 @@ class Seen:
 
 @dataclass
 class Proxy:
-    """The proxy calls `before` with each request before the API server gets it, one at a time, and
-    `after` with the answer before the client gets it."""
+    """The proxy calls `before` with each request before the API server gets it, one at a time. It
+    calls `after` with the answer before the client gets that."""
 
     kubeconfig: Path
     seen: list[Seen] = field(default_factory=list)

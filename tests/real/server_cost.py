@@ -17,8 +17,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ServerCost:
-    """Requests of dnm's account with the sum of their seats (priority and fairness), and the server
-    process's seconds of CPU and the bytes by which its resident memory grew at its highest."""
+    """Requests of dnm's account and the sum of their seats (priority and fairness); CPU seconds of
+    the server process, and the bytes by which its resident memory grew at its highest."""
 
     requests: float = 0
     seats: float = 0

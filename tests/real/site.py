@@ -102,7 +102,7 @@ class Site:
         return json.loads(self.dnm(*arguments, "-o", "json", code=code).stdout)
 
     def run_until(
-        self, is_so: Callable[[], Any], what: str, seconds: float = 90.0, code: int | None = 0
+        self, is_so: Callable[[], Any], condition: str, seconds: float = 90.0, code: int | None = 0
     ) -> list[Answer]:
         """Runs as the timer would, but every second, until `is_so`; `code` as for `dnm`. Fails
         after so long without progress."""
@@ -110,7 +110,7 @@ class Site:
         while not is_so():
             runs.append(self.dnm("run", code=code))
             message = "".join(f"{run.stdout}{run.stderr}" for run in runs[-3:])
-            assert not patience.is_over(), f"no progress for {seconds} s: {what}\n{message}"
+            assert not patience.is_over(), f"no progress for {seconds} s: {condition}\n{message}"
             time.sleep(0.5)
         return runs
 

@@ -5,9 +5,9 @@
 A root is below `$DNM_REAL_CACHE`, by default ~/.cache/dnm-real; it is made elsewhere and renamed
 into place, so that an existing one is complete. The mirror is that of the machine's own apt.
 
-Nothing stays mounted. `programs` has a command for each of Slurm's programs that mounts the root's
-/usr over the machine's, in a mount namespace of its own, which ends with the process. So paths,
-users and /tmp are the machine's; programs and libraries are the root's.
+Nothing stays mounted. `programs` has a command for each of Slurm's programs. It mounts the root's
+/usr over the machine's, in a mount namespace that ends with the process. So paths, users and /tmp
+are the machine's; programs and libraries are the root's.
 """
 
 from __future__ import annotations

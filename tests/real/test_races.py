@@ -96,7 +96,7 @@ def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set
 
 
 def run_until(
-    rig: Rig, site: Site, is_so: Callable[[], bool], run: Callable[[], None], what: str
+    rig: Rig, site: Site, is_so: Callable[[], bool], run: Callable[[], None], condition: str
 ) -> None:
     def is_there() -> bool:
         if is_so():
@@ -108,7 +108,7 @@ def run_until(
         return False
 
     try:
-        rig.wait_for(is_there, what, 180)
+        rig.wait_for(is_there, condition, 180)
     except RigError as error:
         raise RigError(f"{error}\n{site.dnm('status', code=None).stdout}") from error
 

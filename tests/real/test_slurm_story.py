@@ -57,10 +57,10 @@ def test_workshop_on_slurm_nodes_loses_no_job(rig: Rig, site: SlurmSite) -> None
 def test_node_returned_manually_belongs_to_the_instance_that_lends_it_next(
     rig: Rig, lab: SlurmLab, tmp_path: Path, known: str
 ) -> None:
-    """The instance that Slurm names has the node, even if the first instance recorded it as
-    serving, or had only started the converter that lent it. Both serve dev. The first has no run in
-    between, or one while the machine boots and has no Node. Marks of the first do not count, since
-    the node's holder drained it."""
+    """Slurm's reservation decides which instance has the node. The first instance may have recorded
+    it as serving, or only started the converter that lent it. Both serve dev. The first has no run
+    in between, or one while the machine boots and has no Node. Marks of the first do not count,
+    since the node's holder drained it."""
     # fmt: off
     east, west = (
         SlurmSite(

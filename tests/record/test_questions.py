@@ -15,7 +15,7 @@ from dnm.cli.look.history import describe_line
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import HistoryLine
 from tests.builders import NOW
-from tests.proof.told import check_told, lines_on_disk
+from tests.proof.history_check import check_history, lines_on_disk
 from tests.site import QUEUE, Site, set_up_workshop
 
 EVERY = timedelta(minutes=10)
@@ -74,7 +74,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
 
 def test_recorded_day_has_a_line_per_transition(day: Day) -> None:
     assert len(day.lent) == 2 and day.site.registry.nodes == {}
-    rows = check_told(day.site.config.converted_nodes_path)
+    rows = check_history(day.site.config.converted_nodes_path)
     assert len(rows) < 60, "one line a transition, never one a run"
 
 

@@ -25,7 +25,7 @@ from dnm.run.verbs import change_registry
 from dnm.verbs.taking_in import forget
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, struck_at
 from tests.plan.worlds import LONG_AGO, namespace_policy, pods
-from tests.proof.told import check_told
+from tests.proof.history_check import check_history
 from tests.run.edges import Converter, Kube
 
 
@@ -100,7 +100,7 @@ def test_run_killed_after_its_history_reuses_no_number(
         run_pass(config, {}, lambda: False, lambda: NOW, _unreachable)
     later = NOW + timedelta(minutes=1)
     run_pass(config, {}, lambda: False, lambda: later, _unreachable)
-    assert check_told(config.converted_nodes_path)
+    assert check_history(config.converted_nodes_path)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class Episode:
         if rng.random() >= STRUCK_SHARE:
             self._judge(self.world.run())
             return
-        self.counts[f"strike {strike.what}"] += 1
+        self.counts[f"strike {strike.action}"] += 1
         self.world.log_line(f"  {strike}")
         other = None
         if together:
@@ -234,7 +234,7 @@ class Episode:
             answer = world.run("queues", "rebase", "--as", "baseline", "--yes")
             self._judge(answer, is_calm=True)
 
-    def _run_until(self, is_so: Any, what: str, why: Any = lambda: "") -> None:
+    def _run_until(self, is_so: Any, condition: str, why: Any = lambda: "") -> None:
         for number in range(1, CALM_RUNS + 1):
             if is_so():
                 return
@@ -244,7 +244,7 @@ class Episode:
             if number % ADVICE_AFTER == 0:
                 self._follow_advice()
             time.sleep(_CALM_PAUSE)
-        raise Broken(f"after {CALM_RUNS} quiet runs it is not so that {what}:\n{why()}\n"
+        raise Broken(f"after {CALM_RUNS} quiet runs it is not so that {condition}:\n{why()}\n"
                      f"{self.world.run('status').out}")  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The processes of `dnm` below this one, identified by their command lines, and their ends.
 
-This process adopts orphans of its children (prctl(2), PR_SET_CHILD_SUBREAPER), so that it still
-finds a keeper whose run was killed, and a reboot leaves no process.
+This process adopts orphans of its children (prctl(2), PR_SET_CHILD_SUBREAPER). So it still finds a
+keeper after a kill of its run, and a reboot leaves no process.
 """
 
 from __future__ import annotations

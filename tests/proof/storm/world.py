@@ -342,16 +342,16 @@ class World:
 
 
 class Strike:
-    """A signal for one of dnm's processes during a run, at the run's `at`-th request to the
-    cluster, or after so many seconds without that many requests."""
+    """A signal for one of dnm's processes during a run: at the run's `at`-th request to the
+    cluster, or after so many seconds with fewer requests."""
 
-    def __init__(self, what: str, at: int, seconds: float) -> None:
-        self.what, self.at, self.seconds = what, at, seconds
+    def __init__(self, action: str, at: int, seconds: float) -> None:
+        self.action, self.at, self.seconds = action, at, seconds
         self.has_struck = False
         self._timer: threading.Timer | None = None
 
     def __str__(self) -> str:
-        return f"{self.what} at request {self.at} or after {self.seconds:.2f} s"
+        return f"{self.action} at request {self.at} or after {self.seconds:.2f} s"
 
     @classmethod
     def draw(cls, rng: random.Random) -> Strike:
@@ -379,7 +379,7 @@ class Strike:
         if self.has_struck:
             return
         self.has_struck = True
-        verb, _, targets = self.what.partition(" ")
+        verb, _, targets = self.action.partition(" ")
         if verb == "reboot":
             processes.reboot()
             return

@@ -21,7 +21,7 @@ def lines_on_disk(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts]
 
 
-def check_told(registry_path: Path) -> list[dict[str, Any]]:
+def check_history(registry_path: Path) -> list[dict[str, Any]]:
     """Returns all lines in order, after checking that they explain the registry."""
     written = lines_on_disk(registry_path.parent)
     numbers = [line["number"] for line in written]
