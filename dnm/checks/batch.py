@@ -1,5 +1,5 @@
-"""`dnm check`, the batch side's part: what could be lent of each type, what caps let be
-lent, which nodes are kept out, which are claimed and not lent, and who is charged for them."""
+"""The checks of Slurm's nodes for `dnm check`: supply of each type, caps, excluded nodes, claims
+without a lend, and charged accounts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dnm.plan.supply import Supply, supply_now
 def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Whether `--list` answers, what could be lent now of each type, and what is claimed."""
+    """Checks that `--list` answers, and yields the supply of each type, and claims."""
     program = config.node_convert_path
     if not program.exists():
         yield skipped(f"they need {program}")
@@ -72,12 +72,12 @@ def _judge_supply(supply: Supply) -> Finding:
 
 @looks_at("caps")
 def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterator[Finding]:
-    """A cap in per cent of nodes that nobody can count lets none be lent; `batch` None: they could
-    not be read."""
+    """Checks the caps. A cap in per cent of an unknown number of nodes prevents all lending.
+    `batch` is None if Slurm's nodes are unreadable."""
     for node_cap in list_node_caps(config):
         total = node_cap.total(batch or {}, config)
         if total:
-            yield fine(_told(node_cap, total, _floors_leave(node_cap, config, batch or {})))
+            yield fine(_cap_sentence(node_cap, total, _floors_leave(node_cap, config, batch or {})))
         elif isinstance(node_cap.cap, Share):
             why = "is not known" if batch is None else "is 0"
             yield doubtful(
@@ -86,7 +86,7 @@ def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterato
             )
 
 
-def _told(node_cap: NodeCap, total: int, left: int) -> str:
+def _cap_sentence(node_cap: NodeCap, total: int, left: int) -> str:
     most = min(most_of(node_cap.cap, total), total)
     nodes = count_of(total, "batch node")
     less = f"; batch_floor leaves {left} of them" if left < most else ""
@@ -94,17 +94,17 @@ def _told(node_cap: NodeCap, total: int, left: int) -> str:
 
 
 def _floors_leave(node_cap: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
-    """Returns how many of the nodes that a cap is of could be lent if all were idle: what the
-    floors of their types leave, and that of each partition."""
+    """Returns how many of a cap's nodes could be lent if all were idle: the floors of their types
+    and partitions stay in Slurm."""
     types = {name: config.type_of(name) for name in batch}
     count = Counter(of for of in types.values() if of in node_cap.node_types)
     floors = {of: config.floor_of(of) or Floor() for of in node_cap.node_types}
     left = [sum(max(0, count[of] - floor.of(count[of])) for of, floor in floors.items())]
     for partition, floor in config.partition_floors.items():
         there = [types[name] for name, node in batch.items() if partition in node.partitions]
-        ours = sum(of in node_cap.node_types for of in there)
+        capped = sum(of in node_cap.node_types for of in there)
         spare = max(0, len(there) - floor.of(len(there)))
-        left.append(count.total() - ours + min(ours, spare))
+        left.append(count.total() - capped + min(capped, spare))
     return min(left)
 
 
@@ -115,28 +115,28 @@ _LONGEST = 200  # characters of a list of nodes
 def check_kept_out(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:
-    """Nothing where nothing is kept out."""
+    """Checks the excluded nodes, and yields nothing if none is excluded."""
     why = excluded_nodes(config, registry, listed.nodes, now)
     out = [name for name in why if name in listed.nodes]
     yield from _unknown_words(config, listed)
-    said = {*registry.excluded, *registry.held}
-    if missing := said - listed.nodes.keys() - registry.nodes.keys():
+    named = {*registry.excluded, *registry.held}
+    if missing := named - listed.nodes.keys() - registry.nodes.keys():
         yield doubtful(
             f"a person holds or excludes {_short(missing)}, which the converter does not list",
             "correct the names by 'dnm unhold' or 'dnm unexclude'; 'dnm nodes' shows all",
         )
     if out and not listed.leaves_out:
         yield doubtful(
-            f"the converter can't be told to leave out {count_of(len(out), 'node')}: dnm names "
-            "every node that it asks for, a call each",
-            "let it take --exclude and say so in its list (docs/node-convert.md)",
+            f"the converter has no option to exclude {count_of(len(out), 'node')}: dnm calls it "
+            "for each node by name",
+            "add --exclude to the converter and to its list (docs/node-convert.md)",
         )
     elif out:
         yield fine(f"{count_of(len(out), 'node')}: {_short(out)}; `dnm nodes` has the reasons")
 
 
 def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
-    """Whoever mistypes what shall be kept out must not find out by a node that was lent."""
+    """Reports entries of exclude_nodes that match no node."""
     rows = listed.nodes.values()
     if missing := config.exclude_nodes - listed.nodes.keys():
         yield doubtful(
@@ -152,13 +152,13 @@ def _unknown_words(config: Config, listed: BatchList) -> Iterator[Finding]:
         silent = sum(has is None for has in there)
         if named and silent:
             yield doubtful(
-                f"exclude_nodes names a {kind}, and the converter does not say what "
-                f"{count_of(silent, 'node')} have: these are not lent",
-                "let its list say it (docs/node-convert.md), or leave it out",
+                f"exclude_nodes names a {kind}, and the converter does not report the {kind} of "
+                f"{count_of(silent, 'node')}: these are not lent",
+                "add it to the converter's list (docs/node-convert.md), or remove the entry",
             )
-        known = {word for has in there for word in has or ()}
+        existing = {word for has in there for word in has or ()}
         for word in named:
-            if word not in known and kind != "reservation":  # one may be yet to come
+            if word not in existing and kind != "reservation":  # it may be created later
                 yield doubtful(
                     f"exclude_nodes names {kind} {word}, which no node has", "correct the name"
                 )
@@ -173,24 +173,24 @@ def _short(names: Iterable[str]) -> str:
 def check_claims(
     config: Config, registry: Registry, listed: Mapping[str, BatchNode]
 ) -> Iterator[Finding]:
-    """Every claim that no lent node and no converter at work stands behind, with the next step."""
-    found = [
+    """Reports each claim without a lent node and without a working converter."""
+    findings = [
         finding
         for name, row in sorted(listed.items())
         if row.claim is not None
         and (finding := _judge_claim(config, registry, name, row.claim)) is not None
     ]
-    told = [name for name, row in listed.items() if row.tells_claim]
-    found += [
+    reporting = [name for name, row in listed.items() if row.tells_claim]
+    findings += [
         wrong(f"{name} {claim.why}")
         for name, claim in sorted(registry.claimed.items())
-        if name not in told
+        if name not in reporting
     ]
-    yield from found
-    if not found and told:
-        yield fine("every node that is claimed is lent, or its converter is at work")
-    elif not found:
-        yield skipped("the converter does not tell what it has claimed")
+    yield from findings
+    if not findings and reporting:
+        yield fine("every claimed node is lent, or its converter is at work")
+    elif not findings:
+        yield skipped("the converter does not report its claims")
 
 
 def _judge_claim(
@@ -200,9 +200,9 @@ def _judge_claim(
         return None
     if not claim.instance:
         return doubtful(
-            f"{name} is reserved as a converter would do it, and nobody has marked it",
-            "if no other instance is about to convert it, and Kubernetes has no such Node, delete "
-            "that reservation in Slurm",
+            f"{name} has a converter's reservation without a mark",
+            "if no other instance converts it now, and Kubernetes has no such Node, delete the "
+            "reservation in Slurm",
         )
     if claim.instance != config.instance_id or claim.is_at_work:
         return None
@@ -213,13 +213,13 @@ def _judge_claim(
     is_awaited = claim.request in {request.id for request in registry.requests}
     if is_recorded or (is_awaited and not has_stopped(claim)):
         return None
-    whom = f" for namespace {claim.namespace}" if claim.namespace else ""
-    stopped = "nobody goes on with its conversion" if claim.direction else "dnm has no record of it"
-    why = f": {claim.error}" if claim.error else ""
+    use = f" for namespace {claim.namespace}" if claim.namespace else ""
+    stopped = "no converter continues" if claim.direction else "dnm has not recorded it"
+    error = f": {claim.error}" if claim.error else ""
     return wrong(
-        f"{name} is claimed{whom}, and {stopped}{why}",
-        "the next `dnm run` goes on with it or returns it, and `dnm plan` says which; "
-        f"by hand, '{config.node_convert_path} --set batch --node-name {name}' returns it",
+        f"{name} is claimed{use}, and {stopped}{error}",
+        "the next `dnm run` continues or returns it, and `dnm plan` shows which; "
+        f"to return it manually, run '{config.node_convert_path} --set batch --node-name {name}'",
     )
 
 
@@ -230,7 +230,7 @@ _PAGE = "docs/accounting.md"
 def check_charges(
     config: Config, registry: Registry, listed: BatchList, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Nothing where Slurm keeps no accounts and nobody is to be charged."""
+    """Checks the accounts to charge; yields nothing without accounting and charged accounts."""
     named = _accounts(config, registry)
     if not named and listed.charges:
         yield fine(
@@ -240,8 +240,8 @@ def check_charges(
     elif named and not listed.charges:
         yield doubtful(
             f"{named[0]} is to be charged, and the converter can't: sreport has lent nodes as Down",
-            "it needs a slurmdbd and Slurm's commands (slurmrestd has no words for it); a site's "
-            f"own converter says --account in its list ({_PAGE})",
+            "it needs a slurmdbd and Slurm's commands (slurmrestd cannot do it); a site's own "
+            f"converter must name --account in its list ({_PAGE})",
         )
     elif named:
         yield fine("sreport has lent nodes as planned, charged to " + ", ".join(named))
@@ -250,7 +250,7 @@ def check_charges(
 
 
 def _accounts(config: Config, registry: Registry) -> list[str]:
-    """All that are named, each once."""
+    """Returns all named accounts, each once."""
     named = [namespace.charge_account for namespace in config.namespaces.values()]
     return list(
         dict.fromkeys(filter(None, (*named, *(order.account for order in registry.orders))))
@@ -258,20 +258,20 @@ def _accounts(config: Config, registry: Registry) -> list[str]:
 
 
 def _unknown_accounts(named: list[str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Where Slurm's programs are."""
+    """Reports unknown accounts, if Slurm's commands are installed."""
     if not (find_spec("dnm.converters") and shutil.which("sacctmgr", path=environ.get("PATH"))):
         return
     from dnm.converters.sreport import knows_account
 
     for name in named:
         try:
-            is_known = name == "-" or knows_account(environ, name)
+            exists = name == "-" or knows_account(environ, name)
         except DnmError as error:
-            yield doubtful(f"whether Slurm has the account {name} can't be told: {error}")
+            yield doubtful(f"whether Slurm has the account {name} is unknown: {error}")
             return
-        if not is_known:
+        if not exists:
             yield doubtful(
-                f"Slurm has no account {name}: what it is to be charged is lent, and Down",
+                f"Slurm has no account {name}: its lent nodes are Down in sreport, not charged",
                 f"sacctmgr add account {name}, or correct the name",
             )
 
@@ -290,11 +290,10 @@ def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
 
 @looks_at("sick_when")
 def check_sick(config: Config, listed: BatchList) -> Iterator[Finding]:
-    """A converter that would resume a sick node is not called for one."""
+    """Reports a converter that would resume a faulty node."""
     if config.sick_when and not listed.leaves_drained:
         yield wrong(
-            f"the converter does not name {LEAVE_DRAINED} among its options: a node that shows one "
-            "of the signs is emptied, and stays lent",
-            "have it leave such a node drained, and say so in its list (docs/json.md), or leave "
-            "sick_when out",
+            f"the converter has no option {LEAVE_DRAINED}: dnm empties a faulty node, and it stays "
+            "lent",
+            "add the option to the converter and to its list (docs/json.md), or remove sick_when",
         )

@@ -1,6 +1,6 @@
-"""`dnm check`, the cluster's part: the kubeconfig, the clock, permissions.
+"""The checks of the Kubernetes cluster for `dnm check`: kubeconfig, clock, permissions.
 
-What is behind them is in `check_pods.py`.
+`pods.py` has the checks of queues, nodes and pods.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run write
 def check_cluster(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Everything behind the API; where it does not answer, the one finding says so."""
-    found = list(check_kubeconfig(config))
-    yield from found
-    if any(finding.result is CheckResult.FAILED for finding in found):
-        yield skipped("it needs a kubeconfig that can be used")
+    """Checks everything that needs the API; if the API does not answer, yields only that."""
+    findings = list(check_kubeconfig(config))
+    yield from findings
+    if any(finding.result is CheckResult.FAILED for finding in findings):
+        yield skipped("it needs a usable kubeconfig")
         return
     with closing(KubeClient.connect(config)) as kube:
         try:
@@ -98,7 +98,7 @@ def check_cluster(
 def _batch_rows(
     config: Config, environ: Mapping[str, str], snapshot: Snapshot, nodes: Iterable[Node]
 ) -> Mapping[str, BatchNode] | None:
-    """Slurm's nodes, asked for anew only where slurm-bridge is at work; None: they can't be had."""
+    """Returns Slurm's nodes, read again only if slurm-bridge is at work; None if unreadable."""
     rows = snapshot.batch
     if rows is None and any(node.is_managed for node in nodes):
         listed = NodeConvert(config, environ).list_nodes()
@@ -108,45 +108,45 @@ def _batch_rows(
 
 @looks_at("lease")
 def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterator[Finding]:
-    """Whether this registry may act, and whether a run of another host is at work."""
+    """Checks whether this registry may act, and whether a run of another host is at work."""
     with opened_state(config) as state:
         attach_lease(config, state, kube)
         if refusal := judge_here(config, state, registry, datetime.now(UTC)).refusal:
             yield wrong(refusal)
-        elif who := state.holder:
-            yield doubtful(who, "wait for it; if it is gone, run `dnm takeover`")
+        elif holder := state.holder:
+            yield doubtful(holder, "wait for its end; if that host is off, run `dnm takeover`")
         else:
             yield fine(f"no other dnm acts as {config.instance_id}, and no other run is at work")
 
 
 @looks_at("queue document")
 def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding]:
-    """Whether the server takes a change of the ConfigMap: an admission webhook or a policy may
-    refuse it, as a dry run tells."""
+    """Checks by a dry run whether the server accepts a change of the ConfigMap: an admission
+    webhook or a policy may refuse it."""
     where = (config_map.namespace, config_map.name)
     if not can_i(kube.requests, "update", "configmaps", where[0], name=where[1]):
-        return  # which the permissions have said
+        return  # check_permissions has reported it
     annotations = {**config_map.annotations, _TRIED: "a dry run, of which nothing is kept"}
     try:
         kube.write_config_map(
             msgspec.structs.replace(config_map, annotations=annotations), dry_run=True
         )
     except KubeConflict:
-        yield skipped("somebody is just writing it: whether dnm may is not known")
+        yield skipped("another client is writing it now: try again")
     except KubeError as error:
         if NO_DRY_RUN in str(error):
             yield skipped(f"whether a change is admitted: {error}")
             return
         yield wrong(
-            f"a change of it, tried as a dry run, is refused: {error}",
-            "while this refuses, no limit is changed and no new node serves its queue: have the "
-            "webhook or policy that refuses admit dnm's account",
+            f"the server refuses a change in a dry run: {error}",
+            "until it accepts one, no limit is changed and no new node serves its queue: let the "
+            "webhook or policy admit dnm's account",
         )
 
 
 @looks_at("kubeconfig")
 def check_kubeconfig(config: Config) -> Iterator[Finding]:
-    """It holds a key to the cluster, and may name a program to run."""
+    """Checks the kubeconfig's owner and mode: it contains a key and may name a program to run."""
     for text in find_kubeconfig(config).split(os.pathsep):
         path = Path(text).expanduser()
         if not text or not path.exists():
@@ -156,20 +156,19 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
             yield wrong(*distrust.rsplit(": ", 1))
         elif info.st_mode & (stat.S_IRGRP | stat.S_IROTH):
             yield doubtful(
-                f"{path} can be read by others, with the key in it",
+                f"other users can read {path} and its key",
                 f"run 'chmod 600 {quote(str(path))}'",
             )
         else:
-            yield fine(f"{path} is its owner's alone")
+            yield fine(f"only its owner can read {path}")
 
 
 @looks_at("clock")
 def check_clock(kube: KubeClient) -> Iterator[Finding]:
-    """Pods' ages are of the server's clock, idle times of this one."""
-    theirs = read_server_time(kube.requests)
-    skew = abs(datetime.now(UTC) - theirs)
+    """Compares the clocks: pods' ages depend on the server's clock, idle times on this host's."""
+    skew = abs(datetime.now(UTC) - read_server_time(kube.requests))
     text = f"this host and the API server differ by {duration(skew)}"
-    remedy = "synchronise both (chronyc tracking): grace times and idle times rest on them"
+    remedy = "synchronise both (chronyc tracking): grace times and idle times depend on them"
     if skew > _SKEW_WRONG:
         yield wrong(text, remedy)
     elif skew > _SKEW_FINE:

@@ -1,4 +1,4 @@
-"""What `dnm check` finds: one `Finding` for each thing that was looked at, and how it is shown."""
+"""The findings of `dnm check`: a `Finding` for each object that was checked."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CheckResult(Enum):
 
 
 class Finding(Value, frozen=True):
-    """One line: what was looked at, how it is, and what to do unless it is fine."""
+    """The result of a check: its subject, the result, and the remedy unless it is ok."""
 
-    check: str  # empty: as `looks_at` says of the function that has found it
+    check: str  # empty: the name that `looks_at` gives
     result: CheckResult
     text: str
     remedy: str = ""
@@ -45,7 +45,7 @@ def wrong(text: str, remedy: str = "", check: str = "") -> Finding:
 
 
 def all_wrong(error: DnmError, check: str) -> Iterator[Finding]:
-    """An error may list several problems, a line each behind one that says how many."""
+    """Returns a finding for each problem of an error: a line each, after a line with the count."""
     head, *problems = str(error).splitlines()
     return (wrong(line.strip(), check=check) for line in problems or [head])
 
@@ -55,8 +55,8 @@ def skipped(text: str, check: str = "") -> Finding:
 
 
 def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
-    """Returns what names a function's findings, and has it find what stopped it: one failure does
-    not hide the others."""
+    """Returns a decorator that names a function's findings and turns an error into a finding, so
+    that one failure does not hide others."""
 
     def named(look: Look[P]) -> Look[P]:
         @wraps(look)
@@ -69,8 +69,8 @@ def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
             except DnmError as error:
                 yield from all_wrong(error, check)
             except OSError as error:
-                what = error.filename or "it"
-                yield wrong(f"{what} can't be looked at ({error.strerror})", check=check)
+                path = error.filename or "it"
+                yield wrong(f"{path} can't be read ({error.strerror})", check=check)
 
         return guarded
 

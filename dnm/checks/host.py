@@ -1,7 +1,7 @@
 """All checks of `dnm check`, and those of this host. They only read.
 
-A check yields findings; one that fails never stops the others. What is a finding here would be an
-error or a reason in a run, so the same functions judge it in both places.
+A check yields findings; a check that fails does not stop the others. A run would report the same
+problems as errors or reasons, so both use the same functions.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from dnm.run.recorded import read_last_run
 from dnm.run.registry import load_registry, opened_state
 
 _FULL = 1024 * 1024  # bytes; a small registry and its temporary file do not fit
-_LEAST_ROOM = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
+_LEAST_FREE = 64 * 1024 * 1024  # bytes; the registry, its predecessor and a temporary one
 _SYSLOG = Path("/dev/log")
 
 
 def find_everything(
     path: Path | None, environ: Mapping[str, str], is_deep: bool = False
 ) -> Iterator[Finding]:
-    """All findings, in the order in which a person mends them."""
+    """Yields all findings, in the order in which an administrator fixes them."""
     try:
         config = load_config(path, environ)
     except DnmError as error:
         yield from all_wrong(error, "configuration")
         file = find_config_path(path, environ)
-        yield skipped(f"they need a configuration that is right: {file}", "all others")
+        yield skipped(f"they need a valid configuration: {file}", "all others")
         return
     now = datetime.now(UTC)
     yield from check_configuration(config)
@@ -72,7 +72,7 @@ def find_everything(
         yield from all_wrong(error, "registry")
     else:
         yield from check_registry(config, registry, where)
-        yield from check_by_hand(config, registry)
+        yield from check_manual_lends(config, registry)
         yield from check_brakes(registry, now)
         yield from check_last_run(config, registry, now)
     yield from check_events(config, read_calendars(config, registry), now)
@@ -98,7 +98,7 @@ def check_configuration(config: Config) -> Iterator[Finding]:
 
 
 def check_kubelets(config: Config) -> Iterator[Finding]:
-    """Of the node types that say something about their kubelets."""
+    """Checks the node types that have kubelet settings."""
     if config.has_kubelets:
         from dnm.checks.kubelets import judge
 
@@ -113,7 +113,7 @@ def check_kubelets(config: Config) -> Iterator[Finding]:
 
 @looks_at("state directory")
 def check_state_directory(config: Config) -> Iterator[Finding]:
-    """Where the registry and the lock are: there, ours, writable, with room on its disk."""
+    """Checks the directories of registry and lock: owner, mode and free space."""
     for path in dict.fromkeys((config.converted_nodes_path.parent, config.state_dir)):
         try:
             info = os.stat(path)
@@ -140,16 +140,16 @@ def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
     files = disk.f_ffree if is_root else disk.f_favail
     remedy = "free space or delete files there: a run that can't record a step does not take it"
     if free < _FULL or (disk.f_files and not files):
-        what = "the disk" if free < _FULL else "the list of files of the disk"
-        return wrong(f"{path}: {what} is full, so that no run can act", remedy)
-    if free < _LEAST_ROOM:
+        full = "the disk" if free < _FULL else "the list of files of the disk"
+        return wrong(f"{path}: {full} is full, so that no run can act", remedy)
+    if free < _LEAST_FREE:
         return doubtful(f"{path} has only {free // 1024**2} MiB left", remedy)
     return fine(f"{path} is writable, by its owner alone")
 
 
 @looks_at("lock")
 def check_lock(config: Config) -> Iterator[Finding]:
-    """Who holds it, and who else could: while it is held no run does anything."""
+    """Reports the process that holds the lock, and a lock file that others could open."""
     if trouble := find_open_lock(config.lock_path):
         yield doubtful(*trouble.rsplit(": ", 1))
     holder = find_lock_holder(config.lock_path)
@@ -167,7 +167,7 @@ def check_lock(config: Config) -> Iterator[Finding]:
 
 @looks_at("registry")
 def check_registry(config: Config, registry: Registry, where: str) -> Iterator[Finding]:
-    """What is recorded, and what of it needs a person."""
+    """Reports the contents of the registry, and nodes that need an administrator."""
     yield fine(
         f"{where}: {count_of(len(registry.nodes), 'lent node')}, "
         f"{sum(request.count for request in registry.requests)} requested"
@@ -176,8 +176,8 @@ def check_registry(config: Config, registry: Registry, where: str) -> Iterator[F
         if entry.phase is Phase.FAILED:
             yield doubtful(
                 f"{name} has failed: {entry.error}",
-                f"mend it, then 'dnm reset {name}'; 'dnm forget {name}' once it is back "
-                "in Slurm by hand",
+                f"fix it, then 'dnm reset {name}'; 'dnm forget {name}' if you returned it to Slurm "
+                "manually",
             )
         if entry.owner != config.instance_id:
             yield doubtful(
@@ -194,16 +194,16 @@ def check_registry(config: Config, registry: Registry, where: str) -> Iterator[F
 
 @looks_at("events")
 def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """What of the calendar can't be read; what was read of it last is in force meanwhile."""
+    """Reports unreadable calendars and events; the last readable version applies meanwhile."""
     troubles = list(list_problems(config, registry, now))
     yield from (wrong(text) for text in troubles)
-    if not troubles and (known := len(usable_events(config, registry))):
-        yield fine(f"{count_of(known, 'event')} can be read")
+    if not troubles and (count := len(usable_events(config, registry))):
+        yield fine(f"{count_of(count, 'event')} can be read")
 
 
 @looks_at("by hand")
-def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
-    """Nodes that an administrator has converted, as the last run that asked Slurm saw them."""
+def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
+    """Reports nodes that were converted manually, from the last run that read Slurm's nodes."""
     for name in registry.by_hand:
         yield doubtful(
             f"{name} was moved to Kubernetes manually and is not recorded: it counts for no queue",
@@ -214,20 +214,20 @@ def check_by_hand(config: Config, registry: Registry) -> Iterator[Finding]:
 
 @looks_at("back-off")
 def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
-    """Which node types get no conversion now, and why."""
+    """Reports the node types in back-off, with their last error."""
     for name, backoff in active_backoffs(registry, now).items():
         failed = count_of(backoff.failures, "failed attempt")
         error = f": {backoff.last_error}" if backoff.last_error else ""
         yield doubtful(
             f"the type {name} gets no conversion until {backoff.until:%Y-%m-%d %H:%M:%S} UTC, "
             f"after {failed}{error}",
-            f"mend it, then 'dnm reset {name}'",
+            f"fix it, then 'dnm reset {name}'",
         )
 
 
 @looks_at("last run")
 def check_last_run(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """Whether the runs come as they should, and how the last one ended."""
+    """Checks whether runs start on schedule, and how the last one ended."""
     times, run = read_last_run(config), registry.last_run
     holder = at_work(config, times)
     warnings = warn_of_last_run(config, times, now, holder)
@@ -258,16 +258,16 @@ def check_syslog(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 @looks_at("converter")
 def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """There, a program, and nobody else's to change: it power-cycles machines. Where the shipped
-    one has a section of its own, that too is right."""
+    """Checks that the converter is executable and that only its owner can change it, because it
+    power-cycles machines. Checks also the section of the shipped converter."""
     path = config.node_convert_path
     if not path.exists():
         yield wrong(f"{path} is missing", "install it, or set node_convert_path")
     elif not (path.is_file() and os.access(path, os.X_OK)):
-        mend = f"chmod +x {quote(str(path))}"
-        if path.is_file() and os.stat(path).st_mode & 0o111:  # for others
-            mend = "run dnm as its owner"
-        yield wrong(f"{path} is not executable by user id {os.getuid()}", mend)
+        remedy = f"chmod +x {quote(str(path))}"
+        if path.is_file() and os.stat(path).st_mode & 0o111:  # for other users
+            remedy = "run dnm as its owner"
+        yield wrong(f"{path} is not executable by user id {os.getuid()}", remedy)
     elif distrust := find_distrust(path, os.stat(path)):
         yield wrong(*distrust.rsplit(": ", 1))
     else:
@@ -281,7 +281,7 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
 
 
 def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """The variables that the converter is to be given: there, and such that they can be hidden."""
+    """Checks that the converter's variables are set, and long enough to be redacted in logs."""
     for name in config.pass_environment:
         value = environ.get(name, "")
         if not value and name not in PASSED_BY_DEFAULT:
@@ -298,8 +298,8 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
 
 @looks_at("what is kept")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
-    """What is kept of the cluster from run to run, against full lists read now, to whose moment
-    a watch brings it, as a run does every hour."""
+    """Compares the cached cluster state with full lists, as a run does every hour. A watch first
+    brings the cache to the moment of the lists."""
     from dnm.kube.client import KubeClient
     from dnm.kube.reflector import Reflector
 

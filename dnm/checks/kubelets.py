@@ -42,7 +42,7 @@ def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
 
 
 def judge(node_type: NodeType) -> list[Finding]:
-    """Returns a finding for each problem of a type, or one that says that there is none."""
+    """Returns a finding for each problem of a type, or one finding that it has no problem."""
     check = f"node type {node_type.name}"
     problems = check_node_type(node_type)
     if problems:

@@ -1,5 +1,5 @@
-"""`dnm check`: the queue document and the monitored queues in it, lent nodes, pending pods that
-none would help, and what the scheduler has and counts."""
+"""The checks of the queue document, monitored queues, lent nodes, pending pods and the scheduler's
+sums for `dnm check`."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _IF_IT_STAYS = (
 
 @looks_at("nodes")
 def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
-    """Lent nodes that differ from their type."""
-    ours = [node for node in nodes if node.mark and node.mark.instance == config.instance_id]
-    yield fine(f"{len(nodes)} in Kubernetes, {len(ours)} of them lent by this instance")
-    for text, names in _differing_nodes(config, ours).items():
+    """Reports lent nodes that differ from their type."""
+    lent = [node for node in nodes if node.mark and node.mark.instance == config.instance_id]
+    yield fine(f"{len(nodes)} in Kubernetes, {len(lent)} of them lent by this instance")
+    for text, names in _differing_nodes(config, lent).items():
         yield doubtful(
             f"{fold_hostlist(names)}: {text}",
             "repair the node or return it (`dnm return NODE`); if all nodes of the type are like "
@@ -70,18 +70,18 @@ def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
 
 def _differing_nodes(config: Config, nodes: Sequence[Node]) -> dict[str, list[str]]:
     """Returns each difference from the type that the mark names, with the nodes that have it."""
-    found: dict[str, list[str]] = {}
+    by_difference: dict[str, list[str]] = {}
     for node in nodes:
         node_type = config.node_types.get(node.mark.node_type) if node.mark else None
         if node_type is not None and node.mark is not None and node.is_ready:
             for text in describe_differences(node, node_type, node.mark.namespace):
-                found.setdefault(text, []).append(node.name)
-    return found
+                by_difference.setdefault(text, []).append(node.name)
+    return by_difference
 
 
 @looks_at("pods")
 def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> Iterator[Finding]:
-    """Pending pods that no node type would help, and what the scheduler itself counts."""
+    """Reports pending pods that no node type would help, and differences to the scheduler."""
     pods, nodes = snapshot.pods, snapshot.nodes
     if isinstance(pods, Unreadable) or isinstance(nodes, Unreadable):
         for unread in (pods, nodes):
@@ -95,8 +95,8 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     own = _own_demand(config, document, snapshot, pods)
     yield from _warn_of_queues(config, document, own)
     waits = snapshot.waits
-    for doubt in describe_uncertain_pods(config, waits, pods.pods) if waits else ():
-        yield doubtful(doubt)
+    for text in describe_uncertain_pods(config, waits, pods.pods) if waits else ():
+        yield doubtful(text)
     nodes = waits.offering(nodes) if waits else nodes
     yield from _check_fit(config, document, own, nodes)
     yield from _warn_of_sidecars(config, snapshot, pods)
@@ -109,7 +109,7 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
 
 @looks_at("queue document")
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
-    """What a lowered limit could do to pods, and which limits dnm can't count."""
+    """Reports effects of a lowered limit on pods, and limits that dnm cannot count."""
     gangs = {
         path: queue.largest_gang for path, queue in own.queues.items() if path in config.queues
     }
@@ -125,7 +125,7 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
 
 
 def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iterator[Finding]:
-    """Pods that take more of their queue than they use, or may do so."""
+    """Reports pods that YuniKorn may count with more than they use."""
     shapes = [
         pod.shape
         for pod in pods.pods
@@ -133,16 +133,16 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
     ]
     if not shapes:
         return
-    what = f"{count_of(len(shapes), 'pod')} with sidecars that YuniKorn before 1.9 counts twice"
+    subject = f"{count_of(len(shapes), 'pod')} with sidecars that YuniKorn before 1.9 counts twice"
     release = _release(snapshot)
     if release is None:
         yield doubtful(
-            f"{what}; dnm can't ask for the release, and counts them once",
-            "set yunikorn_url; with an older YuniKorn such pods can wait for ever",
+            f"{subject}; dnm cannot read the release, and counts them once",
+            "set yunikorn_url; with an older YuniKorn such pods can wait forever",
         )
     elif release < (1, 9):
         yield doubtful(
-            f"{what}, and so does dnm beside this one: they take more of their queue than they use",
+            f"{subject}, and so does dnm here: they use up more of their queue than they need",
             "upgrade YuniKorn to 1.9",
         )
 
@@ -154,7 +154,7 @@ def _release(snapshot: Snapshot) -> tuple[int, int] | None:
 def _own_demand(
     config: Config, document: QueueDocument, snapshot: Snapshot, pods: PodList
 ) -> Demand:
-    """Without the scheduler's word on queues and sums, so that the two can be compared."""
+    """Returns the demand without the scheduler's queues and sums, to compare it with them."""
     release = _release(snapshot)
     view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
     facts = DemandFacts(
@@ -199,7 +199,7 @@ def _check_fit(
 
 
 def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
-    """The scheduler's word on these resources alone, as dnm has summed up no others."""
+    """Returns the scheduler's sums of only these resources, which dnm has summed up too."""
 
     def cut(sums: Mapping[str, Resources]) -> dict[str, Resources]:
         return {
@@ -216,28 +216,31 @@ def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
 def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: YunikornView
 ) -> Iterator[Finding]:
-    """The scheduler's own sums and limits against dnm's, for each monitored queue; `own` as the
-    scheduler counts: young pods too, and none with a default request."""
+    """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` counts
+    as the scheduler does: with young pods, and without default requests."""
     for path in config.queues:
         counted = own.queues.get(path)
         if counted is None or path not in document.limits:
             continue
         differing = [
-            f"{what} {amounts(theirs.get(path, {})) or 'nothing'}, {mine_word} "
-            f"{amounts(mine) or 'nothing'}"
-            for what, theirs, mine, mine_word in (
+            (
+                sums,
+                f"{title} {amounts(sums.get(path, {})) or 'nothing'}, {own_title} "
+                f"{amounts(own_sums) or 'nothing'}",
+            )
+            for title, sums, own_sums, own_title in (
                 ("it has in use", view.allocated, counted.used, "dnm counts"),
                 ("it has pending", view.pending, counted.pending, "dnm counts"),
                 ("its limit is", view.max, document.limits[path].max, "the document's"),
             )
-            if _differs(theirs.get(path, {}), mine)
+            if _differs(sums.get(path, {}), own_sums)
         ]
         left_out = sum(
             uncounted.count for uncounted in own.uncounted if is_under(uncounted.queue, path)
         )
-        for text in differing:
+        for sums, text in differing:
             remedy = _IF_IT_STAYS
-            if left_out and text.startswith("it has pending"):
+            if left_out and sums is view.pending:
                 uncounted = count_of(left_out, "pod")
                 remedy = f"perhaps {uncounted} of those that don't count (see 'pods'); or {remedy}"
             yield doubtful(f"{path}: {text}", remedy)
@@ -252,7 +255,7 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
 
 @looks_at("opening")
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    """The DaemonSets that nodes of a type wait for, and those whose pods dnm's taint keeps off."""
+    """Checks the DaemonSets that nodes wait for, and those that do not tolerate dnm's taint."""
     waiting = [
         item
         for item in config.node_types.values()
@@ -294,9 +297,9 @@ _MOST_SHOWN = 5  # violations, of many
 
 @looks_at("queue document")
 def check_queue_document(
-    config: Config, snapshot: Snapshot, found: list[QueueDocument]
+    config: Config, snapshot: Snapshot, documents: list[QueueDocument]
 ) -> Iterator[Finding]:
-    """Where it is, whether dnm may edit it there, and YuniKorn's rules; leaves it in `found`."""
+    """Checks place, editability and YuniKorn's rules, and appends the document to `documents`."""
     if isinstance(snapshot.queue_maps, Unreadable):
         yield wrong(f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
         return
@@ -304,14 +307,14 @@ def check_queue_document(
     for warning in source.warnings:
         yield doubtful(warning)
     document = read_document(source)
-    found.append(document)
+    documents.append(document)
     for refusal in filter(None, (source.refusal, document.tree.refusal)):
         yield wrong(f"dnm can't edit it: {refusal}")
     violations = document.violations
     for violation in violations[:_MOST_SHOWN]:
         yield wrong(
             f"line {violation.line}: {violation.message} ({violation.rule})",
-            "mend it: dnm does not edit such a document",
+            "fix it: dnm does not edit such a document",
         )
     if len(violations) > _MOST_SHOWN:
         yield wrong(f"{len(violations)} violations in all", "'dnm queues check' shows them")
@@ -326,7 +329,7 @@ def check_queue_document(
 
 
 def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
-    """Of each monitored queue: there, and with a limit that dnm can move."""
+    """Checks that each monitored queue exists and has a limit that dnm can change."""
     counted = document.ledger.sections.get(config.instance_id, Section()).queues
     wants = queue_wants(config, Registry(last_run=RunRecord(ledger="")), counted)
     for policy in config.namespaces.values():
@@ -343,8 +346,8 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
         children = [queue for queue in document.limits.values() if queue.parent == path]
         if children:
             yield doubtful(
-                f"{path} has {count_of(len(children), 'queue')} below it, whose own limits dnm "
-                "leaves alone",
+                f"{path} has {count_of(len(children), 'queue')} below it, whose limits dnm "
+                "does not change",
                 "map the namespace to the leaf its pods run in",
                 check,
             )
@@ -356,24 +359,24 @@ def check_queues(config: Config, document: QueueDocument) -> Iterator[Finding]:
         elif limit := amounts(limits.max):
             yield fine(f"{path}, limit {limit}", check)
         else:
-            bare = f"{path}, without a limit of its own: only a lack of room brings it nodes"
+            bare = f"{path}, without its own limit: it gets nodes only for lack of free capacity"
             yield fine(bare, check)
 
 
 @looks_at("YuniKorn")
 def check_scheduler(config: Config, document: QueueDocument) -> Iterator[Finding]:
-    """Whether it answers, and whether the document is the one in force."""
+    """Checks that the scheduler answers and uses the current document."""
     client = YunikornClient(config.yunikorn_url)
     refusal = client.validate(document.source.text)
     if refusal:
         yield wrong(
             f"the scheduler would refuse the document: {refusal}",
-            "mend the document: the next restart of the scheduler fails with it",
+            "fix the document: the next restart of the scheduler fails with it",
         )
     elif client.read_checksum() != checksum_of(document.source.text):
         yield wrong(
-            "the scheduler has another document in force than the ConfigMap",
+            "the scheduler uses another document than the ConfigMap",
             "look for 'reload configuration failed' in the scheduler's log",
         )
     else:
-        yield fine(f"{config.yunikorn_url} has the document in force")
+        yield fine(f"{config.yunikorn_url} uses the current document")

@@ -1,8 +1,8 @@
-"""`dnm check`: whether Slinky is at work here, and what of lending it would undo.
+"""The checks for Slinky in `dnm check`: conflicts of slurm-operator and slurm-bridge with lending.
 
-slurm-operator's NodeSets could start a slurmd on a lent node, slurm-bridge has pods evicted from
-Nodes that Slurm knows by name, and takes the pods of its namespaces for itself. Where there is no
-sign of either, that is one line; where a sign is there and the rest may not be read, it is told.
+slurm-operator's NodeSets could start a slurmd on a lent node. slurm-bridge has pods evicted from
+Nodes that Slurm knows by name, and schedules the pods of its namespaces itself. Without signs of
+either, the check yields one line; it reports signs that it cannot verify for lack of rights.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def check_slinky(
     nodes: Sequence[Node],
     batch: Mapping[str, BatchNode] | None,
 ) -> Iterator[Finding]:
-    """Everything about Slinky. `batch` None: the batch side could not be asked."""
+    """Checks everything about Slinky. `batch` is None if Slurm could not be asked."""
     versions = slinky.read_versions(api)
     bridges, unknown = _find_bridges(api)
     tainted = [node for node in nodes if node.is_managed]
     if not (versions or bridges or tainted):
-        known = f"; whether slurm-bridge is installed can't be told ({unknown})" if unknown else ""
-        yield fine(f"no sign of it: no API group {slinky.GROUP}, no managed Node{known}")
+        note = f"; whether slurm-bridge is installed is unknown ({unknown})" if unknown else ""
+        yield fine(f"no sign of it: no API group {slinky.GROUP}, no managed Node{note}")
         return
     yield from judge_lent(registry, nodes)
     if versions:
@@ -63,7 +63,7 @@ def _find_bridges(api: ApiRequests) -> tuple[tuple[str, ...], str]:
 
 
 def judge_lent(registry: Registry, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Lent nodes from which Kubernetes evicts pods for Slinky's sake."""
+    """Reports lent nodes from which Kubernetes evicts pods because of Slinky's taint."""
     for node in nodes:
         if node.name in registry.nodes and (taint := node.evicting_taint):
             why = describe_taint_eviction(taint)
@@ -76,7 +76,7 @@ def judge_names(
     nodes: Sequence[Node],
     batch: Mapping[str, BatchNode] | None,
 ) -> Iterator[Finding]:
-    """Whether slurm-bridge would have pods evicted from machines that are lent."""
+    """Checks whether slurm-bridge would have pods evicted from lent nodes."""
     if batch is None:
         yield skipped("whether slurm-bridge knows nodes that are lent: Slurm's list is")
         return
@@ -104,53 +104,53 @@ def _check_node_sets(
 ) -> Iterator[Finding]:
     if slinky.VERSION not in versions:
         yield doubtful(
-            f"NodeSets are served as {', '.join(versions)}, which dnm does not know: whether one "
-            "would start a slurmd on a lent node can't be told",
+            f"NodeSets are served as {', '.join(versions)}, which dnm cannot read: whether one "
+            "would start a slurmd on a lent node is unknown",
             "upgrade slurm-operator to 1.0 or later",
         )
         return
     try:
-        found = slinky.list_node_sets(api)
+        node_sets = slinky.list_node_sets(api)
     except KubeError as error:
         yield doubtful(f"whether a NodeSet takes lent nodes: {error}", _GRANT)
         return
-    yield from judge_node_sets(config, registry, nodes, found)
+    yield from judge_node_sets(config, registry, nodes, node_sets)
 
 
 def judge_node_sets(
-    config: Config, registry: Registry, nodes: Sequence[Node], found: Sequence[slinky.NodeSet]
+    config: Config, registry: Registry, nodes: Sequence[Node], node_sets: Sequence[slinky.NodeSet]
 ) -> Iterator[Finding]:
-    """Which NodeSets would put a slurmd on a lent node, or on one to come."""
+    """Reports the NodeSets that would start a slurmd on a lent or future node."""
     bad = 0
     traits = _lent_traits(config, registry, nodes)
-    for item in found:
-        taken = [what for what, at in traits.items() if not describe_misfit(item.shape, (), at)]
+    for item in node_sets:
+        taken = [subject for subject, at in traits.items() if not describe_misfit(item.shape, (), at)]
         if item.is_deleting or not taken:
             continue
         bad += 1
-        say = wrong if item.is_daemon_set else doubtful
-        what = "starts a slurmd" if item.is_daemon_set else "may start a slurmd"
-        yield say(
-            f"the NodeSet {item.key} {what} on {', '.join(taken)}: a second one of the same name "
+        finding = wrong if item.is_daemon_set else doubtful
+        starts = "starts a slurmd" if item.is_daemon_set else "may start a slurmd"
+        yield finding(
+            f"the NodeSet {item.key} {starts} on {', '.join(taken)}: a second one of the same name "
             "would register in Slurm, and its pod takes the node",
             "give its template a nodeSelector that lent nodes don't meet, or the type a taint that "
             "it does not tolerate",
         )
     if not bad:
-        yield fine(f"none of {count_of(len(found), 'NodeSet')} takes a lent node")
+        yield fine(f"none of {count_of(len(node_sets), 'NodeSet')} takes a lent node")
 
 
 def _lent_traits(
     config: Config, registry: Registry, nodes: Sequence[Node]
 ) -> dict[str, NodeTraits]:
-    """Lent nodes as they are, and those to come as they would be."""
+    """Returns the traits of lent nodes, and the expected traits of future nodes."""
     supply = NodeSupply(nodes=tuple(nodes), lent=registry.nodes)
-    found = {node.name: traits_of(node) for node in nodes if node.name in registry.nodes}
+    traits = {node.name: traits_of(node) for node in nodes if node.name in registry.nodes}
     for (namespace, node_type), expected_node in expected_nodes(config, _NO_DEMAND, supply).items():
         policy = config.namespaces[namespace]
         if node_type in policy.node_types:
-            found[f"nodes of type {node_type} lent to {namespace}"] = expected_node.traits
-    return found
+            traits[f"nodes of type {node_type} lent to {namespace}"] = expected_node.traits
+    return traits
 
 
 @looks_at(_CHECK)

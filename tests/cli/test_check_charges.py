@@ -47,7 +47,7 @@ def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
          ["sreport has", "Slurm has no account nosuch",
           "a001 is lent for proj, and Slurm charges -"]),
         ("away", True, ("", ""),
-         ["sreport has", "whether Slurm has the account away can't be told"]),
+         ["sreport has", "whether Slurm has the account away is unknown"]),
     ],
 )  # fmt: skip
 def test_check_reports_the_slurm_accounting_setup(

@@ -102,7 +102,7 @@ def test_role_of_the_test_load_is_optional(
          CheckResult.FAILED, "frozen until Monday"),
         (400, 'admission webhook "slow" does not support dry run because the webhook configuration '
          "did not specify sideEffects in the webhook config", CheckResult.SKIPPED, "dry run"),
-        (409, "the object has been modified", CheckResult.SKIPPED, "somebody is just writing it"),
+        (409, "the object has been modified", CheckResult.SKIPPED, "another client is writing it"),
     ],
 )  # fmt: skip
 def test_check_detects_rejected_changes_of_the_queue_document(
@@ -133,7 +133,7 @@ def scheduled(site: CheckedSite) -> CheckedSite:
 def test_check_compares_queues_with_yunikorn(scheduled: CheckedSite) -> None:
     assert scheduled.bad() == []
     assert [finding.text for finding in scheduled.findings() if finding.check == "YuniKorn"] == [
-        f"{scheduled.sandbox.url} has the document in force",
+        f"{scheduled.sandbox.url} uses the current document",
         "root.dev: in use, pending and limit are what dnm makes of them",
     ]
 

@@ -66,7 +66,7 @@ def test_account_of_the_readme_passes_the_check(make_site: MakeSite) -> None:
     # test-load, and fair sorting.
     expected = (
         "/dev/log",
-        "does not tell what it has claimed",
+        "does not report its claims",
         "`dnm test-load` is not allowed",
         "nodesortpolicy is fair",
     )
