@@ -10,7 +10,7 @@ import pytest
 night = pytest.mark.night
 
 
-def one_in(every: int, values: Iterable[Any]) -> list[Any]:
+def sample_by_day(every: int, values: Iterable[Any]) -> list[Any]:
     """Marks all but one parameter in each block of so many for the night. The one by day changes
     its place, so that each value of a table's pairs occurs."""
     return [

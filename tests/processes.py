@@ -135,7 +135,7 @@ class Warm:
 
 
 @lru_cache
-def the_warm() -> Warm:
+def warm_processes() -> Warm:
     """Returns the one of this process, which ends with it."""
     return Warm(Path(tempfile.mkdtemp(prefix="dnm-warm-")))
 
@@ -143,5 +143,5 @@ def the_warm() -> Warm:
 def node_convert(arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
     """Starts node-convert from an interpreter with all imports done (warm.py)."""
     job = {"program": "node-convert", "arguments": arguments, "directory": os.getcwd()}
-    (child,) = the_warm().start({**job, "environment": dict(environment)})
+    (child,) = warm_processes().start({**job, "environment": dict(environment)})
     return child

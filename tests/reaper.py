@@ -49,7 +49,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if is_command and not hasattr(config, "workerinput"):
         directory = _make_directory(Path(tempfile.gettempdir()))
         config.option.basetemp = config.option.basetemp or f"{directory}/t"
-        _go_on_below_a_reaper(directory, _make_directory(in_memory()))
+        _continue_below_reaper(directory, _make_directory(in_memory()))
 
 
 def in_memory() -> Path:
@@ -69,7 +69,7 @@ def _make_directory(place: Path) -> str:
     return str(directory)
 
 
-def _go_on_below_a_reaper(directory: str, memory: str) -> None:
+def _continue_below_reaper(directory: str, memory: str) -> None:
     """Returns in a child of the calling process. The caller ends as the child does, but not before
     all processes that the child has started."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)

@@ -126,7 +126,7 @@ def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
     with slurmrestd(lab, "") as url:
         clients = clients_of(url)
 
-        def look() -> None:
+        def compare_now() -> None:
             for client in clients:
                 lines = lines_of(lab)
                 reported, raw = by_rest(client)
@@ -136,7 +136,7 @@ def compare_all_states(lab: SlurmLab, keep: Keeper | None = None) -> str:
                 if keep is not None and client is clients[0]:
                     keep.add(lines, raw, before, after)
 
-        missing = play(lab, look)
+        missing = play(lab, compare_now)
     versions = ", ".join(client.offer.version for client in clients)
     output = ", ".join(f"{count} {kind}" for kind, count in compared.items())
     assert not missing, missing

@@ -24,7 +24,7 @@ from dnm.model.registry import Registry
 from dnm.run.looking import plan_pass
 from dnm.run.registry import load_registry
 from dnm.run.runner import run_pass
-from tests.processes import PATIENCE, the_warm
+from tests.processes import PATIENCE, warm_processes
 
 QUEUE = "root.anvil.services.dev"
 
@@ -136,7 +136,7 @@ class Site:
         """Runs the command as a process, in real time, with all imports done (warm.py)."""
         environ = {**os.environ, "DNM_CONFIG": str(self.path), **environment}
         job = {"arguments": arguments, "environment": environ, "directory": os.getcwd()}
-        (child,) = the_warm().start(job)
+        (child,) = warm_processes().start(job)
         return subprocess.CompletedProcess(arguments, *child.wait())
 
     def process(
@@ -159,7 +159,7 @@ class Site:
         environ = {**os.environ, "DNM_CONFIG": str(self.path), "TERM": "xterm", **environment}
         environ.pop("COLUMNS", None)
         there = os.ttyname(theirs)
-        (child,) = the_warm().start({
+        (child,) = warm_processes().start({
             "arguments": words, "environment": environ, "directory": os.getcwd(),
             "out": there, "err": there,
         })  # fmt: skip

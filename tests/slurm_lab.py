@@ -75,7 +75,7 @@ def guard_lab(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def put_back(lab: SlurmLab) -> None:
+def restore_lab(lab: SlurmLab) -> None:
     """Ends everything that a test has left in Slurm."""
     for reported in (*lab.directory.glob("hold-*"), *lab.directory.glob("end-*")):
         reported.unlink()
@@ -230,7 +230,7 @@ def make_site(
         yield SlurmSite(lab, sandbox, directory / "site", **settings)
     finally:
         sandbox.stop()
-        put_back(lab)
+        restore_lab(lab)
 
 
 def is_running(lab: SlurmLab, job: str) -> bool:

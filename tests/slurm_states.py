@@ -112,14 +112,16 @@ def bring_about(lab: SlurmLab) -> None:
 
 
 def reserve(lab: SlurmLab, name: str, nodes: str, *words: str) -> None:
-    defaults = [word for word in ("StartTime=now", "Duration=60") if not _is_given(word, words)]
+    defaults = [
+        word for word in ("StartTime=now", "Duration=60") if not _is_overridden(word, words)
+    ]
     lab.run(
         "scontrol", "create", "reservation", f"ReservationName={name}", f"Nodes={nodes}",
         *words, *defaults,
     )  # fmt: skip
 
 
-def _is_given(default: str, words: tuple[str, ...]) -> bool:
+def _is_overridden(default: str, words: tuple[str, ...]) -> bool:
     return any(word.startswith(default.partition("=")[0]) for word in words)
 
 
@@ -136,7 +138,7 @@ def play(lab: SlurmLab, look: Callable[[], None]) -> set[frozenset[str]]:
     """Produces the states and calls `look` until all have occurred; returns the missing ones."""
     missing = set(states_of(lab))
 
-    def look_on(seconds: float, late: frozenset[frozenset[str]] = frozenset()) -> None:
+    def observe(seconds: float, late: frozenset[frozenset[str]] = frozenset()) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not missing <= late:
             shown = [{node.state.base, *node.state.flags} for node in lab.read_nodes()]
@@ -149,7 +151,7 @@ def play(lab: SlurmLab, look: Callable[[], None]) -> set[frozenset[str]]:
             time.sleep(0.3)
 
     bring_about(lab)
-    look_on(60, frozenset({frozenset(("INVALID_REG", "*"))}))  # this state comes with the restart
+    observe(60, frozenset({frozenset(("INVALID_REG", "*"))}))  # this state comes with the restart
     restart_with_a_gpu(lab)
-    look_on(20)
+    observe(20)
     return missing

@@ -136,7 +136,7 @@ class StaticServer:
         if "watch" in query:
             sent = self._watch(connection, twin, "Pod" if path.endswith("pods") else "Node", query)
         elif query.get("fieldSelector", "").startswith("metadata.name="):
-            sent = self._send(connection, self._look_up(twin, path, query))
+            sent = self._send(connection, self._list_by_name(twin, path, query))
         elif path == "/api/v1/pods":
             parts = self._pods(twin.partition("-")[0], query)
             sent = self._send_list(connection, twin, "PodList", parts, query)
@@ -198,7 +198,7 @@ class StaticServer:
         connection.sendall(_OK + b"Transfer-Encoding: chunked\r\n\r\n" + body)
         return len(body)
 
-    def _look_up(self, twin: str, path: str, query: dict[str, str]) -> bytes:
+    def _list_by_name(self, twin: str, path: str, query: dict[str, str]) -> bytes:
         """Returns the list of one name."""
         name = query["fieldSelector"].partition(",")[0].partition("=")[2]
         kind = "Pod" if path.endswith("pods") else "Node"

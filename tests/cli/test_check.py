@@ -132,7 +132,7 @@ def _remove_tree(path: Path) -> None:
     path.rmdir()
 
 
-def _untold_by_its_list(site: CheckedSite) -> None:
+def _use_plain_table_converter(site: CheckedSite) -> None:
     """Sets the site's own script, which prints only the table."""
     add_settings(site, "exclude_nodes = feature never-lend, a001\n")
     rows = "\n".join(f"a00{n} IDLE 5s OK -" for n in (1, 2, 3))
@@ -200,9 +200,9 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
         "kept out warning", "holds or excludes a0001, which the converter does not list", 0),
     "partition mistyped": (lambda s: add_settings(s, "exclude_nodes = partition bach\n"),
         "kept out warning", "exclude_nodes names partition bach, which no node has", 0),
-    "kept out untold": (_untold_by_its_list,
+    "kept out untold": (_use_plain_table_converter,
         "kept out warning", "the converter has no option to exclude 3 nodes: dnm calls it", 0),
-    "features untold": (_untold_by_its_list,
+    "features untold": (_use_plain_table_converter,
         "kept out warning", "of 3 nodes: these are not lent", 0),
     "no kubeconfig": (lambda s: (s.directory / "sandbox/kubeconfig").unlink(),
         "kubeconfig failed", "there is no such file", 1),

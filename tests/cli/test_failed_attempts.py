@@ -13,7 +13,7 @@ from dnm.run.health import judge_health
 from tests.site import QUEUE, Site, set_up_workshop
 
 
-def lend_one(sandbox: Sandbox, directory: Path) -> Site:
+def lend_idle_node(sandbox: Sandbox, directory: Path) -> Site:
     """Lends a node; its pod has ended."""
     sandbox.clock.set(time.time())
     set_up_workshop(sandbox, 2)
@@ -49,7 +49,7 @@ def explanation(site: Site) -> str:
 def test_failed_attempts_to_return_a_node_are_shown_everywhere(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    site = lend_one(sandbox, tmp_path)
+    site = lend_idle_node(sandbox, tmp_path)
     sandbox.behave(direction="batch", act=False, exit_code=3, stderr="no power\n", times=-1)
     for count in (1, 2):
         run_until_attempts(site, count)

@@ -13,7 +13,7 @@ import yaml
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 RBAC = Path(__file__).parents[2] / "etc" / "rbac.yaml"
@@ -87,7 +87,7 @@ def test_published_roles_are_sufficient(sandbox: Sandbox, site: Site) -> None:
     assert site.lent() == [] and sandbox.queues_text() == before and not sandbox.violations
 
 
-@pytest.mark.parametrize("name", one_in(2, VERBS))
+@pytest.mark.parametrize("name", sample_by_day(2, VERBS))
 def test_each_verb_of_the_roles_is_needed(sandbox: Sandbox, site: Site, name: str) -> None:
     role_number, rule_number, verb = VERBS[name]
     bound = roles()

@@ -20,7 +20,7 @@ from dnm.cli.look.history import KINDS
 from dnm.cli.table import TABLE
 from dnm.cli.terminal.interrupted import LOOKS
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.site import QUEUE, Site, a_workshop_site
 
 ALL = typer.main.get_command(app)
@@ -245,7 +245,7 @@ def redirected(site: Site, words: str, how: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "words",
-    one_in(4, ["plan", "status -o json", "history", "nodes", "explain dev", "queues show",
+    sample_by_day(4, ["plan", "status -o json", "history", "nodes", "explain dev", "queues show",
                "hold a003", "unhold a003", "lend --help", "node-types check", "event list"]),
 )  # fmt: skip
 def test_exit_code_is_unchanged_if_the_reader_closes_the_pipe(site: Site, words: str) -> None:
@@ -276,7 +276,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("words", one_in(3, OUTPUTS))
+@pytest.mark.parametrize("words", sample_by_day(3, OUTPUTS))
 def test_full_or_closed_output_does_not_interrupt_a_command(site: Site, words: str) -> None:
     how, *expected = OUTPUTS[words]
     assert redirected(site, words, how) == tuple(expected)
@@ -299,7 +299,7 @@ def test_unbuffered_output_appears_before_the_end(unbuffered: str, output: str) 
 
 @pytest.mark.parametrize(
     ("words", "how", "code"),
-    one_in(3, [
+    sample_by_day(3, [
         ("run", ">/dev/full", 1), ("run", ">&- 2>&-", 1),
         ("run --log-console", "2>&- >/dev/null", 0), ("run", "<&- >&- 2>/dev/full", 1),
         ("lend 1 -n dev --now", ">/dev/full 2>&1", 1),

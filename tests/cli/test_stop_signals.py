@@ -29,7 +29,7 @@ from dnm.model.lent import Phase
 from dnm.queues.yunikorn_rest import checksum_of
 from tests.builders import NOW
 from tests.converter.programs import an_environment, never, script
-from tests.processes import Child, the_warm, wait_until
+from tests.processes import Child, wait_until, warm_processes
 from tests.site import Site, a_workshop_site
 
 GRACE = "a grace period of "
@@ -59,7 +59,7 @@ WAITS: dict[str, tuple[dict[str, Any], int, str]] = {
 
 def start_run(site: Site) -> Child:
     environment = {**os.environ, "DNM_CONFIG": str(site.path), "DNM_LOG_CONSOLE": "1"}
-    (run,) = the_warm().start({"arguments": ["run"], "environment": environment})
+    (run,) = warm_processes().start({"arguments": ["run"], "environment": environment})
     return run
 
 

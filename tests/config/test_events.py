@@ -125,7 +125,7 @@ def test_number_of_events_is_bounded(tmp_path: Path) -> None:
     }
 
 
-def keys_of_one(count: int) -> str:
+def many_keys(count: int) -> str:
     return "[event:a]\n" + "".join(f"k{n} = 1\n" for n in range(count))
 
 
@@ -150,14 +150,14 @@ def calls_for(text: str) -> int:
     return calls
 
 
-@pytest.mark.parametrize(("file", "most"), [(keys_of_one, 900), (sections, 900), (sections, 9000)])
+@pytest.mark.parametrize(("file", "most"), [(many_keys, 900), (sections, 900), (sections, 9000)])
 def test_reading_time_grows_linearly_with_events(file: Callable[[int], str], most: int) -> None:
     """They are read in every run."""
     assert calls_for(file(most)) < 3.3 * calls_for(file(most // 3))
 
 
 def test_many_keys_are_read_and_surplus_sections_are_counted() -> None:
-    (entry, _), (many, _) = map(parse_events_alone, (keys_of_one(900), sections(10_000)))
+    (entry, _), (many, _) = map(parse_events_alone, (many_keys(900), sections(10_000)))
     assert len(entry["event:a"][0]) == 900 and len(many) == 10_000
     assert not many["event:e9999"][0]  # it is counted, not parsed
 

@@ -27,12 +27,12 @@ numa_memory = 0: 128Gi
 @pytest.mark.parametrize("label", [LABEL, LONG_LABEL])
 def test_both_names_of_the_slurm_bridge_label_are_supported(tmp_path: Path, label: str) -> None:
     made = program(tmp_path)
-    del made.one.labels[LABEL]
-    made.one.labels[label] = "true"
+    del made.machine.labels[LABEL]
+    made.machine.labels[label] = "true"
     made.lend()
     assert_lent(made.world)
     made.bring_back()
-    assert made.one.labels[label] == "true"
+    assert made.machine.labels[label] == "true"
 
 
 def test_every_partition_of_the_annotation_must_exist(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def never() -> bool:
     return False
 
 
-def run_one(
+def run_script(
     path: Path,
     timeout: timedelta = LONG,
     should_leave: Callable[[], bool] = never,

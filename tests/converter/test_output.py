@@ -12,7 +12,7 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.converter.output import ConverterOutput
 from dnm.model.blackout import Secrets
 from tests.builders import a_config
-from tests.converter.programs import run_one, script
+from tests.converter.programs import run_script, script
 
 
 def test_only_stdout_lines_are_node_names(tmp_path: Path) -> None:
@@ -20,24 +20,26 @@ def test_only_stdout_lines_are_node_names(tmp_path: Path) -> None:
         tmp_path,
         "echo 'PING OK (short): a001'; echo a001; echo a002; echo a001; echo a003 >&2; printf a004",
     )
-    ended, lines = run_one(path)
+    ended, lines = run_script(path)
     assert ended.names == ("a001", "a002", "a004")
     assert ended.exit_code == 0 and "PING OK (short): a001" in lines
 
 
 def test_control_characters_never_reach_the_log(tmp_path: Path) -> None:
-    _, lines = run_one(script(tmp_path, r"printf 'red \033[31m\007\r\n\377\n'"))
+    _, lines = run_script(script(tmp_path, r"printf 'red \033[31m\007\r\n\377\n'"))
     assert lines and all(line.isprintable() for line in lines)
 
 
 def test_endless_output_line_takes_bounded_memory(tmp_path: Path) -> None:
-    _, lines = run_one(script(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo a001"))
+    _, lines = run_script(
+        script(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo a001")
+    )
     assert max(map(len, lines)) <= 16 * 1024 and lines[-1] == "a001"
 
 
 def test_endless_output_does_not_fill_the_disk(tmp_path: Path) -> None:
     path = script(tmp_path, "head -c 80000000 /dev/zero | tr '\\0' '\\n'; echo a001")
-    ended, _ = run_one(path)
+    ended, _ = run_script(path)
     assert ended.names == ("a001",)
     assert sum(file.stat().st_size for file in (tmp_path / "output").iterdir()) < 70_000_000
 
@@ -53,12 +55,12 @@ def test_fast_output_does_not_delay_the_run(
         output = ConverterOutput(tmp_path / "k", Secrets(), os.O_RDWR)
         events: list[str] = []
 
-        def hear(line: str) -> None:
+        def note_line(line: str) -> None:
             assert len(events) < 2**19, "it never comes back"
             events.append(line)
             written.write(b"y\n")
 
-        output.read_new(hear)
+        output.read_new(note_line)
         written.write(b"y\n" * 2**19 + b"a001\na0")
         output.read_new(events.append)
         written.write(b"02\n")
@@ -103,7 +105,7 @@ def test_failure_line_that_names_the_node_is_its_reason(name: str, tmp_path: Pat
     key, lines, reason = REASONS[name]
     message = tmp_path / "said"
     message.write_text("".join(f"{line}\n" for line in lines))
-    ended, _ = run_one(script(tmp_path, f"cat {message} >&2; exit 1"), key=key)
+    ended, _ = run_script(script(tmp_path, f"cat {message} >&2; exit 1"), key=key)
     assert ended.error == f"the converter ended with exit code 1: {reason}"
     convert = NodeConvert(a_config(tmp_path), {})
     convert.directory = tmp_path / "output"
@@ -116,7 +118,7 @@ def test_recorded_output_of_a_call_is_bounded(tmp_path: Path) -> None:
     names = [f"n{number}-{'x' * 40}" for number in range(5_000)]
     fails = [f"f{number}: failed: {'y' * 5000}" for number in range(200)]
     message.write_text("".join(f"{line}\n" for line in (*names, "z" * 300, *fails)))
-    ended, lines = run_one(script(tmp_path, f"cat {message}"), key="k")
+    ended, lines = run_script(script(tmp_path, f"cat {message}"), key="k")
     assert ended.names == tuple(names[: len(ended.names)]) and len(ended.names) > 1_000
     assert len(ended.failures) == 100 and len(ended.last_lines) == 5
     assert len(msgspec.json.encode(ended)) < 150_000

@@ -58,7 +58,7 @@ class StatefulWorld(World):
         for place, machine in enumerate(order):
             self._condemn(machine) if place < excess else self._keep(machine)
         for ordinal in sorted(self.waiting):
-            if nodes := [entry for entry in self.machines.values() if self._has_room(entry)]:
+            if nodes := [entry for entry in self.machines.values() if self._takes_pod(entry)]:
                 item = self.random.choice(nodes)
                 uid = f"u{self.random.randrange(10**9)}"
                 item.pod = {"uid": uid, "ordinal": ordinal, "age": 0, "going": False, "cost": 0,
@@ -74,7 +74,7 @@ class StatefulWorld(World):
             -machine.pod["ordinal"],
         )
 
-    def _has_room(self, machine: Machine) -> bool:
+    def _takes_pod(self, machine: Machine) -> bool:
         matches = machine.labels.get(LABEL[0]) == LABEL[1] and not machine.is_cordoned
         return matches and machine.pod is None and all(taint == FENCE for taint in machine.taints)
 

@@ -52,7 +52,7 @@ class Program(PlayedProgram[BridgeWorld]):
     slurm, kube = SlurmSide, KubeSide
 
     @property
-    def one(self) -> BridgedMachine:
+    def machine(self) -> BridgedMachine:
         return self.world.machines[NODE]
 
 
@@ -90,15 +90,15 @@ def test_removes_and_restores_both_names_of_the_label(
 ) -> None:
     """The contract requires it: slurm-bridge's label has a long and a short name."""
     made = program(tmp_path)
-    del made.one.labels[LABEL]
-    made.one.labels |= dict.fromkeys(names, "true")
+    del made.machine.labels[LABEL]
+    made.machine.labels |= dict.fromkeys(names, "true")
     made.lend()
     assert_lent(made.world)
     made.bring_back()
     for _ in range(6):
         made.world.step()
-    assert made.one.labels == {**dict.fromkeys(names, "true"), "kubernetes.io/hostname": NODE}
-    assert made.one.is_in_slurm and made.one.base == "IDLE"
+    assert made.machine.labels == {**dict.fromkeys(names, "true"), "kubernetes.io/hostname": NODE}
+    assert made.machine.is_in_slurm and made.machine.base == "IDLE"
 
 
 def test_removing_only_the_label_would_let_a_busy_node_flap() -> None:
@@ -129,7 +129,7 @@ def test_missing_partition_is_reported_before_any_change(tmp_path: Path) -> None
 def test_reason_not_to_lend_a_bridged_node(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
-    del made.one.annotations[PARTITIONS]
+    del made.machine.annotations[PARTITIONS]
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
 
@@ -189,7 +189,7 @@ def test_gives_up_a_node_after_its_label_is_removed_outside_dnm(
     assert node_result.result == "skipped" and "was removed outside dnm" in node_result.error
     for _ in range(6):
         made.world.step()
-    bridged_machine = made.one
+    bridged_machine = made.machine
     assert (
         LABEL not in bridged_machine.labels
         and bridged_machine.is_open
@@ -209,11 +209,11 @@ def test_cordon_after_opening_stays(tmp_path: Path, kube: type[KubeSide]) -> Non
     else:
         with pytest.raises(Killed):
             made.lend()
-    assert made.one.is_cordoned and FENCE not in made.one.taints
+    assert made.machine.is_cordoned and FENCE not in made.machine.taints
     made.kube = KubeSide
     node_result = made.bring_back()
-    assert "cordoned by an administrator" in node_result.error and made.one.is_cordoned
-    made.one.is_cordoned = False
+    assert "cordoned by an administrator" in node_result.error and made.machine.is_cordoned
+    made.machine.is_cordoned = False
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
 
@@ -229,8 +229,8 @@ def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None
         node_result = made.bring_back()
         assert node_result.result == "failed" and "is unschedulable" in node_result.error
     made.kube = KubeSide
-    assert made.bring_back().result == "failed" and made.one.is_cordoned
-    made.one.is_cordoned = False
+    assert made.bring_back().result == "failed" and made.machine.is_cordoned
+    made.machine.is_cordoned = False
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
 
@@ -241,16 +241,16 @@ def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[int
     cordon would drain it."""
     made = program(tmp_path)
     assert made.lend().result == "ok"
-    made.one.labels[LABEL] = "true"
+    made.machine.labels[LABEL] = "true"
     for _ in range(5):
         made.world.step()
-    assert made.one.is_in_slurm
-    made.one.jobs.update(jobs)
-    made.one.base = "ALLOCATED" if jobs else "IDLE"
-    before = seen_of(made.one)
+    assert made.machine.is_in_slurm
+    made.machine.jobs.update(jobs)
+    made.machine.base = "ALLOCATED" if jobs else "IDLE"
+    before = seen_of(made.machine)
     done = made.bring_back()
     assert done.result == "failed" and "is lent, but Slurm may have it" in done.error
-    assert seen_of(made.one) == before
+    assert seen_of(made.machine) == before
 
 
 def seen_of(bridged_machine: BridgedMachine) -> tuple[Any, ...]:
@@ -270,19 +270,19 @@ def test_drain_outside_dnm_stays(tmp_path: Path) -> None:
 
     class Drained(SlurmSide):
         def read_partitions(self) -> tuple[str, ...]:
-            made.one.annotations["drained"] = "yes"
+            made.machine.annotations["drained"] = "yes"
             return super().read_partitions()
 
         def read_nodes(self) -> Any:
-            if made.one.is_in_slurm and "drained" in made.one.annotations:
-                made.one.flags.add("DRAIN")
-                made.one.reason = "bad fan"
+            if made.machine.is_in_slurm and "drained" in made.machine.annotations:
+                made.machine.flags.add("DRAIN")
+                made.machine.reason = "bad fan"
             return super().read_nodes()
 
     made.slurm = Drained
     node_result = made.bring_back()
     assert node_result.result == "ok"
-    assert (made.one.reason, "DRAIN" in made.one.flags) == ("bad fan", True)
+    assert (made.machine.reason, "DRAIN" in made.machine.flags) == ("bad fan", True)
     assert any("left drained" in text for text in made.said)
 
 
@@ -312,20 +312,20 @@ def test_label_stays_if_the_claim_is_lost(
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
-    spoil(made.one)
+    spoil(made.machine)
     if spoil is not uncordon:
         with pytest.raises(NotClaimed):
             check_leave(conversion)
     with pytest.raises(NotClaimed):
         leave(conversion)
-    assert LABEL in made.one.labels
+    assert LABEL in made.machine.labels
 
 
 def test_removal_of_the_label_outside_dnm_is_detected(tmp_path: Path) -> None:
     made = program(tmp_path)
     conversion = made.under_way()
     cordon(conversion)
-    made.one.labels.pop(LABEL)
+    made.machine.labels.pop(LABEL)
     for stage in (check_leave, leave):
         with pytest.raises(NotClaimed, match="was removed outside dnm"):
             stage(conversion)
@@ -345,17 +345,17 @@ def test_change_between_two_reads_is_detected(
         def delete_reservation(self, name: str) -> None:
             super().delete_reservation(name)
             if spoil is not uncordon:
-                spoil(made.one)
+                spoil(made.machine)
 
         def read_jobs_on(self, node: str) -> Any:
             if spoil is uncordon:
-                spoil(made.one)
+                spoil(made.machine)
             return super().read_jobs_on(node)
 
     conversion.slurm = Late(made.world)
     with pytest.raises((NotClaimed, KubeError)):
         leave(conversion)
-    assert LABEL in made.one.labels
+    assert LABEL in made.machine.labels
 
 
 @pytest.mark.parametrize("spoil", ["label", "taint"])

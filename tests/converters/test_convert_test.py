@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dnm.converters.convert_test import THINGS, judge_rests, parse_reports
-from tests.night import by_night, one_in
-from tests.processes import Child, the_warm
+from tests.night import by_night, sample_by_day
+from tests.processes import Child, warm_processes
 from tests.slurm_lab import REPOSITORY, SlurmSite, needs_slurm
 
 SAMPLES = REPOSITORY / "etc" / "hooks"
@@ -115,7 +115,7 @@ class TestSite:
     def start(self, *words: str) -> Child:
         path = f"{self.bin}:{self.site.lab.environ['PATH']}"
         job = {"arguments": ("convert-test", *words), "directory": str(REPOSITORY)}
-        (child,) = the_warm().start({**job, "environment": {
+        (child,) = warm_processes().start({**job, "environment": {
             **self.site.lab.environ, "PATH": path, "DNM_CONFIG": str(self.site.config),
             "PASSWORD": "secret", "PYTHONPATH": str(REPOSITORY),
         }})  # fmt: skip
@@ -211,7 +211,7 @@ UNSURE = {
 }
 
 
-@pytest.mark.parametrize("case", one_in(4, UNSURE))
+@pytest.mark.parametrize("case", sample_by_day(4, UNSURE))
 def test_unchecked_thing_is_unknown_not_clean(tested: TestSite, case: str) -> None:
     again = f"[ -e $M/looked ] || {{ touch $M/looked; exit 0; }}\n{UNSURE[case]}"
     tested.write(tested.site.hooks / "leftovers", again)
@@ -257,7 +257,7 @@ def test_refuses_nodes_in_service_or_in_use(tested: TestSite) -> None:
 ENDS = [(sent, hook) for hook in ("join", "reset") for sent in (signal.SIGINT, signal.SIGKILL)]
 
 
-@pytest.mark.parametrize(("sent", "hook"), one_in(2, ENDS))
+@pytest.mark.parametrize(("sent", "hook"), sample_by_day(2, ENDS))
 def test_ended_test_restores_the_previous_drain(
     tested: TestSite, sent: signal.Signals, hook: str
 ) -> None:

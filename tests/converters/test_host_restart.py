@@ -20,7 +20,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
 from tests.real_slurm_hooks import write_lab_hooks
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
-from tests.slurm_lab import REPOSITORY, needs_other_slurm, put_back, the_lab
+from tests.slurm_lab import REPOSITORY, needs_other_slurm, restore_lab, the_lab
 
 pytestmark = needs_other_slurm
 
@@ -94,7 +94,7 @@ class Place:
             time.sleep(pause)
             pause = min(1.5 * pause, 8.0)
 
-    def die_in(self, point: str) -> None:
+    def kill_in(self, point: str) -> None:
         """Stops the host when the converter has reached this stage, in a run that starts now."""
         self.passed.unlink(missing_ok=True)
         self.fault.write_text(f"{point}:hang")
@@ -171,14 +171,14 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield Place(tmp_path / "site", sandbox)
     finally:
         sandbox.stop()
-        put_back(the_lab())
+        restore_lab(the_lab())
 
 
 @pytest.mark.parametrize(("point", "is_wanted"), LENDING)
 def test_interrupted_lending_is_continued_or_returned(
     place: Place, point: str, is_wanted: bool
 ) -> None:
-    place.die_in(point)
+    place.kill_in(point)
     claimed = place.claimed()
     code, document = place.check()
     if claimed:
@@ -211,7 +211,7 @@ def test_interrupted_return_is_continued(place: Place, point: str) -> None:
     (name,) = place.site.lent()
     for pod in place.site.pods():
         place.sandbox.delete("pods", pod, "dev")
-    place.die_in(point)
+    place.kill_in(point)
     place.settle(place.is_back)
     assert place.lab.client.read_node(name).state.base == "IDLE"
     assert not place.sandbox.objects("nodes") and not any(j.is_open for j in place.journals())
@@ -219,7 +219,7 @@ def test_interrupted_return_is_continued(place: Place, point: str) -> None:
 
 def test_claims_survive_a_lost_registry(place: Place) -> None:
     """Slurm's marks show converted nodes without a record; dnm counts and adopts them."""
-    place.die_in("convert.prepare:after")
+    place.kill_in("convert.prepare:after")
     (claimed,) = place.claimed()
     for path in (place.directory / "state").glob("converted_nodes*"):
         path.unlink()

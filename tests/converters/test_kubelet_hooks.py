@@ -110,7 +110,7 @@ class Machine:
             stdin=subprocess.DEVNULL, start_new_session=True, check=False,
         )  # fmt: skip
 
-    def said(self) -> list[str]:
+    def calls_made(self) -> list[str]:
         return self.calls.read_text().splitlines()
 
     def files(self) -> dict[str, str]:
@@ -136,7 +136,7 @@ def test_drop_in_is_complete_before_the_kubelet_starts(dropin: Machine) -> None:
     assert done.returncode == 0, done.stderr
     assert dropin.files() == {"conf.d/90-dnm.conf": render(SETTINGS)}
     assert os.stat(dropin.dropins / "90-dnm.conf").st_mode & 0o777 == 0o600
-    names = [line.split(" [")[0].strip() for line in dropin.said()]
+    names = [line.split(" [")[0].strip() for line in dropin.calls_made()]
     order = [
         names.index("systemctl stop kubelet"),
         next(n for n, line in enumerate(names) if line.startswith("sync") and ".new" in line),
@@ -146,7 +146,7 @@ def test_drop_in_is_complete_before_the_kubelet_starts(dropin: Machine) -> None:
         names.index("systemctl restart kubelet"),
     ]
     assert order == sorted(order)
-    last = dropin.said()[-1]
+    last = dropin.calls_made()[-1]
     assert last.startswith("systemctl restart") and "_state" not in last
 
 
@@ -162,12 +162,12 @@ def test_node_with_running_containers_is_not_changed(dropin: Machine) -> None:
     before = dropin.files()
     dropin.running.write_text("0123abcd\n")
     assert dropin.call(render(SETTINGS)).returncode == 0
-    assert dropin.said()[-1].startswith("systemctl start kubelet")
+    assert dropin.calls_made()[-1].startswith("systemctl start kubelet")
     assert dropin.files() == before
     other = dropin.call(render(SETTINGS).replace("8500Mi", "8400Mi"))
     assert other.returncode == 1
     assert "containers run here" in other.stdout
-    assert not [line for line in dropin.said() if line.startswith("systemctl")]
+    assert not [line for line in dropin.calls_made() if line.startswith("systemctl")]
     assert dropin.files() == {**before, "conf.d/90-dnm.new": other_text()}
 
 
@@ -179,7 +179,7 @@ def other_text() -> str:
 def test_killed_and_repeated_hook_gives_the_same_files(tmp_path: Path, hook: str) -> None:
     full = Machine(tmp_path / "whole", hook)
     assert full.call(render(SETTINGS)).returncode == 0
-    count = len(full.said())
+    count = len(full.calls_made())
     kills = 0
     for kill_at in range(1, count + 1):
         machine = Machine(tmp_path / str(kill_at), hook)
@@ -206,7 +206,7 @@ def test_kubeadm_joins_with_the_settings_as_a_patch(kubeadm: Machine) -> None:
     assert config["patches"] == {"directory": f"{kubeadm.root}/work/patches"}
     assert config["nodeRegistration"]["name"] == "g001"
     assert kubeadm.files() == {}, "a token is left"
-    joined = kubeadm.said()
+    joined = kubeadm.calls_made()
     (at,) = [number for number, line in enumerate(joined) if line.startswith("kubeadm join")]
     assert "patches/kubeletconfiguration+merge.yaml" in joined[at]
     assert "_state" not in joined[at].split("[")[1]

@@ -39,7 +39,7 @@ def program(directory: Path, seed: int = 0, machines: int = 3, **settings: Any) 
     return StatefulProgram(directory, StatefulWorld(seed, machines), **settings)
 
 
-def assert_whole(world: StatefulWorld) -> None:
+def assert_all_in_slurm(world: StatefulWorld) -> None:
     """Asserts that every machine is Slurm's, and the NodeSet is unchanged."""
     for name in world.machines:
         assert_batch(world, name)
@@ -53,7 +53,7 @@ def test_last_replica_is_lent_and_returned(tmp_path: Path) -> None:
     assert_lent(made.world)
     assert made.world.replicas == 0
     assert made.bring_back().result == "ok"
-    assert_whole(made.world)
+    assert_all_in_slurm(made.world)
     assert not made.world.lost and not made.world.shared
 
 
@@ -77,7 +77,7 @@ def test_wrong_pod_is_kept_by_restoring_the_number(tmp_path: Path) -> None:
     assert not world.lost and world.machines["a002"].jobs
     world.machines["a002"].jobs.clear()
     world.broken.clear()
-    assert_whole(world)
+    assert_all_in_slurm(world)
 
 
 def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def assert_untouched(made: StatefulProgram, found: NodeResult) -> None:
     assert found.result == "skipped" and journal is not None
     assert not journal.is_open and carry_over(journal) == {}
     assert not any(name.startswith("scale") for name in made.world.log)
-    assert_whole(made.world)
+    assert_all_in_slurm(made.world)
 
 
 def test_conversions_of_one_host_take_turns(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_resumes_a_node_left_down_by_its_pod(tmp_path: Path, reason: str, is_res
     node_result = made.bring_back()
     if is_resumed:
         assert node_result.result == "ok", node_result.error
-        assert_whole(made.world)
+        assert_all_in_slurm(made.world)
     else:
         assert (
             node_result.result == "failed"

@@ -202,18 +202,18 @@ OTHER = {
 
 
 def test_unset_number_is_no_time() -> None:
-    def told(number: object) -> datetime | None:
+    def end_of(number: object) -> datetime | None:
         entry = reservation("r", "a1") | {"end_time": number}
         body = json.dumps({"reservations": [entry]}).encode()
         return rest.parse_reservations(body)[0].end
 
-    assert told(7) == told({"set": True, "number": 7}) == datetime.fromtimestamp(7, UTC)
+    assert end_of(7) == end_of({"set": True, "number": 7}) == datetime.fromtimestamp(7, UTC)
     for none in (0, None, 2**32 - 2, {"set": False, "number": 7}, {"set": True, "number": 0},
                  {"set": True, "infinite": True, "number": 7}):  # fmt: skip
-        assert told(none) is None, none
+        assert end_of(none) is None, none
     for impossible in (-(10**15), -(2**63)):
         with pytest.raises(SlurmError, match="Slurm's time"):
-            told(impossible)
+            end_of(impossible)
 
 
 # --- which version ------------------------------------------------------------------------------

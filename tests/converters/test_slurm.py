@@ -328,7 +328,7 @@ def test_leftover_reason_is_no_mark(site: SlurmSite, tmp_path: Path) -> None:
     assert in_service.returncode == 0 and "in service" in in_service.stderr, in_service.stderr
 
 
-def lend_as_the_script_before(site: SlurmSite, nodes: Sequence[str]) -> None:
+def lend_like_the_predecessor(site: SlurmSite, nodes: Sequence[str]) -> None:
     """Lends nodes as the predecessor's script did: one reservation, one Reason for each drain."""
     lab = site.lab
     for node in nodes:
@@ -348,7 +348,7 @@ def test_two_hosts_split_the_shared_reservation(site: SlurmSite, tmp_path: Path)
     """Each has a state directory of its own: only Slurm keeps them apart."""
     other = SlurmSite(site.lab, site.sandbox, tmp_path / "other")
     nodes = NODES[:4]
-    lend_as_the_script_before(site, nodes)
+    lend_like_the_predecessor(site, nodes)
     processes = [
         made.begin("--set", "batch", "--node-name", node)
         for node, made in zip(nodes, [site, other] * 2, strict=True)
@@ -363,7 +363,7 @@ def test_two_hosts_split_the_shared_reservation(site: SlurmSite, tmp_path: Path)
 def test_abandoned_turn_ends_after_a_minute(site: SlurmSite, tmp_path: Path) -> None:
     """The conversion that was splitting the shared reservation was killed."""
     lab = site.lab
-    lend_as_the_script_before(site, ("a001", "a002"))
+    lend_like_the_predecessor(site, ("a001", "a002"))
     other = SlurmSite(lab, site.sandbox, tmp_path / "other")
     arguments = ("--set", "batch", "--node-name")
     killed = site.run(*arguments, "a001", DNM_FAULT="slurm.update_reservation:before:kill")
@@ -382,7 +382,7 @@ def test_shared_reservation_of_the_predecessor_is_emptied_by_node(
     """Slurm before 23.02 can't remove one node from a list, so the list is split."""
     lab = site.lab
     nodes = ("a001", "a002", "a003")
-    lend_as_the_script_before(site, nodes)
+    lend_like_the_predecessor(site, nodes)
     assert site.verdicts("--node-name", "a002")["a002"] == (
         "SKIP",
         "lent or being lent (reservation k8s)",

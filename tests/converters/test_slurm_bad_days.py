@@ -171,7 +171,7 @@ def bound_pod(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def give_back_by_hand(site: SlurmSite, node: str) -> None:
+def return_manually(site: SlurmSite, node: str) -> None:
     lab = site.lab
     if not lab.has_slurmd(node):
         lab.start_slurmd(node)
@@ -188,7 +188,7 @@ def test_outdated_journal_does_not_touch_the_node(site: SlurmSite) -> None:
         (site.hooks / hook).write_text("#!/bin/sh\nexit 1\n")
     lending = site.run("--set", "k8s", "--node-name", "a001", "--namespace", "dev")
     assert lending.returncode == 1
-    give_back_by_hand(site, "a001")
+    return_manually(site, "a001")
     reason = "admin: disk swap, hands inside"
     lab.run("scontrol", "update", "nodename=a001", "state=drain", f"reason={reason}")
     reset.write_text(good)
@@ -224,7 +224,7 @@ def test_node_resumed_before_ready_is_not_lent(site: SlurmSite) -> None:
     lab = site.lab
     arguments = ("--set", "k8s", "--node-name", "a002", "--namespace", "dev")
     assert site.run(*arguments, DNM_FAULT="convert.ready:before:kill").returncode < 0
-    give_back_by_hand(site, "a002")
+    return_manually(site, "a002")
     job = lab.submit("-w", "a002", "-n1", "--mem=100", "--uid=games")
     lab.wait_for(lambda: is_running(lab, job))
     answer = site.run("--set", "k8s", "--node-type", "a", "--num-nodes", "1", "--namespace", "dev")

@@ -20,7 +20,7 @@ from tests.converters.bridge_world import LABEL as BRIDGED
 from tests.converters.nodeset_world import LABEL, Killed
 from tests.converters.played import NODE
 from tests.converters.played import tmp_path as tmp_path
-from tests.night import one_in
+from tests.night import sample_by_day
 
 SOON, LONG = timedelta(seconds=0.05), timedelta(minutes=1)
 
@@ -52,7 +52,7 @@ KINDS = {
     ),
     "pods of a StatefulSet": Kind(
         test_nodeset_stateful.program, test_nodeset.assert_lent,
-        test_nodeset_stateful.assert_whole, LABEL[0], "scale", {"flickers": 0.02},
+        test_nodeset_stateful.assert_all_in_slurm, LABEL[0], "scale", {"flickers": 0.02},
         {"fails_open": True}, ("lost", "shared"),
         ("is still there", "no pod of slurmd is on a000 yet"), job_chance=0.2, ended=20,
     ),
@@ -158,7 +158,7 @@ def test_idle_operator_is_waited_for_and_reported(tmp_path: Path, kind: Kind) ->
     assert_in_peace(kind, made.world)
 
 
-@pytest.mark.parametrize("seed", one_in(2, range(2)))
+@pytest.mark.parametrize("seed", sample_by_day(2, range(2)))
 @of_each_kind
 def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, kind: Kind, seed: int) -> None:
     """Jobs start whenever Slurm allows it, and the operator behaves at its worst."""
@@ -192,7 +192,7 @@ def play(made: Any, goes_on: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("goes_on", "is_after"), one_in(2, product([False, True], [False, True])),
+    ("goes_on", "is_after"), sample_by_day(2, product([False, True], [False, True])),
     ids=["comes-back-before", "comes-back-after", "goes-on-before", "goes-on-after"],
 )  # fmt: skip
 @of_each_kind

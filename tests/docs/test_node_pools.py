@@ -42,7 +42,7 @@ def machine(directory: Path, name: str) -> NodeType:
     return types[name]
 
 
-def said(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_node_types(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dnm.cli", "node-types", *arguments, "-c", str(path)],
         capture_output=True, text=True, check=False, env={"PYTHONIOENCODING": "utf-8"},
@@ -97,18 +97,18 @@ def test_check_output_is_as_the_page_shows_it(tmp_path: Path) -> None:
     text = section(PAGE, "Check, list, render")
     (shown,) = re.findall(r"^```\n(✗.*?)^```", text, flags=re.S | re.M)
     path = written(tmp_path, ("1: 4300Mi", "1: 4400Mi"))
-    done = said(path, "check", "p")
+    done = run_node_types(path, "check", "p")
     assert (done.stdout, done.returncode) == (shown, 1)
-    assert said(written(tmp_path), "check").returncode == 0
+    assert run_node_types(written(tmp_path), "check").returncode == 0
 
 
 def test_render_output_is_as_the_page_shows_it(tmp_path: Path) -> None:
     text = section(PAGE, "Check, list, render")
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", text, flags=re.S | re.M)
-    assert said(written(tmp_path), "render", "s").stdout == shown
+    assert run_node_types(written(tmp_path), "render", "s").stdout == shown
     forms = [row[0].strip("`") for row in rows(text)]
     for form in forms:
-        done = said(written(tmp_path), "render", "p", "--format", form)
+        done = run_node_types(written(tmp_path), "render", "p", "--format", form)
         assert done.returncode == 0
         is_warned = "has no threshold for nodefs and imagefs any more" in done.stderr
         assert is_warned == (form != "dropin")

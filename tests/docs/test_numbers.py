@@ -71,7 +71,7 @@ def plan(
     return world.plan()
 
 
-def asked_for(made: Plan, queue: str = DEV) -> int:
+def requested_count(made: Plan, queue: str = DEV) -> int:
     return sum(request.count for request in made.registry.requests if request.queue == queue)
 
 
@@ -86,7 +86,7 @@ def test_queue_gets_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     made = plan(config(headroom=0.95, max_conversions_per_run=50), limit, some, nodes)
     (answer,) = (queue for queue in made.queues if queue.queue == DEV)
     assert (answer.verdict.value, answer.reason.text) == (verdict, reason)
-    assert asked_for(made) == int(number)
+    assert requested_count(made) == int(number)
 
 
 # --- what a pod asks for -----------------------------------------------------------------------
@@ -128,14 +128,14 @@ def test_cap_leaves_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     conf = config(max_converted_nodes=most, max_conversions_per_run=per_run)
     nodes = [lent(name, "gpu") for name in names]
     made = plan(conf, "10000 / 100000G", some, nodes, registry)
-    assert asked_for(made) == started
+    assert requested_count(made) == started
     (answer,) = (queue for queue in made.queues if queue.queue == DEV)
     assert f"needs {wanted} of type a" in answer.sentence
 
 
 def test_back_off_times_are_as_documented() -> None:
     backoff = with_failure(CONFIG, None, 4, NOW, "it failed")
-    rows = told_minutes("on dnm waits for")
+    rows = minutes_listed_after("on dnm waits for")
     for failures, minutes in enumerate(rows, 2):
         backoff = with_failure(CONFIG, backoff, 4, NOW, "it failed")
         assert backoff.failures == failures
@@ -144,14 +144,14 @@ def test_back_off_times_are_as_documented() -> None:
     assert len(rows) == 6 and with_failure(CONFIG, backoff, 4, NOW, "").until == backoff.until
 
 
-def told_minutes(behind: str) -> list[int]:
+def minutes_listed_after(behind: str) -> list[int]:
     """Minutes that a paragraph of the brakes lists behind these words."""
     (numbers,) = re.findall(rf"{behind} ([\d, ]+) min", section(DECISIONS, "The brakes"))
     return [int(number) for number in numbers.split(", ")]
 
 
 def test_chance_times_of_changed_demand_are_as_documented() -> None:
-    rows = told_minutes("node, after")
+    rows = minutes_listed_after("node, after")
     for trips, minutes in enumerate(rows, 1):
         breaker = Breaker(unused=3, trips=trips, tripped_at=NOW)
         assert next_chance(CONFIG, breaker) - NOW == timedelta(minutes=minutes)

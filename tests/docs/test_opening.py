@@ -13,7 +13,7 @@ from dnm.lab.sandbox.kubelet import Kubelet, creating_status
 from dnm.lab.sandbox.store import Object
 from dnm.model.opening import OPENING_TAINT
 from tests.docs.pages import table_of
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 PAGE, PEOPLE, PULL, STEP = "docs/node-pools.md", 75, 60, 5  # seconds
@@ -54,12 +54,16 @@ class Seen(NamedTuple):
 
     @property
     def row(self) -> list[str]:
-        last = "never" if self.last is None else told(self.last)
-        previous = f"{self.stood} for {told(self.longest)}" if self.stood else "none"
-        return [told(self.first), last, previous + (f", {self.lost} for ever" if self.lost else "")]
+        last = "never" if self.last is None else minutes_and_seconds(self.last)
+        previous = f"{self.stood} for {minutes_and_seconds(self.longest)}" if self.stood else "none"
+        return [
+            minutes_and_seconds(self.first),
+            last,
+            previous + (f", {self.lost} for ever" if self.lost else ""),
+        ]
 
 
-def told(seconds: int) -> str:
+def minutes_and_seconds(seconds: int) -> str:
     return f"{seconds // 60}:{seconds % 60:02}"
 
 
@@ -97,7 +101,7 @@ CASES = [(steps, broken) for broken in (frozenset[str](), BROKEN) for steps in (
 
 
 @pytest.mark.parametrize(
-    "number", one_in(2, range(4)), ids=["plain", "list", "broken", "broken-list"]
+    "number", sample_by_day(2, range(4)), ids=["plain", "list", "broken", "broken-list"]
 )
 def test_image_table_of_the_page_is_reproduced(
     sandbox: Sandbox, tmp_path: Path, number: int

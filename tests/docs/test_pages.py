@@ -27,7 +27,7 @@ from dnm.record.metrics import TABLE as METRICS
 from packages import reference
 from packages.reference import DECLARED
 from tests.docs.pages import PAGES, ROOT, all_names, names_in, quoted, rows, section, without_code
-from tests.processes import the_warm
+from tests.processes import warm_processes
 from tests.proof.invariants import RULES
 from tests.site import QUEUE, Site, set_up_workshop
 
@@ -64,7 +64,7 @@ def words_of(command: str) -> list[str]:
 def help_of(program: str, *words: str) -> str:
     environment = {"COLUMNS": "200", "PATH": "/usr/bin"}
     job = {"program": program, "arguments": (*words, "--help"), "environment": environment}
-    (child,) = the_warm().start(job)
+    (child,) = warm_processes().start(job)
     done = child.wait()
     assert done.code == 0, f"{words}: {done.err}"
     return done.out

@@ -58,7 +58,7 @@ def calls_of(run: Callable[[], object]) -> list[Call]:
     return list(results)
 
 
-def not_passed(title: str, calls: list[Call]) -> list[Call]:
+def missing_calls(title: str, calls: list[Call]) -> list[Call]:
     return [named for named in walk(title) if named not in calls]
 
 
@@ -78,7 +78,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 def test_pod_is_read_and_counted_as_the_walk_shows(site: Site) -> None:
     calls = calls_of(site.run)
-    assert not not_passed(POD, calls)
+    assert not missing_calls(POD, calls)
     assert in_order(POD, calls) == walk(POD)
 
 
@@ -86,7 +86,7 @@ def test_limit_is_read_and_written_as_the_walk_shows(site: Site) -> None:
     site.run()
     site.sandbox.tick(60)
     calls = calls_of(site.run)
-    assert not not_passed(LIMIT, calls)
+    assert not missing_calls(LIMIT, calls)
     assert in_order(LIMIT, calls) == walk(LIMIT)
 
 
@@ -106,7 +106,7 @@ def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
             site.sandbox.tick(60)
 
     calls = calls_of(story)
-    assert not not_passed(NODE, calls)
+    assert not missing_calls(NODE, calls)
     assert not site.registry.nodes and not site.sandbox.violations
 
 
@@ -116,5 +116,5 @@ def test_plan_stages_run_in_the_documented_order(site: Site) -> None:
     site.sandbox.tick(60)
     site.sandbox.add_pods(200, "dev", queue=QUEUE, name="late", cpu="4", memory="16G")
     calls = calls_of(site.plan)
-    assert not not_passed(STAGES, calls)
+    assert not missing_calls(STAGES, calls)
     assert in_order(STAGES, calls) == walk(STAGES)

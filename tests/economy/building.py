@@ -100,7 +100,7 @@ def workload(
     )
 
 
-def one_queue(
+def single_queue_workload(
     name: str,
     asks: list[Ask],
     played: tuple[int, float],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from dnm.simulate.values import DAY, HOUR, Ask, Workload
-from tests.economy.building import MINUTE, ask, free, limit, one_queue, workload
+from tests.economy.building import MINUTE, ask, free, limit, single_queue_workload, workload
 
 
 def builds(seed: int, lasts: float) -> Workload:
@@ -23,7 +23,7 @@ def builds(seed: int, lasts: float) -> Workload:
         for _ in range(source.randint(6, 30)):
             incoming = when + source.uniform(0, 30)
             asks.append(ask(incoming, source.uniform(2, 12) * MINUTE, 8, 16, queue))
-    return one_queue("builds", asks, (seed, lasts), (96, 192), [free(96, 192)])
+    return single_queue_workload("builds", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 
 def weekend(seed: int, lasts: float) -> Workload:
@@ -39,7 +39,7 @@ def weekend(seed: int, lasts: float) -> Workload:
     while when < lasts:
         when += source.expovariate(1 / (1.5 * HOUR))
         asks.append(ask(when, source.uniform(10, 40) * MINUTE, 8, 16, queue))
-    return one_queue("a weekend", asks, (seed, lasts), (64, 128), [free(64, 128)])
+    return single_queue_workload("a weekend", asks, (seed, lasts), (64, 128), [free(64, 128)])
 
 
 def small_pods(seed: int, lasts: float) -> Workload:
@@ -52,7 +52,7 @@ def small_pods(seed: int, lasts: float) -> Workload:
         swing = abs((when / (8 * HOUR) + phase) % 2 - 1)
         when += source.expovariate((60 + 150 * swing) / (0.75 * HOUR))
         asks.append(ask(when, source.uniform(0.5, 1) * HOUR, 1, 2, queue))
-    return one_queue(
+    return single_queue_workload(
         "small pods", asks, (seed, lasts), (64, 128), [free(128, 256)] * 2, (1000, 4000)
     )
 
@@ -69,7 +69,9 @@ def growing_hub(seed: int, lasts: float) -> Workload:
         cores = source.choice((2, 4, 8))
         length = min(source.lognormvariate(0.6, 0.7), 9) * HOUR
         asks.append(ask(when, length, cores, 4 * cores, queue))
-    return one_queue("a hub that grows", asks, (seed, lasts), (160, 640), [free(80, 320)] * 2)
+    return single_queue_workload(
+        "a hub that grows", asks, (seed, lasts), (160, 640), [free(80, 320)] * 2
+    )
 
 
 def three_tenants(seed: int, lasts: float) -> Workload:

@@ -32,7 +32,7 @@ def events_of(seed: int) -> tuple[CalendarEvent, ...]:
     )
 
 
-def measure_known(seed: int, has_jobs: bool) -> tuple[Row, Row]:
+def measure_calendar(seed: int, has_jobs: bool) -> tuple[Row, Row]:
     """Returns a week without and with the calendar, for an installation that has lent before.
     Without jobs in Slurm, all of its nodes are idle."""
     workload: Workload = workshops(seed, WEEK)
@@ -45,7 +45,7 @@ def measure_known(seed: int, has_jobs: bool) -> tuple[Row, Row]:
 
 def main() -> None:
     """Prints a line for each seed, and one for all; `idle`: with a Slurm that has no jobs."""
-    rows = [measure_known(seed, has_jobs="idle" not in sys.argv) for seed in SEEDS]
+    rows = [measure_calendar(seed, has_jobs="idle" not in sys.argv) for seed in SEEDS]
     print("| seed | minutes waited | with events | node-hours | with events |")
     print("|---|---|---|---|---|")
     for seed, pair in zip(SEEDS, rows, strict=True):

@@ -9,7 +9,16 @@ import random
 from dataclasses import replace
 
 from dnm.simulate.values import DAY, HOUR, Ask, Workload
-from tests.economy.building import MINUTE, ask, by_day, free, jobs, limit, one_queue, workload
+from tests.economy.building import (
+    MINUTE,
+    ask,
+    by_day,
+    free,
+    jobs,
+    limit,
+    single_queue_workload,
+    workload,
+)
 
 
 def hub_day(seed: int, lasts: float) -> Workload:
@@ -25,7 +34,9 @@ def hub_day(seed: int, lasts: float) -> Workload:
             cores, memory = source.choices(((1, 4), (2, 8), (8, 32)), (60, 30, 10))[0]
             incoming = day * DAY + min(max(hour, 6), 22) * HOUR
             asks.append(ask(incoming, works + HOUR, cores, memory, queue))
-    return one_queue("hub with culling", asks, (seed, lasts), (128, 512), [free(64, 256)] * 2)
+    return single_queue_workload(
+        "hub with culling", asks, (seed, lasts), (128, 512), [free(64, 256)] * 2
+    )
 
 
 def workshop_breaks(seed: int, lasts: float) -> Workload:
@@ -44,7 +55,9 @@ def workshop_breaks(seed: int, lasts: float) -> Workload:
                 go = ends - abs(source.gauss(0, 2)) * MINUTE
                 asks.append(ask(incoming, max(go - incoming, 5 * MINUTE), 4, 16, queue))
             begins = ends + source.uniform(12, 30) * MINUTE
-    return one_queue("workshop with breaks", asks, (seed, lasts), (80, 320), [free(40, 160)] * 2)
+    return single_queue_workload(
+        "workshop with breaks", asks, (seed, lasts), (80, 320), [free(40, 160)] * 2
+    )
 
 
 def heavy_tails(seed: int, lasts: float) -> Workload:
@@ -60,7 +73,9 @@ def heavy_tails(seed: int, lasts: float) -> Workload:
                 cores = source.choice((2, 4, 8, 16))
                 incoming = start + source.uniform(0, 3) * MINUTE
                 asks.append(ask(incoming, length, cores, cores * 3, queue))
-    return one_queue("bursts, heavy tails", asks, (seed, lasts), (160, 480), [free(80, 160)] * 2)
+    return single_queue_workload(
+        "bursts, heavy tails", asks, (seed, lasts), (160, 480), [free(80, 160)] * 2
+    )
 
 
 def gangs(seed: int, lasts: float) -> Workload:
@@ -78,7 +93,9 @@ def gangs(seed: int, lasts: float) -> Workload:
             replace(ask(when, length, 32, 60, queue), gang=gang)
             for _ in range(members)
         ]  # fmt: skip
-    return one_queue("gangs", asks, (seed, lasts), (768, 1440), [free(64, 128)], (4000, 8000))
+    return single_queue_workload(
+        "gangs", asks, (seed, lasts), (768, 1440), [free(64, 128)], (4000, 8000)
+    )
 
 
 def roll_outs(seed: int, lasts: float) -> Workload:
@@ -92,7 +109,7 @@ def roll_outs(seed: int, lasts: float) -> Workload:
             overlap = source.uniform(3, 8) * MINUTE
             asks.append(ask(start + number, after - start + overlap, 2, 4, queue))
         start = after
-    return one_queue(
+    return single_queue_workload(
         "roll-outs that double", asks, (seed, lasts), (140, 400), [free(70, 200)] * 2, (1000, 4000)
     )
 
@@ -111,7 +128,9 @@ def crash_loops(seed: int, lasts: float) -> Workload:
             asks += [ask(when, 30, 16, 32, queue)] * (1 + loop % 3)
             when += 30 + wait
             wait = min(2 * wait, 300)
-    return one_queue("crash loops", asks, (seed, lasts), (48, 96), [free(48, 96)], (1000, 4000))
+    return single_queue_workload(
+        "crash loops", asks, (seed, lasts), (48, 96), [free(48, 96)], (1000, 4000)
+    )
 
 
 def scarce_nodes(seed: int, lasts: float) -> Workload:
@@ -161,7 +180,9 @@ def oscillation(seed: int, lasts: float) -> Workload:
         for _ in range(24):
             asks.append(ask(when + source.uniform(0, 30), 30 * MINUTE, 8, 16, queue))
         when += 30 * MINUTE + source.uniform(11, 14) * MINUTE
-    return one_queue("oscillation", asks, (seed, lasts), (64, 128), [free(64, 128)], (1000, 4000))
+    return single_queue_workload(
+        "oscillation", asks, (seed, lasts), (64, 128), [free(64, 128)], (1000, 4000)
+    )
 
 
 def every_seven_minutes(seed: int, lasts: float) -> Workload:
@@ -171,7 +192,7 @@ def every_seven_minutes(seed: int, lasts: float) -> Workload:
     asks = []
     for number in range(int(lasts / (7 * MINUTE))):
         asks.append(ask(number * 7 * MINUTE + source.uniform(0, 60), 240, 16, 32, queue))
-    return one_queue(
+    return single_queue_workload(
         "a pod every 7 minutes", asks, (seed, lasts), (200, 400), [free(8, 16)], (1000, 4000)
     )
 
@@ -203,14 +224,14 @@ def _bursts(key: int, seed: int, lasts: float) -> Workload:
             for _ in range(source.randint(20, 70)):
                 incoming = start + source.uniform(0, 5) * MINUTE
                 asks.append(ask(incoming, source.uniform(20, 60) * MINUTE, 8, 16, queue))
-    return one_queue("bursts", asks, (seed, lasts), (96, 192), [free(96, 192)])
+    return single_queue_workload("bursts", asks, (seed, lasts), (96, 192), [free(96, 192)])
 
 
 def always_full(seed: int, lasts: float) -> Workload:
     """Returns a queue that stays at its limit without waiting pods."""
     queue = "root.anvil.full"
     asks = [ask(float(number), 2 * lasts, 8, 16, queue) for number in range(10)]
-    return one_queue(
+    return single_queue_workload(
         "full, nobody waits", asks, (seed, lasts), (80, 160), [free(80, 160)], (1000, 4000)
     )
 

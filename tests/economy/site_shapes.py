@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import cos, pi
 
 from dnm.simulate.values import DAY, HOUR, Ask, Workload
-from tests.economy.building import MINUTE, ask, free, one_queue
+from tests.economy.building import MINUTE, ask, free, single_queue_workload
 
 STUDENTS = 1_200
 
@@ -26,7 +26,7 @@ def _course(key: int, seed: int, lasts: float) -> Workload:
             incoming = day * DAY + 9 * HOUR + source.uniform(0, 20) * MINUTE
             cores = source.choices((1, 2), (60, 40))[0]
             asks.append(ask(incoming, source.uniform(1, 3) * HOUR, cores, 2 * cores, queue))
-    return one_queue("a course", asks, (seed, lasts), (100, 200), [free(50, 100)] * 2)
+    return single_queue_workload("a course", asks, (seed, lasts), (100, 200), [free(50, 100)] * 2)
 
 
 def course_in_seconds(seed: int, lasts: float) -> Workload:
@@ -67,7 +67,9 @@ def staged_builds(seed: int, lasts: float) -> Workload:
                 lasts_for = length * source.uniform(0.8, 1.2) * MINUTE
                 asks.append(ask(start + source.uniform(0, 15), lasts_for, 8, 16, queue))
             start += (1.2 * length + source.uniform(1, 4)) * MINUTE
-    return one_queue("builds in stages", asks, (seed, lasts), (96, 192), [free(96, 192)])
+    return single_queue_workload(
+        "builds in stages", asks, (seed, lasts), (96, 192), [free(96, 192)]
+    )
 
 
 def airflow_night(seed: int, lasts: float) -> Workload:
@@ -82,7 +84,9 @@ def airflow_night(seed: int, lasts: float) -> Workload:
                 incoming = start + source.uniform(0, 1) * MINUTE
                 asks.append(ask(incoming, source.uniform(2, 8) * MINUTE, 4, 12, queue))
             start += source.choice((1, 2)) * HOUR
-    return one_queue("a night of pipelines", asks, (seed, lasts), (64, 192), [free(64, 192)])
+    return single_queue_workload(
+        "a night of pipelines", asks, (seed, lasts), (64, 192), [free(64, 192)]
+    )
 
 
 def long_tails(seed: int, lasts: float) -> Workload:
@@ -100,7 +104,9 @@ def long_tails(seed: int, lasts: float) -> Workload:
             is_slow = source.random() < 1 / 6
             lasts_for = length * (source.uniform(2, 6) if is_slow else source.uniform(0.6, 1))
             asks.append(replace(ask(when, lasts_for, 16, 60, queue), gang=gang))
-    return one_queue("Ray with long tails", asks, (seed, lasts), (320, 1200), [free(64, 240)])
+    return single_queue_workload(
+        "Ray with long tails", asks, (seed, lasts), (320, 1200), [free(64, 240)]
+    )
 
 
 def sweeps(seed: int, lasts: float) -> Workload:
@@ -116,7 +122,9 @@ def sweeps(seed: int, lasts: float) -> Workload:
         for number in range(source.randint(80, 250)):
             lasts_for = min(length * source.lognormvariate(0, 0.4), 2 * HOUR)
             asks.append(ask(when + number * 0.5, lasts_for, cores, 2 * cores, queue))
-    return one_queue("parameter sweeps", asks, (seed, lasts), (128, 256), [free(64, 128)] * 2)
+    return single_queue_workload(
+        "parameter sweeps", asks, (seed, lasts), (128, 256), [free(64, 128)] * 2
+    )
 
 
 def inference(seed: int, lasts: float) -> Workload:
@@ -135,7 +143,7 @@ def inference(seed: int, lasts: float) -> Workload:
         began += [when + len(began)] * (wanted - len(began))
     asks += [ask(since, 2 * lasts, 8, 64, queue, 1) for since in began]
     own = {**free(64, 512), "nvidia.com/gpu": 4}
-    return one_queue(
+    return single_queue_workload(
         "inference", asks, (seed, lasts), (40, 320), [own], (3000, 24000), node_type="g"
     )
 
@@ -151,7 +159,7 @@ def slow_leak(seed: int, lasts: float) -> Workload:
         never_ends = source.random() < 0.5
         length = 2 * lasts if never_ends else source.uniform(10, 60) * MINUTE
         asks.append(ask(when, length, 4, 8, queue))
-    return one_queue("a slow leak", asks, (seed, lasts), (64, 128), [free(64, 128)])
+    return single_queue_workload("a slow leak", asks, (seed, lasts), (64, 128), [free(64, 128)])
 
 
 ALL = (

@@ -23,7 +23,7 @@ from tests.economy.public_shapes import (
     workshop_breaks,
 )
 from tests.economy.workloads import gpu_pods, nightly_batch, workshops
-from tests.night import one_in
+from tests.night import sample_by_day
 
 PLAYED = (
     workshops, nightly_batch, gpu_pods, workshop_breaks, gangs, oscillation, full_batch, failing,
@@ -101,7 +101,7 @@ class AsksAgain(DnmPolicy):
 ASKED = "root.asked"
 
 
-@pytest.mark.parametrize(("pods", "before"), one_in(2, [(16, 340), (50, 349)]))
+@pytest.mark.parametrize(("pods", "before"), sample_by_day(2, [(16, 340), (50, 349)]))
 def test_adversarial_tenant_causes_fewer_conversions(pods: int, before: int) -> None:
     """A day. `before`: conversions with a fixed idle time. Now there are 216 of each."""
     limits, permanent = {ASKED: limit(1, 4)}, (free(1, 4),)

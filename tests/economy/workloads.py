@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dnm.simulate.values import DAY, HOUR, WEEK, Ask, Workload
 from tests.economy import everyday, public_shapes, site_shapes
-from tests.economy.building import MINUTE, ask, free, one_queue
+from tests.economy.building import MINUTE, ask, free, single_queue_workload
 
 
 class Workshop(NamedTuple):
@@ -50,7 +50,9 @@ def workshops(seed: int, lasts: float) -> Workload:
     queue = WORKSHOP_QUEUE
     asks = [ask(hour * HOUR, 3 * HOUR, 2, 8, queue) for hour in range(0, int(WEEK / HOUR), 2)]
     asks += [request for workshop in list_workshops(seed) for request in workshop.asks]
-    return one_queue("workshop bursts", asks, (seed, lasts), (80, 320), [free(36, 150)] * 2)
+    return single_queue_workload(
+        "workshop bursts", asks, (seed, lasts), (80, 320), [free(36, 150)] * 2
+    )
 
 
 def notebooks(seed: int, lasts: float) -> Workload:
@@ -67,7 +69,9 @@ def notebooks(seed: int, lasts: float) -> Workload:
         cores, memory = source.choices(((2, 8), (4, 16), (8, 32), (16, 64)), (60, 25, 10, 5))[0]
         lasts_for = min(source.lognormvariate(0.7, 0.8) * HOUR, 10 * HOUR)
         asks.append(ask(when, lasts_for, cores, memory, queue))
-    return one_queue("notebooks by day", asks, (seed, lasts), (128, 512), [free(60, 240)] * 2)
+    return single_queue_workload(
+        "notebooks by day", asks, (seed, lasts), (128, 512), [free(60, 240)] * 2
+    )
 
 
 def nightly_batch(seed: int, lasts: float) -> Workload:
@@ -88,7 +92,7 @@ def nightly_batch(seed: int, lasts: float) -> Workload:
                 ends = max(ends, incoming + length)
                 asks.append(ask(incoming, length, cores, memory, queue))
             begins = ends + source.uniform(2, 8) * MINUTE
-    return one_queue(
+    return single_queue_workload(
         "nightly batch",
         asks,
         (seed, lasts),
@@ -108,7 +112,7 @@ def slow_ramp(seed: int, lasts: float) -> Workload:
         share = 1 - abs(2 * when / lasts - 1)
         when += source.expovariate((2 + 28 * share) / HOUR)
         asks.append(ask(when, 8 * HOUR * source.uniform(0.8, 1.2), 4, 8, queue))
-    return one_queue(
+    return single_queue_workload(
         "slow ramp", asks, (seed, lasts), (160, 640), [free(50, 120)] * 3, (1500, 6000)
     )
 
@@ -128,7 +132,7 @@ def fragmentation(seed: int, lasts: float) -> Workload:
             incoming = start + 1 * HOUR + number * 10 * MINUTE
             cores, memory = source.choice(((65, 130), (72, 100), (100, 200), (40, 180)))
             asks.append(ask(incoming, source.uniform(1, 2) * HOUR, cores, memory, queue))
-    return one_queue(
+    return single_queue_workload(
         "fragmentation", asks, (seed, lasts), (200, 400), [free(60, 120)] * 3, (3000, 12000)
     )
 
@@ -147,7 +151,7 @@ def gpu_pods(seed: int, lasts: float) -> Workload:
         length = min(max(source.lognormvariate(0.8, 0.8), 0.5), 12) * HOUR
         asks.append(ask(when, length, 8 * gpus, 64 * gpus, queue, gpus))
     own_node = {**free(64, 512), "nvidia.com/gpu": 4}
-    return one_queue(
+    return single_queue_workload(
         "GPU pods", asks, (seed, lasts), (40, 320), [own_node], (3000, 24000), node_type="g"
     )
 

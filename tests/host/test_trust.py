@@ -55,11 +55,11 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def full_story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     directory = tmp_path_factory.mktemp("trust")
     sandbox = Sandbox(directory / "sandbox").start()
     site = a_site(sandbox, directory)
-    lie(sandbox)
+    inject_control_characters(sandbox)
     yield Told(site, a_story(site), (directory / "calls").read_text())
     sandbox.stop()
 
@@ -107,8 +107,8 @@ def a_story(site: Site) -> str:
     return text
 
 
-def test_no_secret_is_logged_stored_or_on_a_command_line(told: Told) -> None:
-    site, text, calls = told
+def test_no_secret_is_logged_stored_or_on_a_command_line(full_story: Told) -> None:
+    site, text, calls = full_story
     assert "action=convert" in text and "action=return" in text  # it did happen
     assert "racadm -p ***" in text and "as ***" in text  # it was said, and heard without them
     assert "dnm.cli run" in calls and "--num-nodes" in calls
@@ -141,7 +141,7 @@ def test_no_secret_is_logged_stored_or_on_a_command_line(told: Told) -> None:
     assert not site.sandbox.violations
 
 
-def lie(sandbox: Sandbox) -> None:
+def inject_control_characters(sandbox: Sandbox) -> None:
     """Everything free in the objects that a run reads holds control characters."""
 
     def in_pod(item: dict[str, Any]) -> None:
@@ -168,8 +168,8 @@ def lie(sandbox: Sandbox) -> None:
     sandbox.edit("nodes", "k1", in_node)
 
 
-def test_no_control_character_of_the_cluster_is_printed(told: Told) -> None:
-    site, text, _ = told
+def test_no_control_character_of_the_cluster_is_printed(full_story: Told) -> None:
+    site, text, _ = full_story
     for events in ("zone=", "Unauthorized", "owned", "two ?2J"):
         assert events in text, events  # each was said, without what makes it dangerous
     site.sandbox.set_queues(f"{WORKSHOP_QUEUES}  # {ESCAPE}\n")

@@ -295,7 +295,7 @@ def test_unreadable_claims_are_not_treated_as_missing(sandbox: Sandbox, kube: Ku
 # --- evictions -------------------------------------------------------------------------------
 
 
-def one_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
+def add_bound_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
     sandbox.add_node("k1")
     sandbox.add_pods(1, "dev", labels={"app": "x"})
     sandbox.bind("pod-0", "k1", "dev")
@@ -334,7 +334,7 @@ def test_owner_of_a_pod_decides_if_it_is_evicted(
 
 
 def test_eviction_of_a_deleted_pod_is_no_error(sandbox: Sandbox, kube: KubeClient) -> None:
-    pod = one_pod(sandbox, kube)
+    pod = add_bound_pod(sandbox, kube)
     assert kube.evict(pod) == ""
     sandbox.delete("pods", "pod-0", "dev")
     assert kube.evict(pod) == ""
@@ -365,7 +365,7 @@ def test_eviction_names_the_uid_of_the_pod() -> None:
 def test_disruption_budget_that_refuses_is_named(
     sandbox: Sandbox, kube: KubeClient, budgets: str, why: str
 ) -> None:
-    pod = one_pod(sandbox, kube)
+    pod = add_bound_pod(sandbox, kube)
     for name in budgets:
         sandbox.create(
             {

@@ -46,7 +46,7 @@ from tests.kube.test_access import (
     oidc,
     plain_environment,
 )
-from tests.kube.test_session import NODE, a_client, authority, known, pem, server_side
+from tests.kube.test_session import NODE, a_client, authority, pem, server_side, trust_in
 from tests.processes import wait_until
 from tests.scripted_server import HANG_UP, Drip, ScriptedServer, an_access, answer, status_answer
 from tests.site import QUEUE, Site, set_up_workshop
@@ -412,7 +412,7 @@ def test_client_verifies_certificates_unlike_kubectl(authority: Path) -> None:
     """kubectl trusts each certificate of the file, also one that is no authority."""
     tls = server_side(authority, "issued")
     with serving(answer(NODE), tls=tls) as server:
-        access = an_access(server.url, **known(pem(authority, "issued")))
+        access = an_access(server.url, **trust_in(pem(authority, "issued")))
         access.configuration.retries = False
         with pytest.raises((HTTPError, ApiException, AttributeError)):  # the last in release 36
             CoreV1Api(ApiClient(access.configuration)).read_node("k1")

@@ -359,13 +359,13 @@ def pages() -> list[bytes]:
 
 
 @cache
-def whole() -> bytes:
+def all_pods_printed() -> bytes:
     return printed(PODS)
 
 
 def packed(chunked: int = 0, end: int | None = None) -> bytes:
     headers = ("Content-Encoding: gzip",)
-    return answer(gzip.compress(whole(), 1)[:end], headers=headers, chunked=chunked)
+    return answer(gzip.compress(all_pods_printed(), 1)[:end], headers=headers, chunked=chunked)
 
 
 def read(
@@ -386,8 +386,8 @@ def read(
 
 
 STREAMS = {
-    "in chunks": lambda: answer(whole(), chunked=100_000),
-    "of a known length": lambda: answer(whole()),
+    "in chunks": lambda: answer(all_pods_printed(), chunked=100_000),
+    "of a known length": lambda: answer(all_pods_printed()),
     "packed": lambda: packed(chunked=9_999),
 }
 
@@ -423,13 +423,13 @@ def test_short_list_is_read_in_pages() -> None:
 
 
 FAILING = {
-    "cut off": lambda: answer(whole(), chunked=100_000)[:-3_000_000],
+    "cut off": lambda: answer(all_pods_printed(), chunked=100_000)[:-3_000_000],
     "hung up": lambda: HANG_UP,
     "throttled": lambda: status_answer(429, "TooManyRequests", "later"),
     "timed out": lambda: status_answer(504, "Timeout", "too long"),
     "not all": lambda: answer(printed(PODS, "more")),
     "no list": lambda: answer({"kind": "Status", "status": "Success"}),
-    "broken in the middle": lambda: answer(whole().replace(b"p30", b"p3\n")),
+    "broken in the middle": lambda: answer(all_pods_printed().replace(b"p30", b"p3\n")),
     "half packed": lambda: packed(end=-9),
 }
 

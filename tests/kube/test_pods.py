@@ -55,7 +55,7 @@ def reduce_all(*pods: dict[str, Any]) -> PodReducer:
     return reducer
 
 
-def reduce_one(*parts: dict[str, Any]) -> Pod:
+def reduce_pod(*parts: dict[str, Any]) -> Pod:
     reducer = reduce_all(a_pod(*parts))
     assert reducer.unreadable == {}
     return reducer.pods[0]
@@ -137,7 +137,7 @@ def reduce_one(*parts: dict[str, Any]) -> Pod:
     ],
 )  # fmt: skip
 def test_pod_fields_are_read(parts: tuple[dict[str, Any], ...], expected: dict[str, Any]) -> None:
-    pod = reduce_one(*parts)
+    pod = reduce_pod(*parts)
     assert {name: getattr(pod, name) for name in expected} == expected
 
 
@@ -159,7 +159,7 @@ def test_queue_of_a_pod_is_read_from_labels_and_annotations(
 ) -> None:
     metadata = {"labels": labels, "annotations": annotations}
     spec = {"schedulerName": "yunikorn"}
-    assert reduce_one(metadata, spec).queue == queue
+    assert reduce_pod(metadata, spec).queue == queue
 
 
 def test_pods_without_an_application_share_an_application_per_namespace() -> None:
@@ -228,7 +228,7 @@ def test_pod_request_is_its_effective_request(
     spec: dict[str, Any], status: dict[str, Any], request_: dict[str, int], node: str
 ) -> None:
     bound = {"nodeName": node} if node else {}
-    assert reduce_one({}, {**spec, **bound}, status).shape.request == {"pods": 1, **request_}
+    assert reduce_pod({}, {**spec, **bound}, status).shape.request == {"pods": 1, **request_}
 
 
 def test_infeasible_resize_of_a_pod_does_not_affect_equal_pods() -> None:
@@ -279,7 +279,7 @@ CONSTRAINED: dict[str, Any] = {
 
 
 def test_constraints_are_read_of_unbound_pods_only() -> None:
-    shape = reduce_one({"labels": {"x": "1", "app": "a"}}, CONSTRAINED).shape
+    shape = reduce_pod({"labels": {"x": "1", "app": "a"}}, CONSTRAINED).shape
     assert shape.node_selector == (("a", "1"), ("b", "2"))
     assert shape.tolerations == (
         Toleration(operator="Exists"),
@@ -301,7 +301,7 @@ def test_constraints_are_read_of_unbound_pods_only() -> None:
     assert shape.spread_keys == ("zone",)
     assert shape.host_ports == (8080,)
     assert shape.labels == (("app", "a"), ("x", "1"))
-    bound = reduce_one({"labels": {"x": "1"}}, {**CONSTRAINED, "nodeName": "k1"}).shape
+    bound = reduce_pod({"labels": {"x": "1"}}, {**CONSTRAINED, "nodeName": "k1"}).shape
     assert bound == PodShape(request={"pods": 1}), "it needs none"
 
 
@@ -450,10 +450,10 @@ def asking_for(count: int, **spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("where", [{}, {"nodeName": "k1"}], ids=["unbound", "bound"])
 def test_pod_with_many_resources_is_truncated_when_read(where: dict[str, str]) -> None:
-    pod = reduce_one({}, asking_for(1500, **where))
+    pod = reduce_pod({}, asking_for(1500, **where))
     assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
     assert (pod.shape.request["vcore"], pod.shape.request["memory"]) == (1000, 1024 * MI)
-    assert not reduce_one({}, asking_for(MOST_RESOURCES - 3, **where)).shape.is_cut
+    assert not reduce_pod({}, asking_for(MOST_RESOURCES - 3, **where)).shape.is_cut
 
 
 def test_ten_thousand_sidecar_resources_are_truncated_before_the_sum() -> None:
@@ -462,10 +462,10 @@ def test_ten_thousand_sidecar_resources_are_truncated_before_the_sum() -> None:
          "resources": {"requests": {f"a{number:05}.io/x": "1", "memory": "1Mi"}}}
         for number in range(10_000)
     ]  # fmt: skip
-    pod = reduce_one({}, {"initContainers": sidecars, "nodeName": "k1"})
+    pod = reduce_pod({}, {"initContainers": sidecars, "nodeName": "k1"})
     assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
     assert pod.shape.request["memory"] == 10_000 * MI
-    pod = reduce_one({}, {"initContainers": sidecars})
+    pod = reduce_pod({}, {"initContainers": sidecars})
     assert pod.shape.is_cut and pod.shape.request == {"pods": 1}
 
 
@@ -473,7 +473,7 @@ def test_pending_pod_with_many_containers_is_not_counted() -> None:
     def of(count: int, **spec: str) -> PodShape:
         request = {"resources": {"requests": {"cpu": "1"}}}
         some = [{"name": f"c{number}", **request} for number in range(count)]
-        return reduce_one({}, {"containers": some, **spec}).shape
+        return reduce_pod({}, {"containers": some, **spec}).shape
 
     assert of(MOST_CONTAINERS).request["vcore"] == MOST_CONTAINERS * 1000
     assert of(MOST_CONTAINERS + 1).is_cut
@@ -552,9 +552,9 @@ def _node_terms(count: int, values: int = 1) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_pod_with_many_rules_is_truncated_when_read(spec: dict[str, Any], is_cut: bool) -> None:
-    pod = reduce_one({}, spec)
+    pod = reduce_pod({}, spec)
     assert pod.shape.is_cut is is_cut
     if is_cut:
         assert count_rules(pod.shape) == 0 and pod.claims == ()
-    bound = reduce_one({}, {**spec, "nodeName": "k1"})
+    bound = reduce_pod({}, {**spec, "nodeName": "k1"})
     assert not bound.shape.is_cut, "what is bound is compared with nothing"

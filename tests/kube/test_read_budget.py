@@ -14,7 +14,7 @@ import pytest
 from tests.bench.cluster import Size, write_cluster
 from tests.bench.server import StaticServer
 from tests.bench.site import write_site
-from tests.processes import the_warm
+from tests.processes import warm_processes
 
 SIZE = Size(nodes=30, pods=1500)
 PAGE = 500
@@ -43,7 +43,7 @@ def environment_in(home: Path) -> dict[str, str]:
 def dnm(*arguments: str, home: Path) -> None:
     """Runs `dnm ...` as a process that finds everything imported (warm.py)."""
     job = {"arguments": arguments, "environment": environment_in(home), "directory": str(ROOT)}
-    (child,) = the_warm().start(job)
+    (child,) = warm_processes().start(job)
     assert (ended := child.wait()).code == 0, ended
 
 

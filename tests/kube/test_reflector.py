@@ -241,7 +241,7 @@ def an_hour(runs: Runs) -> None:
     runs.now += timedelta(minutes=59)
 
 
-def the_clock_went_back(runs: Runs) -> None:
+def set_clock_back(runs: Runs) -> None:
     runs.now -= timedelta(days=1)
 
 
@@ -262,7 +262,7 @@ STRIKES: dict[Callable[[Runs], None], str] = {
     lambda runs: runs.store.chmod(0o666): "damaged",
     too_small: "small",
     an_hour: "due",
-    the_clock_went_back: "due",
+    set_clock_back: "due",
 }
 
 

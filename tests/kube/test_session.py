@@ -47,7 +47,7 @@ NODE = {"kind": "Node", "metadata": {"name": "k1", "resourceVersion": "7"}}
 NODES = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
 
 
-def a_bomb() -> bytes:
+def gzip_bomb() -> bytes:
     """A few thousand bytes that unpack to 128 MB: one block again and again."""
     packer = zlib.compressobj(wbits=31)
     head, block = (
@@ -56,7 +56,7 @@ def a_bomb() -> bytes:
     return head + block * 128
 
 
-BOMB = a_bomb()
+BOMB = gzip_bomb()
 
 
 @pytest.fixture(autouse=True)
@@ -346,7 +346,7 @@ def test_slow_answer_is_abandoned_at_the_time_limit(said: Drip) -> None:
         a_client(server.url, seconds=0.3).read_node("k1")
 
 
-def says_nothing(ends: ExitStack, is_full: bool) -> str:
+def silent_server(ends: ExitStack, is_full: bool) -> str:
     """A server that takes connections, and no more; or one whose queue of them has no room, so that
     to connect takes for ever."""
     listener = ends.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
@@ -370,8 +370,8 @@ TROUBLES: dict[str, tuple[Callable[[ExitStack], str], dict[str, str], str]] = {
         lambda ends: "https://api.invalid:6443", {}, f"Name or service not known: {IS_IT_UP}"
     ),
     "nobody listens": (lambda ends: NOBODY, {}, f"Connection refused: {IS_IT_UP}"),
-    "no time to connect": (lambda ends: says_nothing(ends, True), {}, f"{LATE}: {IS_IT_UP}"),
-    "no time for TLS": (lambda ends: says_nothing(ends, False), {}, f"{LATE}: {IS_IT_UP}"),
+    "no time to connect": (lambda ends: silent_server(ends, True), {}, f"{LATE}: {IS_IT_UP}"),
+    "no time for TLS": (lambda ends: silent_server(ends, False), {}, f"{LATE}: {IS_IT_UP}"),
     "no proxy": (lambda ends: FAR, {"proxy-url": NOBODY}, f"Connection refused: {AT_PROXY}"),
 }  # fmt: skip
 
@@ -521,11 +521,11 @@ def pem(authority: Path, name: str) -> bytes:
     return (authority / f"{name}.pem").read_bytes()
 
 
-def known(authority: bytes) -> dict[str, Any]:
+def trust_in(authority: bytes) -> dict[str, Any]:
     return {"certificate-authority-data": base64.b64encode(authority).decode()}
 
 
-def own(certificate: bytes, key: bytes) -> dict[str, Any]:
+def client_identity(certificate: bytes, key: bytes) -> dict[str, Any]:
     return {
         "client-certificate-data": base64.b64encode(certificate).decode(),
         "client-key-data": base64.b64encode(key).decode(),
@@ -541,7 +541,9 @@ def own(certificate: bytes, key: bytes) -> dict[str, Any]:
 def test_trusted_server_is_accepted(
     authority: Path, certificate: str, changes: dict[str, Any]
 ) -> None:
-    believed = {} if "insecure-skip-tls-verify" in changes else known(pem(authority, certificate))
+    believed = (
+        {} if "insecure-skip-tls-verify" in changes else trust_in(pem(authority, certificate))
+    )
     message = [answer(nodes_page("a", token="t"), chunked=11), answer(nodes_page("b"))]
     with serving(*message, tls=server_side(authority, certificate)) as server:
         nodes = a_client(server.url, **believed, **changes).read_nodes()
@@ -564,7 +566,7 @@ def test_trusted_server_is_accepted(
 def test_untrusted_server_receives_no_request(
     authority: Path, believed: str, changes: dict[str, Any], why: str
 ) -> None:
-    trusted = known(pem(authority, believed)) if believed else {}
+    trusted = trust_in(pem(authority, believed)) if believed else {}
     tls = server_side(authority, "old" if believed == "old" else "cert")
     with serving(answer(NODE), tls=tls) as server:
         client = a_client(server.url, token="hush", **trusted, **changes)
@@ -576,8 +578,8 @@ def test_untrusted_server_receives_no_request(
 def test_client_certificate_is_presented(authority: Path) -> None:
     tls = server_side(authority, asks_for_certificate=True)
     with serving(answer(NODE), tls=tls) as server:
-        shown = own(pem(authority, "cert"), pem(authority, "key"))
-        client = a_client(server.url, **known(pem(authority, "cert")), **shown)
+        shown = client_identity(pem(authority, "cert"), pem(authority, "key"))
+        client = a_client(server.url, **trust_in(pem(authority, "cert")), **shown)
         assert client.read_node("k1") is not None
 
 
@@ -587,8 +589,8 @@ def test_encrypted_key_does_not_prompt_on_the_terminal(authority: Path, tmp_path
     files = ["-in", str(authority / "key.pem"), "-out", str(locked)]
     subprocess.run([*command, *files], check=True, capture_output=True)
     with serving(answer(NODE), tls=server_side(authority)) as server:
-        shown = own(pem(authority, "cert"), locked.read_bytes())
-        client = a_client(server.url, **known(pem(authority, "cert")), **shown)
+        shown = client_identity(pem(authority, "cert"), locked.read_bytes())
+        client = a_client(server.url, **trust_in(pem(authority, "cert")), **shown)
         with pytest.raises(KubeError, match=r"can't read node k1: .*encrypted"):
             client.read_node("k1")
 
@@ -601,7 +603,7 @@ def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
         client = a_client(
             "https://api.example.org:6443",
             **{"proxy-url": f"http://127.0.0.1:{proxy.port}"},
-            **known(pem(authority, "cert")),
+            **trust_in(pem(authority, "cert")),
         )
         assert client.read_node("k1") is not None
         assert proxy.paths == ["CONNECT api.example.org:6443", "GET /api/v1/nodes/k1"]

@@ -199,7 +199,7 @@ def reduce(page: bytes) -> list[Pod]:
     return reducer.pods
 
 
-def kept() -> PodColumns:
+def cached_columns() -> PodColumns:
     """Pods p and q, both at version 5."""
     items = [json.loads(event("ADDED", 5, name))["object"] for name in ("p", "q")]
     return make_columns(reduce(json.dumps({"items": items}).encode()), [5, 5])
@@ -233,7 +233,7 @@ def names(columns: PodColumns) -> list[tuple[str, int]]:
 def test_changes_are_applied_in_their_order(
     lines: tuple[bytes, ...], after: list[tuple[str, int]]
 ) -> None:
-    columns = kept()
+    columns = cached_columns()
     apply_to_pods(columns, a_log(*lines).changes, reduce)
     columns.check()
     assert names(columns) == after
@@ -261,12 +261,12 @@ def test_changes_are_applied_in_their_order(
 )
 def test_inconsistent_change_discards_all_changes(lines: tuple[bytes, ...]) -> None:
     with pytest.raises(NotProved) as lack:
-        apply_to_pods(kept(), a_log(*lines).changes, reduce)
+        apply_to_pods(cached_columns(), a_log(*lines).changes, reduce)
     assert lack.value.why is Why.INCONSISTENT
 
 
 def test_pod_cached_at_a_later_version_discards_all_changes() -> None:
-    columns = kept()
+    columns = cached_columns()
     columns.versions[0] = 15
     with pytest.raises(NotProved, match="known at version 15"):
         apply_to_pods(columns, a_log(event("MODIFIED", 11)).changes, reduce)

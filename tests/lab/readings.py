@@ -72,7 +72,7 @@ _resources = st.dictionaries(
 )  # fmt: skip
 
 
-def _maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(st.none(), values)
 
 
@@ -94,8 +94,8 @@ def _states(draw: st.DrawFn, containers: list[dict[str, Any]]) -> list[dict[str,
     for container in containers:
         state: dict[str, Any] = {"name": container["name"]}
         for field, value in (
-            ("allocatedResources", draw(_maybe(_resources))),
-            ("resources", draw(_maybe(st.fixed_dictionaries({"requests": _resources})))),
+            ("allocatedResources", draw(_optional(_resources))),
+            ("resources", draw(_optional(st.fixed_dictionaries({"requests": _resources})))),
         ):
             if value is not None:
                 state[field] = value

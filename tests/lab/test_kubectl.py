@@ -13,7 +13,7 @@ import pytest
 
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.night import one_in
+from tests.night import sample_by_day
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -53,7 +53,7 @@ def namespace_of(kind: str) -> list[str]:
     }.get(kind, [])
 
 
-@pytest.mark.parametrize(("kind", "name"), one_in(2, KINDS))
+@pytest.mark.parametrize(("kind", "name"), sample_by_day(2, KINDS))
 def test_kubectl_lists_describes_and_deletes_every_kind(
     site: Sandbox, kind: str, name: str
 ) -> None:

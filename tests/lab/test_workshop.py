@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def start(directory: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def until_its_workshop(process: subprocess.Popen[str]) -> IO[str]:
+def read_until_workshop(process: subprocess.Popen[str]) -> IO[str]:
     """What it says from there on."""
     assert process.stdout is not None
     assert any("A workshop begins" in line for line in process.stdout)
@@ -62,10 +62,10 @@ def assert_nothing_is_left(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-@pytest.mark.parametrize("sent", one_in(3, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
+@pytest.mark.parametrize("sent", sample_by_day(3, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_stopped_demo_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     with start(tmp_path) as process:
-        stdout = until_its_workshop(process)
+        stdout = read_until_workshop(process)
         os.killpg(process.pid, sent)
         message = stdout.read()
         process.wait(timeout=300)
@@ -77,7 +77,7 @@ def test_demo_interrupted_repeatedly_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     with start(tmp_path) as process:
-        until_its_workshop(process)
+        read_until_workshop(process)
 
         def ends() -> bool:
             os.killpg(process.pid, signal.SIGINT)

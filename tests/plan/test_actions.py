@@ -87,7 +87,7 @@ def test_actions_are_ordered_so_that_capacity_grows_before_limits() -> None:
     world.with_pods(*pods(9, namespace="dev"), *pods(1, node="a002"))
     batch = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
     world.set(batch={**batch, "a004": a_batch_node("a004", in_service=False)})
-    world.knowing(running_converters=frozenset([process]))
+    world.with_facts(running_converters=frozenset([process]))
     kinds = [type(action) for action in list_actions(world.decided())]
     order = [EndConverter, MarkNode, Unfence, SetQueueLimits, Fence, StartConversion, ReturnNode]
     assert [kind for kind in order if kind in kinds] == list(dict.fromkeys(kinds))
@@ -108,6 +108,6 @@ def test_converter_is_ended_after_its_timeout_only(
     process = ConverterProcess(pid=7, start_ticks=1)
     since = NOW - timedelta(minutes=minutes)
     world = World().recorded(requests=(a_request(id="r0", converter=process, since=since),))
-    world.knowing(running_converters=frozenset([process]) if is_running else frozenset())
+    world.with_facts(running_converters=frozenset([process]) if is_running else frozenset())
     result = EndConverter(key="r0", process=process) in list_actions(world.decided())
     assert result is ended

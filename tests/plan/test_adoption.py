@@ -36,7 +36,9 @@ EVIDENCE = [
 ]
 
 
-def seen(mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **changes: Any) -> Facts:
+def facts_with_mark(
+    mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **changes: Any
+) -> Facts:
     return facts([a_node(mark=mark)], batch, **changes)
 
 
@@ -44,24 +46,24 @@ def seen(mark: Mark | None = MARK, batch: list[BatchNode] | None = None, **chang
 def test_mark_is_adopted_only_if_slurm_and_ledger_agree(
     evidence: dict[str, Any], is_lent: bool | None
 ) -> None:
-    result = adopt_marked(a_config(), (), seen(**evidence))
+    result = adopt_marked(a_config(), (), facts_with_mark(**evidence))
     assert (set(result.nodes) == {"a001"}) is bool(is_lent)
     if is_lent is False:
         assert "neither ledger nor Slurm confirms it" in result.errors[0]
     if is_lent is None:
         assert "it waits until Slurm and the ledger can be read" in result.notes[0]
-    counted = counted_as_lent(a_config(), Registry(), seen(**evidence))
+    counted = counted_as_lent(a_config(), Registry(), facts_with_mark(**evidence))
     assert counted == ([] if is_lent is False else [("a", "dev")])
 
 
 def test_marked_node_is_not_adopted_while_slurm_is_unread() -> None:
-    unread = msgspec.structs.replace(seen(), batch=None)
+    unread = msgspec.structs.replace(facts_with_mark(), batch=None)
     result = adopt_marked(a_config(), (), unread)
     assert not result.nodes and not result.errors and result.notes
 
 
 def test_own_mark_adopts_the_node_again() -> None:
-    result = adopt_marked(a_config(), (), seen(batch=[AWAY]))
+    result = adopt_marked(a_config(), (), facts_with_mark(batch=[AWAY]))
     entry = result.nodes["a001"]
     assert (entry.phase, entry.queue, entry.since, entry.owner) == (
         Phase.JOINING,
@@ -74,7 +76,7 @@ def test_own_mark_adopts_the_node_again() -> None:
 
 def test_mark_sets_neither_queue_nor_node_type() -> None:
     mark = Mark(instance="prod", node_type="g", namespace="dev", queue="root.somebody.else")
-    entry = adopt_marked(a_config(), (), seen(mark, [AWAY])).nodes["a001"]
+    entry = adopt_marked(a_config(), (), facts_with_mark(mark, [AWAY])).nodes["a001"]
     assert (entry.queue, entry.node_type) == (QUEUE, "a")
 
 
@@ -89,13 +91,13 @@ def test_mark_sets_neither_queue_nor_node_type() -> None:
 def test_unmarked_recorded_and_foreign_nodes_are_not_adopted(
     mark: Mark | None, recorded: tuple[str, ...]
 ) -> None:
-    result = adopt_marked(a_config(), recorded, seen(mark, [AWAY]))
+    result = adopt_marked(a_config(), recorded, facts_with_mark(mark, [AWAY]))
     assert (result.nodes, result.notes, result.errors) == ({}, (), ())
 
 
 def test_mark_for_an_unmonitored_namespace_is_an_error() -> None:
     mark = Mark(instance="prod", node_type="a", namespace="gone", queue=QUEUE)
-    result = adopt_marked(a_config(), (), seen(mark, [AWAY]))
+    result = adopt_marked(a_config(), (), facts_with_mark(mark, [AWAY]))
     assert not result.nodes and "'gone', which is not monitored" in result.errors[0]
 
 
@@ -112,7 +114,7 @@ def test_foreign_mark_alone_does_not_remove_a_node_from_the_registry(
     phase: Phase, lenders: dict[str, str] | None
 ) -> None:
     after = advance_node(
-        a_config(), "a001", a_lent_node(phase), seen(THEIRS, [AWAY], lenders=lenders)
+        a_config(), "a001", a_lent_node(phase), facts_with_mark(THEIRS, [AWAY], lenders=lenders)
     )
     assert after.entry is not None
     assert "has the mark of instance validation" in after.remark
@@ -120,27 +122,27 @@ def test_foreign_mark_alone_does_not_remove_a_node_from_the_registry(
 
 def test_joining_node_with_foreign_mark_fails_after_join_timeout() -> None:
     entry = a_lent_node(Phase.JOINING, since=NOW)
-    after = advance_node(a_config(), "a001", entry, seen(THEIRS, [AWAY]))
+    after = advance_node(a_config(), "a001", entry, facts_with_mark(THEIRS, [AWAY]))
     assert (after.verdict.reason, after.entry) == (Reason.JOINING, entry)
     entry = a_lent_node(Phase.JOINING, since=NOW - a_config().join_timeout * 2)
-    after = advance_node(a_config(), "a001", entry, seen(THEIRS, [AWAY]))
+    after = advance_node(a_config(), "a001", entry, facts_with_mark(THEIRS, [AWAY]))
     assert after.entry is not None and after.entry.phase is Phase.FAILED
     assert "dnm reset a001" in after.entry.error
 
 
 def test_node_that_no_ledger_counts_keeps_joining() -> None:
-    after = advance_node(a_config(), "a001", a_lent_node(), seen(THEIRS, [AWAY]))
+    after = advance_node(a_config(), "a001", a_lent_node(), facts_with_mark(THEIRS, [AWAY]))
     assert after.entry is not None and after.entry.phase is Phase.JOINING
     assert after.entry.counted == {} and after.verdict.reason is Reason.JOINING
 
 
 def test_node_that_another_instance_counts_leaves_the_registry() -> None:
-    recorded = seen(THEIRS, [AWAY], lenders={"a001": "validation"})
+    recorded = facts_with_mark(THEIRS, [AWAY], lenders={"a001": "validation"})
     after = advance_node(a_config(), "a001", a_lent_node(), recorded)
     assert after.entry is None and after.verdict.reason is Reason.NOT_OURS
 
 
 def test_mark_of_any_length_is_shortened_in_remarks() -> None:
     mark = msgspec.structs.replace(MARK, instance="v" * 5000)
-    after = advance_node(a_config(), "a001", a_lent_node(), seen(mark, [AWAY]))
+    after = advance_node(a_config(), "a001", a_lent_node(), facts_with_mark(mark, [AWAY]))
     assert len(after.remark) < 200

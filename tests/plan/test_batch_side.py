@@ -18,7 +18,7 @@ NO_PODS = PodList(pods=())
 SERVES = Registry(nodes={"a001": a_lent_node()})
 
 
-def seen(verdict: str) -> Registry:
+def registry_with_verdict(verdict: str) -> Registry:
     status = QueueStatus(
         limit={}, baseline={}, lent={}, used={}, pending={}, pending_pods=0, reason="",
         verdict=verdict,
@@ -39,10 +39,10 @@ def seen(verdict: str) -> Registry:
             id="leaves",
         ),
         pytest.param(Registry(requests=(a_request(),)), [], NO_PODS, True, id="under-way"),
-        pytest.param(seen("keep"), [], NO_PODS, False, id="had-enough"),
-        pytest.param(seen("wait"), [], NO_PODS, True, id="waited"),
-        pytest.param(seen("convert"), [], NO_PODS, True, id="wanted-nodes"),
-        pytest.param(seen(""), [], NO_PODS, True, id="was-not-judged"),
+        pytest.param(registry_with_verdict("keep"), [], NO_PODS, False, id="had-enough"),
+        pytest.param(registry_with_verdict("wait"), [], NO_PODS, True, id="waited"),
+        pytest.param(registry_with_verdict("convert"), [], NO_PODS, True, id="wanted-nodes"),
+        pytest.param(registry_with_verdict(""), [], NO_PODS, True, id="was-not-judged"),
         pytest.param(Registry(), [], PodList(pods=pods(1)), True, id="pods-wait"),
         pytest.param(Registry(), [], PodList(pods=pods(1, node="k1")), False, id="pods-run"),
         pytest.param(

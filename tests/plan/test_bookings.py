@@ -274,7 +274,7 @@ def test_no_booking_changes_while_facts_are_missing_or_dnm_is_paused(
 
 
 def test_converter_without_book_option_is_reported() -> None:
-    plan = Booked(event(NOW + DAY, nodes=2)).knowing(books=False).plan()
+    plan = Booked(event(NOW + DAY, nodes=2)).with_facts(books=False).plan()
     assert "event_reservations: the converter does not know --book" in plan.notes
     assert not steps(plan)
 

@@ -24,7 +24,7 @@ ORDER = LendOrder(
 
 
 def plan_of(world: World, charges: bool = True) -> Plan:
-    return world.knowing(charges=charges).plan()
+    return world.with_facts(charges=charges).plan()
 
 
 def accounts(plan: Plan) -> list[str]:
@@ -69,7 +69,7 @@ def test_converter_without_account_option_is_reported_once() -> None:
     assert accounts(plan) == [""]
     (note,) = [note for note in plan.notes if "is not charged to all" in note]
     assert "--account" in note
-    world.set(registry=plan.registry).knowing(taken_at=NOW + timedelta(minutes=1))
+    world.set(registry=plan.registry).with_facts(taken_at=NOW + timedelta(minutes=1))
     assert not [note for note in world.plan().notes if "is not charged" in note]
 
 
@@ -129,4 +129,4 @@ def test_node_of_a_request_is_charged_to_the_request_account() -> None:
     arrived = msgspec.structs.replace(request, names=("a050",), ended=True)
     world.recorded(requests=(arrived,)).node("a050", mark=None, labels={"dev": "true"})
     world.set(batch={"a050": a_batch_node("a050", in_service=False)})
-    assert world.knowing().plan().registry.nodes["a050"].account == "proj"
+    assert world.with_facts().plan().registry.nodes["a050"].account == "proj"

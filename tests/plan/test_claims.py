@@ -229,7 +229,7 @@ def stranded(*names: str, **config: Any) -> World:
     return world.set(batch={**rows, **other})
 
 
-def asked(plan: Plan) -> list[tuple[str, int]]:
+def requested_nodes(plan: Plan) -> list[tuple[str, int]]:
     return [
         (action.request.node, action.request.count)
         for action in plan.actions
@@ -239,7 +239,7 @@ def asked(plan: Plan) -> list[tuple[str, int]]:
 
 def test_wanted_claims_are_continued_and_surplus_claims_are_returned() -> None:
     plan = stranded("a001", "a002").with_pods(*pods(1)).plan()
-    assert asked(plan) == [("a001", 1)]
+    assert requested_nodes(plan) == [("a001", 1)]
     assert plan.registry.nodes["a002"].phase is Phase.RETURNING and not plan.registry.claimed
     document = {node.node: node for node in plan.nodes}
     assert {verdict.reason for verdict in document.values()} == {Reason.CLAIMED}
@@ -263,7 +263,7 @@ def test_hold_keeps_an_interrupted_node_unchanged() -> None:
     for count in (0, 1):
         plan = stranded("a001").with_pods(*pods(count)).recorded(held=("a001",)).plan()
         assert "a001" in plan.registry.claimed and "a001" not in plan.registry.nodes
-        assert asked(plan) == [("a050", 1)] * count
+        assert requested_nodes(plan) == [("a050", 1)] * count
         assert "interrupted: dnm unhold a001" in plan.nodes[0].sentence
 
 
@@ -271,7 +271,7 @@ def test_claims_fill_the_caps_and_may_still_be_continued() -> None:
     """Three of three nodes are claimed. dnm continues those three and adds no fourth."""
     world = stranded("a001", "a002", "a003", max_converted_nodes=3, max_conversions_per_run=9)
     plan = world.with_pods(*pods(5)).plan()
-    assert asked(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
+    assert requested_nodes(plan) == [("a001", 1), ("a002", 1), ("a003", 1)]
     assert len(lent_in(plan.registry)) == 3
 
 
@@ -299,7 +299,7 @@ def test_claim_that_an_order_waits_for_is_not_returned(
     )  # fmt: skip
     plan = world().recorded(orders=(order,)).plan()
     assert "a001" not in plan.registry.nodes
-    assert asked(plan) == [("a001", 1)] * is_running, plan.registry.orders
+    assert requested_nodes(plan) == [("a001", 1)] * is_running, plan.registry.orders
 
 
 def test_claim_for_another_namespace_uses_up_the_cap() -> None:
@@ -314,7 +314,7 @@ def test_claim_for_another_namespace_uses_up_the_cap() -> None:
 
 def test_new_nodes_are_requested_beside_continued_claims() -> None:
     world = stranded("a001", max_conversions_per_run=9).with_pods(*pods(3))
-    assert asked(world.plan()) == [("a001", 1), ("", 2)]
+    assert requested_nodes(world.plan()) == [("a001", 1), ("", 2)]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_brakes_keep_wanted_claims_and_an_open_breaker_returns_them(
     brake: dict[str, Any], is_returned: bool
 ) -> None:
     plan = stranded("a001").with_pods(*pods(1)).recorded(**brake).plan()
-    assert not asked(plan)
+    assert not requested_nodes(plan)
     assert ("a001" in plan.registry.claimed) is not is_returned
     assert ("a001" in plan.registry.nodes) is is_returned
 

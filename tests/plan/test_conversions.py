@@ -26,7 +26,7 @@ from tests.plan.worlds import (
 )
 
 
-def asked(world: World) -> list[int]:
+def requested_counts(world: World) -> list[int]:
     return [request.count for request in world.converted().requests]
 
 
@@ -45,7 +45,7 @@ TRIPPED = Breaker(unused=3, tripped_at=LONG_AGO, demand="before", trips=1)
     ],
 )
 def test_requested_count_respects_quota_caps_and_run_limit(world: World, counts: list[int]) -> None:
-    assert asked(world) == counts
+    assert requested_counts(world) == counts
 
 
 def test_chance_of_a_breaker_is_recorded() -> None:
@@ -92,7 +92,7 @@ def test_requests_have_distinct_recorded_ids() -> None:
 @pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
 def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) -> None:
     """Checks too that dnm lends nothing more until a run can query YuniKorn."""
-    world = World().with_pods(*pods(2)).knowing(yunikorn=yunikorn)
+    world = World().with_pods(*pods(2)).with_facts(yunikorn=yunikorn)
     for number in range(3):
         world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
         world.node(f"a00{number}", is_cordoned=True)

@@ -32,11 +32,11 @@ def snapshot(pods: int = 0, **changes: Any) -> Snapshot:
     return Snapshot(taken_at=NOW, **{**values, **changes})
 
 
-def doubted(registry: Registry, seen: Snapshot) -> Snapshot:
+def checked_snapshot(registry: Registry, seen: Snapshot) -> Snapshot:
     return reject_incomplete_lists(registry, "prod", seen)[0]
 
 
-def remembered(registry: Registry, seen: Snapshot) -> RunRecord:
+def recorded_run(registry: Registry, seen: Snapshot) -> RunRecord:
     return reject_incomplete_lists(registry, "prod", seen)[1]
 
 
@@ -54,7 +54,7 @@ def test_empty_node_list_is_rejected_while_lent_nodes_serve(
     phase: Phase, is_believed: bool
 ) -> None:
     registry = Registry(nodes={"a001": a_lent_node(phase)})
-    seen = doubted(registry, snapshot(nodes=()))
+    seen = checked_snapshot(registry, snapshot(nodes=()))
     assert isinstance(seen.nodes, Unreadable) is not is_believed
     if not is_believed:
         assert isinstance(seen.nodes, Unreadable) and "a001" in seen.nodes.error
@@ -63,7 +63,7 @@ def test_empty_node_list_is_rejected_while_lent_nodes_serve(
 
 def test_empty_node_list_is_accepted_if_only_another_instance_lends() -> None:
     registry = Registry(nodes={"a001": a_lent_node(owner="validation")})
-    assert doubted(registry, snapshot(nodes=())).nodes == ()
+    assert checked_snapshot(registry, snapshot(nodes=())).nodes == ()
 
 
 DAY = timedelta(days=1)
@@ -94,16 +94,16 @@ def record(last: RunRecord, phase: Phase = Phase.SERVING) -> Registry:
 @pytest.mark.parametrize("kind", ["is_daemonset", "is_mirror"])
 def test_nodes_with_daemon_pods_are_recorded_in_steady_state(kind: str) -> None:
     seen = listed("a001", "k1", work={"k2": 3}, kind=kind)
-    last = remembered(record(RunRecord()), seen)
-    assert last == LAST == remembered(record(last), seen)
+    last = recorded_run(record(RunRecord()), seen)
+    assert last == LAST == recorded_run(record(last), seen)
 
 
 def test_three_unlent_nodes_with_daemon_pods_are_recorded() -> None:
     names = [f"k{number}" for number in range(9)]
-    last = remembered(Registry(), listed(*names[3:]))
+    last = recorded_run(Registry(), listed(*names[3:]))
     assert last.attended == ("k3", "k4", "k5")
-    assert remembered(Registry(last_run=last), listed(*names)) == last
-    assert remembered(Registry(last_run=last), listed(*names[4:])).attended == (
+    assert recorded_run(Registry(last_run=last), listed(*names)) == last
+    assert recorded_run(Registry(last_run=last), listed(*names[4:])).attended == (
         "k4", "k5", "k6",
     )  # fmt: skip
 
@@ -138,7 +138,7 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
 def test_pod_list_that_contradicts_recorded_pods_is_unverified(
     last: RunRecord, seen: Snapshot, result: str
 ) -> None:
-    results = doubted(record(last), seen)
+    results = checked_snapshot(record(last), seen)
     if result is NOT_AT_ALL:
         assert isinstance(results.pods, Unreadable) and "kubectl get pods -A" in results.pods.error
     else:
@@ -150,8 +150,8 @@ def test_unread_or_partial_pod_list_is_neither_recorded_nor_rejected() -> None:
     unread = msgspec.structs.replace(snapshot(), pods=Unreadable(what="pods", error="x"))
     part = msgspec.structs.replace(snapshot(), pods=PodList(pods=(), cluster_wide=False))
     for seen in (unread, part):
-        assert remembered(record(LAST), seen) == LAST
-        assert doubted(record(LAST), seen) == seen
+        assert recorded_run(record(LAST), seen) == LAST
+        assert checked_snapshot(record(LAST), seen) == seen
 
 
 @pytest.mark.parametrize(
@@ -160,15 +160,15 @@ def test_unread_or_partial_pod_list_is_neither_recorded_nor_rejected() -> None:
 def test_pod_list_is_unverified_until_pods_return_or_time_passes(
     seen: Snapshot, patience: timedelta
 ) -> None:
-    last = remembered(record(LAST), seen)
+    last = recorded_run(record(LAST), seen)
     assert last == msgspec.structs.replace(LAST, pods_doubted_since=NOW)
     later = msgspec.structs.replace(seen, taken_at=NOW + patience / 2)
-    assert remembered(record(last), later) == last
-    assert remembered(record(last), listed("a001", "k1")) == LAST
+    assert recorded_run(record(last), later) == last
+    assert recorded_run(record(last), listed("a001", "k1")) == LAST
     over = msgspec.structs.replace(seen, taken_at=NOW + patience)
-    believed = remembered(record(last), over)
+    believed = recorded_run(record(last), over)
     assert "a001" not in believed.attended
-    assert doubted(record(believed), over) == over
+    assert checked_snapshot(record(believed), over) == over
 
 
 USED = RunRecord(pods={"a001": NodePods(count=3, namespaces={"dev": 2, "lab": 1})})
@@ -189,9 +189,9 @@ RUNS, ENDED = {"u1": QUEUE, "u2": "root.other"}, {"u2": QUEUE}
 def test_fenced_node_with_suddenly_empty_namespaces_is_checked_again(
     last: RunRecord, phase: Phase, seen: Snapshot, is_seen: bool
 ) -> None:
-    result = doubted(record(last, phase), seen)
+    result = checked_snapshot(record(last, phase), seen)
     assert result.unseen_nodes == (frozenset() if is_seen else {"a001"})
-    noted = remembered(record(last, phase), seen)
+    noted = recorded_run(record(last, phase), seen)
     assert noted.pods_doubted_since is None and "a001" not in noted.attended
 
 
@@ -212,10 +212,10 @@ def test_yunikorn_allocation_contradicts_a_pod_list_without_pods_of_the_queue(
         listed(), pods=PodList(pods=(pod,)),
         yunikorn=YunikornView(queue_of_pod=queue_of_pod, allocated=allocated, pending={}),
     )  # fmt: skip
-    last = remembered(record(RunRecord()), seen)
+    last = recorded_run(record(RunRecord()), seen)
     for hours, unverified in ((0, not is_seen), (1, False)):
         later = msgspec.structs.replace(seen, taken_at=NOW + hours * HOUR)
-        result = doubted(record(last), later)
+        result = checked_snapshot(record(last), later)
         assert result.unseen_nodes == ({"a001"} if unverified else frozenset())
 
 

@@ -107,7 +107,7 @@ def test_device_in_use_leaves_no_capacity_for_an_event() -> None:
     asked = world(event(pods=16)).with_pods(*pods(1, wants_card, namespace="two"))
     asked.node("k2", mark=None, labels={}, allocatable=PERMANENT)
     for taken, expected in (({}, {"a": 1}), ({"k2": {card: 1}}, {})):
-        asked.knowing(waits=PodWaits(offered={"k2": {card: 1}}, taken=taken))
+        asked.with_facts(waits=PodWaits(offered={"k2": {card: 1}}, taken=taken))
         assert floor(asked) == expected
 
 
@@ -343,4 +343,4 @@ def test_event_of_an_unmonitored_namespace_is_ignored() -> None:
 def test_projection_to_a_later_moment_counts_its_events() -> None:
     asked = world(event(NOW + timedelta(days=3), nodes=2))
     assert not floor(asked)
-    assert floor(asked.knowing(events_at=NOW + timedelta(days=3))) == {"a": 2}
+    assert floor(asked.with_facts(events_at=NOW + timedelta(days=3))) == {"a": 2}

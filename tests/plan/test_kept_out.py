@@ -113,13 +113,13 @@ TEN = [f"a{n:03}" for n in range(50, 60)]
 def test_exclusions_reach_the_converter_as_list_or_by_naming_nodes(
     names: list[str], listed: list[tuple[int, str, str]], named: list[tuple[int, str, str]]
 ) -> None:
-    assert calls(excluding(wanting(2).knowing(leaves_out=True), *names)) == listed
+    assert calls(excluding(wanting(2).with_facts(leaves_out=True), *names)) == listed
     assert calls(excluding(wanting(2), *names)) == named
 
 
 def test_exclusion_list_too_long_for_an_argument_becomes_node_names() -> None:
     world = excluding(wanting(1), *(f"a{2 * n:07}" for n in range(9_000)))
-    assert calls(world.knowing(leaves_out=True)) == [(1, "a050", "")]
+    assert calls(world.with_facts(leaves_out=True)) == [(1, "a050", "")]
 
 
 def test_named_nodes_are_free_in_kubernetes_and_unrequested() -> None:
@@ -361,11 +361,11 @@ def test_pause_may_stop_lending_or_returning_alone(
 def test_first_of_two_exclusion_rules_names_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def saying(*names: str, why: str) -> Rule:
+    def rule_with(*names: str, why: str) -> Rule:
         out = dict.fromkeys(names, Exclusion(why=why, must_return=True))
         return Rule(keeps_out=lambda *_: out)
 
-    rules = (saying("a001", why="first"), saying("a001", "a002", why="second"))
+    rules = (rule_with("a001", why="first"), rule_with("a001", "a002", why="second"))
     monkeypatch.setattr("dnm.plan.rule.rules_of", lambda *_: rules)
     config, document = a_config(), {"a001": "first", "a002": "second"}
     assert excluded_nodes(config, Registry(), None, NOW) == document

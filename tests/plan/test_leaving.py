@@ -113,7 +113,7 @@ def test_overdue_node_with_a_cordon_of_an_administrator_stays() -> None:
 def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
     """If dnm may list pods in some namespaces only, it would stay fenced and never be returned."""
     world = World().lent("a001", since=LONG_AGO).node("a001")
-    world.knowing(pods=PodList(pods=(), cluster_wide=False))
+    world.with_facts(pods=PodList(pods=(), cluster_wide=False))
     plan = world.configured(options={"max_lend_hours": HOUR}).plan()
     assert not leaving(plan) and not plan.actions
     assert plan.nodes[0].reason is Reason.UNKNOWN

@@ -85,7 +85,7 @@ def wanted_back(world: World) -> World:
     return world.with_pods(*pods(1, shape))
 
 
-def of(namespace: str, **changes: Any) -> dict[str, Any]:
+def node_fields(namespace: str, **changes: Any) -> dict[str, Any]:
     """Returns the Node fields of a node that is lent to the namespace."""
     taint = DEV if namespace == "dev" else NOTEBOOK
     mark = msgspec.structs.replace(MARK, namespace=namespace, queue=OTHER)
@@ -100,12 +100,12 @@ def idle(**changes: Any) -> World:
 
 def of_idle(world: World, **changes: Any) -> World:
     entry = {"idle_since": IDLE, "was_used": True, "since": LONG_AGO, **changes}
-    return world.lent("a001", **entry).node("a001", **of("dev"))
+    return world.lent("a001", **entry).node("a001", **node_fields("dev"))
 
 
 def fenced(namespace: str, **changes: Any) -> dict[str, Any]:
     """Returns the Node fields of a node that dnm has fenced."""
-    carried = of(namespace)
+    carried = node_fields(namespace)
     mark = msgspec.structs.replace(carried["mark"], fenced=True)
     taints = (*carried["taints"], CORDON)
     return {**carried, "mark": mark, "taints": taints, "is_cordoned": True, **changes}
@@ -176,7 +176,7 @@ WORLDS: dict[str, Callable[[], World]] = {
 
 def _converting(world: World) -> World:
     """Adds the running request of the first namespace's nodes."""
-    world.knowing(running_converters=frozenset((CONVERTER,)))
+    world.with_facts(running_converters=frozenset((CONVERTER,)))
     return world.recorded(requests=(a_request(converter=CONVERTER),))
 
 
@@ -222,7 +222,7 @@ def test_moves_at_once_are_bounded_by_the_run_limit() -> None:
     world = wanted(site(), 9)
     for number in range(1, 6):
         name = f"a{number:03}"
-        world.lent(name, idle_since=IDLE, was_used=True).node(name, **of("dev"))
+        world.lent(name, idle_since=IDLE, was_used=True).node(name, **node_fields("dev"))
     moved = [
         node.phase is Phase.MOVING
         for node in world.configured(max_reversions_per_run=3).plan().registry.nodes.values()
@@ -260,7 +260,7 @@ def test_labels_taints_and_mark_are_changed_in_a_single_request() -> None:
     (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
     assert action == RelabelNode(
         node="a001",
-        mark=of("notebook")["mark"],
+        mark=node_fields("notebook")["mark"],
         labels={
             "dev": None, "site/dev": None,
             "notebook": "true", "site/notebook": "yes", "site/for": "notebook",
@@ -285,7 +285,7 @@ STAYS: dict[str, Callable[[], World]] = {
     "its queue wants it": lambda: wanted_back(moving()),
     "its time is over": lambda: moving(since=LATE),
     "its fence was lifted": lambda: moving(node=fenced("dev", is_cordoned=False)),
-    "an administrator's cordon": lambda: moving(node=of("dev", is_cordoned=True)),
+    "an administrator's cordon": lambda: moving(node=node_fields("dev", is_cordoned=True)),
     "it leaves": lambda: moving(leaves=Leaving.BY_HAND),
     "a converter is at work": lambda: _converting(moving()),
 }  # fmt: skip
@@ -301,26 +301,26 @@ def test_move_is_cancelled_before_relabeling_by_any_reason(name: str) -> None:
 
 def test_relabeled_node_is_not_recalled_while_its_pods_are_unknown() -> None:
     """The new namespace no longer needs the node, yet gets it, because it carries its labels."""
-    world = _half_blind(moving(site(), node=fenced("notebook")))
+    world = _with_partial_pods(moving(site(), node=fenced("notebook")))
     assert world.plan().registry.nodes["a001"].move == MOVE
-    assert world.knowing().plan().registry.nodes["a001"].namespace == "notebook"
+    assert world.with_facts().plan().registry.nodes["a001"].namespace == "notebook"
 
 
 WAITS: dict[str, Callable[[], World]] = {
     "paused": lambda: moving().recorded(pause=Pause(since=LONG_AGO)),
     "the document counts it": lambda: moving().set(maps=(queue_map({"a001": SIZE}), None)),
-    "pods are unknown": lambda: _half_blind(moving()),
+    "pods are unknown": lambda: _with_partial_pods(moving()),
     "its Node can't be read": lambda: moving(
         World(), node=fenced("dev", unreadable="a bad amount")
     ),
     "it is not Ready": lambda: moving(node=fenced("dev", is_ready=False)),
-    "dressed, pods are unknown": lambda: _half_blind(moving(node=fenced("notebook"))),
+    "dressed, pods are unknown": lambda: _with_partial_pods(moving(node=fenced("notebook"))),
 }
 
 
-def _half_blind(world: World) -> World:
+def _with_partial_pods(world: World) -> World:
     """Makes the pods of some namespaces unreadable."""
-    return world.knowing(pods=PodList(pods=world.pods, cluster_wide=False))
+    return world.with_facts(pods=PodList(pods=world.pods, cluster_wide=False))
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -331,7 +331,7 @@ def test_move_waits_for_unknown_or_missing_facts(name: str) -> None:
 
 
 def test_fence_missing_after_a_killed_run_is_set() -> None:
-    assert kinds(moving(node=of("dev")).plan()) == [Fence]
+    assert kinds(moving(node=node_fields("dev")).plan()) == [Fence]
 
 
 def test_failed_move_is_retried_with_growing_delay() -> None:
@@ -384,7 +384,7 @@ BACK = Move(to="notebook", goes_back=True)
         (fenced("notebook"), {}, Phase.MOVING, [RelabelNode]),
         (fenced("dev"), {}, Phase.SERVING, [Unfence, SetQueueLimits]),
         (fenced("notebook"), {"since": LATE}, Phase.FAILED, []),
-        (of("notebook"), {}, Phase.MOVING, [RelabelNode]),
+        (node_fields("notebook"), {}, Phase.MOVING, [RelabelNode]),
     ],
     ids=["not-yet", "it-is", "it-can't", "opened-by-hand"],
 )  # fmt: skip
@@ -398,7 +398,7 @@ def test_node_relabeled_back_serves_its_previous_queue(
 
 def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
     for labelled, phase in (("notebook", Phase.FAILED), ("dev", Phase.SERVING)):
-        world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **of(labelled))
+        world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **node_fields(labelled))
         world.set(batch={"a001": a_batch_node(in_service=False)})
         assert world.plan().registry.nodes["a001"].phase is phase
 
@@ -407,10 +407,10 @@ def test_moved_node_that_registers_anew_serves_no_queue() -> None:
     """Its kubelet has the labels of the namespace of the lend, not of the move."""
     entry = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
     for phase in (Phase.SERVING, Phase.FAILED):
-        world = site().lent("a001", phase, **entry).node("a001", **of("dev"))
+        world = site().lent("a001", phase, **entry).node("a001", **node_fields("dev"))
         world.set(batch={"a001": a_batch_node(in_service=False)})
         assert world.plan().registry.nodes["a001"].phase is Phase.FAILED
-    world = site().lent("a001", **entry).node("a001", **of("notebook"))
+    world = site().lent("a001", **entry).node("a001", **node_fields("notebook"))
     assert world.plan().registry.nodes["a001"].phase is Phase.SERVING
 
 
@@ -471,14 +471,14 @@ def test_move_back_restores_labels_and_taints(
         labels={**MIXED, **node_type.labels_for(old), old: "true"},
         taints=tuple(sorted((*node_type.taints_for(old), CORDON), key=str)),
     )
-    removed = _worn(begun, there)
+    removed = _relabeled(begun, there)
     assert there.is_done(removed) and (old == new or not there.is_done(begun))
     assert (
-        _worn(removed, back) == begun and not there.is_begun(_worn(removed, back))
+        _relabeled(removed, back) == begun and not there.is_begun(_relabeled(removed, back))
     ) or old == new
 
 
-def _worn(node: Node, change: Any) -> Node:
+def _relabeled(node: Node, change: Any) -> Node:
     labels = {**node.labels, **change.labels}
     return msgspec.structs.replace(
         node,
@@ -502,5 +502,5 @@ def test_node_without_the_devices_of_its_type_is_not_moved() -> None:
     world.lent("a001", idle_since=IDLE, was_used=True, since=LONG_AGO, counted=counted)
     for has, moves in ((0, False), (8, True)):
         world.set(nodes=world.nodes[:1])
-        world.node("a001", **of("dev", allocatable={**COUNTED, gpu: has}))
+        world.node("a001", **node_fields("dev", allocatable={**COUNTED, gpu: has}))
         assert (world.plan().registry.nodes["a001"].phase is Phase.MOVING) is moves

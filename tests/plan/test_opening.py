@@ -41,7 +41,7 @@ def joining(text: str, look: Any = None, held: int = 5, **changes: Any) -> World
     kind = NodeType(name="a", size=SIZE, opens_when=opening_steps(text))
     world = World().configured(node_types={"a": kind})
     world.lent("a001", Phase.JOINING, **entry).node("a001", taints=(CLOSED,))
-    return world.knowing(close={"a001": CloseLook() if look is None else look})
+    return world.with_facts(close={"a001": CloseLook() if look is None else look})
 
 
 def entry_of(plan: Plan) -> LentNode:
@@ -128,7 +128,7 @@ def test_foreign_readiness_taint_is_awaited() -> None:
 @pytest.mark.parametrize("look", [None, UNREAD], ids=["not-looked-at-yet", "unreadable"])
 def test_unknown_readiness_check_neither_opens_nor_fails_a_node(look: Any) -> None:
     world = joining("images within 1m", held=30)
-    plan = world.knowing(close={"a001": look} if look else {}).plan()
+    plan = world.with_facts(close={"a001": look} if look else {}).plan()
     assert entry_of(plan).phase is Phase.JOINING
     assert not actions(plan, SetQueueLimits)
 
@@ -173,7 +173,7 @@ def test_image_that_cannot_be_pulled_is_retried_later_with_a_single_node() -> No
     world = joining("images within 4m", look := CloseLook(waiting=(WAITS,)))
     (entry,) = world.registry.nodes.values()
     world.lent("a002", Phase.JOINING, asked_at=ASKED, opening=entry.opening)
-    world.node("a002", taints=(CLOSED,)).knowing(close={"a001": look, "a002": look})
+    world.node("a002", taints=(CLOSED,)).with_facts(close={"a001": look, "a002": look})
     registry = world.plan().registry
     assert {node.leaves for node in registry.nodes.values()} == {Leaving.NOT_OPENED}
     (queue,) = registry.breakers
@@ -209,7 +209,7 @@ def test_unopened_node_is_returned_despite_demand() -> None:
         "leaves": Leaving.NOT_OPENED,
         "opening": Opening(pods=(PULLER,)),
     }
-    world.lent("a001", **entry, counted={}).knowing()
+    world.lent("a001", **entry, counted={}).with_facts()
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], is_cordoned=True, mark=FENCED)
     world.batch["a001"] = msgspec.structs.replace(
         world.batch["a050"], name="a001", in_service=False
@@ -253,7 +253,7 @@ def test_readiness_check_that_stops_holding_is_awaited_again() -> None:
 def test_joining_node_without_the_taint_is_closed_at_once() -> None:
     world = joining("images", opening=None)
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(), is_ready=False)
-    plan = world.knowing().plan()
+    plan = world.with_facts().plan()
     assert actions(plan, HoldClosed) == [HoldClosed(node="a001", is_closed=True)]
     assert set(opening_of(plan).held) == {"node"}
 
@@ -393,7 +393,7 @@ def test_hold_does_not_open_a_node_that_its_readiness_checks_keep_closed(has_lis
     world.node("a001", is_cordoned=True, mark=FENCED, taints=(CLOSED,))
     world.configured(node_types={"a": NodeType(name="a", size=SIZE, opens_when=step)})
     world.batch["a001"] = a_batch_node("a001", in_service=False)
-    world.knowing(close={"a001": CloseLook(conditions={"X": "False"})})
+    world.with_facts(close={"a001": CloseLook(conditions={"X": "False"})})
     plan = world.recorded(held=("a001",)).plan()
     assert (HoldClosed(node="a001", is_closed=False) in plan.actions) is not has_list
 

@@ -38,7 +38,7 @@ def ordered(world: World | None = None, **changes: Any) -> World:
     return (world or World()).recorded(orders=(an_order(**changes),))
 
 
-def asked(world: World) -> list[tuple[int, str]]:
+def requested_nodes(world: World) -> list[tuple[int, str]]:
     return [
         (request.count, request.node) for request in world.converted().requests if request.order
     ]
@@ -90,7 +90,7 @@ def serving(world: World, *names: str, **changes: Any) -> World:
 def test_missing_nodes_of_an_order_are_requested(
     world: World, requests: list[tuple[int, str]]
 ) -> None:
-    assert asked(world) == requests
+    assert requested_nodes(world) == requests
 
 
 TRIPPED = {QUEUE: Breaker(unused=3, tripped_at=EARLIER, demand="x", trips=1)}
@@ -99,7 +99,7 @@ BACKED_OFF = {"a": Backoff(failures=2, until=LATER, ask_at_most=1)}
 
 def test_queue_reports_that_it_waits_behind_an_order() -> None:
     world = ordered(wanting(9), count=1).configured(max_conversions_per_run=1)
-    assert asked(world) == [(1, "")]
+    assert requested_nodes(world) == [(1, "")]
     verdict = world.converted().verdicts[QUEUE]
     assert (verdict.verdict, verdict.detail) == (Verdict.WAIT, "max_conversions_per_run = 1")
 
@@ -109,9 +109,11 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
     world = ordered(is_forced=True, count=1)
     failed = Breaker(unused=1, tripped_at=NOW - timedelta(minutes=1), trips=2)
     world.recorded(breakers={QUEUE: failed})
-    assert not asked(world) and why(world).endswith("it is tried after 2026-03-02 12:01:00 UTC")
+    assert not requested_nodes(world) and why(world).endswith(
+        "it is tried after 2026-03-02 12:01:00 UTC"
+    )
     before = msgspec.structs.replace(failed, tripped_at=EARLIER - timedelta(seconds=1), trips=9)
-    assert asked(ordered(world, is_forced=True).recorded(breakers={QUEUE: before}))
+    assert requested_nodes(ordered(world, is_forced=True).recorded(breakers={QUEUE: before}))
     due = msgspec.structs.replace(failed, trips=1)
     for is_forced in (True, False):
         after = ordered(world, is_forced=is_forced).recorded(breakers={QUEUE: due}).converted()
@@ -153,10 +155,10 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
 def test_force_overrides_brakes_and_never_caps(
     world: World, sentence: str, is_passed: bool
 ) -> None:
-    assert asked(world) == [] and sentence in why(world)
+    assert requested_nodes(world) == [] and sentence in why(world)
     (order,) = world.registry.orders
     forced = world.recorded(orders=(msgspec.structs.replace(order, is_forced=True),))
-    assert bool(asked(forced)) is is_passed
+    assert bool(requested_nodes(forced)) is is_passed
     assert (why(forced) == "") is is_passed
 
 
@@ -179,18 +181,18 @@ def test_force_does_not_override_a_back_off_that_the_order_caused(
         backoffs={"a": backoff}, last_conversion=NOW - timedelta(minutes=5)
     )
     forced = forced.configured(global_cooldown=timedelta(minutes=cooldown))
-    assert bool(asked(forced)) is is_passed
+    assert bool(requested_nodes(forced)) is is_passed
     assert is_passed or "back-off" in why(forced)
 
 
 @pytest.mark.parametrize("change", [{"pods": UNREAD}, {"nodes": UNREAD}, {"maps": UNREAD}])
 def test_unreadable_facts_start_no_order(change: dict[str, Any]) -> None:
-    assert asked(ordered(is_forced=True).set(**change)) == []
+    assert requested_nodes(ordered(is_forced=True).set(**change)) == []
 
 
 def test_order_gets_the_available_nodes_and_reports_the_limit() -> None:
     world = ordered(count=5).configured(max_converted_nodes=3)
-    assert asked(world) == [(3, "")] and why(world) == "max_converted_nodes is used up"
+    assert requested_nodes(world) == [(3, "")] and why(world) == "max_converted_nodes is used up"
 
 
 def test_waiting_pods_count_the_nodes_of_an_order() -> None:

@@ -267,7 +267,7 @@ def test_names_reported_before_a_run_was_killed_are_completed() -> None:
     world = World().recorded(requests=(request,))
     world.set(batch={name: a_batch_node(name, in_service=False) for name in ("a001", "a002")})
     ended = {request.id: Ended(exit_code=0, names=("a001", "a002"))}
-    plan = world.knowing(ended=ended).plan()
+    plan = world.with_facts(ended=ended).plan()
     assert sorted(plan.registry.nodes) == ["a001", "a002"]
 
 
@@ -300,7 +300,7 @@ def test_nodes_that_did_not_join_are_reported_with_the_cause(error: str, why: st
 def test_failed_converter_of_a_killed_run_causes_the_back_off() -> None:
     world = World().recorded(requests=(a_request(converter=CONVERTER),))
     end = Ended(exit_code=3, last_lines=("puppet failed",))
-    backoff = world.knowing(ended={a_request().id: end}).plan().registry.backoffs["a"]
+    backoff = world.with_facts(ended={a_request().id: end}).plan().registry.backoffs["a"]
     assert backoff.last_error == end.error
 
 
@@ -336,7 +336,7 @@ def test_plan_text_does_not_change_with_the_minute() -> None:
     """A run without a change then rewrites nothing."""
     world = serving(idle_since=NOW)
     first = world.plan()
-    second = world.knowing(taken_at=NOW + timedelta(minutes=2)).plan()
+    second = world.with_facts(taken_at=NOW + timedelta(minutes=2)).plan()
     assert (first.nodes, first.queues, first.registry) == (
         second.nodes, second.queues, second.registry
     )  # fmt: skip

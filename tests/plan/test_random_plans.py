@@ -252,7 +252,7 @@ def see(draw: Draw, world: World, lent: Lent) -> None:
     world.set(maps=(config_map, None), **draw.some(0.03, pods=UNREAD, batch=None))
     running = frozenset({CONVERTER}) if draw.is_so(0.5) else frozenset()
     can = {key: draw.is_so(0.5) for key in ("books", "leaves_out", "charges")}
-    world.knowing(running_converters=running, **can)
+    world.with_facts(running_converters=running, **can)
 
 
 @pytest.mark.parametrize("worlds", by_night(150, 6000))

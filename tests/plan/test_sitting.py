@@ -101,7 +101,7 @@ def test_future_start_of_low_utilization_is_set_to_now() -> None:
 )
 def test_unreadable_facts_leave_low_utilization_unchanged(unread: dict[str, Any]) -> None:
     for before in (noted(NOW - LOW_UTILIZATION_FOR), {}):
-        plan = used().recorded(sitting=before).knowing(**unread).plan()
+        plan = used().recorded(sitting=before).with_facts(**unread).plan()
         assert plan.registry.sitting == before
 
 

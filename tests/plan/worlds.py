@@ -113,7 +113,7 @@ class World:
             setattr(self, name, value)
         return self
 
-    def knowing(self, **facts: Any) -> World:
+    def with_facts(self, **facts: Any) -> World:
         """Adds other facts to the snapshot."""
         return self.set(facts=facts)
 

@@ -826,8 +826,8 @@ def _end_return(operation: Operation) -> None:
     for claim in operation.claims:
         claim.is_open = False
 
-    def come_back() -> None:
+    def finish_return() -> None:
         if machine.place == "returning":
             world.give_back(machine)
 
-    world.later(200 if operation.behaviour == "late" else 0, come_back)
+    world.later(200 if operation.behaviour == "late" else 0, finish_return)

@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         self._run(host)
 
     @rule()
-    def a_round(self) -> None:
+    def run_every_host(self) -> None:
         for host in range(len(self.play.hosts)):
             self._run(host)
         self.play.wait(60)
@@ -98,15 +98,15 @@ class Machine(RuleBasedStateMachine):
             st.integers(0, 13), st.sampled_from(CALL_FAULTS + MEANWHILE), min_size=1, max_size=3
         ),
     )
-    def run_in_bad_weather(self, host: int, faults: dict[int, str]) -> None:
+    def run_with_api_faults(self, host: int, faults: dict[int, str]) -> None:
         self._run(host, faults)
 
     @rule(host=few, at=st.integers(0, 75), what=st.sampled_from(STRIKES))
-    def run_and_be_struck(self, host: int, at: int, what: str) -> None:
+    def run_with_injected_fault(self, host: int, at: int, what: str) -> None:
         self._run(host, {}, {at: what})
 
     @rule(host=few, at=st.integers(1, 12))
-    def run_and_be_told_to_stop(self, host: int, at: int) -> None:
+    def run_and_stop(self, host: int, at: int) -> None:
         self._run(host, {}, {}, at)
 
     def _run(
@@ -153,7 +153,7 @@ class Machine(RuleBasedStateMachine):
         getattr(self.play, what)(node)
 
     @rule()
-    def nodes_are_mended(self) -> None:
+    def repair_nodes(self) -> None:
         self.play.repair_nodes()
 
     @rule()
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         self.play.wait(1)
 
     @rule(count=st.sampled_from((0, 0, 1, 9)))
-    def jobs_are_said_to_wait(self, count: int) -> None:
+    def report_waiting_jobs(self, count: int) -> None:
         self.play.world.injected_jobs = count
 
     @rule()
@@ -186,8 +186,8 @@ class Machine(RuleBasedStateMachine):
             getattr(play, what)()
 
     @rule(how=st.sampled_from(HOW))
-    def the_api_server_suffers(self, how: str) -> None:
-        self.play.reported.suffer(how)
+    def disturb_api_server(self, how: str) -> None:
+        self.play.reported.disturb(how)
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -212,21 +212,21 @@ class Machine(RuleBasedStateMachine):
         self.play.pause(host)
 
     @rule(host=few, what=st.sampled_from(REQUESTS), node=st.integers(0, 11))
-    def a_person_says(self, host: int, what: str, node: int) -> None:
+    def run_manual_command(self, host: int, what: str, node: int) -> None:
         self.play.request(host, what, node)
 
     @precondition(lambda self: self.play.world.is_tainted)
     @rule(namespace=few, count=st.integers(1, 6))
-    def work_goes_to_another_queue(self, namespace: int, count: int) -> None:
+    def move_work_to_another_queue(self, namespace: int, count: int) -> None:
         """Moves demand to another queue: nodes of one idle while the other needs some."""
         self.play.add_pods(count, namespace, 6)
-        self.a_round()
-        self.a_round()
+        self.run_every_host()
+        self.run_every_host()
         self.play.finish_pods(60)
-        self.a_round()
-        self.a_round()
+        self.run_every_host()
+        self.run_every_host()
         self.play.add_pods(count, namespace + 1, 6)
-        self.a_round()
+        self.run_every_host()
 
     @precondition(lambda self: any(host.is_paused for host in self.play.hosts))
     @rule(host=few)

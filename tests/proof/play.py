@@ -556,7 +556,7 @@ class Play:
         """Stops the faults, except jobs that wait in Slurm for ever: they are no fault."""
         world = self.world
         self.behaviours = {"k8s": [], "batch": []}
-        self.reported.suffer("well")
+        self.reported.disturb("well")
         world.batch.jobs.clear()
         self.repair_nodes()
         for machine in world.machines.values():
@@ -575,7 +575,7 @@ class Play:
             # It moves nodes without any change in demand.
             host.config = msgspec.structs.replace(host.config, options={})
             self._restore_registry(host)
-            self._change(host, _rested)
+            self._change(host, _resumed_and_reset)
         world.advance(700)  # everything under way has ended
 
     def _restore_registry(self, host: Host) -> None:
@@ -673,7 +673,7 @@ class Play:
         )
 
 
-def _rested(registry: Registry) -> Registry:
+def _resumed_and_reset(registry: Registry) -> Registry:
     """Returns the registry after `dnm resume`, and `dnm reset` of every queue and node type."""
     return without_requests(msgspec.structs.replace(registry, pause=None, breakers={}, backoffs={}))
 

@@ -76,7 +76,7 @@ class ReportedWorld:
         if results not in self.moments[kind][-1:]:
             self.moments[kind].append(results)
 
-    def suffer(self, how: str) -> None:
+    def disturb(self, how: str) -> None:
         """Injects a fault into the API server, until it is healthy again."""
         cluster, server = self.cluster, self.cluster.server
         match how:

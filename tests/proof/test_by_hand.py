@@ -34,7 +34,7 @@ from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
 from tests.builders import a_lent_node
 from tests.cli.test_give_back import catch_up
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.proof.edges import Killed
 from tests.proof.play import ROUND, Play, make_config
 from tests.proof.world import QUEUES
@@ -149,7 +149,7 @@ def prepared(verb: str, registry: Registry, node: str) -> Registry:
     return msgspec.structs.replace(registry, **changes.get(verb, {}))
 
 
-@pytest.mark.parametrize("verb", one_in(2, VERBS))
+@pytest.mark.parametrize("verb", sample_by_day(2, VERBS))
 def test_command_struck_at_any_step_took_effect_or_did_not(
     base: Play, tmp_path: Path, verb: str
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dnm.model.lent import Phase
-from tests.night import night, one_in
+from tests.night import night, sample_by_day
 from tests.processes import Ended, Warm
 from tests.proof import story
 from tests.proof.harness import Checkpoint, World, note_figures
@@ -96,7 +96,9 @@ NARROW: dict[str, dict[str, Any]] = {  # the requests that fail
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fault", "minute", "which"), one_in(41, product(FAULTS, PLAYED, NARROW)))
+@pytest.mark.parametrize(
+    ("fault", "minute", "which"), sample_by_day(41, product(FAULTS, PLAYED, NARROW))
+)
 def test_api_that_fails_for_a_run_loses_nothing(
     days: Days, fault: str, minute: int, which: str
 ) -> None:
@@ -132,7 +134,7 @@ ASKED = {  # what a run reads, and the kind that it must be
 
 
 @pytest.mark.parametrize(
-    ("asked", "minute", "answer"), one_in(19, product(ASKED, PLAYED, NO_ANSWERS))
+    ("asked", "minute", "answer"), sample_by_day(19, product(ASKED, PLAYED, NO_ANSWERS))
 )
 def test_answer_that_is_no_list_starts_no_action(
     days: Days, asked: str, minute: int, answer: str
@@ -210,7 +212,7 @@ def play_up_to(world: World, direction: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "when"), one_in(2, product(["k8s", "batch"], ["before", "after"]))
+    ("direction", "when"), sample_by_day(2, product(["k8s", "batch"], ["before", "after"]))
 )
 def test_hanging_converter_is_ended_with_its_children(
     hanging: World, direction: str, when: str
@@ -248,7 +250,7 @@ def test_run_struck_while_it_ends_a_converter_is_completed(hanging: World, fault
     story.play_on(world)
 
 
-@pytest.mark.parametrize("effect", one_in(3, ["kill", "", "fail"]))
+@pytest.mark.parametrize("effect", sample_by_day(3, ["kill", "", "fail"]))
 def test_excessive_converter_output_does_not_fill_the_disk(world: World, effect: str) -> None:
     """dnm cuts the output while it reads it, even if a fault hits the cutting itself."""
     story.build(world)

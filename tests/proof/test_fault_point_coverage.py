@@ -202,8 +202,8 @@ class Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if _is_fault_point(node):
             self.points.add(_point_of(node))
-        elif _last_word(node.func) == "replace_file":
-            self.handed |= _handed_by(node)
+        elif _last_name(node.func) == "replace_file":
+            self.handed |= _points_passed_by(node)
         elif effect := effect_of(node):
             self.effects.append(self._site(effect, node.lineno))
         self.generic_visit(node)
@@ -212,36 +212,36 @@ class Reader(ast.NodeVisitor):
         self.sites.append(self._site(node.id, node.lineno))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        on = _last_word(node.value)
+        on = _last_name(node.value)
         self.sites.append(self._site(node.attr, node.lineno, on))
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         if isinstance(node.value, ast.Call):
-            made = _last_word(node.value.func)
-            self.words |= {(made, _last_word(target)) for target in node.targets}
+            made = _last_name(node.value.func)
+            self.words |= {(made, _last_name(target)) for target in node.targets}
         self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> None:
         if node.annotation is not None:
-            self.words.add((_last_word(node.annotation), node.arg))
+            self.words.add((_last_name(node.annotation), node.arg))
         self.generic_visit(node)
 
 
-def _last_word(node: ast.AST) -> str:
+def _last_name(node: ast.AST) -> str:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
         case ast.Call(func=function):
-            return _last_word(function)
+            return _last_name(function)
     return "?"
 
 
 def _is_fault_point(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _last_word(node.func) == "fault_point" and bool(node.args)
+    return isinstance(node, ast.Call) and _last_name(node.func) == "fault_point" and bool(node.args)
 
 
-def _handed_by(call: ast.Call) -> set[str]:
+def _points_passed_by(call: ast.Call) -> set[str]:
     subject = ast.literal_eval(call.args[2])
     is_durable = "is_durable" not in {keyword.arg for keyword in call.keywords}
     return {f"{subject}.{step}" for step in REPLACING if is_durable or "fsync" not in step}

@@ -165,10 +165,10 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
         assert story.calls(world, "--set") == 0, world.sandbox.conversion.calls
         assert story.cordoned(world) <= cordoned
     story.check_always(world)
-    go_on(world, book)
+    play_to_the_end(world, book)
 
 
-def go_on(world: World, book: Book) -> None:
+def play_to_the_end(world: World, book: Book) -> None:
     """Plays to the right end, unless this same world led to one before."""
     mark = world.digest()
     if mark not in book.good:
@@ -198,7 +198,7 @@ def hang(world: World, strike: Strike, book: Book) -> None:
     world.settle()
     book.counts.update(("strikes", "hang"))
     story.check_always(world)
-    go_on(world, book)
+    play_to_the_end(world, book)
 
 
 def strikes_of(runs: list[Run]) -> list[Strike]:

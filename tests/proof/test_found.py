@@ -8,7 +8,7 @@ import pytest
 
 from dnm.model.lent import Phase
 from dnm.model.node import Mark
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.proof.play import Play
 
 DEV, LAB, TRAIN = 0, 1, 2
@@ -212,7 +212,7 @@ def test_claim_for_a_renamed_node_needs_an_administrator(play: Play) -> None:
     play.end_well()
 
 
-@pytest.mark.parametrize("strike", one_in(4, range(38, 54)))
+@pytest.mark.parametrize("strike", sample_by_day(4, range(38, 54)))
 def test_hanging_converter_of_a_killed_run_is_ended(play: Play, strike: int) -> None:
     play.add_pods(4, DEV, 4)
     play.converter_will("hangs", "k8s")
@@ -276,7 +276,7 @@ def test_node_returned_and_lent_by_another_host_is_left_to_that_host(two: Play) 
     two.check()
 
 
-@pytest.mark.parametrize("call", one_in(4, range(14)))
+@pytest.mark.parametrize("call", sample_by_day(4, range(14)))
 def test_second_host_with_the_same_instance_does_not_act(tmp_path: Path, call: int) -> None:
     """The other host has a whole run between two calls of the first. From then on both run each
     minute, although a client replaces the document, and one clock is a day ahead."""

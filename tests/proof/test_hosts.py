@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dnm.model.lent import Phase
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.processes import Child, Ended, stops
 from tests.proof import story
 from tests.proof.harness import World, note_figures
@@ -116,7 +116,7 @@ def of_the_cluster(world: World) -> tuple[Any, ...]:
     return text, queues["data"], queues["metadata"]["annotations"], story.calls(world, "--set")
 
 
-@pytest.mark.parametrize("phase", one_in(2, [Phase.RELEASING, None]))
+@pytest.mark.parametrize("phase", sample_by_day(2, [Phase.RELEASING, None]))
 def test_host_suspended_longer_than_its_lease_changes_nothing(
     world: World, phase: Phase | None
 ) -> None:
@@ -163,7 +163,7 @@ def test_host_suspended_longer_than_its_lease_changes_nothing(
 # --- gone -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("direction", one_in(2, ["batch", "k8s"]))
+@pytest.mark.parametrize("direction", sample_by_day(2, ["batch", "k8s"]))
 def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
     world: World, direction: str
 ) -> None:

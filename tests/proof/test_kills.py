@@ -12,7 +12,7 @@ import signal
 import pytest
 
 from dnm.model.lent import Phase
-from tests.night import by_night, one_in
+from tests.night import by_night, sample_by_day
 from tests.processes import Ended
 from tests.proof import story
 from tests.proof.harness import World, note_figures, wait_for_any
@@ -56,7 +56,7 @@ def test_converter_of_a_killed_run_is_not_called_again(world: World, direction: 
     story.play_on(world)
 
 
-@pytest.mark.parametrize("direction", one_in(2, reversed(DIRECTIONS)))
+@pytest.mark.parametrize("direction", sample_by_day(2, reversed(DIRECTIONS)))
 def test_sigterm_during_a_conversion_ends_the_run_within_its_grace(
     world: World, direction: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_sigterm_during_a_conversion_ends_the_run_within_its_grace(
     story.play_on(world)
 
 
-@pytest.mark.parametrize("minutes", one_in(2, [20, 1]))
+@pytest.mark.parametrize("minutes", sample_by_day(2, [20, 1]))
 def test_nodes_of_an_unrecorded_slow_converter_are_not_lost(world: World, minutes: int) -> None:
     """The run is killed after the start of the converter, before it records the process. The
     converter takes longer than a node may take to join. Its nodes are not lost."""

@@ -59,7 +59,7 @@ class Story:
             self.run()
         raise AssertionError(f"not after {LONGEST} runs: {self.entry}")
 
-    def is_lab_s(self) -> bool:
+    def belongs_to_lab(self) -> bool:
         return self.entry.namespace == "lab" and set(self.pods_on_it()) == {"lab"}
 
     def land_pod(self) -> None:
@@ -79,7 +79,7 @@ def test_node_moves_in_three_runs_and_runs_pods_of_the_new_queue(tmp_path: Path)
         phases.append(story.entry.phase)
         owners.append(owner_of(story.play.world.nodes[NODE]))
     assert phases == [Phase.MOVING, Phase.MOVING, Phase.SERVING]
-    assert owners == ["dev", "lab", "lab"] and story.is_lab_s()
+    assert owners == ["dev", "lab", "lab"] and story.belongs_to_lab()
     assert _count_away(story) == away, "Slurm lent no other node"
 
 
@@ -105,7 +105,7 @@ def test_move_killed_at_any_write_is_continued(tmp_path: Path) -> None:
         for _ in range(number):
             story.run()
         story.run({at: "kill"})
-        story.run_until(story.is_lab_s)
+        story.run_until(story.belongs_to_lab)
 
 
 def _note_points(story: Story, points: list[str]) -> None:

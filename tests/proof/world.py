@@ -197,9 +197,9 @@ class World:
         self.batch.step()
         self.schedule()
         for machine in self.machines.values():
-            self._look_for_two_owners(machine)
+            self._detect_two_owners(machine)
         for pod in self.pods.values():
-            self._look_for_strangers(pod)
+            self._detect_foreign_pod(pod)
 
     # --- Kubernetes ---------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class World:
                 book(used, pod.queue, pod.shape.request)
         return used
 
-    def room(self) -> dict[str, dict[str, int]]:
+    def free_capacity(self) -> dict[str, dict[str, int]]:
         """Returns the free capacity of the nodes that accept pods."""
         free = {
             name: dict(node.allocatable)
@@ -284,7 +284,7 @@ class World:
         pending = [pod for pod in self.pods.values() if not pod.node]
         if not pending:
             return
-        limits, used, free = self.limits_in_force(), self.used(), self.room()
+        limits, used, free = self.limits_in_force(), self.used(), self.free_capacity()
         for pod in sorted(pending, key=lambda pod: (pod.created, pod.uid)):
             request = pod.shape.request
             of_path = {path: limits[path].max for path in ancestors(pod.queue) if path in limits}
@@ -364,14 +364,14 @@ class World:
         result: Machine | None = self.batch.find(node)
         return result
 
-    def _look_for_two_owners(self, machine: Machine) -> None:
+    def _detect_two_owners(self, machine: Machine) -> None:
         node = self.nodes.get(machine.node_name)
         is_open = node is not None and node.is_ready and not node.is_cordoned
         in_service = self.batch.is_in_service(machine)
         if is_open and in_service and not machine.is_shared_manually:
             self.broken.append(f"{machine.name} is offered to Slurm and to Kubernetes at once")
 
-    def _look_for_strangers(self, pod: Pod) -> None:
+    def _detect_foreign_pod(self, pod: Pod) -> None:
         """Checks that no pod runs on an open node of another namespace. It may if an administrator
         opened the node before dnm found out."""
         node = self.nodes.get(pod.node)

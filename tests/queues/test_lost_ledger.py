@@ -17,7 +17,7 @@ from dnm.queues.ledger import decode_ledger
 from dnm.queues.rebase import Reading, rebase_document
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
 from dnm.queues.unsettled import NOT_OF_THIS_TEXT
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.queue_kit import (
     NODE,
     ONE,
@@ -41,26 +41,28 @@ from tests.queue_trees import random_tree
 Nodes = Mapping[str, Mapping[str, Resources]]
 
 
-def lost(text: str, nodes: Nodes, last_ledger: str | None, **more: object) -> QueueEdit:
+def edit_without_ledger(
+    text: str, nodes: Nodes, last_ledger: str | None, **more: object
+) -> QueueEdit:
     """Returns the next edit, by an instance with the ledger `then` from its last run."""
     return edit(text, "", nodes, remembered=last_ledger, **more)  # type: ignore[arg-type]
 
 
 def test_lost_ledger_is_rewritten_if_the_limits_are_unchanged() -> None:
     made = lend(TREE, TWO)
-    again = lost(made.text, TWO, made.ledger)
+    again = edit_without_ledger(made.text, TWO, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
     assert again.notes == (
         "the ledger is gone from the ConfigMap, and the limits are those that the last run "
         "recorded: dnm writes the recorded ledger again",
     )
-    assert lost(made.text, {}, made.ledger).text == TREE
-    assert lost(made.text, ONE, made.ledger).text == lend(TREE, ONE).text
+    assert edit_without_ledger(made.text, {}, made.ledger).text == TREE
+    assert edit_without_ledger(made.text, ONE, made.ledger).text == lend(TREE, ONE).text
 
 
 def test_lost_ledger_is_rewritten_after_a_reapplied_manifest() -> None:
     made = lend(TREE, TWO)
-    again = lost(TREE, TWO, made.ledger)
+    again = edit_without_ledger(TREE, TWO, made.ledger)
     assert (again.text, again.ledger) == (made.text, made.ledger)
 
 
@@ -69,16 +71,16 @@ def test_lost_ledger_restores_a_held_shrink() -> None:
     busy = {A: {"vcore": 150_000}}
     held = edit(made.text, made.ledger, {}, floors=busy)
     assert limit(held, A) == "150"
-    again = lost(held.text, {}, held.ledger, floors=busy)
+    again = edit_without_ledger(held.text, {}, held.ledger, floors=busy)
     assert (again.text, again.ledger) == (held.text, held.ledger)
-    assert lost(held.text, {}, held.ledger).text == TREE
+    assert edit_without_ledger(held.text, {}, held.ledger).text == TREE
 
 
 def test_lost_ledger_restores_a_manually_lowered_limit() -> None:
     made = lend(TREE, TWO, adjust_guaranteed=False)
     braked = change(made.text, "max: {vcore: 336,", "max: {vcore: 10,")
     frozen = edit(braked, made.ledger, TWO, adjust_guaranteed=False)
-    again = lost(frozen.text, TWO, frozen.ledger, adjust_guaranteed=False)
+    again = edit_without_ledger(frozen.text, TWO, frozen.ledger, adjust_guaranteed=False)
     assert (again.text, again.ledger) == (frozen.text, frozen.ledger)
 
 
@@ -93,18 +95,21 @@ def test_older_ledger_beside_newer_limits_is_replaced() -> None:
 
 def test_lost_ledger_beside_an_unrecorded_text_needs_an_administrator() -> None:
     made = lend(TREE, TWO)
-    asked = lost(f"# a comment\n{made.text}", TWO, made.ledger)
+    asked = edit_without_ledger(f"# a comment\n{made.text}", TWO, made.ledger)
     assert "the document differs from the one that the last run recorded" in asked.refusal
 
 
 def test_lost_ledger_of_another_instance_is_left_to_that_instance() -> None:
     theirs = lend(TREE, nodes_of(B, "m1"), instance="q")
     both = edit(theirs.text, theirs.ledger, ONE)
-    assert "another instance's ledger is gone" in lost(theirs.text, {}, theirs.noted).refusal
+    assert (
+        "another instance's ledger is gone"
+        in edit_without_ledger(theirs.text, {}, theirs.noted).refusal
+    )
     alone = lend(TREE, ONE)
     text = change(TREE, "max: {vcore: 80,", "max: {vcore: 90,")
-    assert not lost(text, ONE, alone.noted).refusal
-    assert "which fits neither" in lost(text, ONE, both.noted).refusal
+    assert not edit_without_ledger(text, ONE, alone.noted).refusal
+    assert "which fits neither" in edit_without_ledger(text, ONE, both.noted).refusal
 
 
 UNDECIDED = [
@@ -117,7 +122,7 @@ UNDECIDED = [
 def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, why: str) -> None:
     made = lend(TREE, TWO, adjust_guaranteed=False)
     text = change(made.text, "max: {vcore: 336,", new)
-    asked = lost(text, TWO, made.ledger)
+    asked = edit_without_ledger(text, TWO, made.ledger)
     assert (asked.text, asked.is_changed) == (text, False)
     assert why in asked.refusal
     assert "dnm queues rebase --as total" in asked.refusal
@@ -135,7 +140,7 @@ def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, 
 
 def test_lent_nodes_without_a_recorded_ledger_need_an_administrator() -> None:
     """The state after the takeover of another tool's registry."""
-    asked = lost(lend(TREE, ONE).text, ONE, None)
+    asked = edit_without_ledger(lend(TREE, ONE).text, ONE, None)
     assert "no run has recorded the limits from before" in asked.refusal
 
 
@@ -143,10 +148,13 @@ def test_limit_new_since_the_last_run_is_a_baseline_if_nothing_is_lent() -> None
     """With nothing lent the limit is a baseline. With a lost ledger its content is unknown."""
     limited = change(TREE, "- name: free", "- {name: free, resources: {max: {vcore: 200}}}")
     nodes = nodes_of("root.free", "n1")
-    assert limit(lost(limited, nodes, ""), "root.free") == "328"
+    assert limit(edit_without_ledger(limited, nodes, ""), "root.free") == "328"
     later = lend(TREE, nodes).ledger
-    assert "had no limits when the last run read them" in lost(limited, nodes, later).refusal
-    assert lost(TREE, nodes, later).ledger == later
+    assert (
+        "had no limits when the last run read them"
+        in edit_without_ledger(limited, nodes, later).refusal
+    )
+    assert edit_without_ledger(TREE, nodes, later).ledger == later
 
 
 # --- who wrote what ------------------------------------------------------------------------------
@@ -283,18 +291,20 @@ def test_older_export_after_a_full_manifest_needs_an_administrator() -> None:
     replaced = config_map(TREE, owners=(MANIFESTS,))
     rest = edit_source(resolve_document(replaced, None), wants({}, remembered=made.noted))
     assert rest.text == TREE and rest.ledger == ""
-    asked = lost(made.text, ONE, rest.noted)
+    asked = edit_without_ledger(made.text, ONE, rest.noted)
     assert "which dnm itself wrote earlier" in asked.refusal
-    assert not lost(TREE, ONE, rest.noted).refusal
+    assert not edit_without_ledger(TREE, ONE, rest.noted).refusal
 
 
 def test_export_with_nodes_of_another_instance_is_not_a_new_baseline() -> None:
     """Once, p lent to a queue without a limit, and took q's 208 for a baseline."""
     free = lend(TREE, nodes_of("root.free", "n1"), instance="p")
     both = edit(free.text, free.ledger, ONE, instance="q", remembered="")
-    asked = lost(both.text, nodes_of("root.free", "n1"), free.noted, instance="p")
+    asked = edit_without_ledger(both.text, nodes_of("root.free", "n1"), free.noted, instance="p")
     assert "another one than" in asked.refusal or "no limits" in asked.refusal
-    assert not lost(TREE, nodes_of("root.free", "n1"), free.noted, instance="p").refusal
+    assert not edit_without_ledger(
+        TREE, nodes_of("root.free", "n1"), free.noted, instance="p"
+    ).refusal
 
 
 def test_killed_return_beside_a_foreign_ledger_needs_an_administrator() -> None:
@@ -384,7 +394,7 @@ def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
     removed = edit(raised, both.ledger, {}, instance="test", remembered=both.noted)
     assert removed.text == both.text
     more = {"root.x": {**own["root.x"], "n2": {"vcore": 64_000}}}
-    wrong = lost(removed.text, more, seen.noted)
+    wrong = edit_without_ledger(removed.text, more, seen.noted)
     asked = edit(wrong.text, wrong.ledger, {}, instance="test", remembered=removed.noted)
     assert not wrong.refusal and "it lacks nodes that the last run recorded" in asked.refusal
     assert asked.refusal.startswith(NOT_OF_THIS_TEXT)
@@ -423,7 +433,7 @@ def test_ledger_that_matches_a_manifest_by_chance_needs_an_administrator() -> No
 HISTORIES = int(os.environ.get("DNM_HISTORIES", "50"))
 
 
-@pytest.mark.parametrize("chunk", one_in(8, range(8)))
+@pytest.mark.parametrize("chunk", sample_by_day(8, range(8)))
 def test_lost_ledger_in_a_random_history_never_changes_a_limit_twice(chunk: int) -> None:
     """Random trees with random lends and returns lose the annotation at random points. The next
     edit gives the same document as without the loss, and a further edit changes nothing. After all

@@ -134,7 +134,7 @@ def test_shrink_stops_at_guarantees_below_a_queue_without_limits() -> None:
     assert "1200 is the limit of a queue below it" in less.held["root.s"]
 
 
-def below_a_limit_that_stays() -> tuple[str, str]:
+def document_below_a_fixed_limit() -> tuple[str, str]:
     """`mid` and `x` are set below the lent amount, so they stay; `z` gets a node."""
     narrow = change(
         DEEP, "- name: mid\n", "- name: mid\n                resources: {max: {vcore: 300}}\n"
@@ -149,7 +149,7 @@ def below_a_limit_that_stays() -> tuple[str, str]:
 
 
 def test_growth_stops_at_the_tightest_ancestor() -> None:
-    text, ledger = below_a_limit_that_stays()
+    text, ledger = document_below_a_fixed_limit()
     both = {**TWO_IN_X, **nodes_of(Z, "n3", size=CORES)}
     made = edit(text, ledger, both)
     assert not made.refusal and check_text(made.text) == ()

@@ -13,14 +13,14 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
 from dnm.queues.ledger import decode_ledger
 from dnm.queues.tree import check_rules, parse_tree
-from tests.night import one_in
+from tests.night import sample_by_day
 from tests.queue_kit import edit
 from tests.queue_trees import random_tree
 
 TREES = int(os.environ.get("DNM_TREES", "125"))
 
 
-@pytest.mark.parametrize("chunk", one_in(12, range(12)))
+@pytest.mark.parametrize("chunk", sample_by_day(12, range(12)))
 def test_edits_of_random_trees_are_valid_and_reversible(chunk: int) -> None:
     """Two instances lend and return in any order. Every text passes the rules, every limit is its
     baseline plus the lent amount, and the last text equals the first."""

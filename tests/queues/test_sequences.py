@@ -23,7 +23,7 @@ from dnm.model.cluster import ConfigMap, FieldOwner
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.edit import edit_source
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
-from tests.night import one_in
+from tests.night import sample_by_day
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 SEQUENCES = int(os.environ.get("DNM_SEQUENCES", "400"))
@@ -62,16 +62,16 @@ def limits_in(text: str) -> Mapping[str, int]:
     """Returns the limits that a YAML reader finds, in cores."""
     results: Limits = {}
 
-    def look(queues: list[dict[str, Any]], above: str) -> None:
+    def collect(queues: list[dict[str, Any]], above: str) -> None:
         for queue in queues:
             path = f"{above}{queue['name']}"
             if "resources" in queue:
                 number = str(queue["resources"]["max"]["vcore"])
                 results[path] = int(number[:-1]) // 1000 if number.endswith("m") else int(number)
-            look(queue.get("queues", []), f"{path}.")
+            collect(queue.get("queues", []), f"{path}.")
 
     root = yaml.safe_load(text)["partitions"][0]["queues"][0]
-    look(root["queues"], "")
+    collect(root["queues"], "")
     return results
 
 
@@ -344,7 +344,7 @@ def fail_to_write(world: World, rng: random.Random) -> None:
     world.run(name, "failed")
 
 
-def one_runs_first(world: World, rng: random.Random) -> None:
+def run_single_instance(world: World, rng: random.Random) -> None:
     name = rng.choice("pq")
     world.move(rng, name)
     world.run(name)
@@ -361,7 +361,7 @@ STEPS: tuple[Callable[[World, random.Random], None], ...] = (
     edit_a_total, edit_a_comment, apply_a_manifest, replace_by_a_manifest, lose_the_annotation,
     put_an_older_annotation_back, put_a_copy_of_an_instance_there, put_a_foreign_annotation_there,
     put_an_older_export_back, put_an_older_export_without_its_ledger_back, kill_a_run,
-    fail_to_write, one_runs_first, return_every_node,
+    fail_to_write, run_single_instance, return_every_node,
 )  # fmt: skip
 
 
@@ -390,7 +390,7 @@ def play(seed: int) -> Counter[str]:
     return world.counts
 
 
-@pytest.mark.parametrize("chunk", one_in(8, range(8)))
+@pytest.mark.parametrize("chunk", sample_by_day(8, range(8)))
 def test_random_sequences_never_count_a_node_twice(chunk: int) -> None:
     counts: Counter[str] = Counter()
     for number in range(chunk, SEQUENCES, 8):

@@ -20,7 +20,7 @@ from dnm.queues.source import LEDGER_ANNOTATION
 from dnm.queues.tree import parse_tree
 from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
 from tests import queue_writer
-from tests.processes import the_warm
+from tests.processes import warm_processes
 from tests.queue_kit import ONE, TREE, TWO, A, B, change, check_text, lend, nodes_of
 from tests.queue_writer import NAMESPACE
 
@@ -104,7 +104,7 @@ def test_sigkill_between_any_two_steps_keeps_the_limits_right(
 ) -> None:
     """Another instance has written meanwhile, and the final numbers are right."""
     job = a_writer(str(live.kubeconfig), live.url, "prod", json.dumps(TWO))
-    (writer,) = the_warm().start({**job, "fault": f"{point}:{when}:kill:{number}"})
+    (writer,) = warm_processes().start({**job, "fault": f"{point}:{when}:kill:{number}"})
     killed = writer.wait()
     assert killed.was_killed, killed.err
     is_done = (point, when) in (
@@ -161,7 +161,7 @@ def test_concurrent_writers_of_two_instances_keep_both_amounts(live: Sandbox) ->
         a_writer(str(live.kubeconfig), "", instance, json.dumps(nodes))
         for instance, nodes in wanted.items()
     ]
-    written = [child.wait().out.strip() for child in the_warm().start(*jobs * 4)]
+    written = [child.wait().out.strip() for child in warm_processes().start(*jobs * 4)]
     for instance, nodes in wanted.items():
         http_write(live, nodes, instance=instance)
     assert parse_tree(document(live)).queues[A].max["vcore"] == 80_000 + 3 * 128_000

@@ -124,7 +124,7 @@ class Half:
             self.run()
             time.sleep(EVERY)
 
-    def look(self, busy: set[str]) -> None:
+    def count_idle_time(self, busy: set[str]) -> None:
         """Adds up how long its nodes were neither working nor lent."""
         now = time.monotonic()
         lent = set(self.site.registry.nodes)
@@ -191,7 +191,7 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
         running = [job for job in lab.client.read_jobs() if job.state in ("RUNNING", "COMPLETING")]
         busy = {node for job in running for node in job.nodes}
         for half in halves:
-            half.look(busy)
+            half.count_idle_time(busy)
             half.submit()
         time.sleep(max(0.0, min(1.0, (begins - now).total_seconds())))
     rows = [(half, half.serving()) for half in halves]

@@ -15,7 +15,7 @@ from tests.real.programs import RigError
 from tests.real.rig import Rig
 from tests.real.site import Site
 from tests.real_slurm import SlurmLab
-from tests.slurm_lab import put_back, the_lab
+from tests.slurm_lab import restore_lab, the_lab
 
 if INSIDE not in os.environ:  # `make test` and others; `python -m tests.real test` runs them
     collect_ignore_glob = ["test_*.py"]
@@ -80,4 +80,4 @@ def lab() -> Iterator[SlurmLab]:
     try:
         yield lab
     finally:
-        put_back(lab)
+        restore_lab(lab)

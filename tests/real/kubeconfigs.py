@@ -344,7 +344,7 @@ def only(kinds: str) -> Callable[[Kit], Json]:
     return part
 
 
-def at_home(kit: Kit) -> Asked:
+def in_home_directory(kit: Kit) -> Asked:
     kit.write(kit.document(), ".kube/config")
     return Asked({})
 
@@ -374,7 +374,7 @@ def in_a_pod(token: str = "") -> Callable[[Kit], Asked]:
     return asking
 
 
-def twice(kind: str) -> Make:
+def duplicated(kind: str) -> Make:
     def make(kit: Kit) -> Json:
         full = kit.document()
         return full | {kind: full[kind] * 2}
@@ -423,12 +423,12 @@ FILES = [
     refused("no such cluster", lambda kit: kit.document(clusters=[])),
     refused("a context without a cluster", lambda kit: kit.document(context={"cluster": ""})),
     taken("a namespace", lambda kit: kit.document(context={"namespace": "default"})),
-    refused("a name twice among the clusters", twice("clusters")),
-    refused("a name twice among the users", twice("users")),
-    refused("a name twice among the contexts", twice("contexts")),
+    refused("a name twice among the clusters", duplicated("clusters")),
+    refused("a name twice among the users", duplicated("users")),
+    refused("a name twice among the contexts", duplicated("contexts")),
     refused("an entry without a name", lambda kit: kit.document(
         users=[{"user": kit.token_user}])),
-    Case("at home", TAKEN, asking=at_home),
+    Case("at home", TAKEN, asking=in_home_directory),
     Case("nowhere", REFUSED, asking=lambda kit: Asked({})),
     Case("in a pod", TAKEN, asking=in_a_pod()),
     Case("in a pod, of nobody", REFUSED, asking=in_a_pod("nobody")),

@@ -100,7 +100,7 @@ def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
     class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
-        def hand_on(self) -> None:
+        def forward_request(self) -> None:
             seen = Seen(
                 self.command, self.path, sent={k.title(): v for k, v in self.headers.items()}
             )
@@ -129,7 +129,7 @@ def proxied(rig: Rig, kubeconfig: Path, directory: Path) -> Iterator[Proxy]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = hand_on
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = forward_request
 
     with serving(rig, Handler) as url:
         proxy = Proxy(write_kubeconfig(kubeconfig, directory / "proxy.kubeconfig", url))

@@ -147,7 +147,7 @@ def is_at_work(note: Path) -> bool:
     return bool(text) and state_of(json.loads(text)["pid"]) not in "ZX"
 
 
-def wake(process: subprocess.Popen[str]) -> tuple[int, str]:
+def resume_process(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Resumes the process; returns its exit code and its output."""
     process.send_signal(signal.SIGCONT)
     message, errors = process.communicate(timeout=120)

@@ -184,7 +184,7 @@ class Operator(Controller):
                 self._condemn(on[name])
             elif name in on:
                 self._keep(on[name])
-            elif self._has_room(node):
+            elif self._takes_pod(node):
                 self._create(node_set, name, f"b-{time.monotonic_ns() % 10**9}")
 
     def _replicas(self, node_set: Json, nodes: dict[str, Json], pods: list[Json]) -> None:
@@ -197,7 +197,7 @@ class Operator(Controller):
         for place, pod in enumerate(sorted(pods, key=rank)):
             self._condemn(pod) if place < excess else self._keep(pod)
         taken = {pod["spec"]["nodeName"] for pod in pods}
-        free = [n for n, node in nodes.items() if n not in taken and self._has_room(node)]
+        free = [n for n, node in nodes.items() if n not in taken and self._takes_pod(node)]
         names = {pod["metadata"]["name"] for pod in pods}
         ordinals = (f"b-{n}" for n in range(99) if f"b-{n}" not in names)
         for _, name, pod_name in zip(range(-excess), free, ordinals, strict=False):
@@ -206,7 +206,7 @@ class Operator(Controller):
     def _is_chosen(self, node: Json) -> bool:
         return bool(node["metadata"]["labels"].get(LABEL[0]) == LABEL[1])
 
-    def _has_room(self, node: Json) -> bool:
+    def _takes_pod(self, node: Json) -> bool:
         is_tolerated = all(t["key"] == FENCE["key"] for t in node["spec"].get("taints", ()))
         return self._is_chosen(node) and is_tolerated and not node["spec"].get("unschedulable")
 

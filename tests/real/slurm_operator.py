@@ -274,7 +274,7 @@ def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky
     """Yields the running operator. `nodes`: Slurm's nodes on bare metal."""
     slurm = PodSlurm(directory, nodes)
     controls = Controls(rig, slurm)
-    _let_be(rig)
+    _leave_pods_to_controls(rig)
     try:
         slurm.start()
         rig.note_versions({"Slurm": slurm.release})
@@ -296,7 +296,7 @@ def slinky(rig: Rig, directory: Path, nodes: tuple[str, ...]) -> Iterator[Slinky
         rig.servers["kwok"].start()
 
 
-def _let_be(rig: Rig) -> None:
+def _leave_pods_to_controls(rig: Rig) -> None:
     """Excludes the operator's pods from kwok, in favour of `Controls`."""
     rig.servers["kwok"].stop()
     command = [*rig.kwok_command(), f"--disregard-status-with-label-selector={WORKERS}"]

@@ -149,12 +149,12 @@ class Work:
 
     def end(self, name: str) -> None:
         """Ends its work, and with it the job."""
-        self.look()
+        self.check_pods()
         del self.begun[name]
         self.nodes.pop(name, None)
         self.bridge.end(name)
 
-    def look(self) -> dict[str, str]:
+    def check_pods(self) -> dict[str, str]:
         """Returns each running pod with its node."""
         pods = {item["metadata"]["name"]: item for item in self.api.get(BRIDGED_PODS)["items"]}
         jobs = self.slurm.jobs_now()  # after the pods, since a job runs before its pod has a node
@@ -200,7 +200,7 @@ def test_workshop_beside_slurm_bridge_loses_no_job(
     slurm.wait_for(lambda: is_running(slurm, own), 60)
     work = Work(rig, bridge)
     job = work.begin()
-    rig.wait_for(work.look, "the job runs")
+    rig.wait_for(work.check_pods, "the job runs")
     made = people(rig, 50)
     site.run_until(lambda: rig.running("dev") == 50, "every pod of the workshop runs", 120)
     lent = site.lent
@@ -213,7 +213,7 @@ def test_workshop_beside_slurm_bridge_loses_no_job(
     assert rig.queues_text() == QUEUES
     for name in NAMES:
         assert_back(rig, slurm, name)
-    assert list(work.look()) == [job] and not work.lost and not bridge.ended
+    assert list(work.check_pods()) == [job] and not work.lost and not bridge.ended
     assert is_running(slurm, own)
     assert all("Requested nodes are busy" in name for name in bridge.refused), bridge.refused
 
@@ -228,7 +228,7 @@ def random_jobs(work: Work, chance: random.Random) -> Iterator[None]:
     def step() -> None:
         if len(work.begun) < AT_ONCE and not ended.is_set() and chance.random() < 0.4:
             work.begin()
-        for name in list(work.look()):
+        for name in list(work.check_pods()):
             if time.monotonic() > until.setdefault(name, time.monotonic() + chance.uniform(2, 12)):
                 work.end(name)
 
@@ -287,7 +287,7 @@ def test_bridged_node_is_lent_and_returned_manually(
     """Refuses a node with a job, and a return while Slurm lacks one of its partitions."""
     work = Work(rig, bridge)
     job = work.begin()
-    rig.wait_for(work.look, "the job runs")
+    rig.wait_for(work.check_pods, "the job runs")
     busy = work.nodes[job]
     free = next(name for name in NAMES if name != busy)
     lend = ("--set", "k8s", "--namespace", "dev", "--node-name")
@@ -304,7 +304,7 @@ def test_bridged_node_is_lent_and_returned_manually(
     answer = site.convert("--set", "batch", "--node-name", free)
     assert answer.returncode == 0, answer
     assert_back(rig, slurm, free)
-    assert list(work.look()) == [job] and not work.lost and not bridge.ended
+    assert list(work.check_pods()) == [job] and not work.lost and not bridge.ended
 
 
 def job_id(rig: Rig, name: str) -> str:

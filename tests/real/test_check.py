@@ -13,7 +13,7 @@ from tests.real.rig import Rig
 from tests.real.site import DEV
 
 
-def scheduler_gone(rig: Rig) -> None:
+def kill_scheduler(rig: Rig) -> None:
     rig.servers["yunikorn"].stop(signal.SIGKILL)
 
 
@@ -21,7 +21,7 @@ def scheduler_hangs(rig: Rig) -> None:
     rig.servers["yunikorn"].send(signal.SIGSTOP)
 
 
-def api_gone(rig: Rig) -> None:
+def kill_api_server(rig: Rig) -> None:
     rig.servers["kube-apiserver"].stop(signal.SIGKILL)
 
 
@@ -34,7 +34,7 @@ def child_above_its_parent(rig: Rig) -> None:
     rig.write_queues(QUEUES.replace("vcore: 100\n", "vcore: 1000\n"))
 
 
-def queue_gone(rig: Rig) -> None:
+def remove_queue(rig: Rig) -> None:
     rig.write_queues(QUEUES.replace("- name: dev ", "- name: devel "))
 
 
@@ -44,12 +44,12 @@ def no_document(rig: Rig) -> None:
 
 # fault -> the check that fails, and words of its text or remedy
 UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
-    "the scheduler is gone": (scheduler_gone, "YuniKorn", "does not answer"),
+    "the scheduler is gone": (kill_scheduler, "YuniKorn", "does not answer"),
     "the scheduler hangs": (scheduler_hangs, "YuniKorn", "does not answer"),
-    "the API server is gone": (api_gone, "Kubernetes", "is it up?"),
+    "the API server is gone": (kill_api_server, "Kubernetes", "is it up?"),
     "the API server hangs": (api_hangs, "Kubernetes", "no complete answer in its time"),
     "a child above its parent": (child_above_its_parent, "queue document", "max vcore 1000 is"),
-    "a queue is gone": (queue_gone, "queue of dev", f"there is no {DEV}"),
+    "a queue is gone": (remove_queue, "queue of dev", f"there is no {DEV}"),
     "there is no document": (no_document, "queue of dev", f"there is no {DEV}"),
 }
 

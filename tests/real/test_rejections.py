@@ -126,10 +126,10 @@ def test_limit_unknown_without_yunikorn_url_lends_a_single_node_once(
     ]
     assert any(queue in check["text"] and check["remedy"] == "set yunikorn_url" for check in checks)
 
-    def has_been_in_vain() -> bool:
+    def was_returned() -> bool:
         return any("--set batch" in call for call in site.calls) and site.has_returned_nodes()
 
-    site.run_until(has_been_in_vain, "the node was lent and returned")
+    site.run_until(was_returned, "the node was lent and returned")
     for _ in range(6):
         site.dnm("run")
     assert sum("--set k8s" in call for call in site.calls) == 1, site.calls

@@ -21,7 +21,7 @@ from tests.real.cluster import LEASE
 from tests.real.conftest import MakeSite
 from tests.real.programs import HUNG
 from tests.real.rig import Rig
-from tests.real.shared import SHORT, Demand, follow, make_hosts, wake
+from tests.real.shared import SHORT, Demand, follow, make_hosts, resume_process
 from tests.real.site import Site
 
 ROUNDS = int(os.environ.get("DNM_PROOF_ROUNDS", "12"))
@@ -142,15 +142,15 @@ def test_suspended_host_with_an_expired_lease_changes_nothing(
     def strike(point: str) -> bool:
         asleep = east.start("run", DNM_FAULT=sleep_at(point))
         if not stops(asleep.pid):
-            wake(asleep)
+            resume_process(asleep)
             return False
         facts = demand.version
         follow(west)
         if demand.version == facts:  # neither had anything to do: it may continue
-            wake(asleep)
+            resume_process(asleep)
             return False
         before = demand.cluster
-        code, message = wake(asleep)
+        code, message = resume_process(asleep)
         assert demand.cluster == before, (point, code, message)
         codes[code] += 1
         print(point, code, message.splitlines()[-1:], flush=True)

@@ -21,7 +21,7 @@ Record = Callable[[str, object], None]
 
 
 @contextmanager
-def woken(site: Site) -> Iterator[Path]:
+def path_unit(site: Site) -> Iterator[Path]:
     """Acts as dnm.path: while its file exists, it starts the service, again after its end."""
     wakeup = site.directory / "state" / "converted_nodes.wake"
     runs = site.directory / "runs"
@@ -47,7 +47,7 @@ def test_join_starts_the_next_run_at_once(
     """No timer runs: ends of conversions start everything after the first run."""
     site = make_site(check_interval_seconds=2)
     site.seconds(6)
-    with woken(site) as runs:
+    with path_unit(site) as runs:
         add_pods(rig, 2, "128", "16Gi")
         site.dnm("run")
         assert rig.queue(DEV)["maxResource"]["vcore"] == 100_000, "it has not joined yet"

@@ -53,14 +53,14 @@ BACK = at(6.25, "node", "returned", before="returning",
           numbers={"account": "proj", "used": {"vcore": 36_000_000}})  # fmt: skip
 
 
-def told(lend: Lend) -> tuple[float, ...]:
+def hours_of(lend: Lend) -> tuple[float, ...]:
     return tuple(round(each, 6) for each in (lend.hours, lend.booting, lend.used_hours, lend.idle))
 
 
 def test_lend_is_charged_from_its_request_until_its_return() -> None:
     (lend,) = bill(*LENT, BACK)
     assert (lend.account, lend.namespace, lend.request, lend.line) == ("proj", "dev", "r1", 7)
-    assert told(lend) == (5.25, 0.5 + 0.75, 3.75, 0.25)
+    assert hours_of(lend) == (5.25, 0.5 + 0.75, 3.75, 0.25)
     assert lend.used == {"vcore": 36_000_000} and lend.size["vcore"] == 8000
     (total,) = sums_of([lend], {"a001": 8.0})
     assert (total.lends, total.lent, total.billed) == (1, 5.25, 42.0)
@@ -79,7 +79,7 @@ def test_usage_report_contains_only_the_requested_span(
     since: float, until: float, hours: tuple[float, ...] | None
 ) -> None:
     lends = bill(*LENT, BACK, since=since, until=until)
-    assert [told(lend) for lend in lends] == ([hours] if hours else [])
+    assert [hours_of(lend) for lend in lends] == ([hours] if hours else [])
 
 
 def test_pod_requests_are_divided_by_serving_time() -> None:
@@ -94,7 +94,7 @@ def test_current_lend_is_charged_until_now() -> None:
     charge = Charge(account="proj", since=since, rate={"vcore": 1000})
     entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
     (lend,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
-    assert lend.end is None and told(lend) == (3, 0.5, 1.5, 1)
+    assert lend.end is None and hours_of(lend) == (3, 0.5, 1.5, 1)
     assert lend.used == {"vcore": 2.5 * 3600 * 1000}
 
 
@@ -122,7 +122,7 @@ def test_moved_node_keeps_its_account() -> None:
 def test_lend_without_account_reports_no_use() -> None:
     lines = [msgspec.structs.replace(LENT[1], numbers={"request": "r1"}), *LENT[2:]]
     (lend,) = bill(LENT[0], *lines, at(6.25, "node", "returned", before="returning"))
-    assert lend.account == "" and lend.used is None and told(lend) == (5.25, 1.25, 3.75, 0.25)
+    assert lend.account == "" and lend.used is None and hours_of(lend) == (5.25, 1.25, 3.75, 0.25)
 
 
 # --- a month of many lends ----------------------------------------------------------------------
@@ -156,12 +156,12 @@ def a_month(seed: int) -> list[HistoryLine]:
             hour += draw.uniform(0, 1)
             lines.append(at(hour, "node", "returning", after="returning", **of))
             hour += draw.uniform(0.1, 0.6)
-            lines.append(at(hour, "node", "returned", numbers=_told(account, used), **of))
+            lines.append(at(hour, "node", "returned", numbers=_charge_numbers(account, used), **of))
             hour += draw.uniform(0, 30)
     return sorted(lines, key=lambda line: line.time)
 
 
-def _told(account: str, vcore_seconds: int) -> dict[str, Any]:
+def _charge_numbers(account: str, vcore_seconds: int) -> dict[str, Any]:
     """Returns the numbers of the history line that ends a charged lend."""
     return {"account": account, "used": {"vcore": vcore_seconds}} if account else {}
 

@@ -14,7 +14,7 @@ MINUTE = timedelta(minutes=1)
 AWAY = "can't list the nodes: no route to 10.0.0.1"
 
 
-def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
+def reported_by_minute(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
     """What is said in which minute; `errors` from that minute on."""
     facts: dict[str, LastingError] = {}
     now, rows = [], []
@@ -27,7 +27,7 @@ def said_at(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
 
 
 def test_lasting_error_is_reported_after_an_hour_and_daily() -> None:
-    assert said_at({0: [AWAY], 3000: []}, 3100) == [
+    assert reported_by_minute({0: [AWAY], 3000: []}, 3100) == [
         (0, AWAY),
         (60, f"{AWAY} (for 60 min now)"),
         (1500, f"{AWAY} (for 25 h 0 min now)"),
@@ -47,7 +47,7 @@ def test_error_that_occurred_once_is_not_reported_as_over(apart: timedelta) -> N
 
 def test_second_error_is_reported_at_once() -> None:
     other = "a018 did not join"
-    assert said_at({0: [AWAY], 5: [AWAY, other]}, 8) == [(0, AWAY), (5, other)]
+    assert reported_by_minute({0: [AWAY], 5: [AWAY, other]}, 8) == [(0, AWAY), (5, other)]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_second_error_is_reported_at_once() -> None:
 def test_changing_times_do_not_make_an_error_a_new_error(
     first: str, second: str, is_same: bool
 ) -> None:
-    message = said_at({0: [first], 1: [second]}, 2)
+    message = reported_by_minute({0: [first], 1: [second]}, 2)
     assert len(message) == (1 if is_same else 2)
 
 

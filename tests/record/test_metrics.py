@@ -72,7 +72,7 @@ def promtool(*words: str, given: str = "") -> str:
 # --- the text ---------------------------------------------------------------------------------
 
 
-def text_of_one(value: float, label: str) -> str:
+def text_of_sample(value: float, label: str) -> str:
     sample = Sample(value=value, labels={"l": label})
     return format_families([Family(name="x", type=GAUGE, help="a\\b\nc", samples=(sample,))])
 
@@ -80,14 +80,14 @@ def text_of_one(value: float, label: str) -> str:
 @pytest.mark.parametrize("label", ['a"b', "a\\b", "a\nb", "ü €", "", "{},="])
 @pytest.mark.parametrize("value", [0, 1, 2**53, 1_800_000_000.123456, 0.1, 256 * 10**9])
 def test_arbitrary_labels_and_numbers_survive_prometheus_parsing(value: float, label: str) -> None:
-    [result] = parse(text_of_one(value, label)).values()
+    [result] = parse(text_of_sample(value, label)).values()
     [sample] = result.samples
     assert (sample.labels, sample.value) == ({"l": label}, value)
     assert result.documentation == "a\\b\nc"
 
 
 def test_metric_label_contains_no_control_characters() -> None:
-    assert 'l="?[31m??"' in text_of_one(1, "\x1b[31m\u202e\x9b")
+    assert 'l="?[31m??"' in text_of_sample(1, "\x1b[31m\u202e\x9b")
 
 
 def test_prometheus_accepts_the_histogram() -> None:

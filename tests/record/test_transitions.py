@@ -31,7 +31,9 @@ def cause(minute: int = 0, **changes: Any) -> Cause:
     return Cause(**{"now": NOW + minute * MINUTE, "run": "r1", "instance": "prod", **changes})
 
 
-def said(reason: Why, node: str = "a001", verdict: Verdict = Verdict.KEEP) -> dict[str, Any]:
+def verdict_with(
+    reason: Why, node: str = "a001", verdict: Verdict = Verdict.KEEP
+) -> dict[str, Any]:
     item = NodeVerdict(node=node, verdict=verdict, reason=reason, detail="so it is")
     return {"nodes": {node: item}}
 
@@ -99,8 +101,8 @@ def test_node_transition_is_a_history_line_with_its_reason(name: str) -> None:
     event, phases = output.split()
     line = f"node {event} a001 {phases} {reason.name if reason else ''}".strip()
     before, after = (nodes(**({"a001": node} if node else {})) for node in (old, new))
-    why: dict[str, Any] = said(reason) if reason else {}
-    check_told(before, after, {**why, "fenced": frozenset({"a001"})}, [line])
+    why: dict[str, Any] = verdict_with(reason) if reason else {}
+    check_recorded(before, after, {**why, "fenced": frozenset({"a001"})}, [line])
 
 
 ASKED = Registry(requests=(a_request(),))
@@ -110,7 +112,7 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "nothing": (EMPTY, EMPTY, {}, []),
     "lent": (ASKED, nodes(a001=JOINS), {}, ["node lent a001 >joining"]),
     "lent and joined at once": (
-        ASKED, nodes(a001=NODE()), said(Reason.JOINED),
+        ASKED, nodes(a001=NODE()), verdict_with(Reason.JOINED),
         ["node lent a001 >joining JOINED", "node joined a001 joining>serving JOINED"]),
     "adopted": (
         EMPTY, nodes(a001=JOINS),
@@ -129,7 +131,7 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
         [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"]),
     "returned by hand, and fenced before": (
         nodes(a001=NODE(leaves="by-hand")), nodes(a001=NODE(leaves="by-hand")),
-        said(Reason.LEAVING), []),
+        verdict_with(Reason.LEAVING), []),
     "a cap still in effect": (seen("CAPPED"), seen("CAPPED"), {}, []),
     "a breaker opens": (
         EMPTY, Registry(breakers={QUEUE: Breaker(unused=3, tripped_at=NOW, trips=1)}), {},
@@ -158,10 +160,12 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_registry_difference_is_recorded_as_history_lines(name: str) -> None:
-    check_told(*CASES[name])
+    check_recorded(*CASES[name])
 
 
-def check_told(before: Registry, after: Registry, why: dict[str, Any], expected: list[str]) -> None:
+def check_recorded(
+    before: Registry, after: Registry, why: dict[str, Any], expected: list[str]
+) -> None:
     assert lines(before, after, cause(**why)) == expected
     registry = tell_change(before, after, cause(**why))
     assert {line.kind for line in registry.memory.unwritten} <= {*KINDS}, "dnm history --kind"
@@ -205,7 +209,9 @@ def test_conversions_returns_and_durations_are_counted() -> None:
         asked, replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)}), cause(3)
     )
     serving = tell_change(lent, replace(lent, nodes={"a001": NODE()}), cause(5))
-    back = tell_change(serving, replace(serving, nodes={}), cause(64, **said(Reason.RETURNED)))
+    back = tell_change(
+        serving, replace(serving, nodes={}), cause(64, **verdict_with(Reason.RETURNED))
+    )
     totals = back.memory.totals
     assert totals.conversions == {"a": {"joined": 1}}
     assert totals.reversions == {"a": {"returned": 1}}

@@ -508,7 +508,7 @@ def test_first_run_killed_before_its_write_stays_a_first_run(
     assert east.run().read() == ONE
 
 
-def spoilt(
+def edit_of_data(
     change: Callable[[dict[str, str]], object],
 ) -> Callable[[dict[str, dict[str, str]]], None]:
     def edit(item: dict[str, dict[str, str]]) -> None:
@@ -531,7 +531,7 @@ def test_unreadable_secret_stops_the_run(
     sandbox: Sandbox, east: Host, change: Callable[[dict[str, str]], object]
 ) -> None:
     wrote(east, ONE)
-    sandbox.edit("secrets", NAME, spoilt(change), "dnm")
+    sandbox.edit("secrets", NAME, edit_of_data(change), "dnm")
     with pytest.raises(RegistryError, match=r"previous\.json in Secret dnm/dnm-prod"):
         east.run().read()
 

@@ -136,7 +136,7 @@ def test_kill_around_the_lease_write_keeps_the_lease_for_this_registry(
     east.act()
     east.place = Place(holder="moved", home="x", boot="y")  # so that the word is exchanged
     leases.loses_answer = is_written
-    leases.meanwhile = (lambda: None) if is_written else _dies
+    leases.meanwhile = (lambda: None) if is_written else _interrupt
     with pytest.raises(KubeError if is_written else KeyboardInterrupt):
         east.act()
     leases.loses_answer = False
@@ -148,7 +148,7 @@ def test_kill_around_the_lease_write_keeps_the_lease_for_this_registry(
     assert not elsewhere.is_refused()
 
 
-def _dies() -> None:
+def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
@@ -232,7 +232,7 @@ def test_two_registries_never_both_act_within_a_day(
                     file.unlink()
                 host.disk = Registry()
                 continue
-            leases.meanwhile = _dies if text == "dies before the write" else (lambda: None)
+            leases.meanwhile = _interrupt if text == "dies before the write" else (lambda: None)
             leases.loses_answer = text == "loses the answer"
             if text == "is asleep":
                 state = host.start()

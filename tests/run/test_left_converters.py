@@ -49,7 +49,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return made
 
 
-def let_go(site: Site, direction: str) -> None:
+def release_converter(site: Site, direction: str) -> None:
     """Lets the converters end, and waits for them."""
     keepers = [process for process in site.registry.open_calls.values() if process]
     (site.directory / f"go-{direction}").touch()
@@ -104,7 +104,7 @@ def test_long_running_converter_is_left_observed_and_completed(
     lines.append(run(site))
     assert "action=" not in lines[2] and "line=" not in lines[2]
 
-    let_go(site, "k8s")
+    release_converter(site, "k8s")
     for _ in range(3):
         lines.append(run(site))
     assert {entry.phase for entry in site.registry.nodes.values()} == {Phase.SERVING}
@@ -120,7 +120,7 @@ def test_long_running_converter_is_left_observed_and_completed(
     (name,) = [n for n, e in site.registry.nodes.items() if e.phase is Phase.RETURNING]
     assert "".join(lines).count(f"action=return node={name}") == 1
     assert f"action=leave converter={name}" in "".join(lines)
-    let_go(site, "batch")
+    release_converter(site, "batch")
     run(site)
     assert name not in site.registry.nodes and len(site.registry.nodes) == 1
     assert not list((site.directory / "state" / "converter").glob(f"{name}.*"))
@@ -186,7 +186,7 @@ def test_end_of_a_keeper_starts_no_second_converter(sandbox: Sandbox, site: Site
     sandbox.tick(site.config.convert_timeout.total_seconds())
     text = run(site, code=1)
     assert "action=end-converter" in text and "ran out of its time" in text
-    let_go(site, "batch")
+    release_converter(site, "batch")
     for _ in range(50):
         run(site, code=None)
         if name not in site.registry.nodes:

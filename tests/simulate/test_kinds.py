@@ -19,7 +19,7 @@ REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
 OPEN = 10_000  # minutes: longer than any of these
 
 
-def told(
+def demand_line(
     minute: int, pending: int, bound: int, came: int | None = None, gang: int = 0
 ) -> HistoryLine:
     kind = {"request": REQUEST, "pending": pending, "bound": bound, "came": came, "gang": gang}
@@ -34,7 +34,7 @@ def replayed(counts: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], 
     """(Came, lasted) in minutes of each pod, and how many went before they had begun."""
     replay = KindReplay()
     for minute, (pending, bound) in enumerate(counts):
-        replay.add(told(minute, pending, bound))
+        replay.add(demand_line(minute, pending, bound))
     spans = [
         ((span.came - NOW).total_seconds() / 60, min(span.lasts / 60, OPEN))
         for span in replay.close()
@@ -65,7 +65,7 @@ def lasted(lines: list[tuple[int, ...]]) -> list[float]:
     """Minutes that each pod ran, of lines that say how many came."""
     replay = KindReplay()
     for minute, (pending, bound, arrived) in enumerate(lines):
-        replay.add(told(minute, pending, bound, arrived))
+        replay.add(demand_line(minute, pending, bound, arrived))
     return sorted(min(span.lasts / 60, OPEN) for span in replay.close())
 
 
@@ -86,7 +86,7 @@ def test_recorded_arrivals_identify_the_pods(name: str) -> None:
 def test_replayed_pods_arrive_in_the_minute_before_they_are_seen() -> None:
     replay = KindReplay()
     for minute in range(50):
-        replay.add(told(minute, minute + 1, 0, 1))
+        replay.add(demand_line(minute, minute + 1, 0, 1))
     ages = [(span.came - NOW).total_seconds() % 60 for span in replay.close()[1:]]
     assert len(set(ages)) > 40 and 25 < sum(ages) / len(ages) < 35
 
@@ -97,7 +97,7 @@ def test_gang_is_replayed_with_its_size_and_starts_complete() -> None:
     for minute, pending, bound, arrived in (
         (0, 6, 0, 6), (1, 3, 3, 0), (2, 2, 4, 0), (5, 0, 6, 0), (10, 0, 3, 0), (15, 0, 0, 0)
     ):  # fmt: skip
-        replay.add(told(minute, pending, bound, arrived, gang=3))
+        replay.add(demand_line(minute, pending, bound, arrived, gang=3))
     spans = replay.close()
     assert sorted((span.gang, span.lasts / 60) for span in spans) == [(1, 9)] * 3 + [(2, 10)] * 3
 
@@ -123,8 +123,8 @@ def test_gang_that_shrinks_or_grows_stays_one_gang(name: str) -> None:
     lines, expected = GANGS[name]
     replay = KindReplay()
     for minute, pending, bound, came, gang in lines:
-        replay.add(told(minute, pending, bound, came, gang))
-    replay.add(told(9, 0, 0, 0))
+        replay.add(demand_line(minute, pending, bound, came, gang))
+    replay.add(demand_line(9, 0, 0, 0))
     assert sorted((one.gang, one.lasts / 60) for one in replay.close()) == sorted(expected)
     assert not replay.cancelled
 
@@ -160,7 +160,7 @@ def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
                 at = int(NOW.timestamp()) + 60 * pair.came - ago
                 seen.add(minute >= began, at, 1, minute == pair.came)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
-        replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
+        replay.add(msgspec.structs.replace(demand_line(minute, 0, 0), numbers={"kinds": kinds}))
     for number, item in enumerate(lives):
         arrived = NOW + timedelta(minutes=item.came, seconds=-(2**number))
         began = NOW + timedelta(minutes=item.came + item.waited, seconds=-30)
@@ -178,7 +178,7 @@ def test_pods_seen_by_several_runs_of_a_minute_arrive_once(pods: int) -> None:
         for number in range(pods if bound else 0):
             seen.add(number < bound, at, 1, seconds < 60)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
-        line = msgspec.structs.replace(told(0, 0, 0), numbers={"kinds": kinds})
+        line = msgspec.structs.replace(demand_line(0, 0, 0), numbers={"kinds": kinds})
         replay.add(msgspec.structs.replace(line, time=NOW + timedelta(seconds=seconds)))
     assert (len(replay.close()), replay.cancelled) == (pods, 0)
 
@@ -191,6 +191,6 @@ def test_pods_with_the_nearest_creation_sum_end_first() -> None:
         for number in owner:
             seen.add(True, at + number, 1, minute == 0)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
-        replay.add(msgspec.structs.replace(told(minute, 0, 0), numbers={"kinds": kinds}))
+        replay.add(msgspec.structs.replace(demand_line(minute, 0, 0), numbers={"kinds": kinds}))
     short = [span.came.timestamp() - at for span in replay.close() if span.lasts < 60]
     assert (len(short), sum(short)) == (50, sum(range(1, 100, 2)))

@@ -19,12 +19,12 @@ from tests.economy.dnm_policy import AwakePolicy, DnmPolicy, make_config
 from tests.economy.measure import measure_policy
 from tests.economy.public_shapes import crash_loops, failing, full_batch, gangs, oscillation
 from tests.economy.workloads import gpu_pods
-from tests.night import one_in
+from tests.night import sample_by_day
 
 PLAYED = (gangs, crash_loops, oscillation, failing, gpu_pods, full_batch)
 
 
-@pytest.mark.parametrize("make", one_in(2, PLAYED), ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", sample_by_day(2, PLAYED), ids=lambda make: make.__name__)
 def test_skipped_run_would_have_done_nothing(make) -> None:  # type: ignore[no-untyped-def]
     full = make(1, DAY)
     busy = sorted(ask.at for ask in full.asks)[len(full.asks) // 2]

@@ -81,17 +81,17 @@ def optimum(problem: Problem) -> int:
                 best = min(best, 1 + new_nodes(rest))
         return best
 
-    def over_rooms(number: int, left: tuple[int, ...]) -> int:
+    def over_bins(number: int, left: tuple[int, ...]) -> int:
         if number == len(problem.bins):
             return new_nodes(left)
         entry = problem.bins[number]
         allowed = tuple(entry.node_class in item.node_classes for item in items)
         return min(
-            over_rooms(number + 1, tuple(a - b for a, b in zip(left, chosen, strict=True)))
+            over_bins(number + 1, tuple(a - b for a, b in zip(left, chosen, strict=True)))
             for chosen in fillings(entry.free, left, allowed)
         )
 
-    return over_rooms(0, counts)
+    return over_bins(0, counts)
 
 
 def test_packing_needs_at_most_a_node_more_than_the_optimum() -> None:

@@ -28,7 +28,7 @@ class Blow(NamedTuple):
 BLOWS: list[Blow] = []
 
 
-def blow(weight: int) -> Callable[[Strikes], Strikes]:
+def fault(weight: int) -> Callable[[Strikes], Strikes]:
     def enter(strike: Strikes) -> Strikes:
         BLOWS.append(Blow(strike.__name__, weight, strike))
         return strike
@@ -66,7 +66,7 @@ BODIES = (
 )  # fmt: skip
 
 
-@blow(10)
+@fault(10)
 def api_fault(world: World, rng: random.Random) -> str:
     kind = rng.choice(
         ("status", "status", "status", "busy", "cut", "lost", "down", "garbage", "garbage",
@@ -87,7 +87,7 @@ def api_fault(world: World, rng: random.Random) -> str:
     return f"{kind} {shown} at {details['path']!r} x{details['times']}"
 
 
-@blow(1)
+@fault(1)
 def scheduler_restarts(world: World, rng: random.Random) -> str:
     with world.sandbox.lock:
         world.sandbox.yunikorn.restart()
@@ -105,7 +105,7 @@ LISTINGS = (
 SPOKEN = (None, None, None, "", "a001\n", "k001\n", "../../etc\n", "a999\n", "\x1b[2Jx\n" * 50)
 
 
-@blow(5)
+@fault(5)
 def converter_fails(world: World, rng: random.Random) -> str:
     how: dict[str, Any] = rng.choice((
         {"act": False, "exit_code": 1}, {"act": False, "exit_code": 0}, {"exit_code": 1},
@@ -121,8 +121,8 @@ def converter_fails(world: World, rng: random.Random) -> str:
     return str(details)
 
 
-@blow(3)
-def list_lies(world: World, rng: random.Random) -> str:
+@fault(3)
+def falsify_list(world: World, rng: random.Random) -> str:
     details = {"stdout": rng.choice(LISTINGS), "exit_code": rng.choice((0, 0, 1)),
                "times": rng.choice((1, 2, 4))}  # fmt: skip
     world.sandbox.behave(direction="list", **details)
@@ -132,7 +132,7 @@ def list_lies(world: World, rng: random.Random) -> str:
 # --- an administrator -----------------------------------------------------------------------
 
 
-@blow(2)
+@fault(2)
 def drain_machine(world: World, rng: random.Random) -> str:
     name = pick(rng, sorted(set(world.sandbox.batch.machines) - {BROKEN}))
     with world.sandbox.lock:
@@ -141,7 +141,7 @@ def drain_machine(world: World, rng: random.Random) -> str:
     return str(name)
 
 
-@blow(2)
+@fault(2)
 def resume_machine(world: World, rng: random.Random) -> str:
     name = pick(rng, sorted(set(world.sandbox.batch.machines) - {BROKEN}))
     with world.sandbox.lock:
@@ -149,7 +149,7 @@ def resume_machine(world: World, rng: random.Random) -> str:
     return str(name)
 
 
-@blow(1)
+@fault(1)
 def machine_down(world: World, rng: random.Random) -> str:
     name = pick(rng, sorted(world.sandbox.batch.machines))
     with world.sandbox.lock:
@@ -158,15 +158,15 @@ def machine_down(world: World, rng: random.Random) -> str:
     return str(name)
 
 
-@blow(2)
-def jobs_come(world: World, rng: random.Random) -> str:
+@fault(2)
+def submit_jobs(world: World, rng: random.Random) -> str:
     count, seconds = rng.choice((1, 1, 2, 4)), rng.choice((0.5, 2.0, 6.0))
     with world.sandbox.lock:
         world.sandbox.batch.submit(count, run_seconds=seconds)
     return f"{count} nodes for {seconds} s"
 
 
-@blow(2)
+@fault(2)
 def cordon_node(world: World, rng: random.Random) -> str:
     name = pick(rng, world.node_names())
     is_on = rng.random() < 0.6
@@ -174,8 +174,8 @@ def cordon_node(world: World, rng: random.Random) -> str:
     return f"{name} {is_on}"
 
 
-@blow(1)
-def return_by_hand(world: World, rng: random.Random) -> str:
+@fault(1)
+def return_manually(world: World, rng: random.Random) -> str:
     """Returns an empty node manually, as an administrator should."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
@@ -184,7 +184,7 @@ def return_by_hand(world: World, rng: random.Random) -> str:
     return str(name)
 
 
-@blow(2)
+@fault(2)
 def node_deleted(world: World, rng: random.Random) -> str:
     """Deletes a Node, while the machine stays away from Slurm."""
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
@@ -194,7 +194,7 @@ def node_deleted(world: World, rng: random.Random) -> str:
     return str(name)
 
 
-@blow(3)
+@fault(3)
 def verb(world: World, rng: random.Random) -> str:
     """Runs commands of an administrator, right ones and wrong ones."""
     node = pick(rng, ["a001", "a002", "b001", "k001", "nosuch", "../x", ""])
@@ -211,14 +211,14 @@ def verb(world: World, rng: random.Random) -> str:
     return " ".join(map(str, words))
 
 
-@blow(2)
+@fault(2)
 def manifest_applied_again(world: World, rng: random.Random) -> str:
     """Plays `kubectl apply` of the site's own file from its repository."""
     world.sandbox.set_queues(world.queues)
     return ""
 
 
-@blow(1)
+@fault(1)
 def ledger_lost(world: World, rng: random.Random) -> str:
     def change(item: Any) -> None:
         (item["metadata"].get("annotations") or {}).pop("dynamic-node-manager/ledger", None)
@@ -227,7 +227,7 @@ def ledger_lost(world: World, rng: random.Random) -> str:
     return ""
 
 
-@blow(2)
+@fault(2)
 def config_edited(world: World, rng: random.Random) -> str:
     """Makes the configuration invalid; the next run but one has it right again."""
     old, new = rng.choice((
@@ -241,7 +241,7 @@ def config_edited(world: World, rng: random.Random) -> str:
     return f"{old!r} -> {new!r}"
 
 
-@blow(1)
+@fault(1)
 def caps_edited(world: World, rng: random.Random) -> str:
     """Changes the numbers of caps: valid, and smaller than what is lent."""
     cap, runs = rng.choice((0, 1, 3, 5)), rng.choice((1, 2, 3))
@@ -251,7 +251,7 @@ def caps_edited(world: World, rng: random.Random) -> str:
     return f"cap {cap}"
 
 
-@blow(1)
+@fault(1)
 def registry_damaged(world: World, rng: random.Random) -> str:
     """Damages the registry; later its content or the copy that dnm names repairs it."""
     how = rng.choice(("deleted", "truncated", "emptied", "garbage", "of another version"))
@@ -267,17 +267,17 @@ def registry_damaged(world: World, rng: random.Random) -> str:
             "garbage": b"\x00\xff" * 40, "of another version": b'{"version": 99}',
         }[how])  # fmt: skip
 
-    def put_right() -> None:
+    def repair() -> None:
         previous = world.registry.with_name("converted_nodes.json.previous")
         is_there = uses_copy and previous.exists()
         world.registry.write_bytes(previous.read_bytes() if is_there else content)
         world.registry.chmod(0o644)
 
-    world.repair = world.repair or put_right
+    world.repair = world.repair or repair
     return f"{how}, {'as advised' if uses_copy else 'as it was'}"
 
 
-@blow(1)
+@fault(1)
 def registry_forgotten(world: World, rng: random.Random) -> str:
     """Loses the disk of the host, including the copy."""
     world.repair = None
@@ -286,7 +286,7 @@ def registry_forgotten(world: World, rng: random.Random) -> str:
     return ""
 
 
-@blow(2)
+@fault(2)
 def keepers_die(world: World, rng: random.Random) -> str:
     """Kills keepers between two runs."""
     text = rng.choice(("keeper", "converter", "group", "reboot"))

@@ -8,7 +8,7 @@ import random
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.proof.storm.blows import blow, pick
+from tests.proof.storm.blows import fault, pick
 from tests.proof.storm.world import DEV, LAB, PERMANENT, World
 
 MARK = "dynamic-node-manager/"
@@ -17,8 +17,8 @@ GANG = "yunikorn.apache.org/task-groups"
 # --- tenants -----------------------------------------------------------------------------------
 
 
-@blow(20)
-def pods_come(world: World, rng: random.Random) -> str:
+@fault(20)
+def add_ordinary_pods(world: World, rng: random.Random) -> str:
     """Adds pods of a usual size; some end by themselves."""
     namespace, count = rng.choice(("dev", "dev", "lab")), rng.choice((1, 2, 4, 8))
     cpu, memory = rng.choice((("4", "16G"), ("16", "32G"), ("100", "200G"), ("0.5", "1G")))
@@ -27,7 +27,7 @@ def pods_come(world: World, rng: random.Random) -> str:
     return f"{count} of {cpu} in {namespace} for {seconds} s"
 
 
-@blow(6)
+@fault(6)
 def pods_go(world: World, rng: random.Random) -> str:
     share = rng.choice((0.3, 0.7, 1.0))
     removed = 0
@@ -38,8 +38,8 @@ def pods_go(world: World, rng: random.Random) -> str:
     return str(removed)
 
 
-@blow(3)
-def odd_pods(world: World, rng: random.Random) -> str:
+@fault(3)
+def malformed_pods(world: World, rng: random.Random) -> str:
     """Adds pods with amounts, annotations, labels and names that a tenant may write."""
     group = {"name": "g", "minMember": 2_000_000_000, "minResource": {"cpu": "1", "memory": "1G"}}
     malformed: dict[str, Any] = rng.choice((
@@ -64,7 +64,7 @@ def odd_pods(world: World, rng: random.Random) -> str:
     return f"{count} of {json.dumps(malformed)[:80]}"
 
 
-@blow(1)
+@fault(1)
 def large_pods(world: World, rng: random.Random) -> str:
     size, count = rng.choice((10_000, 300_000, 1_400_000)), rng.choice((1, 2, 6))
     args = {"name": "main", "image": "busybox", "args": ["x" * size],
@@ -74,7 +74,7 @@ def large_pods(world: World, rng: random.Random) -> str:
     return f"{count} of {size} bytes in {namespace}"
 
 
-@blow(3)
+@fault(3)
 def pods_rejected_and_retried(world: World, rng: random.Random) -> str:
     """Adds a controller that replaces each failed pod under another name."""
     pods = world.tenant_pods()[:8]
@@ -104,8 +104,8 @@ def ask_as_kubelet(world: World, node: str, path: str, patch: Any) -> int:
         connection.close()
 
 
-@blow(6)
-def kubelet_lies(world: World, rng: random.Random) -> str:
+@fault(6)
+def falsify_kubelet(world: World, rng: random.Random) -> str:
     """Lets a node of any kind report something false about itself."""
     is_permanent, share = rng.random() < 0.3, rng.random()
     amounts = rng.choice((
@@ -138,7 +138,7 @@ def kubelet_lies(world: World, rng: random.Random) -> str:
     return f"{node}{subject} {json.dumps(patch)[:120]}: {status}"
 
 
-@blow(2)
+@fault(2)
 def kubelet_is_away(world: World, rng: random.Random) -> str:
     name, is_ready = pick(rng, world.node_names()), rng.random() < 0.4
     if name is not None and name not in PERMANENT:

@@ -55,7 +55,7 @@ class Episode:
             self._run(rng)
             time.sleep(_PAUSE)
         self.world.log_line("--- calm")
-        self._calm_down()
+        self._stop_disturbances()
         self._settle_with_demand()
         self._settle()
 
@@ -138,7 +138,7 @@ class Episode:
 
     # --- calm ------------------------------------------------------------------------------------
 
-    def _calm_down(self) -> None:
+    def _stop_disturbances(self) -> None:
         """Ends the faults and undoes the administrator's changes. Repairs what dnm cannot: a
         kubelet's false report about itself, a converter that never ends."""
         world, sandbox = self.world, self.world.sandbox

@@ -38,7 +38,7 @@ def judge_run(ended: Ended) -> Iterator[str]:
     elif ended.code not in EXIT_CODES and not (ended.is_struck and ended.code in _STRUCK):
         yield f"`dnm {subject}` ended with {ended.code}: {ended.err[-300:]}"
     for text in (ended.out, ended.err):
-        if "Traceback" in text and not _is_python_s(text, ended):
+        if "Traceback" in text and not _is_interpreter_interrupt(text, ended):
             yield f"`dnm {subject}` left a traceback: {text[-1500:]}"
         if re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", text):
             yield f"`dnm {subject}` printed unprintable characters: {text!r:.300}"
@@ -48,7 +48,7 @@ def judge_run(ended: Ended) -> Iterator[str]:
         yield f"`dnm {subject}` ended with {ended.code} and printed nothing"
 
 
-def _is_python_s(text: str, ended: Ended) -> bool:
+def _is_interpreter_interrupt(text: str, ended: Ended) -> bool:
     """Returns whether a Ctrl-C arrived before the interpreter started dnm."""
     return ended.is_struck and text.rstrip().endswith("KeyboardInterrupt") and "/dnm/" not in text
 

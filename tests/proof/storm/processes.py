@@ -85,11 +85,11 @@ def reboot() -> None:
     while left := descendants():
         kill(left, signal.SIGSTOP)
         kill(left)
-        bury_orphans(set())
+        reap_orphans(set())
         time.sleep(0.005)
 
 
-def bury_orphans(own: set[int]) -> None:
+def reap_orphans(own: set[int]) -> None:
     """Waits for adopted processes that have ended; other code waits for `own`."""
     for pid in _numbers():
         try:

@@ -266,14 +266,14 @@ class World:
         """Counts the requests of runs, sends the signal that waits for one of them, and looks for a
         second converter when one begins."""
         if request.path == "/sandbox/node-convert/begin":
-            self._look_for_twins(request)
+            self._detect_duplicate_calls(request)
         with self._lock:
             self.arrivals += 1
             is_due = self.trigger is not None and self.arrivals == self.trigger[0]
         if is_due and self.trigger is not None:
             self.trigger[1]()
 
-    def _look_for_twins(self, request: Request) -> None:
+    def _detect_duplicate_calls(self, request: Request) -> None:
         arguments = request.body.decode(errors="replace").split("\0")
         if "batch" not in arguments:
             return
@@ -318,7 +318,7 @@ class World:
         if strike is not None:
             strike.disarm(self)
         self._own.pop(child.pid, None)
-        processes.bury_orphans(set(self._own))
+        processes.reap_orphans(set(self._own))
         ended = Ended(words or ("run",), child.returncode, seconds,
                       out.decode(errors="replace"), err.decode(errors="replace"),
                       strike is not None and strike.has_struck)  # fmt: skip
@@ -337,7 +337,7 @@ class World:
             if time.monotonic() > until:
                 return False
             time.sleep(0.02)
-            processes.bury_orphans(set(self._own))
+            processes.reap_orphans(set(self._own))
         return True
 
 
