@@ -24,7 +24,6 @@ class Logged(NamedTuple):
     namespace: str
     name: str
     code: int  # of the answer; 0: hung up
-    user_agent: str
 
 
 class RequestLog:
@@ -44,9 +43,8 @@ class RequestLog:
             )  # fmt: skip
         except ApiError:
             verb = resource = namespace = name = ""
-        agent = request.headers.get("user-agent", "")
         entry = Logged(request.method, request.path, request.query, verb, resource, namespace,
-                       name, code, agent)  # fmt: skip
+                       name, code)  # fmt: skip
         with self._lock:
             self._log.append(entry)
 

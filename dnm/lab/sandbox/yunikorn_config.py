@@ -43,7 +43,6 @@ class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
     """One queue of the document as it is in force; a limit without a value above 0 is none."""
 
     path: str  # in lower case
-    parent: str | None  # None for root
     is_leaf: bool
     max: dict[str, int]
     guaranteed: dict[str, int]
@@ -195,7 +194,6 @@ def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
     limits = {} if name == ROOT else _map(fields, "resources")
     own = ConfiguredQueue(
         path=path,
-        parent=parent,
         is_leaf=is_leaf,
         max=_in_force(_map(limits, "max")),
         guaranteed=_in_force(_map(limits, "guaranteed")),
