@@ -124,7 +124,9 @@ def judge_node_sets(
     bad = 0
     traits = _lent_traits(config, registry, nodes)
     for item in node_sets:
-        taken = [subject for subject, at in traits.items() if not describe_misfit(item.shape, (), at)]
+        taken = [
+            subject for subject, at in traits.items() if not describe_misfit(item.shape, (), at)
+        ]
         if item.is_deleting or not taken:
             continue
         bad += 1

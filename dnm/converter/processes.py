@@ -22,7 +22,7 @@ def this_host() -> ConverterProcess:
     return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
 
 
-def is_known(process: ConverterProcess | None) -> bool:
+def is_identified(process: ConverterProcess | None) -> bool:
     """Returns whether the value identifies a process, or shows that another host started it."""
     return process is not None and (process.pid != 0 or is_elsewhere(process))
 

@@ -304,7 +304,7 @@ def await_record(conversion: NodeConversion) -> str:
     return "Slurm has it" + ("" if has_hook else ", no hook health")
 
 
-def hand_over(conversion: NodeConversion) -> str:
+def finish_return(conversion: NodeConversion) -> str:
     """Removes fence and cordon in one change; slurm-bridge then lifts its drain. The drain of a
     faulty node has another Reason by then and stays, and so does an administrator's cordon."""
     node = conversion.read_node()
@@ -364,7 +364,7 @@ PROGRAM = Program(
             shows="wait until Slurm has {node} idle, with its partitions as features",
         ),
         Stage(
-            "return", hand_over,
+            "return", finish_return,
             shows="uncordon {node}, wait until slurm-bridge has lifted its drain",
         ),
     ),

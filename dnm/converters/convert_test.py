@@ -95,12 +95,12 @@ class _Checks:
     def program(self) -> Program:
         """A conversion and a return, with a check before the first change and one at the end."""
         *claiming, prepare, join, ready = to_k8s.STAGES
-        *returning, hand_over = to_batch.STAGES
+        *returning, finish_return = to_batch.STAGES
         look, cordon = Stage("look", self.look), Stage("cordon", _cordon)
         return dataclasses.replace(
             to_batch.PROGRAM,
             lending=(*claiming, look, prepare, join, cordon, ready),
-            returning=(*returning, Stage(HOOK, self.look_again), hand_over),
+            returning=(*returning, Stage(HOOK, self.look_again), finish_return),
         )
 
     def look(self, conversion: NodeConversion) -> str:

@@ -221,7 +221,7 @@ def wait_for_slurmd(conversion: NodeConversion) -> str:
     return "slurmd is back" + ("" if has_hook else ", no hook health")
 
 
-def hand_over(conversion: NodeConversion) -> str:
+def finish_return(conversion: NodeConversion) -> str:
     """Settles the drain, then deletes the reservation. slurm-operator may have lifted dnm's drain,
     and lifts none with another Reason. The fence stays: it shows that Slurm has the node."""
     node = conversion.read_node()
@@ -303,7 +303,7 @@ PROGRAM = Program(
             shows="in StatefulSet mode: one replica more\n"
             "wait until slurmd's pod is Ready and Slurm has the node idle",
         ),
-        Stage("return", hand_over, shows=to_batch.show_release),
+        Stage("return", finish_return, shows=to_batch.show_release),
     ),
     judge=_judge,
     check_settings=standing_node.label_of,

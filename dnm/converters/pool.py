@@ -94,7 +94,7 @@ class ConversionPool:
         results: list[NodeResult] = []
         failures = 0
 
-        def lend_one() -> None:
+        def lend_next() -> None:
             nonlocal failures
             while not self.control.stop.is_set():
                 with self._lock:
@@ -110,7 +110,7 @@ class ConversionPool:
                 if result.result == "ok":
                     return
 
-        self._in_parallel([lend_one] * count)
+        self._in_parallel([lend_next] * count)
         return results
 
     def _lend(

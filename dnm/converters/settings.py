@@ -83,21 +83,21 @@ class Settings(Value, frozen=True):
     def labels(self, node_type: str, namespace: str) -> dict[str, str]:
         """Returns the labels of a node lent to the namespace: `<NS>=true` and its type's labels."""
         labels = {namespace: "true"} if namespace else {}
-        found_type = self.node_types.get(node_type)
-        return {**labels, **found_type.labels_for(namespace)} if found_type else labels
+        declared = self.node_types.get(node_type)
+        return {**labels, **declared.labels_for(namespace)} if declared else labels
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
         """Returns its type's taints, and the one that keeps pods off until dnm removes it. Without
         a namespace, taints with the namespace as key are left out."""
-        found_type = self.node_types.get(node_type)
-        opens = (CLOSED,) if found_type and found_type.opens_when else ()
-        own = found_type.taints_for(namespace) if found_type else ()
+        declared = self.node_types.get(node_type)
+        opens = (CLOSED,) if declared and declared.opens_when else ()
+        own = declared.taints_for(namespace) if declared else ()
         return (*(taint for taint in own if taint.key), *opens)
 
     def is_of_type(self, node: str, node_type: str) -> bool:
         """Returns whether the name is the type's prefix followed only by digits."""
-        found_type = self.node_types.get(node_type)
-        prefix = (found_type and found_type.name_prefix) or node_type
+        declared = self.node_types.get(node_type)
+        prefix = (declared and declared.name_prefix) or node_type
         return node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
     def type_of(self, node: str) -> str:
@@ -187,16 +187,16 @@ def _shared(
         entries["pass_environment"] = ""
     parsed = parse_section("settings", entries, _SHARED, problems)
     resolve_paths("settings", parsed, _SHARED, at, problems)
-    found = fields_of(parsed, _SHARED)
-    if "state_dir" in found:
-        found["state_dir"] = state_folder(found["state_dir"]) / program
+    values = fields_of(parsed, _SHARED)
+    if "state_dir" in values:
+        values["state_dir"] = state_folder(values["state_dir"]) / program
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
         entries = known_entries(sections[section], keys := {**_TYPE_KEYS, **KUBELET_KEYS})
         parsed = parse_section(section, entries, keys, problems)
         fields = {"kubelet": kubelet_settings(parsed), **fields_of(parsed, _TYPE_KEYS)}
         types[name] = NodeType(name=name, size={}, **fields)
-    return {**found, "node_types": types}
+    return {**values, "node_types": types}
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:

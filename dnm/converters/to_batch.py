@@ -194,8 +194,8 @@ def delete(conversion: NodeConversion) -> str:
         if conversion.kube.read_node(conversion.node) is None:
             return ""
         conversion.kube.delete_node(conversion.node)
-        is_gone = conversion.kube.read_node(conversion.node) is None
-        return "" if is_gone else "the Node is still there"
+        is_deleted = conversion.kube.read_node(conversion.node) is None
+        return "" if is_deleted else "the Node is still there"
 
     conversion.wait_until(look, conversion.settings.drain_timeout_seconds)
     return "the Node is gone"
@@ -227,7 +227,7 @@ def health(conversion: NodeConversion) -> str:
     return "" if has_hook else "no hook health"
 
 
-def hand_over(conversion: NodeConversion) -> str:
+def finish_return(conversion: NodeConversion) -> str:
     """Lifts dnm's drain, then deletes the reservation. A drain with another Reason stays."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
@@ -281,7 +281,7 @@ STAGES = (
     Stage("delete", delete, shows="delete Node {node}"),
     Stage("boot", boot, shows="wait until slurmd has registered again"),
     Stage("health", health, shows=lambda run: [run.hook("health")]),
-    Stage("return", hand_over, shows=show_release),
+    Stage("return", finish_return, shows=show_release),
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from dnm.model.verdict import Objection
 from dnm.plan.breaker import record_used_quota
 from dnm.plan.inputs import Inputs
 from dnm.queues.document import QueueDocument
-from dnm.queues.edit import ForeseenEdit, edit_document, foresee_edit, why_no_shrink, why_refused
+from dnm.queues.edit import ProjectedEdit, compute_edit, edit_document, shrink_refusal, why_refused
 
 
 class CurrentLimits(Value):
@@ -29,7 +29,7 @@ class CurrentLimits(Value):
     registry: Registry
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
-    projected: ForeseenEdit | None = None
+    projected: ProjectedEdit | None = None
 
 
 class PlannedLimits(Value):
@@ -61,7 +61,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     if inputs.document is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    projected = foresee_edit(inputs.document, wants)
+    projected = compute_edit(inputs.document, wants)
     limits = projected.edit.limits
     if registry.nodes:
         counted_nodes = _counted_nodes(inputs)
@@ -69,7 +69,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     return CurrentLimits(
         registry=registry,
         limits=limits,
-        objection=why_no_shrink(inputs.document, projected),
+        objection=shrink_refusal(inputs.document, projected),
         projected=projected,
     )
 

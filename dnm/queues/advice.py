@@ -47,9 +47,9 @@ def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple
     for path, ask in sorted(largest.items()):
         if not any(ask.values()) or path not in tree.queues:
             continue
-        told = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in ask.items())
+        amounts = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in ask.items())
         text = (
-            f"{path}: gang applications run here, the largest requests {told}. While it exists, "
+            f"{path}: gang applications run here, the largest requests {amounts}. While it exists, "
             "dnm does not lower the max below that"
         )
         tight = [
@@ -100,10 +100,10 @@ def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple
 
 def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     """Returns the advice about a document, in the order of lines."""
-    found: list[RuleViolation] = []
+    violations: list[RuleViolation] = []
 
     def advice(rule: str, queue: str, line: int, message: str) -> None:
-        found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
+        violations.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
     for path, queue in tree.written.items():
         for kind, quantities in queue.resources.kinds:
@@ -117,4 +117,4 @@ def advise(tree: DocumentTree) -> tuple[RuleViolation, ...]:
                     right = "memory" if name == "Memory" else "vcore"
                     message = f"{path}: no pod requests {name!r}; YuniKorn's name is {right!r}"
                     advice("resource", path, line, message)
-    return tuple(sorted(found, key=lambda violation: violation.line))
+    return tuple(sorted(violations, key=lambda violation: violation.line))

@@ -60,65 +60,69 @@ def belongs_to_other_instance(document: QueueDocument, wants: QueueWants) -> boo
     """Returns whether an edited text concerns only other instances. This is so if this instance
     lends and has lent nothing, other instances have, and it has seen their ledger or this text.
     Without any ledger, two instances could each leave the decision to the other."""
-    found, then = document.ledger, remembered(wants) or Ledger()
+    current, recorded = document.ledger, remembered(wants) or Ledger()
     text = checksum(document.source.text)
-    known = {**found.sections, **then.sections}
-    is_seen = then in (Ledger(), found) or (then.text == text and not found.is_empty)
+    sections = {**current.sections, **recorded.sections}
+    is_seen = recorded in (Ledger(), current) or (recorded.text == text and not current.is_empty)
     return (
-        bool(known)
+        bool(sections)
         and is_seen
-        and not (found.text == text or wants.instance_id in known or any(wants.nodes.values()))
+        and not (current.text == text or wants.instance_id in sections or any(wants.nodes.values()))
     )
 
 
 def choose_ledger(document: QueueDocument, wants: QueueWants) -> ChosenLedger:
     """Returns the ledger that describes what the limits contain. Raises QueueError if only an
     administrator can decide."""
-    found, instance, then = document.ledger, wants.instance_id, remembered(wants)
+    current, instance, recorded = document.ledger, wants.instance_id, remembered(wants)
     text = checksum(document.source.text)
-    if then is None:
-        if instance not in found.sections and any(wants.nodes.values()):
+    if recorded is None:
+        if instance not in current.sections and any(wants.nodes.values()):
             raise undecided("no run has recorded the limits from before", NEVER_WRITTEN)
-        then = found
-    is_told = instance in then.sections or _is_moved(then)
-    if found.text == text:
-        if _is_moved(found) and _has_two_foreign_writers(document.source):
+        recorded = current
+    is_recorded = instance in recorded.sections or _is_moved(recorded)
+    if current.text == text:
+        if _is_moved(current) and _has_two_foreign_writers(document.source):
             raise undecided("different clients wrote the ledger and the limits", NOT_OF_THIS_TEXT)
-        _refuse_other_lineage(document.tree, found, then)
-        chosen = _restore_own_section(document, then, instance)
-    elif then.text == text and is_told:
-        if then.sections and instance not in then.sections:
+        _refuse_other_lineage(document.tree, current, recorded)
+        chosen = _restore_own_section(document, recorded, instance)
+    elif recorded.text == text and is_recorded:
+        if recorded.sections and instance not in recorded.sections:
             raise undecided("the next run of the lending instance may write it again", OTHERS)
-        _verify_record(document, then, instance)
-        chosen = ChosenLedger(then, _LOST if found.is_empty else _PUT_BACK)
+        _verify_record(document, recorded, instance)
+        chosen = ChosenLedger(recorded, _LOST if current.is_empty else _PUT_BACK)
     else:
-        chosen = _choose_for_edited_text(document, then, instance)
-        _refuse_older_totals(document.tree, chosen.ledger, all_totals(then) | all_totals(found))
+        chosen = _choose_for_edited_text(document, recorded, instance)
+        _refuse_older_totals(
+            document.tree, chosen.ledger, all_totals(recorded) | all_totals(current)
+        )
         if is_applied(document.source):
             _refuse_partial_manifest(document.tree, chosen.ledger)
-    return with_totals(chosen, then)
+    return with_totals(chosen, recorded)
 
 
-def _choose_for_edited_text(document: QueueDocument, then: Ledger, instance: str) -> ChosenLedger:
+def _choose_for_edited_text(
+    document: QueueDocument, recorded: Ledger, instance: str
+) -> ChosenLedger:
     """Returns the ledger for a text that an administrator has changed. Raises QueueError unless the
     last run recorded the ledger that is in the ConfigMap."""
-    found = document.ledger
-    if found.is_empty:
-        return _choose_for_lost_ledger(document, then, instance)
-    if found.text and is_written_by_dnm(document.source):
+    current = document.ledger
+    if current.is_empty:
+        return _choose_for_lost_ledger(document, recorded, instance)
+    if current.text and is_written_by_dnm(document.source):
         raise undecided("the next run of another instance may write it again", NOT_OF_THIS_TEXT)
-    knows_nothing = then == Ledger() and (instance in found.sections or not found.sections)
+    knows_nothing = recorded == Ledger() and (instance in current.sections or not current.sections)
     if _has_foreign_ledger(document.source):
         raise undecided("another client than dnm wrote it", NOT_OF_THIS_TEXT)
-    if then != found and not knows_nothing:
+    if recorded != current and not knows_nothing:
         raise undecided("it differs from the ledger that the last run recorded", NOT_OF_THIS_TEXT)
-    return ChosenLedger(found)
+    return ChosenLedger(current)
 
 
-def with_totals(chosen: ChosenLedger, then: Ledger) -> ChosenLedger:
+def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
     """Adds the earlier totals that only the registry has."""
-    known = all_totals(chosen.ledger)
-    more = [total for total in all_totals(then) if total not in known]
+    sections = all_totals(chosen.ledger)
+    more = [total for total in all_totals(recorded) if total not in sections]
     free = MOST_TOTALS - len(chosen.ledger.totals)
     if not more or free <= 0:
         return chosen
@@ -149,32 +153,32 @@ _LOST = (
 # --- cases that the checksums do not decide ---------------------------------------------------
 
 
-def _restore_own_section(document: QueueDocument, then: Ledger, instance: str) -> ChosenLedger:
+def _restore_own_section(document: QueueDocument, recorded: Ledger, instance: str) -> ChosenLedger:
     """Returns the ledger of this text with this instance's section. If the section is missing, it
     was never written, or another instance has counted its nodes as part of the baselines."""
-    found, ours = document.ledger, then.sections.get(instance)
-    if ours == found.sections.get(instance):
-        return ChosenLedger(found)
-    if then.text == found.text and _have_different_baselines(
-        document.tree, {*then.entries, *found.entries}, then, found
+    ledger, own = document.ledger, recorded.sections.get(instance)
+    if own == ledger.sections.get(instance):
+        return ChosenLedger(ledger)
+    if recorded.text == ledger.text and _have_different_baselines(
+        document.tree, {*recorded.entries, *ledger.entries}, recorded, ledger
     ):
         raise undecided("the last run recorded other baselines", NOT_OF_THIS_TEXT)
-    if ours is None:
-        return ChosenLedger(found)
-    sections = {**found.sections, instance: ours}
-    held = _sort_by_content(document.tree, then, found, sections)
-    is_odd = held.keys() == {"neither"} and bool(found.sections.keys() - {instance})
-    if "with" not in held and not is_odd:
-        return ChosenLedger(found)
-    if held.keys() != {"with"} or found.origin != then.text:
+    if own is None:
+        return ChosenLedger(ledger)
+    sections = {**ledger.sections, instance: own}
+    held = _sort_by_content(document.tree, recorded, ledger, sections)
+    is_malformed = held.keys() == {"neither"} and bool(ledger.sections.keys() - {instance})
+    if "with" not in held and not is_malformed:
+        return ChosenLedger(ledger)
+    if held.keys() != {"with"} or ledger.origin != recorded.text:
         raise undecided(why_mixed(document.tree, held))
-    entries = {**then.entries, **found.entries}
+    entries = {**recorded.entries, **ledger.entries}
     entries |= {
-        place: LedgerEntry(then.entries[place].baseline, current(document.tree, place)[0])
+        place: LedgerEntry(recorded.entries[place].baseline, current(document.tree, place)[0])
         for place in held["with"]
     }
-    with_ours = msgspec.structs.replace(found, sections=sections, entries=entries)
-    return ChosenLedger(with_ours, _LOST)
+    restored = msgspec.structs.replace(ledger, sections=sections, entries=entries)
+    return ChosenLedger(restored, _LOST)
 
 
 def _have_different_baselines(
@@ -191,51 +195,56 @@ def _have_different_baselines(
     return False
 
 
-def _verify_record(document: QueueDocument, then: Ledger, instance: str) -> None:
+def _verify_record(document: QueueDocument, recorded: Ledger, instance: str) -> None:
     """Raises QueueError if a client other than this dnm may have written this text. Then the ledger
     in the ConfigMap may be newer than the recorded one."""
-    found, source = document.ledger, document.source
-    if is_written_by_others(source) and _is_moved(then):
-        what = GONE if found.is_empty else NOT_OF_THIS_TEXT
-        raise undecided("the last run recorded these limits but did not write them", what)
-    if not _owners(source) and {*found.sections, *then.sections} != {instance}:
-        _refuse_older_totals(document.tree, found, all_totals(found))
+    current, source = document.ledger, document.source
+    if has_other_writers(source) and _is_moved(recorded):
+        problem = GONE if current.is_empty else NOT_OF_THIS_TEXT
+        raise undecided("the last run recorded these limits but did not write them", problem)
+    if not _owners(source) and {*current.sections, *recorded.sections} != {instance}:
+        _refuse_older_totals(document.tree, current, all_totals(current))
 
 
-def _choose_for_lost_ledger(document: QueueDocument, then: Ledger, instance: str) -> ChosenLedger:
+def _choose_for_lost_ledger(
+    document: QueueDocument, recorded: Ledger, instance: str
+) -> ChosenLedger:
     """Returns the ledger if the ConfigMap has none and the recorded one is of another text."""
     tree, source = document.tree, document.source
     fresh = ChosenLedger(document.ledger)
-    held = _sort_by_content(tree, then, document.ledger, then.sections)
-    is_first = checksum(source.text) in (then.origin, then.text if then.is_empty else "")
+    held = _sort_by_content(tree, recorded, document.ledger, recorded.sections)
+    is_first = checksum(source.text) in (
+        recorded.origin,
+        recorded.text if recorded.is_empty else "",
+    )
     if is_first and not (is_written_by_dnm(source) and held.keys() - {"without"}):
         return fresh
     if (
-        then.text
+        recorded.text
         and is_written_by_dnm(source)
-        and (then.is_empty or instance in then.sections or held.keys() - {"without"})
+        and (recorded.is_empty or instance in recorded.sections or held.keys() - {"without"})
     ):
         raise undecided(why_mixed(tree, held))
-    lent = lent_amounts(then.sections.values())
-    is_free = not (_is_moved(then) or any(lent.at(place) for place in tree.places))
-    if is_free and (then.is_empty or is_written_by_others(source)):
+    lent = lent_amounts(recorded.sections.values())
+    is_free = not (_is_moved(recorded) or any(lent.at(place) for place in tree.places))
+    if is_free and (recorded.is_empty or has_other_writers(source)):
         return fresh  # no limit contains anything
-    is_ours = then.sections.keys() <= {instance}
-    if held.keys() == {"without"} or ("without" in held and "with" not in held and is_ours):
+    is_own = recorded.sections.keys() <= {instance}
+    if held.keys() == {"without"} or ("without" in held and "with" not in held and is_own):
         return fresh
     raise undecided(why_mixed(tree, held))
 
 
 def _sort_by_content(
-    tree: DocumentTree, then: Ledger, found: Ledger, sections: Mapping[str, Section]
+    tree: DocumentTree, recorded: Ledger, ledger: Ledger, sections: Mapping[str, Section]
 ) -> dict[str, list[LimitPlace]]:
     """Sorts the limits that nodes move: by whether they contain the nodes in `sections` that are
     not in `found` (`with`), don't contain them (`without`), or have another value (`neither`)."""
     was, is_now, would = (
-        lent_amounts(entry.values()) for entry in (then.sections, found.sections, sections)
+        lent_amounts(entry.values()) for entry in (recorded.sections, ledger.sections, sections)
     )
     held: dict[str, list[LimitPlace]] = {}
-    for place, entry in then.entries.items():
+    for place, entry in recorded.entries.items():
         if place not in tree.places:
             continue
         baseline, written = (parse_yunikorn(place.resource, name) for name in entry)
@@ -259,19 +268,21 @@ def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str
             raise older_total(place, text)
 
 
-def _refuse_other_lineage(tree: DocumentTree, found: Ledger, then: Ledger) -> None:
+def _refuse_other_lineage(tree: DocumentTree, ledger: Ledger, recorded: Ledger) -> None:
     """Raises QueueError if the ledger does not continue the recorded one: it continues an older
     ledger, or started on a text that contains lent nodes. If both continue the same document, only
     limits that neither ledger explains are compared with the earlier totals."""
-    totals = all_totals(then)
-    if found.origin == then.origin != then.text:
-        is_older = bool(totals.keys() - all_totals(found))
-        if is_older and _have_different_baselines(tree, then.entries.keys(), then, found):
+    totals = all_totals(recorded)
+    if ledger.origin == recorded.origin != recorded.text:
+        is_older = bool(totals.keys() - all_totals(ledger))
+        if is_older and _have_different_baselines(tree, recorded.entries.keys(), recorded, ledger):
             raise undecided("it lacks nodes that the last run recorded", NOT_OF_THIS_TEXT)
-    is_same_line = found.origin in (then.text, then.origin)
-    explained = found.entries.keys() | then.entries.keys() if is_same_line else ()
+    is_same_line = ledger.origin in (recorded.text, recorded.origin)
+    explained = ledger.entries.keys() | recorded.entries.keys() if is_same_line else ()
     for place in tree.places if totals else ():
-        text = found.entries[place].baseline if place in found.entries else current(tree, place)[0]
+        text = (
+            ledger.entries[place].baseline if place in ledger.entries else current(tree, place)[0]
+        )
         is_new = place not in explained
         if is_new and total_hash(place, parse_yunikorn(place.resource, text)) in totals:
             raise older_total(place, text)
@@ -310,7 +321,7 @@ def is_written_by_dnm(source: SourceDocument) -> bool:
     return _DNM_MANAGER in _find_writers(source)[0]
 
 
-def is_written_by_others(source: SourceDocument) -> bool:
+def has_other_writers(source: SourceDocument) -> bool:
     """Returns whether another client wrote the text. An object without owners gives no answer."""
     return bool(_owners(source)) and not is_written_by_dnm(source)
 
@@ -336,19 +347,19 @@ def _has_two_foreign_writers(source: SourceDocument) -> bool:
 def is_applied(source: SourceDocument) -> bool:
     """Returns whether the text comes unchanged from an administrator's manifest. An export of the
     cluster's object has the ledger in it and does not count: its numbers contain lent nodes."""
-    found = source.config_map
-    if found is None:
+    current = source.config_map
+    if current is None:
         return False
-    return _is_last_applied(found, source) or any(
-        _is_manifest_owner(owner, source.key) for owner in found.owners
+    return _is_last_applied(current, source) or any(
+        _is_manifest_owner(owner, source.key) for owner in current.owners
     )
 
 
-def _is_last_applied(found: ConfigMap, source: SourceDocument) -> bool:
+def _is_last_applied(current: ConfigMap, source: SourceDocument) -> bool:
     try:
-        manifest = json.loads(found.annotations.get(_LAST_APPLIED, "null"))
+        manifest = json.loads(current.annotations.get(_LAST_APPLIED, "null"))
         field = "binaryData" if source.is_gzip else "data"
-        stored = (found.binary_data if source.is_gzip else found.data)[source.key]
+        stored = (current.binary_data if source.is_gzip else current.data)[source.key]
         annotations = manifest["metadata"].get("annotations") or {}
         is_same: bool = manifest[field][source.key] == stored
         return is_same and LEDGER_ANNOTATION not in annotations

@@ -67,8 +67,8 @@ class Decoder:
     def mismatch(self, node: YamlNode, wanted: str) -> object:
         if is_null(node):
             return UNSET
-        what = f"`{node.value[:40]}`" if node.kind is SCALAR else f"a {node.kind}"
-        self.problem(node, f"{what} instead of {wanted}")
+        shown = f"`{node.value[:40]}`" if node.kind is SCALAR else f"a {node.kind}"
+        self.problem(node, f"{shown} instead of {wanted}")
         return UNSET
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
@@ -135,8 +135,8 @@ def map_of(reader: Reader) -> Reader:
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
             return decoder.mismatch(node, "a mapping")
-        found = ((key, decoder.read(value, reader)) for key, value in _pairs(decoder, node))
-        return {key: value for key, value in found if value is not UNSET}
+        pairs = ((key, decoder.read(value, reader)) for key, value in _pairs(decoder, node))
+        return {key: value for key, value in pairs if value is not UNSET}
 
     return read
 
@@ -244,8 +244,8 @@ def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation,
             scheduler = decoder.read(root, _read_scheduler)
         except YamlError as error:
             decoder.problems.append(violation_of(error))
-    known = scheduler if isinstance(scheduler, SchedulerConfig) else SchedulerConfig()
-    return known, tuple(decoder.problems)
+    config = scheduler if isinstance(scheduler, SchedulerConfig) else SchedulerConfig()
+    return config, tuple(decoder.problems)
 
 
 def _read_quantity(decoder: Decoder, node: YamlNode) -> Quantity:

@@ -80,11 +80,11 @@ def read_document(source: SourceDocument) -> QueueDocument:
     """Parses and judges the document. Raises QueueError, with lines, if YuniKorn could not read
     it."""
     tree, violations = judge_text(source.text)
-    found = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
+    document = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:
-        return replace(found, ledger=decode_ledger(source.ledger_text))
+        return replace(document, ledger=decode_ledger(source.ledger_text))
     except QueueError as error:
-        return replace(found, ledger_problem=str(error))
+        return replace(document, ledger_problem=str(error))
 
 
 def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:

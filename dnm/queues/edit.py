@@ -43,8 +43,8 @@ from dnm.queues.ledger import (
     Section,
     all_totals,
     checksum,
+    current_totals,
     encode_ledger,
-    standing_totals,
     total_hash,
 )
 from dnm.queues.limits import Baseline, aim_at, compare, current, fit_limits, own_section
@@ -56,7 +56,7 @@ from dnm.queues.unsettled import hold_back, only_recorded
 _PROJECTED_NODE = "a-node-that-is-to-come-"
 
 
-class ForeseenEdit(Value):
+class ProjectedEdit(Value):
     """An edit that is decided and judged. Its `text` has not been parsed again (None: no change).
     The `limits` of `edit` are the current ones. No node raises `fixed` limits: an administrator has
     set them below the lent amount, or has closed the queue."""
@@ -68,14 +68,14 @@ class ForeseenEdit(Value):
 
 
 def edit_document(
-    document: QueueDocument, wants: QueueWants, foreseen: ForeseenEdit | None = None
+    document: QueueDocument, wants: QueueWants, projected: ProjectedEdit | None = None
 ) -> QueueEdit:
     """Returns the next document and ledger for `wants`, or an edit with a refusal if there is none.
     `foreseen`: an earlier projection for this document. It is used if it was made for the same
     wants."""
-    if foreseen is None or foreseen.wants != wants:
-        foreseen = foresee_edit(document, wants)
-    return prove(document, foreseen)
+    if projected is None or projected.wants != wants:
+        projected = compute_edit(document, wants)
+    return prove(document, projected)
 
 
 def edit_source(
@@ -90,7 +90,7 @@ def edit_source(
 
 
 @without_collection()
-def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
+def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
     """Decides an edit without parsing its text again."""
     try:
         if refusal := document.ledger_problem or document.refusal:
@@ -102,12 +102,12 @@ def foresee_edit(document: QueueDocument, wants: QueueWants) -> ForeseenEdit:
                 planned_on=document.source.version,
                 numbers=numbers_now(document, wants.instance_id),
             )
-            return ForeseenEdit(wants=wants, edit=edit)
+            return ProjectedEdit(wants=wants, edit=edit)
         chosen = choose_ledger(document, wants)
-        known = compare(document.tree, chosen.ledger, is_applied(document.source))
-        return foresee(document, chosen, known, wants)
+        baselines = compare(document.tree, chosen.ledger, is_applied(document.source))
+        return project_edit(document, chosen, baselines, wants)
     except (QueueError, QuantityError) as error:
-        return ForeseenEdit(wants=wants, edit=unchanged_edit(document, refusal=str(error)))
+        return ProjectedEdit(wants=wants, edit=unchanged_edit(document, refusal=str(error)))
 
 
 def why_no_growth(
@@ -123,16 +123,16 @@ def why_no_growth(
         nodes={**wants.nodes, queue: nodes},
         remembered="" if is_first else wants.remembered,
     )
-    return why_refused(foresee_edit(document, more).edit, queue)
+    return why_refused(compute_edit(document, more).edit, queue)
 
 
-def why_no_shrink(document: QueueDocument, foreseen: ForeseenEdit) -> Objection | None:
+def shrink_refusal(document: QueueDocument, projected: ProjectedEdit) -> Objection | None:
     """Returns why the limits could not be written even if nothing were lent. A document that can't
     grow (its ledger is full) may still shrink."""
-    if not foreseen.edit.refusal:
+    if not projected.edit.refusal:
         return None
-    nothing_lent = msgspec.structs.replace(foreseen.wants, nodes={})
-    return why_refused(foresee_edit(document, nothing_lent).edit)
+    nothing_lent = msgspec.structs.replace(projected.wants, nodes={})
+    return why_refused(compute_edit(document, nothing_lent).edit)
 
 
 def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
@@ -148,35 +148,35 @@ def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
 
 
 @without_collection()
-def prove(document: QueueDocument, foreseen: ForeseenEdit) -> QueueEdit:
+def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
     """Returns the projected edit after its text was parsed again. Only the numbers that were to
     change may differ."""
-    if foreseen.text is None:
-        return foreseen.edit
+    if projected.text is None:
+        return projected.edit
     try:
-        after = read_again(foreseen.text)
+        after = read_again(projected.text)
     except QueueError as error:
         return unchanged_edit(document, refusal=str(error))
-    limits = limits_of(after.queues, foreseen.fixed)
-    edit: QueueEdit = msgspec.structs.replace(foreseen.edit, limits=limits)
+    limits = limits_of(after.queues, projected.fixed)
+    edit: QueueEdit = msgspec.structs.replace(projected.edit, limits=limits)
     return edit
 
 
 # --- the numbers and the ledger of the next document -----------------------------------------
 
 
-def foresee(
+def project_edit(
     document: QueueDocument,
     chosen: ChosenLedger,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
-) -> ForeseenEdit:
+) -> ProjectedEdit:
     """Decides the edit from these baselines. If not all nodes can be counted, it leaves out the
     nodes that are not counted yet, so that limits can still shrink. Raises QueueError if no edit is
     possible."""
     own = own_section(chosen.ledger, wants)
     try:
-        return _foresee(document, chosen, known, wants, _Counted(own))
+        return _project_edit(document, chosen, baselines, wants, _Counted(own))
     except QueueError as error:
         less = only_recorded(own, chosen.ledger.of(wants.instance_id))
         if less == own:
@@ -186,7 +186,7 @@ def foresee(
             for queue in own.queues
             if own.queues[queue] != less.queues.get(queue, {})
         }
-        return _foresee(document, chosen, known, wants, _Counted(less, waiting))
+        return _project_edit(document, chosen, baselines, wants, _Counted(less, waiting))
 
 
 class _Counted(NamedTuple):
@@ -197,23 +197,23 @@ class _Counted(NamedTuple):
     waiting: Mapping[str, str] = {}
 
 
-def _foresee(
+def _project_edit(
     document: QueueDocument,
     chosen: ChosenLedger,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
     counted: _Counted,
-) -> ForeseenEdit:
+) -> ProjectedEdit:
     source, tree, ledger = document.source, document.tree, chosen.ledger
     own, waiting = counted
-    aim = aim_at(tree, ledger, known, wants.instance_id, own)
+    aim = aim_at(tree, ledger, baselines, wants.instance_id, own)
     if aim.stuck:
         own, held_back = hold_back(own, ledger.of(wants.instance_id), aim.stuck)
         waiting = {**held_back, **waiting}
-        aim = aim_at(tree, ledger, known, wants.instance_id, own)
+        aim = aim_at(tree, ledger, baselines, wants.instance_id, own)
     sections, lent, frozen = aim.sections, aim.lent, aim.frozen
-    edited, texts, held = _find_valid_edit(tree, known, aim.targets, wants)
-    entries = _entries(tree, ledger, known, lent, texts)
+    edited, texts, held = _find_valid_edit(tree, baselines, aim.targets, wants)
+    entries = _entries(tree, ledger, baselines, lent, texts)
     text = edited.text if edited else source.text
     new_ledger = Ledger(
         sections=sections,
@@ -221,7 +221,7 @@ def _foresee(
         frozen=frozen,
         text=checksum(text),
         origin=checksum(source.text) if ledger.is_empty else ledger.origin,
-        totals=_totals(tree, ledger, known, entries),
+        totals=_totals(tree, ledger, baselines, entries),
     )
     noted = source.ledger_text
     if document.ledger_problem or new_ledger != document.ledger:
@@ -234,29 +234,29 @@ def _foresee(
         ledger=ledger_text,
         noted=noted,
         planned_on=source.version,
-        reset_by=name_authors(source) if _is_reset(known, texts) else "",
+        reset_by=name_authors(source) if _is_reset(baselines, texts) else "",
         is_changed=text != source.text or ledger_text != source.ledger_text,
-        changes=changes_of(tree, texts, known, (ledger.sections, sections)),
-        notes=chosen.notes + notes_of(tree, known, lent),
+        changes=changes_of(tree, texts, baselines, (ledger.sections, sections)),
+        notes=chosen.notes + notes_of(tree, baselines, lent),
         held=held_of(tree, held, frozen, wants, blocked),
         blocked=blocked,
         uncounted=waiting,
-        numbers=numbers_of(tree, known, texts, sections, wants.instance_id),
+        numbers=numbers_of(tree, baselines, texts, sections, wants.instance_id),
         limits=limits_of(document.limits, aim.fixed),
     )
-    return ForeseenEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
+    return ProjectedEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
 
 
-def _is_reset(known: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
+def _is_reset(baselines: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
     """Returns whether the edit changes limits that are back at their baselines, while no other
     limit has been changed."""
-    news = {baseline.news for baseline in known.values()} - {""}
-    return news == {"reapplied"} and any(known[place].news for place in texts)
+    news = {baseline.news for baseline in baselines.values()} - {""}
+    return news == {"reapplied"} and any(baselines[place].news for place in texts)
 
 
 def _find_valid_edit(
     tree: DocumentTree,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     targets: Mapping[LimitPlace, int],
     wants: QueueWants,
 ) -> tuple[EditedText | None, dict[LimitPlace, str], dict[LimitPlace, str]]:
@@ -270,7 +270,8 @@ def _find_valid_edit(
     for attempt in (targets, without):
         amounts, held = fit_limits(tree, attempt, wants.floors)
         texts = {
-            place: _text_for(tree, place, amount, known[place]) for place, amount in amounts.items()
+            place: _text_for(tree, place, amount, baselines[place])
+            for place, amount in amounts.items()
         }
         if not texts:
             return None, {}, held
@@ -300,7 +301,7 @@ def _text_for(tree: DocumentTree, place: LimitPlace, amount: int, baseline: Base
 def _entries(
     tree: DocumentTree,
     ledger: Ledger,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     lent: Lent,
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
@@ -312,7 +313,7 @@ def _entries(
         for place, entry in ledger.entries.items()
         if place not in tree.places and lent.at(place)
     }
-    for place, baseline in known.items():
+    for place, baseline in baselines.items():
         written = texts.get(place, tree.places[place].text)
         if lent.at(place) or parse_yunikorn(place.resource, written) != baseline.amount:
             entries[place] = LedgerEntry(baseline.text, written)
@@ -322,17 +323,17 @@ def _entries(
 def _totals(
     tree: DocumentTree,
     ledger: Ledger,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
     """Returns the earlier totals that dnm or an administrator wrote, the newest last. A limit that
     equals its own baseline is no total."""
     settled = {
         total_hash(place, baseline.amount)
-        for place, baseline in known.items()
+        for place, baseline in baselines.items()
         if place not in entries
     }
-    changed = sorted(place for place, baseline in known.items() if baseline.news == "changed")
+    changed = sorted(place for place, baseline in baselines.items() if baseline.news == "changed")
     seen = dict.fromkeys(total_hash(place, current(tree, place)[1]) for place in changed)
-    gone = settled | standing_totals(entries).keys()
-    return tuple(total for total in all_totals(ledger) | seen if total not in gone)
+    removed = settled | current_totals(entries).keys()
+    return tuple(total for total in all_totals(ledger) | seen if total not in removed)

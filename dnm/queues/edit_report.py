@@ -25,7 +25,7 @@ _LONGEST_LIST = 200  # characters
 def changes_of(
     tree: DocumentTree,
     texts: Mapping[LimitPlace, str],
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     sections: tuple[Mapping[str, Section], Mapping[str, Section]],
 ) -> tuple[LimitChange, ...]:
     """Returns every number that changes, before and after, with the reason. `sections`: the
@@ -40,7 +40,7 @@ def changes_of(
             resource=place.resource,
             before=tree.places[place].text.strip(),
             after=text.strip(),
-            why=_why_changed(known[place], *(nodes.get(place.queue, {}) for nodes in counted)),
+            why=_why_changed(baselines[place], *(nodes.get(place.queue, {}) for nodes in counted)),
         )
         for place, text in sorted(texts.items())
     )
@@ -48,12 +48,12 @@ def changes_of(
 
 def _nodes_by_queue(sections: Iterable[Section]) -> dict[str, dict[str, Resources]]:
     """Returns the nodes that each queue counts, with those of the queues below it."""
-    found: dict[str, dict[str, Resources]] = {}
+    limits: dict[str, dict[str, Resources]] = {}
     for section in sections:
         for queue, nodes in section.queues.items():
             for path in lineage(queue):
-                found.setdefault(path, {}).update(nodes)
-    return found
+                limits.setdefault(path, {}).update(nodes)
+    return limits
 
 
 _NEWS = {
@@ -106,25 +106,25 @@ def limits_of(
 
 
 def notes_of(
-    tree: DocumentTree, known: Mapping[LimitPlace, Baseline], lent: Lent
+    tree: DocumentTree, baselines: Mapping[LimitPlace, Baseline], lent: Lent
 ) -> tuple[str, ...]:
     """Returns the changes that other clients made to the document since dnm last wrote it."""
     reapplied: dict[str, list[str]] = {}
     notes = []
-    for place, baseline in sorted(known.items()):
-        what = f"{place.kind} {place.resource}"
+    for place, baseline in sorted(baselines.items()):
+        limit = f"{place.kind} {place.resource}"
         if baseline.news == "reapplied":
-            reapplied.setdefault(place.queue, []).append(what)
+            reapplied.setdefault(place.queue, []).append(limit)
         elif baseline.news == "applied":
             notes.append(
-                f"{place.queue}: {what} has a new baseline, {baseline.text.strip()} instead of "
+                f"{place.queue}: {limit} has a new baseline, {baseline.text.strip()} instead of "
                 f"{baseline.before.strip()}, as after an applied manifest: lent nodes are added"
             )
         elif baseline.news == "changed" and not baseline.is_frozen:
             text, amount = current(tree, place)
             total = text.strip()
             note = (
-                f"{place.queue}: {what} was changed to {total}, which is its new total; without "
+                f"{place.queue}: {limit} was changed to {total}, which is its new total; without "
                 f"lent nodes that is {baseline.text.strip()}"
             )
             meant = amount + lent.at(place)
@@ -138,9 +138,9 @@ def notes_of(
             notes.append(note)
     return tuple(
         [
-            f"{queue}: back at its baseline ({', '.join(what)}), as after a manifest was applied "
+            f"{queue}: back at its baseline ({', '.join(limit)}), as after a manifest was applied "
             "again: lent nodes are added again"
-            for queue, what in sorted(reapplied.items())
+            for queue, limit in sorted(reapplied.items())
         ]
         + notes
     )
@@ -184,17 +184,17 @@ def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumber
     """Returns every queue's numbers from the current document and ledger. Without a ledger each
     limit is its own baseline."""
     tree, ledger = document.tree, document.ledger
-    known = {
+    baselines = {
         place: Baseline(entry.baseline, parse_yunikorn(place.resource, entry.baseline))
         for place, entry in ledger.entries.items()
         if place in tree.places
     }
-    return numbers_of(tree, known, {}, ledger.sections, instance)
+    return numbers_of(tree, baselines, {}, ledger.sections, instance)
 
 
 def numbers_of(
     tree: DocumentTree,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     texts: Mapping[LimitPlace, str],
     sections: Mapping[str, Section],
     instance: str,
@@ -208,7 +208,7 @@ def numbers_of(
             place = LimitPlace(path, "max", resource)
             if place in texts:
                 limit[resource] = parse_yunikorn(resource, texts[place])
-            if place in known:
-                baseline[resource] = known[place].amount
+            if place in baselines:
+                baseline[resource] = baselines[place].amount
         numbers[path] = QueueNumbers(limit=limit, baseline=baseline, lent=own.get(path, {}))
     return numbers

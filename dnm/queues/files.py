@@ -119,13 +119,13 @@ def _field(node: YamlNode | None, name: str) -> YamlNode | None:
     if node is None or node.kind is not MAPPING:
         return None
     keys, values = node.items[::2], node.items[1::2]
-    found = next((v for key, v in zip(keys, values, strict=True) if key.value == name), None)
-    return found.target or found if found is not None else None
+    value = next((v for key, v in zip(keys, values, strict=True) if key.value == name), None)
+    return value.target or value if value is not None else None
 
 
 def _text(node: YamlNode | None, name: str) -> str:
-    found = _field(node, name)
-    return found.value if found is not None and found.kind is SCALAR else ""
+    value = _field(node, name)
+    return value.value if value is not None and value.kind is SCALAR else ""
 
 
 def _texts(node: YamlNode | None) -> dict[str, str]:

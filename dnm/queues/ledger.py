@@ -78,11 +78,11 @@ def checksum(text: str) -> str:
 
 def total_hash(place: LimitPlace, amount: int) -> str:
     """Returns the hash of an amount that was written with lent nodes in it."""
-    told = "\0".join((*place, str(amount)))
-    return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:_HASH]
+    text = "\0".join((*place, str(amount)))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_HASH]
 
 
-def standing_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
+def current_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
     """Returns the hashes of the amounts last written, if they contain lent nodes."""
     return {
         total_hash(place, parse_yunikorn(place.resource, entry.written)): None
@@ -93,7 +93,7 @@ def standing_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None
 
 def all_totals(ledger: Ledger) -> dict[str, None]:
     """Returns the hashes of all amounts in the ledger that contain lent nodes, the oldest first."""
-    return dict.fromkeys(ledger.totals) | standing_totals(ledger.entries)
+    return dict.fromkeys(ledger.totals) | current_totals(ledger.entries)
 
 
 _Path = Annotated[str, msgspec.Meta(max_length=1024)]  # the amounts of each ancestor are summed up

@@ -63,22 +63,26 @@ def compare(
     """Returns the baseline of every limit of the document, by a three-way comparison. `is_applied`:
     the text is that of an applied manifest."""
     lent = lent_amounts(ledger.sections.values())
-    known = {
-        place: _compare_one(tree, ledger, place, lent.at(place))
+    baselines = {
+        place: _compare_limit(tree, ledger, place, lent.at(place))
         for place in tree.places
         if is_limit(tree, place)
     }
-    told = [place for place, pair in known.items() if pair.news or _is_moved(ledger, place)]
-    if _is_manifest(tree, ledger, told) or (is_applied and not _stands(tree, ledger, told)):
-        _take_as_baselines(tree, ledger, known, [place for place in known if lent.at(place)])
-        return known
+    reported = [place for place, pair in baselines.items() if pair.news or _is_moved(ledger, place)]
+    if _is_manifest(tree, ledger, reported) or (
+        is_applied and not _is_current(tree, ledger, reported)
+    ):
+        _take_as_baselines(
+            tree, ledger, baselines, [place for place in baselines if lent.at(place)]
+        )
+        return baselines
     by_queue: dict[str, list[LimitPlace]] = {}
-    for place in told:
+    for place in reported:
         by_queue.setdefault(place.queue, []).append(place)
     for places in by_queue.values():
         if _is_manifest(tree, ledger, places):
-            _take_as_baselines(tree, ledger, known, places)
-    return known
+            _take_as_baselines(tree, ledger, baselines, places)
+    return baselines
 
 
 def _is_moved(ledger: Ledger, place: LimitPlace) -> bool:
@@ -88,7 +92,7 @@ def _is_moved(ledger: Ledger, place: LimitPlace) -> bool:
     return entry is not None and (place in ledger.frozen or entry.is_moved(place.resource))
 
 
-def _stands(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
+def _is_current(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
     """Returns whether one of these limits is still as written."""
     return any(_is_at(tree, place, entry.written) for place, entry in _entries(ledger, places))
 
@@ -96,7 +100,7 @@ def _stands(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> boo
 def _is_manifest(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
     """Returns whether a manifest set these limits: one is back at its baseline, and none is as
     written. Another new value among them is then a new baseline too."""
-    return not _stands(tree, ledger, places) and any(
+    return not _is_current(tree, ledger, places) and any(
         _is_at(tree, place, entry.baseline) for place, entry in _entries(ledger, places)
     )
 
@@ -115,17 +119,17 @@ def _entries(ledger: Ledger, places: list[LimitPlace]) -> Iterator[tuple[LimitPl
 def _take_as_baselines(
     tree: DocumentTree,
     ledger: Ledger,
-    known: dict[LimitPlace, Baseline],
+    baselines: dict[LimitPlace, Baseline],
     places: list[LimitPlace],
 ) -> None:
     for place in places:
         entry = ledger.entries.get(place)
         before = "" if entry is None or _is_at(tree, place, entry.baseline) else entry.baseline
         news = "applied" if before else "reapplied"
-        known[place] = Baseline(*current(tree, place), news=news, before=before)
+        baselines[place] = Baseline(*current(tree, place), news=news, before=before)
 
 
-def _compare_one(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:
+def _compare_limit(tree: DocumentTree, ledger: Ledger, place: LimitPlace, lent: int) -> Baseline:
     text, amount = current(tree, place)
     entry = ledger.entries.get(place)
     if entry is not None:
@@ -281,7 +285,7 @@ class Aim(NamedTuple):
 def aim_at(
     tree: DocumentTree,
     ledger: Ledger,
-    known: Mapping[LimitPlace, Baseline],
+    baselines: Mapping[LimitPlace, Baseline],
     instance: str,
     own: Section,
 ) -> Aim:
@@ -291,14 +295,14 @@ def aim_at(
         sections[instance] = own
     lent = lent_amounts(sections.values())
     frozen = frozenset(
-        place for place, baseline in known.items() if baseline.is_frozen and lent.at(place)
+        place for place, baseline in baselines.items() if baseline.is_frozen and lent.at(place)
     )
     fixed = frozen.union(
-        place for place, baseline in known.items() if is_closed(place, baseline.amount)
+        place for place, baseline in baselines.items() if is_closed(place, baseline.amount)
     )
     targets = {
         place: baseline.amount + lent.at(place)
-        for place, baseline in known.items()
+        for place, baseline in baselines.items()
         if place not in fixed
     }
     stuck = {

@@ -13,7 +13,7 @@ from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.authors import ChosenLedger, choose_ledger, remembered, with_totals
 from dnm.queues.document import QueueDocument
-from dnm.queues.edit import foresee, prove, unchanged_edit
+from dnm.queues.edit import project_edit, prove, unchanged_edit
 from dnm.queues.ledger import Ledger, all_totals, decode_ledger, lent_amounts
 from dnm.queues.limits import Baseline, compare, current, own_section
 from dnm.queues.tree import DocumentTree, LimitPlace
@@ -56,21 +56,21 @@ def _rebase(
         raise QueueError(document.ledger_problem)
     tree = document.tree
     ledger = choose_ledger(document, wants).ledger if chosen else document.ledger
-    known = compare(tree, ledger)
+    baselines = compare(tree, ledger)
     own = own_section(ledger, wants)
     contained = lent_amounts({**ledger.sections, wants.instance_id: own}.values())
     is_lost = bool(own.queues) and wants.instance_id not in ledger.sections
-    for place, baseline in known.items():
+    for place, baseline in baselines.items():
         is_asked = is_lost or baseline.news or baseline.is_frozen
         if is_asked and (not chosen or place.queue in chosen):
-            known[place] = _declared(tree, place, reading, contained.at(place))
+            baselines[place] = _declared(tree, place, reading, contained.at(place))
     # The answer covers what a run recorded but did not write, or the next run would ask again.
-    then = Ledger()
+    recorded = Ledger()
     with suppress(QueueError):  # the answer covers an unreadable record too
-        then = remembered(wants) or then
-    in_force = with_totals(ChosenLedger(ledger), then)
-    edit = prove(document, foresee(document, in_force, known, wants))
-    forgotten = all_totals(then).keys() - all_totals(decode_ledger(edit.noted or ""))
+        recorded = remembered(wants) or recorded
+    in_force = with_totals(ChosenLedger(ledger), recorded)
+    edit = prove(document, project_edit(document, in_force, baselines, wants))
+    forgotten = all_totals(recorded).keys() - all_totals(decode_ledger(edit.noted or ""))
     answered: QueueEdit = replace(edit, is_answer=bool(forgotten) and not edit.refusal)
     return answered
 

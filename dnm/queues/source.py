@@ -74,10 +74,12 @@ class SourceDocument(Value):
     @property
     def version(self) -> DocumentVersion | None:
         """Returns the version of the document, which each change replaces. None: unknown."""
-        found = self.config_map
-        if found is None or not found.resource_version:
+        config_map = self.config_map
+        if config_map is None or not config_map.resource_version:
             return None
-        return DocumentVersion(found.namespace, found.name, self.key, found.resource_version)
+        return DocumentVersion(
+            config_map.namespace, config_map.name, self.key, config_map.resource_version
+        )
 
 
 def read_config_maps(
@@ -107,24 +109,27 @@ def resolve_document(
     Raises QueueError for a compressed document that can't be unpacked. YuniKorn would silently use
     another document.
     """
-    maps = [found for found in (configs, defaults) if found is not None]
+    maps = [config_map for config_map in (configs, defaults) if config_map is not None]
     missing = "" if configs else _NO_CONFIG_MAP.format(*place)
-    settings = {key: text for found in reversed(maps) for key, text in found.data.items()}
+    settings = {key: text for config_map in reversed(maps) for key, text in config_map.data.items()}
     group = settings.get("service.policyGroup", "").strip() or "queues"
     is_hot = settings.get("service.enableConfigHotRefresh", "").strip() not in _FALSE
-    for found in maps:
-        if stored := _find(found, f"{group}.yaml"):
+    for config_map in maps:
+        if stored := _find(config_map, f"{group}.yaml"):
             key, text, is_gzip = stored
-            why = _why_not_there(found, key, text, "" if found is configs else place[1])
+            why = _why_not_there(config_map, key, text, "" if config_map is configs else place[1])
             return SourceDocument(
                 text=text or _BUILT_IN,
-                config_map=found,
+                config_map=config_map,
                 key=key,
                 is_gzip=is_gzip,
                 refusal=why and missing + why,
                 is_hot_refreshed=is_hot,
             )
-    where = " or ".join(f"{found.namespace}/{found.name}" for found in maps) or "the cluster"
+    where = (
+        " or ".join(f"{config_map.namespace}/{config_map.name}" for config_map in maps)
+        or "the cluster"
+    )
     return SourceDocument(
         text=_BUILT_IN,
         refusal=f"{missing}there is no {group}.yaml in {where}: YuniKorn uses its built-in queues, "

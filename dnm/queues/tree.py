@@ -72,10 +72,13 @@ def parse_tree(text: str) -> DocumentTree:
     """Returns the tree of a text. Raises QueueError, with lines, if YuniKorn could not read it."""
     tree, problems = read_tree(text)
     if tree is None or problems:
-        told = [f"line {found.line}: {found.message}" for found in problems[:_MOST_PROBLEMS]]
+        messages = [
+            f"line {violations.line}: {violations.message}"
+            for violations in problems[:_MOST_PROBLEMS]
+        ]
         if more := problems[_MOST_PROBLEMS:]:
-            told.append(f"and {len(more)} more")
-        raise QueueError(f"the queue document can't be read: {'; '.join(told)}")
+            messages.append(f"and {len(more)} more")
+        raise QueueError(f"the queue document can't be read: {'; '.join(messages)}")
     return tree
 
 
@@ -204,10 +207,10 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
 
 def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
     """Returns every violation in Kubernetes' partition, in the order of lines."""
-    found: list[RuleViolation] = []
+    violations: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:
-        found.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
+        violations.append(RuleViolation(rule=rule, queue=queue, line=line, message=message))
 
     if tree.partition is not None:
         root = root_of(tree.partition)
@@ -216,7 +219,7 @@ def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
             _check_quantities(path, queue, report)
             _check_limits(path, queue, report)
         _check_resources(root, report)
-    return tuple(sorted(found, key=lambda violation: violation.line))
+    return tuple(sorted(violations, key=lambda violation: violation.line))
 
 
 def _check_names(path: str, queue: Queue, report: Report) -> None:
@@ -301,9 +304,9 @@ def _larger(amounts: Resources, limits: Mapping[str, int]) -> Iterator[tuple[str
             yield resource, amount, limit
 
 
-def _pair(resource: str, amount: int, whose: str, limit: int) -> str:
+def _pair(resource: str, amount: int, owner: str, limit: int) -> str:
     larger, smaller = format_amount(resource, amount), format_amount(resource, limit)
-    return f"{resource} {larger} is larger than {whose}, {smaller}"
+    return f"{resource} {larger} is larger than {owner}, {smaller}"
 
 
 def tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, int]:

@@ -22,11 +22,11 @@ NOT_OF_THIS_TEXT = "the ledger in the ConfigMap is not the one of this queue doc
 OTHERS = "another instance's ledger is gone from the ConfigMap"
 
 
-def undecided(why: str, what: str = GONE) -> QueueError:
+def undecided(why: str, problem: str = GONE) -> QueueError:
     """Returns the question to the administrator, with the possible answers."""
     return QueueError(
-        f"{what} while nodes are lent, and dnm can't decide whether the limits contain them: {why}."
-        " Look at `dnm queues show`. If they do, run `dnm queues rebase --as total`, "
+        f"{problem} while nodes are lent, and dnm can't decide whether the limits contain "
+        f"them: {why}. Look at `dnm queues show`. If they do, run `dnm queues rebase --as total`, "
         "if not, `dnm queues rebase --as baseline`"
     )
 

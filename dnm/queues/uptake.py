@@ -114,5 +114,5 @@ def _restore(
 
 def is_in_place(kube: ConfigMaps, place: tuple[str, str], edit: QueueEdit) -> bool:
     """Returns whether the ConfigMap has exactly the text and the ledger of the edit."""
-    found = read_source(kube, place)
-    return found.text == edit.text and found.ledger_text == edit.ledger
+    source = read_source(kube, place)
+    return source.text == edit.text and source.ledger_text == edit.ledger

@@ -128,8 +128,8 @@ def _documents(text: str) -> Iterator[Composed]:
 
 
 def _indent(text: str, line: int) -> str:
-    found = text.split("\n", line)[line - 1 : line]
-    return found[0][: len(found[0]) - len(found[0].lstrip())] if found else ""
+    lines = text.split("\n", line)[line - 1 : line]
+    return lines[0][: len(lines[0]) - len(lines[0].lstrip())] if lines else ""
 
 
 def _compose(parser: Any, offset: int) -> Composed:

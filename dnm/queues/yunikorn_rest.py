@@ -139,8 +139,8 @@ class YunikornClient:
         except YunikornError:
             return None
         for build in (build for cluster in clusters for build in cluster.builds):
-            if found := re.match(r"v?(\d{1,4})\.(\d{1,4})\b", build.version):
-                return int(found[1]), int(found[2])
+            if match := re.match(r"v?(\d{1,4})\.(\d{1,4})\b", build.version):
+                return int(match[1]), int(match[2])
         return None
 
     def _ask(
@@ -154,10 +154,10 @@ class YunikornClient:
         """Returns the answer, decoded as `of`. The deadline and `most` bytes bound all of it."""
         answer = self._http.ask(method, path, body, {"Accept": "application/json"}, most)
         if answer.status != 200:
-            told = " ".join(answer.body[:300].decode("utf-8", "replace").split())
+            text = " ".join(answer.body[:300].decode("utf-8", "replace").split())
             hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""
-            said = f"{answer.status}: {told}{hint}"
-            raise YunikornError(f"YuniKorn at {self.url}{path} answers {said}")
+            message = f"{answer.status}: {text}{hint}"
+            raise YunikornError(f"YuniKorn at {self.url}{path} answers {message}")
         try:
             return msgspec.json.decode(answer.body, type=of)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

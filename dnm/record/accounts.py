@@ -158,11 +158,11 @@ class Bookkeeper:
                 begin = max(lent.since if lent else entry.since, self.since)
                 self._open[name] = OpenStay(entry.node_type, entry.queue, begin, entry.phase.value)
         for name, stay in self._open.items():
-            known = registry.nodes.get(name)
-            if known is None:
+            recorded = registry.nodes.get(name)
+            if recorded is None:
                 yield stay.close_without_end(name)
             else:
-                yield stay.close(name, None, known.idle_since or until)
+                yield stay.close(name, None, recorded.idle_since or until)
 
     def _add_node(self, line: HistoryLine) -> None:
         name = line.object

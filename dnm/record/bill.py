@@ -81,8 +81,8 @@ class _Open:
         if begin >= stop:
             return None
         spans = [*self.spans, (self._kind, self._since, end)]
-        whole = _hours_of("serving", spans, self.begin, end)
-        share = _hours_of("serving", spans, begin, stop) / whole if whole else 0.0
+        total = _hours_of("serving", spans, self.begin, end)
+        share = _hours_of("serving", spans, begin, stop) / total if total else 0.0
         line = self.first
         return Lend(
             node=line.object, node_type=line.node_type, namespace=line.namespace,
@@ -188,10 +188,10 @@ def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
         object=name, node_type=entry.node_type, namespace=entry.namespace, queue=entry.queue,
     )  # fmt: skip
     begin = serves_since(lent, entry) if lent else entry.since
-    found = _Open(line, begin, entry.account, "")
-    found.turn(entry.phase.value, begin, timedelta())
-    found.size = entry.counted
-    return found
+    opened = _Open(line, begin, entry.account, "")
+    opened.turn(entry.phase.value, begin, timedelta())
+    opened.size = entry.counted
+    return opened
 
 
 def _used_of(line: HistoryLine) -> Amounts | None:
@@ -222,10 +222,10 @@ def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum
     for lend in lends:
         groups.setdefault((lend.account, lend.namespace, lend.queue), []).append(lend)
     for (account, namespace, queue), of in sorted(groups.items()):
-        is_known = all(item.node in weights for item in of)
+        is_weighted = all(item.node in weights for item in of)
         yield Sum(
             account=account, namespace=namespace, queue=queue, lends=len(of),
             lent=sum(item.hours for item in of), booting=sum(item.booting for item in of),
             used=sum(item.used_hours for item in of), idle=sum(item.idle for item in of),
-            billed=sum(item.hours * weights[item.node] for item in of) if is_known else None,
+            billed=sum(item.hours * weights[item.node] for item in of) if is_weighted else None,
         )  # fmt: skip

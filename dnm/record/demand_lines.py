@@ -37,20 +37,20 @@ def list_demand(
     kinds: Mapping[str, tuple[PodKind, ...]],
     last: Iterable[HistoryLine],
     cause: Cause,
-    rooms: tuple[NodeRoom, ...] = (),
+    free_capacity: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
     """Returns a line for each queue with other pods than in its last line. If the free capacity of
     permanent nodes has changed too, a line for them comes first."""
-    known = {line.object: line.numbers for line in last}
+    previous = {line.object: line.numbers for line in last}
     lines = []
     for queue, some in sorted(kinds.items()):
         numbers = {"kinds": msgspec.to_builtins(some)}
         # A queue that is never used has no line at all.
         is_new = any(kind.came for kind in some)
-        if is_new or _counts(known.get(queue, {"kinds": []})) != _counts(_as_read(numbers)):
+        if is_new or _counts(previous.get(queue, {"kinds": []})) != _counts(_as_read(numbers)):
             lines.append(cause.line(DEMAND, "seen", queue, queue=queue, numbers=numbers))
-    of_nodes = {"nodes": msgspec.to_builtins(rooms)}
-    if lines and rooms and _as_read(known.get(NODES, {})) != _as_read(of_nodes):
+    of_nodes = {"nodes": msgspec.to_builtins(free_capacity)}
+    if lines and free_capacity and _as_read(previous.get(NODES, {})) != _as_read(of_nodes):
         lines.insert(0, cause.line(DEMAND, "seen", NODES, numbers=of_nodes))
     return lines
 

@@ -45,28 +45,28 @@ def mark_new(
     """Returns the memory with these kinds, and the pods, with `is_new` set for kinds that were not
     in it. A kind that reappears after a week is new."""
     here = {waiting_pods.kind for waiting_pods in waiting}
-    known = {
-        kind: told
-        for kind, told in memory.waiting.items()
-        if kind in here or now - told < _NEW_AGAIN
+    recorded = {
+        kind: lines
+        for kind, lines in memory.waiting.items()
+        if kind in here or now - lines < _NEW_AGAIN
     }
     marked = tuple(
-        msgspec.structs.replace(waiting_pods, is_new=waiting_pods.kind not in known)
+        msgspec.structs.replace(waiting_pods, is_new=waiting_pods.kind not in recorded)
         for waiting_pods in waiting
     )
     new = {waiting_pods.kind: now for waiting_pods in marked if waiting_pods.is_new}
-    remembered = dict([*known.items(), *new.items()][-_MOST_KINDS:])
+    remembered = dict([*recorded.items(), *new.items()][-_MOST_KINDS:])
     return msgspec.structs.replace(memory, waiting=remembered), marked
 
 
 def list_events(
-    told: Iterable[HistoryLine],
+    reported: Iterable[HistoryLine],
     waiting: Sequence[WaitingPods],
     uids: Mapping[str, str],
     now: datetime,
 ) -> list[KubeEvent]:
     """Returns the Events of these lines of history. `uids`: of the existing Nodes."""
-    lines = list(told)
+    lines = list(reported)
     events = [
         _of_node(line, uids[line.object])
         for line in lines
@@ -96,11 +96,11 @@ def _of_pods(
 
 
 def _of_pod(pods: WaitingPods, now: datetime) -> KubeEvent:
-    others = f" ({count_of(pods.count, 'equal pod')} waiting)" if pods.count > 1 else ""
+    more = f" ({count_of(pods.count, 'equal pod')} waiting)" if pods.count > 1 else ""
     return KubeEvent(
         kind="Pod", namespace=pods.namespace, name=pods.name, uid=pods.uid, is_warning=False,
         reason="NoNodeLent", action="Wait", time=now,
-        note=_note(f"no node is lent for queue {pods.queue}: {pods.sentence}{others}"),
+        note=_note(f"no node is lent for queue {pods.queue}: {pods.sentence}{more}"),
     )  # fmt: skip
 
 

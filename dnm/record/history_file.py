@@ -89,12 +89,12 @@ class History:
             size = os.fstat(descriptor).st_size
             file.seek(max(size - length, 0))
             tail = file.read()
-            whole = tail[: tail.rfind(b"\n") + 1]
-            if not whole and len(tail) < size:
+            complete = tail[: tail.rfind(b"\n") + 1]
+            if not complete and len(tail) < size:
                 file.write(b"\n")  # no valid line is so long: end it here
-            elif len(whole) < len(tail):
-                os.ftruncate(descriptor, size - len(tail) + len(whole))
-        return frozenset(whole.split(b"\n"))
+            elif len(complete) < len(tail):
+                os.ftruncate(descriptor, size - len(tail) + len(complete))
+        return frozenset(complete.split(b"\n"))
 
     def _write(self, content: bytes, access: Access) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -134,13 +134,13 @@ class History:
 
     def old_files(self) -> list[tuple[datetime, Path]]:
         """Returns the renamed files, the oldest first, each with the time at which it ended."""
-        found = []
+        lines = []
         for name in os.listdir(self.directory):
             if match := self._old.fullmatch(name):
                 with suppress(ValueError):  # these digits are not a time: not dnm's file
                     ended = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
-                    found.append((ended, self.directory / name))
-        return sorted(found)
+                    lines.append((ended, self.directory / name))
+        return sorted(lines)
 
 
 # --- reading, without the lock ------------------------------------------------------------------

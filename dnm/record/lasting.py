@@ -36,32 +36,32 @@ class ErrorNews(Value):
 
 
 def judge_errors(
-    known: Mapping[str, LastingError], errors: Sequence[str], now: datetime
+    recorded: Mapping[str, LastingError], errors: Sequence[str], now: datetime
 ) -> ErrorNews:
     """Returns the news among the errors of a run. The end of an error is reported only if more than
     one run has seen it."""
-    said: list[str] = []
+    logged: list[str] = []
     lasting: dict[str, LastingError] = {}
     for error in errors:
         key = _TICKING.sub("#", error)
-        before = lasting.get(key) or known.get(key)
+        before = lasting.get(key) or recorded.get(key)
         if before is None:
             lasting[key] = LastingError(since=now, said=now)
-            said.append(error)
+            logged.append(error)
         elif key not in lasting and is_due(before, now):
             lasting[key] = LastingError(since=before.since, said=now, has_lasted=True)
-            said.append(f"{error} (for {duration(now - before.since)} now)")
+            logged.append(f"{error} (for {duration(now - before.since)} now)")
         elif key not in lasting:
             lasting[key] = msgspec.structs.replace(before, has_lasted=True)
     over = tuple(
         f"over, after {duration(now - before.since)}: {key}"
-        for key, before in known.items()
+        for key, before in recorded.items()
         if key not in lasting and before.has_lasted
     )
-    return ErrorNews(said=tuple(said), over=over, lasting=lasting)
+    return ErrorNews(said=tuple(logged), over=over, lasting=lasting)
 
 
 def is_due(lasting: LastingError, now: datetime) -> bool:
     """Returns whether a lasting error is to be reported again."""
-    was_said_after_an_hour = lasting.said - lasting.since >= HOUR
-    return now - lasting.said >= (DAY if was_said_after_an_hour else HOUR)
+    is_repeated_daily = lasting.said - lasting.since >= HOUR
+    return now - lasting.said >= (DAY if is_repeated_daily else HOUR)

@@ -116,17 +116,17 @@ def _reading(facts: Facts) -> Samples:
 
 def _nodes(facts: Facts) -> Samples:
     """Yields every phase of every type, zero too, so that alerts always have a series."""
-    found: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     for entry in facts.registry.nodes.values():
-        found[entry.phase.value, entry.node_type, entry.queue] += 1
+        counts[entry.phase.value, entry.node_type, entry.queue] += 1
     for request in facts.registry.requests:
         if not request.is_given_up:
-            found["requested", request.node_type, request.queue] += request.count
+            counts["requested", request.node_type, request.queue] += request.count
     for policy in facts.config.namespaces.values():
         for node_type in policy.node_types:
             for phase in ("requested", *(phase.value for phase in Phase)):
-                found.setdefault((phase, node_type, policy.queue), 0)
-    for (phase, node_type, queue), count in sorted(found.items()):
+                counts.setdefault((phase, node_type, policy.queue), 0)
+    for (phase, node_type, queue), count in sorted(counts.items()):
         labels = {"phase": phase, "type": node_type, "queue": queue}
         yield Sample(value=count, labels=labels)
 
@@ -200,8 +200,8 @@ def _by_type(facts: Facts, counts: Mapping[str, int]) -> Samples:
 
 def _results(facts: Facts, counts: Mapping[str, Mapping[str, int]], went_well: str) -> Samples:
     for result in (went_well, "failed"):
-        found = {node_type: of.get(result, 0) for node_type, of in counts.items()}
-        for sample in _by_type(facts, found):
+        by_type = {node_type: of.get(result, 0) for node_type, of in counts.items()}
+        for sample in _by_type(facts, by_type):
             yield Sample(value=sample.value, labels={**sample.labels, "result": result})
 
 

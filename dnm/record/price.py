@@ -49,25 +49,25 @@ class Looks:
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)
         if line.event == "unseen":
-            gone = recorded_moment(line.numbers.get("since"))
-            steps.append((max(gone or self._since, steps[-1][0]), None))
+            left = recorded_moment(line.numbers.get("since"))
+            steps.append((max(left or self._since, steps[-1][0]), None))
         steps.append((line.time, _count(line.after)))
 
     def close(
-        self, told: Mapping[str, str], unseen_since: datetime | None
+        self, reported: Mapping[str, str], unseen_since: datetime | None
     ) -> dict[str, tuple[Step, ...]]:
         """Returns the steps by node type. `told`: the last recorded amounts, for types without a
         line; `unseen_since`: no run has observed from then on."""
-        found: dict[str, tuple[Step, ...]] = {}
-        for node_type in sorted({*told, *self._steps}):
-            last = [(self._since, _count(told.get(node_type, "")))]
+        prices: dict[str, tuple[Step, ...]] = {}
+        for node_type in sorted({*reported, *self._steps}):
+            last = [(self._since, _count(reported.get(node_type, "")))]
             steps = self._steps.get(node_type, last)
-            if node_type in told and steps[-1][1] != last[0][1]:
+            if node_type in reported and steps[-1][1] != last[0][1]:
                 steps = [*steps[:-1], (steps[-1][0], None)]
             if unseen_since is not None:
                 steps = [*(step for step in steps if step[0] < unseen_since), (unseen_since, None)]
-            found[node_type] = tuple(steps)
-        return found
+            prices[node_type] = tuple(steps)
+        return prices
 
 
 def _count(text: str) -> int | None:

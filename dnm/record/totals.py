@@ -30,11 +30,11 @@ def remember(
     lent = {name: lent for name, lent in memory.lent.items() if name in after.nodes}
     for name, entry in after.nodes.items():
         if name not in lent:
-            came_of = request_of(before, name, entry)
-            known = memory.asked.get(came_of.id) if came_of else None
+            origin = request_of(before, name, entry)
+            value = memory.asked.get(origin.id) if origin else None
             lent[name] = Lent(
                 since=entry.since if name in before.nodes else now,
-                asked_at=known.since if known else None,
+                asked_at=value.since if value else None,
             )
     all_lent = replace(memory, lent={**memory.lent, **lent})
     return replace(
@@ -94,12 +94,12 @@ def _plus(totals: Totals, counts: str, keys: tuple[str, ...], amount: float) -> 
     return replace(totals, **{counts: _within(getattr(totals, counts), keys, amount, empty)})
 
 
-def _within(known: Any, keys: tuple[str, ...], amount: float, empty: Durations | int) -> Any:
+def _within(asked: Any, keys: tuple[str, ...], amount: float, empty: Durations | int) -> Any:
     if keys:
-        below = known.get(keys[0], {} if keys[1:] else empty)
-        return {**known, keys[0]: _within(below, keys[1:], amount, empty)}
-    if not isinstance(known, Durations):
-        return known + amount
-    bounded = zip(known.counts, BOUNDS, strict=True)
+        below = asked.get(keys[0], {} if keys[1:] else empty)
+        return {**asked, keys[0]: _within(below, keys[1:], amount, empty)}
+    if not isinstance(asked, Durations):
+        return asked + amount
+    bounded = zip(asked.counts, BOUNDS, strict=True)
     counts = tuple(count + (amount <= bound) for count, bound in bounded)
-    return Durations(counts=counts, total=known.total + amount, number=known.number + 1)
+    return Durations(counts=counts, total=asked.total + amount, number=asked.number + 1)

@@ -95,8 +95,8 @@ def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str
     """Returns sentence and code: an administrator's order, or the need of the queue."""
     order = next((order for order in after.orders if order.id == request.order), None)
     if order is not None:
-        said = f": {order.reason}" if order.reason else ""
-        return f"{order.who} asked for it{said}", Reason.ASKED_FOR.name
+        reason = f": {order.reason}" if order.reason else ""
+        return f"{order.who} asked for it{reason}", Reason.ASKED_FOR.name
     status = after.last_run.queues.get(request.queue)
     return (status.reason, status.code) if status else ("", "")
 
@@ -120,12 +120,12 @@ def count_arrivals(before: Registry, after: Registry, request: ConversionRequest
         if name not in before.nodes
     )
     left = {request.id: request.count for request in after.requests}
-    others = sum(
+    other_lends = sum(
         item.count - left[item.id]
         for item in before.requests
         if item.id in left and item.id != request.id and (item.node_type, item.namespace) == pool
     )
-    return max(arrived - others, 0)
+    return max(arrived - other_lends, 0)
 
 
 # --- nodes -----------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
     if old.namespace != new.namespace:
         return {"counted": dict(new.counted), "from": old.queue, **_charged(old, cause)}
     if new.phase in (Phase.RELEASING, Phase.MOVING):
-        goes = {"to": new.move.to} if new.move is not None else {}
+        target = {"to": new.move.to} if new.move is not None else {}
         idle = old.idle_since
         seconds = {"idle_seconds": round((cause.now - idle).total_seconds())} if idle else {}
         took = _took(new) if old.phase is Phase.JOINING else {}
-        return {**seconds, **goes, **took, **cause.numbers(new.queue)}
+        return {**seconds, **target, **took, **cause.numbers(new.queue)}
     if new.phase is Phase.SERVING:
         return cause.numbers(new.queue)
     return {}
@@ -324,10 +324,10 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
 def _found(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
     """Yields changes of limits by other clients, once each, from the notes of the queue
     document."""
-    told = set(before.last_run.notes)
+    reported = set(before.last_run.notes)
     for note in cause.notes:
         queue, colon, rest = note.partition(": ")
-        if note in told or not colon or not queue.startswith("root"):
+        if note in reported or not colon or not queue.startswith("root"):
             continue
         event = "re-applied" if rest.startswith("back at its baseline") else "found-changed"
         decision = cause.decisions.get(queue)
@@ -358,11 +358,11 @@ def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[Hist
 def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
     """Yields a line for each type with an amount that differs from its last line, and for each lent
     type that no run has observed meanwhile."""
-    told, lent = before.memory.jobs, _count_lent(after)
+    reported, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)
-    gone = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
-    for node_type, amount in {**gone, **seen_waits(after)}.items():
-        last = told.get(node_type, UNKNOWN)
+    ended = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
+    for node_type, amount in {**ended, **seen_waits(after)}.items():
+        last = reported.get(node_type, UNKNOWN)
         numbers: dict[str, object] = {"lent": lent[node_type]}
         if amount != UNKNOWN:
             rows = [row for row in after.last_run.waiting_jobs or () if row.node_type == node_type]
@@ -379,7 +379,7 @@ def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[
         )  # fmt: skip
 
 
-def with_told(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict[str, str]:
+def with_reported(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict[str, str]:
     """Returns the recorded amounts after these lines."""
     return {**jobs, **{line.object: line.after for line in lines if line.kind == JOBS}}
 

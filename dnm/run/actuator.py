@@ -40,7 +40,7 @@ from dnm.plan.overdue import conversion_error, return_error
 from dnm.plan.requests import request_ended, return_ended
 from dnm.queues.edit import edit_source
 from dnm.queues.source import SourceDocument
-from dnm.record.tell import change_line, tell_limits
+from dnm.record.recording import change_line, record_limits
 from dnm.record.transitions import why_requested
 from dnm.run.step import Step
 
@@ -152,7 +152,7 @@ class Actuator(Step):
         for note in outcome.notes:
             log.info("note=%r", note)
         if outcome.is_written:
-            updated = tell_limits(self.registry, outcome.edit.changes, self.cause())
+            updated = record_limits(self.registry, outcome.edit.changes, self.cause())
             self.replace_registry(updated)
 
     def _is_repeated_reset(self, edit: QueueEdit) -> bool:

@@ -22,7 +22,7 @@ from dnm.model.lent import ConverterProcess
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import ARRIVING, MOVED
-from dnm.record.tell import tell_operation
+from dnm.record.recording import record_operation
 from dnm.record.transitions import Cause
 from dnm.run.registry import encode_registry, load_registry
 from dnm.run.state import State
@@ -45,7 +45,7 @@ def move_registry(
         return None
     if here == "":
         recorded = load_registry(config, cause.now, source)
-        registry = tell_operation(recorded, recorded, operation, cause)
+        registry = record_operation(recorded, recorded, operation, cause)
         registry = replace(registry, lease_words=(target.registry or source.registry,))
         if target.kind == "kubernetes":
             registry = _signed(registry)

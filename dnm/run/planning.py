@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from dnm.converter.node_convert import NodeConvert
-from dnm.converter.processes import is_known
+from dnm.converter.processes import is_identified
 from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
@@ -180,9 +180,9 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
     is_decided = not (plan.is_refused or isinstance(facts.queue_maps, Unreadable))
     if _is_quiet(registry, plan):
         return plan
-    from dnm.record.tell import tell_plan  # most runs change nothing
+    from dnm.record.recording import record_plan  # most runs change nothing
 
-    return tell_plan(registry, plan, cause, is_decided)
+    return record_plan(registry, plan, cause, is_decided)
 
 
 def _is_quiet(before: Registry, plan: Plan) -> bool:
@@ -198,13 +198,13 @@ def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
     """Returns the registry with converters that a killed run started and could not record."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))
-        if not (request.ended or is_known(request.converter))
+        if not (request.ended or is_identified(request.converter))
         else request
         for request in registry.requests
     )
     nodes = {
         name: msgspec.structs.replace(entry, converter=converter.find(name))
-        if entry.converter is not None and not is_known(entry.converter)
+        if entry.converter is not None and not is_identified(entry.converter)
         else entry
         for name, entry in registry.nodes.items()
     }

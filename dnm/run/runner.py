@@ -182,9 +182,9 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
     except OSError as error:
         left = f"{count_of(len(lines), 'line')} not written yet; " if lines else ""
         return _with_trouble(outcome, f"the history {history_path(config)}", error, left)
-    from dnm.record.tell import without_told
+    from dnm.record.recording import without_written
 
-    registry = without_told(outcome.registry, lines)
+    registry = without_written(outcome.registry, lines)
     return msgspec.structs.replace(outcome, registry=registry, told=written)
 
 

@@ -22,7 +22,7 @@ from dnm.model.plan import Action
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.record.tell import tell_change
+from dnm.record.recording import record_change
 from dnm.record.transitions import Cause
 from dnm.run.planning import Edges
 from dnm.run.registry import save_registry
@@ -62,7 +62,7 @@ class Step:
     def save(self, registry: Registry) -> None:
         """Saves a changed registry with the history of the change."""
         if registry != self.registry:
-            registry = tell_change(self.registry, registry, self.cause())
+            registry = record_change(self.registry, registry, self.cause())
         self.replace_registry(registry)
 
     def save_node(self, name: str, **changes: object) -> None:

@@ -17,7 +17,7 @@ from dnm.model.registry import Registry, run_name
 from dnm.plan.hooks import Change
 from dnm.plan.lease import Actor, judge_lease
 from dnm.plan.rule import rules_of
-from dnm.record.tell import tell_change, tell_operation
+from dnm.record.recording import record_change, record_operation
 from dnm.record.transitions import Cause
 from dnm.run.lock import longest_run, run_lock
 from dnm.run.move import lease_words_of, move_registry
@@ -58,9 +58,9 @@ def change_in(
         if rule.records:
             changed = rule.records(Change(config=config, before=registry, after=changed, now=now))
     if operation is None:
-        changed = tell_change(registry, changed, _cause_at(config, now))
+        changed = record_change(registry, changed, _cause_at(config, now))
     else:
-        changed = tell_operation(registry, changed, operation, _cause_at(config, now))
+        changed = record_operation(registry, changed, operation, _cause_at(config, now))
     return _save_with_history(config, state, changed, now)
 
 
@@ -120,7 +120,7 @@ def note_operation(config: Config, state: State, operation: Operation) -> None:
     """Records a command that changes something other than the registry."""
     now = datetime.now(UTC)
     registry = load_registry(config, now, state)
-    changed = tell_operation(registry, registry, operation, _cause_at(config, now))
+    changed = record_operation(registry, registry, operation, _cause_at(config, now))
     _save_with_history(config, state, changed, now)
 
 

@@ -43,7 +43,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from dnm.plan.explain import list_reasons
-from dnm.record.tell import change_line
+from dnm.record.recording import change_line
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 from tests.cli.test_shell import LEAVES
 from tests.plan.test_kept_out import TEN, excluding

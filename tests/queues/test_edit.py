@@ -7,7 +7,7 @@ import pytest
 from dnm.model.cluster import ConfigMap
 from dnm.model.value import Resources
 from dnm.queues.document import read_document
-from dnm.queues.edit import edit_document, edit_source, foresee_edit, why_no_shrink, why_refused
+from dnm.queues.edit import compute_edit, edit_document, edit_source, shrink_refusal, why_refused
 from dnm.queues.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
 from dnm.queues.tree import parse_tree
 from tests.queue_kit import (
@@ -156,7 +156,7 @@ def test_edit_is_planned_anew_on_a_changed_document(state: ConfigMap) -> None:
 
 def test_projected_edit_is_used_only_for_the_same_nodes() -> None:
     document = read(TREE)
-    projected = foresee_edit(document, wants(ONE, remembered=""))
+    projected = compute_edit(document, wants(ONE, remembered=""))
     same = edit_document(document, wants(ONE, remembered=""), projected)
     more = edit_document(document, wants(TWO, remembered=""), projected)
     assert (limit(same, A), limit(more, A)) == ("208", "336")
@@ -168,7 +168,7 @@ def test_limit_below_the_lent_amount_is_fixed_before_and_after_an_edit() -> None
     made = lend(TREE, ONE)
     text = change(made.text, "max: {vcore: 208,", "max: {vcore: 9,")
     document = read(change(text, "guaranteed: {vcore: 136,", "guaranteed: {vcore: 9,"), made.ledger)
-    projected = foresee_edit(document, wants(TWO))
+    projected = compute_edit(document, wants(TWO))
     limits = {path: limits.fixed for path, limits in projected.edit.limits.items() if limits.fixed}
     assert limits == {A: {"vcore"}}
     after = edit_document(document, wants(TWO), projected)
@@ -189,12 +189,12 @@ def test_full_ledger_may_shrink_but_an_invalid_document_may_not() -> None:
     crowded = resolve_document(config_map(TREE, annotations={"note": noise}), None)
     many = {A: nodes_of(A, *(f"node{number:04}" for number in range(60)))[A]}
     asked = wants(many, remembered="")
-    projected = foresee_edit(read_document(crowded), asked)
+    projected = compute_edit(read_document(crowded), asked)
     assert "Kubernetes allows" in projected.edit.blocked[A]
-    assert why_no_shrink(read_document(crowded), projected) is None
+    assert shrink_refusal(read_document(crowded), projected) is None
     invalid = read(change(TREE, "max: {vcore: 80,", "max: {vcore: 8000,"))
-    refused = foresee_edit(invalid, asked)
-    assert why_no_shrink(invalid, refused) == why_refused(refused.edit) is not None
+    refused = compute_edit(invalid, asked)
+    assert shrink_refusal(invalid, refused) == why_refused(refused.edit) is not None
 
 
 def test_instance_without_lent_nodes_keeps_its_recorded_baselines() -> None:

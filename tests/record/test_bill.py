@@ -14,7 +14,7 @@ from dnm.model.history import SCHEMA, HistoryLine, Operation
 from dnm.model.lent import Charge
 from dnm.model.registry import Registry
 from dnm.record.bill import Biller, Lend, sums_of
-from dnm.record.tell import tell_operation
+from dnm.record.recording import record_operation
 from dnm.record.transitions import Cause
 from tests.builders import QUEUE, a_lent_node
 
@@ -104,7 +104,7 @@ def test_forgotten_node_is_charged_for_the_use_of_its_pods() -> None:
     before = Registry(nodes={"a001": a_lent_node(charge=charge)})
     cause = Cause(now=BEGIN + timedelta(hours=4), run="r", instance="prod")
     done = Operation(verb="forget", object="a001", who="erin")
-    after = tell_operation(before, Registry(), done, cause)
+    after = record_operation(before, Registry(), done, cause)
     (lend,) = bill(*LENT[:3], *after.memory.unwritten)
     assert (lend.account, lend.end, lend.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})
 

@@ -19,7 +19,7 @@ from dnm.record.history_file import (
     read_history,
     read_tail,
 )
-from dnm.record.tell import tell_operation
+from dnm.record.recording import record_operation
 from dnm.record.transitions import Cause
 from tests.builders import NOW, struck_at
 
@@ -254,7 +254,7 @@ def test_overlong_history_line_is_shortened_when_written(tmp_path: Path) -> None
     long = msgspec.structs.replace(line(1, reason="w" * 70_000), numbers=wide)
     operation = Operation(verb="pause", reason="w" * 70_000)
     cause = Cause(run="r", instance="prod", now=NOW)
-    untold = tell_operation(Registry(), Registry(), operation, cause).memory.unwritten
+    untold = record_operation(Registry(), Registry(), operation, cause).memory.unwritten
     assert len(msgspec.json.encode(untold)) < LONGEST_LINE
     of = history(tmp_path)
     assert of.append([long, line(2)], NOW) == (long, line(2))

@@ -15,7 +15,7 @@ from dnm.model.batch import WaitingJobs
 from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Memory, Operation
 from dnm.model.registry import Registry, RunRecord
 from dnm.record.log_lines import log_line
-from dnm.record.tell import tell_change, tell_operation
+from dnm.record.recording import record_change, record_operation
 from dnm.record.transitions import Cause, list_job_waits, seen_waits
 from tests.builders import NOW, a_lent_node
 
@@ -95,7 +95,7 @@ def test_changed_job_amount_is_a_line_and_steady_state_is_none(
 ) -> None:
     since = NOW - DAY if unseen else None
     there = registry(4, waiting, told)
-    after = tell_change(there, there, replace(CAUSE, unseen_since=since))
+    after = record_change(there, there, replace(CAUSE, unseen_since=since))
     lines = after.memory.unwritten
     messages = [f"{line.event} {line.before} > {line.after}" for line in lines]
     assert messages == ([] if line is None else [line])
@@ -106,7 +106,7 @@ def test_changed_job_amount_is_a_line_and_steady_state_is_none(
             wanted = sum(row.nodes for row in waiting)
             assert (item.numbers["jobs"], item.numbers["nodes"]) == (len(waiting), wanted)
         assert log_line(item) == ""
-    again = tell_change(after, after, CAUSE)
+    again = record_change(after, after, CAUSE)
     assert again.memory == after.memory, "what was told is not told again"
 
 
@@ -125,18 +125,18 @@ def test_unlent_nodes_of_an_unobserved_time_are_not_recorded() -> None:
 def test_next_run_records_the_job_amount_after_a_command() -> None:
     """A verb is one line; the amount is compared with the last line, not with the last registry."""
     before = registry(4, jobs(2), "2")
-    after = tell_operation(
+    after = record_operation(
         before, replace(before, nodes={"a000": a_lent_node()}), Operation(verb="forget"), CAUSE
     )
     assert [line.kind for line in after.memory.unwritten] == ["verb"]
-    memory = tell_change(after, after, CAUSE).memory
+    memory = record_change(after, after, CAUSE).memory
     assert [line.after for line in memory.unwritten[1:]] == [ALL] and memory.jobs == {"a": ALL}
 
 
 def test_return_keeps_the_last_recorded_job_amount() -> None:
     """The next line goes on from it, however much later."""
     before = registry(1, jobs(1), ALL)
-    memory = tell_change(before, replace(before, nodes={}), CAUSE).memory
+    memory = record_change(before, replace(before, nodes={}), CAUSE).memory
     assert memory.jobs == {"a": ALL} and [line.kind for line in memory.unwritten] == ["node"]
 
 

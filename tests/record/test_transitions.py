@@ -20,7 +20,13 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.rules.moving import MOVED, MOVING, STAYS
-from dnm.record.tell import MOST_UNWRITTEN, tell_change, tell_limits, tell_operation, tell_plan
+from dnm.record.recording import (
+    MOST_UNWRITTEN,
+    record_change,
+    record_limits,
+    record_operation,
+    record_plan,
+)
 from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE, a_lent_node, a_request
 
@@ -55,7 +61,7 @@ def brief(line: HistoryLine) -> str:
 
 
 def lines(before: Registry, after: Registry, why: Cause | None = None) -> list[str]:
-    history_lines = tell_change(before, after, why or cause()).memory.unwritten
+    history_lines = record_change(before, after, why or cause()).memory.unwritten
     return [brief(line) for line in history_lines]
 
 
@@ -167,15 +173,15 @@ def check_recorded(
     before: Registry, after: Registry, why: dict[str, Any], expected: list[str]
 ) -> None:
     assert lines(before, after, cause(**why)) == expected
-    registry = tell_change(before, after, cause(**why))
+    registry = record_change(before, after, cause(**why))
     assert {line.kind for line in registry.memory.unwritten} <= {*KINDS}, "dnm history --kind"
-    again = tell_change(registry, registry, cause(1))
+    again = record_change(registry, registry, cause(1))
     assert again == registry, "told once"
 
 
 def test_pause_end_is_recorded_once_its_time_has_passed() -> None:
     pause = Pause(since=NOW, until=NOW + 5 * MINUTE)
-    paused = tell_change(EMPTY, Registry(pause=pause), cause())
+    paused = record_change(EMPTY, Registry(pause=pause), cause())
     assert lines(paused, paused, cause(4))[1:] == []
     assert lines(paused, paused, cause(6))[1:] == ["pause over dnm"]
 
@@ -183,33 +189,33 @@ def test_pause_end_is_recorded_once_its_time_has_passed() -> None:
 def test_history_line_contains_decision_numbers_and_lend_reason() -> None:
     decision = Decision(pending_pods=3, used={"vcore": 1}, wanted={"a": 2}, pods=("dev/p1",))
     before = seen("LACKS_QUOTA", "convert")
-    asked = tell_change(
+    asked = record_change(
         before, replace(before, requests=(a_request(),)), cause(decisions={QUEUE: decision})
     )
     [request] = asked.memory.unwritten
     assert request.reason == "since LACKS_QUOTA" and request.code == "LACKS_QUOTA"
     assert request.numbers["pending_pods"] == 3 and request.numbers["pods"] == ["dev/p1"]
     arrived = replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)})
-    lent = tell_change(asked, arrived, cause(2)).memory.unwritten[-1]
+    lent = record_change(asked, arrived, cause(2)).memory.unwritten[-1]
     assert (lent.reason, lent.numbers) == ("since LACKS_QUOTA", {"request": "r1"})
 
 
 def test_hours_of_a_moved_node_are_counted_for_each_queue() -> None:
-    lent = tell_change(EMPTY, nodes(a001=MOVES), cause())
+    lent = record_change(EMPTY, nodes(a001=MOVES), cause())
     there = NODE(queue="root.two", namespace="two", moved_at=NOW + 10 * MINUTE)
-    moved = tell_change(lent, replace(lent, nodes={"a001": there}), cause(10))
-    back = tell_change(moved, replace(moved, nodes={}), cause(15)).memory.totals
+    moved = record_change(lent, replace(lent, nodes={"a001": there}), cause(10))
+    back = record_change(moved, replace(moved, nodes={}), cause(15)).memory.totals
     assert back.lent_seconds == {QUEUE: {"a": 600.0}, "root.two": {"a": 300.0}}
     assert back.moves == {"a": 1}
 
 
 def test_conversions_returns_and_durations_are_counted() -> None:
-    asked = tell_change(EMPTY, Registry(requests=(a_request(),)), cause())
-    lent = tell_change(
+    asked = record_change(EMPTY, Registry(requests=(a_request(),)), cause())
+    lent = record_change(
         asked, replace(asked, requests=(), nodes={"a001": NODE(Phase.JOINING)}), cause(3)
     )
-    serving = tell_change(lent, replace(lent, nodes={"a001": NODE()}), cause(5))
-    back = tell_change(
+    serving = record_change(lent, replace(lent, nodes={"a001": NODE()}), cause(5))
+    back = record_change(
         serving, replace(serving, nodes={}), cause(64, **verdict_with(Reason.RETURNED))
     )
     totals = back.memory.totals
@@ -220,7 +226,7 @@ def test_conversions_returns_and_durations_are_counted() -> None:
     assert (durations.number, durations.total) == (1, 300.0)
     assert durations.counts == (0, 0, 1, 1, 1, 1, 1, 1)
     assert (back.memory.lent, back.memory.asked) == ({}, {})
-    abandoned = tell_change(Registry(requests=(a_request(count=3),)), EMPTY, cause(5))
+    abandoned = record_change(Registry(requests=(a_request(count=3),)), EMPTY, cause(5))
     assert abandoned.memory.totals.conversions == {"a": {"failed": 3}}
     assert back.memory.unwritten[-1].numbers == {"lent_seconds": 61 * 60}
 
@@ -230,7 +236,7 @@ def test_manual_command_is_a_single_line_with_author_and_reason() -> None:
     operation = Operation(
         verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced"
     )
-    after = tell_operation(before, nodes(a001=NODE(Phase.RETURNING)), operation, cause())
+    after = record_operation(before, nodes(a001=NODE(Phase.RETURNING)), operation, cause())
     [line] = after.memory.unwritten
     assert brief(line) == "verb reset a001 failed>returning"
     assert (line.who, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")
@@ -241,7 +247,7 @@ def test_unwritten_history_lines_are_bounded() -> None:
     registry = EMPTY
     for number in range(MOST_UNWRITTEN + 50):
         other = seen("A" if number % 2 else "B")
-        registry = tell_change(registry, replace(other, memory=registry.memory), cause())
+        registry = record_change(registry, replace(other, memory=registry.memory), cause())
     assert len(registry.memory.unwritten) == MOST_UNWRITTEN
     assert registry.memory.unwritten[-1].number == MOST_UNWRITTEN + 50
 
@@ -275,17 +281,17 @@ def test_quiet_plan_records_nothing_and_any_other_plan_does(
     before: Registry, after: Registry, why: dict[str, Any]
 ) -> None:
     for same in (before, after):
-        quiet = tell_plan(same, plan_with(registry=same), cause(), True)
-        again = tell_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), True)
+        quiet = record_plan(same, plan_with(registry=same), cause(), True)
+        again = record_plan(quiet.registry, plan_with(registry=quiet.registry), cause(), True)
         assert again == plan_with(registry=quiet.registry)
-    registry = tell_plan(before, plan_with(registry=after), cause(**why), True).registry
+    registry = record_plan(before, plan_with(registry=after), cause(**why), True).registry
     assert registry.memory.unwritten
 
 
 def test_written_limit_is_recorded_once() -> None:
-    intended = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
+    intended = record_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
     assert intended.memory.unwritten == ()
-    written = tell_limits(intended, [change("80", "208")], cause())
+    written = record_limits(intended, [change("80", "208")], cause())
     [line] = written.memory.unwritten
     assert (line.before, line.after) == ("max vcore 80", "max vcore 208")
     assert written.memory.intended == ()
@@ -303,9 +309,9 @@ def test_written_limit_is_recorded_once() -> None:
 def test_next_run_detects_if_a_killed_run_wrote_its_limits(
     planned_next: tuple[LimitChange, ...], is_read: bool, expected: list[str]
 ) -> None:
-    left = tell_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
-    after = tell_plan(left, plan_with(*planned_next, registry=left), cause(1), is_read).registry
+    left = record_plan(EMPTY, plan_with(change("80", "208")), cause(), True).registry
+    after = record_plan(left, plan_with(*planned_next, registry=left), cause(1), is_read).registry
     assert [line.after for line in after.memory.unwritten] == expected
     if not is_read:
-        late = tell_plan(after, plan_with(registry=after), cause(2), True).registry
+        late = record_plan(after, plan_with(registry=after), cause(2), True).registry
         assert [line.after for line in late.memory.unwritten] == ["max vcore 208"]

@@ -51,7 +51,7 @@ from dnm.model.plan import (
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
-from dnm.record.tell import change_line
+from dnm.record.recording import change_line
 
 
 def plan(

@@ -33,7 +33,7 @@ from dnm.plan.rules.foreseen import (
     usable_events,
     with_wants,
 )
-from dnm.queues.edit import foresee_edit
+from dnm.queues.edit import compute_edit
 from dnm.sizing.sizing import size_queues
 
 _LONG_AGO = "2000-01-01T00:00:00Z"  # so that no pod of an event is too young to count
@@ -165,7 +165,7 @@ def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueL
         n: node for n, node in inputs.registry.nodes.items() if node.namespace not in namespaces
     }
     serving = serving_sizes(inputs.config, msgspec.structs.replace(inputs.registry, nodes=kept))
-    edit = foresee_edit(inputs.document, queue_wants(inputs.config, inputs.registry, serving)).edit
+    edit = compute_edit(inputs.document, queue_wants(inputs.config, inputs.registry, serving)).edit
     return inputs.limits if edit.refusal else edit.limits
 
 

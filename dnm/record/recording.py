@@ -23,12 +23,12 @@ from dnm.model.registry import Registry
 from dnm.record.events import mark_new
 from dnm.record.history_file import within_bound
 from dnm.record.totals import remember
-from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_told
+from dnm.record.transitions import Cause, list_job_waits, list_transitions, with_reported
 
 MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest go first
 
 
-def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
+def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
     """Returns the plan with a registry that has the lines of its changes and of its intentions."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
@@ -43,20 +43,20 @@ def tell_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bo
     return replace(plan, registry=registry, waiting=waiting)
 
 
-def tell_change(before: Registry, after: Registry, cause: Cause) -> Registry:
+def record_change(before: Registry, after: Registry, cause: Cause) -> Registry:
     """Returns `after` with the lines of its changes."""
     lines = _list_changes(before, after, cause)
     memory = remember(before, after, lines, cause.now)
     return replace(after, memory=_with_lines(memory, lines))
 
 
-def tell_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
+def record_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
     """Returns the registry after these changes of the queue document are known to be written."""
     memory = _with_lines(registry.memory, _limit_lines(changes, cause))
     return replace(registry, memory=replace(memory, intended=()))
 
 
-def tell_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
+def record_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
     """Returns `after` with the one line of an administrator's command."""
     name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
@@ -73,9 +73,9 @@ def tell_operation(before: Registry, after: Registry, done: Operation, cause: Ca
     return replace(after, memory=_with_lines(memory, [line]))
 
 
-def without_told(registry: Registry, told: Iterable[HistoryLine]) -> Registry:
+def without_written(registry: Registry, lines: Iterable[HistoryLine]) -> Registry:
     """Returns the registry without the lines that are in the history now."""
-    numbers = {line.number for line in told}
+    numbers = {line.number for line in lines}
     if not numbers:
         return registry
     left = tuple(line for line in registry.memory.unwritten if line.number not in numbers)
@@ -94,7 +94,7 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
     return replace(
         memory,
         last_number=memory.last_number + len(numbered),
-        jobs=with_told(memory.jobs, numbered),
+        jobs=with_reported(memory.jobs, numbered),
         unwritten=(*memory.unwritten, *numbered)[-MOST_UNWRITTEN:],
     )
 
