@@ -1,4 +1,4 @@
-"""An event that can't be read is as it was; one that is gone is gone."""
+"""An unreadable event keeps its previous times; a removed one is gone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_unreadable_event_keeps_its_previous_state(
 ) -> None:
     kept = keep_calendar(BEFORE, read)
     assert {item.name: item.nodes for item in kept.events} == nodes and kept.troubles == troubles
-    assert keep_calendar(kept, read) == kept  # and it is rest
+    assert keep_calendar(kept, read) == kept  # and nothing changes
 
 
 def test_configuration_is_a_calendar_too(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ TOO_MUCH: dict[str, tuple[CalendarEvent, dict[str, tuple[str, ...]]]] = {
 def test_recorded_events_of_the_configuration_are_bounded(
     tmp_path: Path, a: CalendarEvent, unread: dict[str, tuple[str, ...]]
 ) -> None:
-    """What was kept last stays, and one sentence says why."""
+    """The recorded events stay, and one sentence gives the reason."""
     config = a_config(tmp_path, calendar_events=BEFORE.events)
     before = with_calendars(config, Registry(), {})
     long = msgspec.structs.replace(config, calendar_events=(a,), unread_events=unread)

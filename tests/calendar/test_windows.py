@@ -1,4 +1,4 @@
-"""When events are in force: wall times of a zone, as moments in UTC."""
+"""The times of events: local times of a zone, as moments in UTC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 
 
 def event(begins: str, until: str, zone: str = "UTC", **entries: str) -> CalendarEvent:
-    """As it would stand in a file."""
+    """Reads an event as a file would have it."""
     problems: list[str] = []
     settings = {"namespace": "dev", "nodes": "1", "from": begins, "until": until}
     read = read_event("w", "event:w", {**settings, **entries}, zone, problems)
@@ -77,7 +77,7 @@ def test_local_times_become_utc_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     item = event(begins, until, zone, **more)
-    for host in ("UTC", "Asia/Kathmandu"):  # whatever zone the host is in
+    for host in ("UTC", "Asia/Kathmandu"):  # for any zone of the host
         monkeypatch.setenv("TZ", host)
         year = int(begins[:4])
         result = list_windows([item], utc(f"{year}-01-01"), utc(f"{year + 1}-01-01"))
@@ -85,7 +85,7 @@ def test_local_times_become_utc_windows(
 
 
 def test_each_moment_is_in_the_right_number_of_windows() -> None:
-    """Asked afresh at any moment, forwards and backwards: nothing is remembered."""
+    """Computes moments forwards and backwards, without any memory."""
     touching = [event("2026-06-01 09:00", "10:00"), event("2026-06-01 10:00", "11:00")]
     overlapping = [event("2026-06-01 09:30", "10:30")]
     for text, expected in (("08:59", 0), ("09:00", 1), ("09:30", 2), ("09:59", 2), ("10:00", 2),

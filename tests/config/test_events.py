@@ -1,4 +1,4 @@
-"""Events of the configuration, held against what is known of namespaces and node types."""
+"""Events of the configuration, checked against its namespaces and node types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_event_has_the_time_zone_of_the_site(tmp_path: Path) -> None:
     ]
 
 
-# what stands in the file -> events that can be read, and of the others why not
+# text of the file -> readable events, and the errors of the others
 WRONG: dict[str, tuple[str, list[str], dict[str, str]]] = {
     "another namespace": (
         EVENT.replace("dev", "test") + "nodes = 1\n",
@@ -134,7 +134,7 @@ def sections(count: int) -> str:
 
 
 def calls_for(text: str) -> int:
-    """How many functions are called to parse it."""
+    """Returns the number of function calls that parse it."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -159,7 +159,7 @@ def test_reading_time_grows_linearly_with_events(file: Callable[[int], str], mos
 def test_many_keys_are_read_and_surplus_sections_are_counted() -> None:
     (entry, _), (many, _) = map(parse_events_alone, (many_keys(900), sections(10_000)))
     assert len(entry["event:a"][0]) == 900 and len(many) == 10_000
-    assert not many["event:e9999"][0]  # it is counted, not parsed
+    assert not many["event:e9999"][0]  # counted, not parsed
 
 
 def test_each_event_key_has_an_effect() -> None:

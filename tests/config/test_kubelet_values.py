@@ -1,4 +1,4 @@
-"""The keys about kubelets, one at a time: what is taken, and what is answered with a sentence."""
+"""The keys about kubelets, one at a time: valid values, and the sentence for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration: what sites have is read as it is; what is wrong is named, all of it at once."""
+"""Configuration: sites' files are read as they are, and all errors are named at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def site(directory: Path, more: str = "", queue_map: str | bytes = MAP) -> Path:
-    """A directory with both files; `more` follows the keys that every configuration needs."""
+    """Writes a directory with both files; `more` follows the required keys."""
     directory.chmod(0o755)
     write(directory / "map.json", queue_map)
     return write(directory / "dnm.ini", BASE + more)
@@ -91,7 +91,7 @@ STATE_FOLDERS = {
 
 @pytest.mark.parametrize("name", STATE_FOLDERS)
 def test_registry_of_the_predecessor_is_used_in_its_directory(tmp_path: Path, name: str) -> None:
-    """A site that takes the new file over its old one has its registry in /etc."""
+    """A site that replaces its old file by the new one has its registry in /etc."""
     of, there, expected = STATE_FOLDERS[name]
     for folder in there:
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -512,7 +512,7 @@ def test_converter_in_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_unreachable_events_dir_stops_no_command(tmp_path: Path) -> None:
-    """As where whoever asks may not enter the folder that it is in: what reads it says so."""
+    """dnm may not enter its directory either. The command that reads it reports that."""
     config = load(tmp_path, f"calendar = {'x' * 300}/events.d\n")
     assert config.events_dir == tmp_path / ("x" * 300) / "events.d"
 
@@ -618,7 +618,7 @@ def test_malformed_fault_condition_is_answered_with_a_valid_form(
 
 
 def test_advice_about_swallowed_keys_is_absent_in_a_list_of_pairs(tmp_path: Path) -> None:
-    """Its names may be those of keys."""
+    """The names in such a list may be those of keys."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, "[node_type:a]\nkube_reserved =\n  cpu=1\n  memory=x")
     assert "take the blank away" not in str(refused.value)

@@ -158,7 +158,7 @@ CASES = {
     "suspended job on 22.05": (
         facts(node(memory_allocated=500), jobs=[job(state="SUSPENDED")]),
         SKIP, "not idle (IDLE): job 7 of fill is SUSPENDED"),
-    "memory allocated, nobody knows to whom": (
+    "memory allocated to an unknown job": (
         facts(node(memory_allocated=500)), SKIP, "500 MB allocated"),
     "allocated, the job not in the list": (facts(busy()), SKIP, "not idle (ALLOCATED"),
     "the user's job in another account": (

@@ -31,7 +31,7 @@ pytestmark = needs_slurm
 
 
 def test_array_task_is_requeued_alone(site: SlurmSite) -> None:
-    """The last task has the array's own id, which stands for all of its tasks."""
+    """The last task has the array's own id, which means all of its tasks."""
     lab = site.lab
     array = lab.submit("-a", "1-3", "--exclusive", "-n1", "--uid=games")
 

@@ -1,4 +1,4 @@
-"""Which pods are believed to be DaemonSets': a tenant may write any owner reference."""
+"""The pods that dnm accepts as DaemonSet pods: a tenant may write any owner reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods are counted as YuniKorn counts them; the numbers are those of the scheduler's own tests."""
+"""Pods are counted as YuniKorn counts them. The numbers are those of the scheduler's own tests."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="500
             id="resized in place: the most of spec, allocated and actual"),
         pytest.param(pod_request(container(cpu="9"),
                 states={"c": ContainerState(allocated={"cpu": "2"}, requests={"cpu": "1"})},
-                resize_infeasible=True), {"vcore": 1000}, id="an infeasible resize: what it has"),
+                resize_infeasible=True), {"vcore": 1000}, id="an infeasible resize: current size"),
         pytest.param(pod_request(container(cpu="9"), resize_infeasible=True), {"vcore": 9000},
-            id="an infeasible resize without a status: what it asked for"),
+            id="an infeasible resize without a status: its request"),
         pytest.param(pod_request(container(cpu="0.0001", memory="1.5", storage="1Ki")),
             {"vcore": 1, "memory": 2, "ephemeral-storage": 1024}, id="fractions are rounded up"),
     ],
@@ -223,7 +223,7 @@ def test_equal_pods_are_a_group_with_their_age() -> None:
     assert group.names == ("p0", "p1", *(f"y{n}" for n in range(8)))
 
 
-# Seconds since each pod was created, and how many of them count; the grace is 20 s.
+# Seconds since the creation of each pod, and the number that counts; the grace time is 20 s.
 BURSTS = {
     "all are young": ((19, 5, 1), 0),
     "the oldest has waited for the grace": ((20, 5, 1), 3),
@@ -357,7 +357,7 @@ def test_queue_of_yunikorn_overrides_the_label_of_new_pods() -> None:
 
 
 def test_two_namespaces_of_a_queue_are_a_single_demand() -> None:
-    """Defect 19: each was compared with the whole limit."""
+    """Defect 19: the predecessor compared each with the whole limit."""
     conf = config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")})
     result = gather(pods(2, SMALL) + pods(3, SMALL, namespace="lab", name="l", app="l"), conf)
     assert result.queues[DEV].pending_pods == 5
@@ -407,7 +407,7 @@ WORKERS = TaskGroup(name="w", min_member=4, min_resource={**size(2, 8), "pods": 
 
 
 def gang(some: list[Pod]) -> tuple[int, int]:
-    """How many pending pods are taken over by placeholders, and how many are yet to come."""
+    """Returns how many pending pods placeholders cover, and how many are still to be created."""
     app = GangApp(app_id="app", namespace="dev", groups=(WORKERS,), pods=tuple(some))
     result = gang_demand(app, NOW)
     return len(result.taken_over), sum(count for _, count in result.missing_pods)

@@ -1,5 +1,5 @@
-"""Equal pods are one kind, with how many wait, are bound and have just come; and permanent nodes
-with equal room are one."""
+"""Equal pods are one kind, with numbers of pending, bound and new ones. Permanent nodes with equal
+free capacity are one kind too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL, LARGE = {"vcore": 1000, "pods": 1}, {"memory": 10**9, "vcore": 4000, "pod
 
 def a_pod(name: str, request: dict[str, int], node: str = "", created: str = OLD,
           **more: object) -> Pod:  # fmt: skip
-    """Of the monitored queue."""
+    """Returns a pod of the monitored queue."""
     values = {"app_id": name, "queue": QUEUE, "is_yunikorn": True, **more}
     return Pod(namespace="dev", name=name, shape=PodShape(request=request), created=created,
                node=node, **values)  # type: ignore[arg-type]  # fmt: skip
@@ -49,7 +49,7 @@ def test_equal_requests_are_a_single_kind_in_any_order() -> None:
 
 
 def test_gang_pods_are_a_separate_kind_with_their_size() -> None:
-    """Two of three have a node; a pod that asks for the same is alone."""
+    """Two of three have a node. A single pod with the same request is another kind."""
     gang = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
     pod_kinds = kinds_of(
         a_pod("g1", SMALL, "k1", **gang), a_pod("g2", SMALL, "k1", NEW, **gang),
@@ -83,8 +83,8 @@ def test_empty_pod_list_has_no_kinds() -> None:
 
 
 def test_free_capacity_of_permanent_nodes_excludes_unusable_nodes() -> None:
-    """Not that of nodes that are lent, cordoned, not ready, or kept for others; one that is kept
-    for others and has a pod of a monitored queue is for it too."""
+    """Lent, cordoned, not ready or reserved nodes do not count. A reserved node with a pod of a
+    monitored queue counts, because it serves that queue too."""
     size, kept = {"vcore": 8000}, (Taint(key="gpu", effect="NoSchedule"),)
     nodes = [
         Node(name="k1", allocatable=size), Node(name="k2", allocatable=size),

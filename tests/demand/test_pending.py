@@ -1,4 +1,4 @@
-"""Pods found out to wait for something else count for nothing while exactly they are there."""
+"""Pods that wait for another reason do not count while exactly the same pods exist."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a tenant writes into the annotation of a gang: multiplied, bounded, and named where it is
-more than dnm counts."""
+"""A tenant's annotation of a gang: dnm multiplies and bounds it, and names a gang beyond its
+bound."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_hundred_thousand_gang_members_are_a_single_number() -> None:
 
 
 def test_huge_gang_requests_a_bounded_number_of_nodes() -> None:
-    """Each of them needs a node of its own; without a budget too, as `dnm check` asks."""
+    """Each member needs its own node. It holds without a budget too, as in `dnm check`."""
     some = first_pod(group(MOST_MEMBERS, **ONE_A_NODE))
     assert sum(sizing_of(some).wanted().values()) == MOST_NEW_NODES
     assert sum(sizing_of(some, left=budget(total=2)).granted().values()) == 2
 
 
 def test_huge_quota_shortage_requests_a_bounded_number_of_nodes() -> None:
-    """There is room for all on one node, so only the limit asks for nodes."""
+    """A single node has the capacity for all of them, so only the limit requests nodes."""
     some = first_pod(group(MOST_MEMBERS, **size(100, 1)))
     free = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
     sizing = sizing_of(some, node_supply([free]), tree(dev=size(1, 1)))
@@ -155,7 +155,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_task_groups_refused_by_yunikorn_are_ignored(why: str) -> None:
-    """k8shim pkg/cache/utils.go: it logs an error and schedules the pods one by one."""
+    """k8shim pkg/cache/utils.go logs an error and schedules the pods one by one."""
     assert task_groups(annotation()) and task_groups(REFUSED[why]) == ()
 
 

@@ -1,4 +1,4 @@
-"""The documents as text, and what stands in them: tables, commands, links, names of the code."""
+"""The pages as text, and their parts: tables, commands, links, names of the code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAGES = {
 
 
 def without_code(text: str) -> str:
-    """The text without its blocks of code."""
+    """Returns the text without its code blocks."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
 
 
 def section(page: str, title: str) -> str:
-    """What stands below a heading, up to the next heading of its level or a higher one."""
+    """Returns the text below a heading, up to the next heading of its level or a higher one."""
     head = re.search(rf"^(#+) {re.escape(title)}\n", PAGES[page], flags=re.M)
     assert head, f"{page} has no heading {title!r}"
     rest = PAGES[page][head.end() :]
@@ -30,7 +30,7 @@ def section(page: str, title: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of every table, without its head."""
+    """Returns the cells of every table, without its head."""
     results = []
     for table in re.findall(r"(?:^\|.*\|\n?)+", text, flags=re.M):
         lines = table.strip().splitlines()
@@ -40,13 +40,13 @@ def rows(text: str) -> list[list[str]]:
 
 
 def quoted(text: str) -> list[str]:
-    """All that stands between backticks."""
+    """Returns all texts between backticks."""
     return re.findall(r"`([^`\n]+)`", without_code(text))
 
 
 def table_of(page: str, title: str, first_head: str = "") -> list[list[str]]:
-    """The rows of the one table below a heading; of the one whose head begins so, if there are
-    several."""
+    """Returns the rows of the only table below a heading, or of the table with this begin of its
+    head."""
     text = section(page, title)
     if first_head:
         text = f"| {first_head}" + text.split(f"\n| {first_head}")[1].split("\n\n")[0]
@@ -55,7 +55,7 @@ def table_of(page: str, title: str, first_head: str = "") -> list[list[str]]:
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    """Functions, classes, methods (`Class.method`) and constants that a file defines."""
+    """Returns the functions, classes, methods (`Class.method`) and constants of a file."""
     names: set[str] = set()
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
         names |= _defined(node)
@@ -76,8 +76,8 @@ def _defined(node: ast.stmt) -> set[str]:
 
 @cache
 def all_names() -> frozenset[str]:
-    """The same of the whole of dnm, methods and fields by their own name too; and the stories on
-    real servers."""
+    """Returns the same of all of dnm, with methods and fields by their own names too, and of the
+    stories on real servers."""
     tests = ("real/*.py", "converters/test_*.py")
     paths = [
         *ROOT.glob("dnm/**/*.py"),

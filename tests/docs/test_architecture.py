@@ -1,4 +1,4 @@
-"""The map of the packages is the one that the layer test holds."""
+"""The map of the packages equals the one that the layer test enforces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = "docs/architecture.md"
 
 
 def map_rows() -> dict[str, int]:
-    """Package -> its line on the map, from above."""
+    """Returns the line of each package on the map, from the top."""
     (drawing,) = re.findall(r"^```\n(.*?)^```", section(PAGE, "The map"), flags=re.S | re.M)
     results: dict[str, int] = {}
     for number, line in enumerate(drawing.splitlines()):
@@ -49,7 +49,7 @@ def test_package_table_has_every_package() -> None:
 
 
 def test_rule_example_of_the_page_is_complete() -> None:
-    """The rule that is shown whole, with hooks, line, key and tests; and all hooks there are."""
+    """Compares the page's rule with its hooks, line, key and tests, and the list of hooks."""
     _, full = section(PAGE, "Adding a rule").split("\n- ", 1)
     output, hooks = full.split("The hooks, as ")
     of_file, of_line, of_key, of_page, of_tests = (quoted(part) for part in output.split("\n- "))

@@ -1,4 +1,4 @@
-"""Every JSON document is as the files behind the page show it, but for times, ids and places."""
+"""Every JSON document equals the example on the page, except for times, ids and paths."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ EXAMPLES: dict[str, Any] = {
     for schema, row in LINKED.items()
 }
 
-pytestmark = pytest.mark.xdist_group("json")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("json")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each command of the table prints while one node is lent."""
+    """Returns the output of each command of the table while one node is lent."""
     directory = tmp_path_factory.mktemp("json")
     sandbox = Sandbox(directory / "sandbox").start()
     sandbox.set_queues(QUEUES)
@@ -74,13 +74,13 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def _when(entry: tuple[str, list[str]]) -> int:
-    """The plan before the run that joins the node, a verb when all else has been printed."""
+    """Sorts the plan before the run that joins the node, and a registry command last."""
     order = ("dnm.plan/1", "dnm.run/2", "", "dnm.verb/1")
     return order.index(entry[0] if entry[0] in order else "")
 
 
 def shortened(value: Any) -> Any:
-    """As the page shows it: of a list of objects the last one; made-up times, ids and places."""
+    """Shortens as the page does: the last object of a list, and invented times, ids and paths."""
     if isinstance(value, dict):
         return {key: _made_up(key, shortened(item)) for key, item in value.items()}
     if isinstance(value, list):
@@ -133,5 +133,5 @@ def test_every_schema_of_the_code_is_on_the_page() -> None:
     package = Path(__file__).parents[2] / "dnm"
     files = [path for path in package.rglob("*.py") if "sandbox" not in path.parts]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
-    read = {"dnm.workload/1"}  # what dnm reads is on the page of its verb
+    read = {"dnm.workload/1"}  # formats that dnm reads are on the page of their command
     assert set(re.findall(r'"((?:dnm|node-convert)\.[a-z.-]+/\d)"', text)) - read == set(TABLE)

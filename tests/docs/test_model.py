@@ -1,4 +1,4 @@
-"""The protocol of several hosts as a model: what docs/model says of it, by the checker itself."""
+"""The protocol of several hosts as a model: the checker proves the statements of docs/model."""
 
 from __future__ import annotations
 

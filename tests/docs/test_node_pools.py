@@ -1,4 +1,4 @@
-"""docs/node-pools.md: its machines are checked, its numbers computed, its commands run."""
+"""docs/node-pools.md: the test checks its machines, computes its numbers, runs its commands."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def difference_of(text: str) -> int:
 
 
 def result_of(text: str, sign: str) -> int:
-    """The right side of `1Mi + 2Mi = 3Mi`, in bytes, when the left side is it."""
+    """Returns the right side of `1Mi + 2Mi = 3Mi` in bytes; the left side must equal it."""
     left, right = text.split(" = ")
     numbers = [int(word.removesuffix("Mi")) for word in left.split(f" {sign} ")]
     total = sum(numbers) if sign == "+" else numbers[0] - sum(numbers[1:])

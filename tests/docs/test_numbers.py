@@ -1,4 +1,4 @@
-"""The worked numbers of the documents, row by row, as the code itself answers them."""
+"""The worked numbers of the pages, row by row, computed by the code itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ partitions:
 
 
 def cores_and_memory(cell: str) -> tuple[float, float]:
-    """`80 / 320G` in cores and gigabytes."""
+    """Reads `80 / 320G` as cores and gigabytes."""
     cores, memory = cell.split(" / ")
     return float(cores), float(memory.removesuffix("G"))
 
@@ -248,7 +248,7 @@ def test_shrink_stops_where_the_row_shows(row: list[str]) -> None:
 
 
 def test_documented_baseline_spellings_are_restored() -> None:
-    """As the page says of `80`, `80000m` and `"80"`."""
+    """The page lists `80`, `80000m` and `"80"`."""
     lines = [code for code in quoted(section(QUEUES, "A limit in numbers")) if "80" in code]
     assert len(lines) == 3
     for written in lines:
@@ -263,7 +263,7 @@ def test_documented_baseline_spellings_are_restored() -> None:
 PAUSES = table_of(DECISIONS, "When a node goes back", "pauses")
 
 
-@pytest.mark.parametrize(("pauses", "goes_after"), PAUSES)
-def test_documented_idle_times_follow_from_the_pauses(pauses: str, goes_after: str) -> None:
+@pytest.mark.parametrize(("pauses", "kept_for"), PAUSES)
+def test_documented_idle_times_follow_from_the_pauses(pauses: str, kept_for: str) -> None:
     _, kept = paid([int(name) * 60 for name in pauses.split(", ")])
-    assert kept == timedelta(minutes=int(goes_after))
+    assert kept == timedelta(minutes=int(kept_for))

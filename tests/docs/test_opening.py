@@ -1,5 +1,5 @@
-"""What a list by which nodes open changes for a workshop: the table of docs/node-pools.md, played
-in the sandbox with kubelets that pull images."""
+"""The effect of readiness checks on a workshop: the table of docs/node-pools.md, played in the
+sandbox with kubelets that pull images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST = "[node_type:a]\ncpu = 128\nmemory = 256G\nopens_when = images within 5m\n
 
 
 class Pulling(Kubelet):
-    """Each node pulls an image once, for whichever pod has it first; a broken one never can."""
+    """Kubelets that pull an image once for each node, for its first pod; a broken one never."""
 
     broken: frozenset[str] = frozenset()
 
@@ -44,13 +44,13 @@ class Pulling(Kubelet):
 
 
 class Seen(NamedTuple):
-    """Of one workshop: seconds, and counts of pods."""
+    """The results of one workshop: seconds, and counts of pods."""
 
     first: int  # until a pod runs on a lent node
     last: int | None  # until all run; None: some never do
-    stood: int  # on a lent node without running
-    longest: int  # seconds of one that came to run
-    lost: int  # that stand there when all is over
+    stood: int  # bound to a lent node without running
+    longest: int  # seconds of the longest of these that ran
+    lost: int  # bound to one at the end
 
     @property
     def row(self) -> list[str]:
@@ -68,7 +68,7 @@ def minutes_and_seconds(seconds: int) -> str:
 
 
 def play(site: Site, broken: frozenset[str]) -> Seen:
-    """A run each minute, until all run, or for twenty."""
+    """Plays a run each minute, until all pods run, or for twenty minutes."""
     sandbox = site.sandbox
     Pulling.broken = broken
     sandbox.add_pods(PEOPLE, "dev", queue=QUEUE, cpu="4", memory="16G")
@@ -110,7 +110,7 @@ def test_image_table_of_the_page_is_reproduced(
     sandbox.kubelet = Pulling(sandbox.store, sandbox.timing)
     sandbox.timing.join, sandbox.timing.ready = 120, 30
     sandbox.set_queues(WORKSHOP_QUEUES)
-    if steps:  # as node-convert has the kubelet register
+    if steps:  # as node-convert configures the kubelet
         taint = {"key": OPENING_TAINT, "effect": "NoSchedule"}
         sandbox.add_machine_type("a", taints=[taint])
     sandbox.add_node("k001", cpu="1", memory="1G")

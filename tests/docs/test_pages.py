@@ -1,4 +1,4 @@
-"""What the documents say is so: commands exist, tables are whole, links lead somewhere."""
+"""The statements of the pages are true: commands exist, tables are complete, links work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.processes import warm_processes
 from tests.proof.invariants import RULES
 from tests.site import QUEUE, Site, set_up_workshop
 
-pytestmark = pytest.mark.xdist_group("pages")  # what each verb's help says is asked once
+pytestmark = pytest.mark.xdist_group("pages")  # each command's help is read once
 
 README = PAGES["README.md"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -55,7 +55,7 @@ GROUPS = ("node-types", "queues", "sandbox", "state", "event")
 
 
 def words_of(command: str) -> list[str]:
-    """Returns the words of a command without placeholders such as NAME and [OPTIONAL]."""
+    """Returns a command's words, without placeholders such as NAME and [OPTIONAL]."""
     plain = re.sub(r"\[[^]]*\]|…|\.\.\.", " ", command)
     return [word for word in shlex.split(plain) if word and not word.isupper()]
 
@@ -101,7 +101,7 @@ def test_manual_trial_uses_the_commands_that_make_installs() -> None:
     assert manual.startswith("export PATH=$PWD/.venv/bin:$PATH\n")
     assert "VENV := .venv\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
     before = README.split(manual)[0].split("## Two commands")[1]
-    assert set(re.findall(r"`dnm ([^`]+)`", before)) == {"run"}  # what it tells of, not what to do
+    assert set(re.findall(r"`dnm ([^`]+)`", before)) == {"run"}  # a topic, no order
 
 
 # --- links and names ---------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_manual_trial_uses_the_commands_that_make_installs() -> None:
 
 @cache
 def anchors_of(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Returns the anchors of a page's headings, as GitHub generates them."""
     titles = re.findall(r"^#+ (.*)$", without_code(text), flags=re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -180,7 +180,7 @@ def test_pages_contain_code_references() -> None:
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
 def test_every_named_key_and_identifier_exists(page: str) -> None:
-    """`words_like_this` are keys of the ini or names of the code, `KEY = value` a key."""
+    """`words_like_this` are keys of the ini or names of the code, as is KEY in `KEY = value`."""
     facts = KEYS | all_names() | json_keys() | {name for name, *_ in METRICS}
     for code in quoted(PAGES[page]):
         key, equals, _ = code.partition(" = ")
@@ -189,7 +189,7 @@ def test_every_named_key_and_identifier_exists(page: str) -> None:
 
 
 def test_configuration_page_equals_the_declarations() -> None:
-    """After a change: `python -m packages.reference > docs/configuration.md`."""
+    """After a change run `python -m packages.reference > docs/configuration.md`."""
     assert PAGES["docs/configuration.md"] == "\n".join(reference.page()) + "\n"
     results = [(group.section, row.key) for group in reference.GROUPS for row in group.rows]
     assert len(results) == len(set(results))
@@ -197,11 +197,11 @@ def test_configuration_page_equals_the_declarations() -> None:
     assert all(row.about and row.change for group in reference.GROUPS for row in group.rows)
 
 
-PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # of what holds lending back
+PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # the limits on lending that the page names
 
 
 def test_help_of_force_equals_the_page_of_commands() -> None:
-    """Jobs that wait hold nothing back: nothing can be forced past them, or come before them."""
+    """Waiting jobs stop no lend, so `--force` cannot override them."""
     (row,) = (row for row in rows(PAGES["docs/by-hand.md"]) if row[-1] == "yes")
     help_text = " ".join(help_of("dnm", "lend").split()).partition("--force")[2][:120]
     assert [word in help_text for word in PROMISED] == [word in row[0] for word in PROMISED]

@@ -1,4 +1,4 @@
-"""The walks of the architecture are walked: a run is listened to, and passes what they name."""
+"""The walks of the architecture page: each run calls the functions that its walk names."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ POD = "A pod, from bytes to a count"
 LIMIT = "A limit, from the ConfigMap to the write"
 NODE = "A node, through its phases"
 STAGES = "The stages of a plan"
-Call = tuple[str, str]  # file and function, as a walk names them
+Call = tuple[str, str]  # file and function, as in a walk
 ELSEWHERE = "dnm/converters/"  # the shipped converter is another process
 
 
 def walk(title: str) -> list[Call]:
-    """Every function that a walk names, in its order."""
+    """Returns every function that a walk names, in its order."""
     return [
         (file.strip("`"), name)
         for _, file, names in table_of(PAGE, title)
         for name in quoted(names)
-        if not name[0].isupper() or "." in name  # values are made, not called
+        if not name[0].isupper() or "." in name  # a constructor is no call
         if not file.startswith(f"`{ELSEWHERE}")
     ]
 
 
 def calls_of(run: Callable[[], object]) -> list[Call]:
-    """The functions of dnm that are called, each once, in the order of their first call."""
+    """Returns the called functions of dnm, each once, in the order of their first calls."""
     seen: dict[CodeType, None] = {}
 
     def listen(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             seen.setdefault(frame.f_code)
 
-    judge_text.cache_clear()  # of texts that this process has seen before
+    judge_text.cache_clear()  # of texts that this process has read before
     before = sys.getprofile()
     sys.setprofile(listen)
     try:
@@ -63,7 +63,7 @@ def missing_calls(title: str, calls: list[Call]) -> list[Call]:
 
 
 def in_order(title: str, calls: list[Call]) -> list[Call]:
-    """The functions of a walk in the order in which they are first passed."""
+    """Returns the functions of a walk in the order of their first calls."""
     named = walk(title)
     return [call for call in calls if call in named]
 
@@ -91,7 +91,7 @@ def test_limit_is_read_and_written_as_the_walk_shows(site: Site) -> None:
 
 
 def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
-    """A conversion that fails, one that comes, an idle node that is wanted again, its return."""
+    """Plays a failed conversion, a join, an idle node that is needed again, and its return."""
     site.sandbox.behave(direction="k8s", act=False, exit_code=1)
 
     def story() -> None:
@@ -111,7 +111,7 @@ def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
 
 
 def test_plan_stages_run_in_the_documented_order(site: Site) -> None:
-    """With a node on its way, and pods that want more."""
+    """Plays a joining node, and pods that need more."""
     site.run()
     site.sandbox.tick(60)
     site.sandbox.add_pods(200, "dev", queue=QUEUE, name="late", cpu="4", memory="16G")

@@ -1,4 +1,4 @@
-"""Programs and files of others: what they give is bounded in bytes and in time."""
+"""Foreign programs and files: dnm bounds their output in bytes and in time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_program_beyond_its_bounds_is_ended_with_its_children() -> None:
 
 @pytest.mark.parametrize("child", ["sleep 3600", "exec yes", "exec >&- 2>&-; sleep 3600"])
 def test_leftover_child_of_a_program_is_ended_without_blocking(child: str) -> None:
-    """It has the program's output open, and a reader would wait for its end."""
+    """It has the program's output open, so a reader would wait for its end."""
     out, _, code = run(f"echo $$; sh -c '{child}' & exit 3", seconds=3600, largest=10**8)
     assert code == 3
     group = int(out.split(b"\n")[0])
@@ -74,7 +74,7 @@ def is_any_left(group: int) -> bool:
 
 # --- the source ------------------------------------------------------------------------------
 
-# Where something is read without a bound of this kind, and why that is bounded all the same.
+# Reads without a bound of this kind, and the reason why each is bounded.
 BOUNDED = {
     "http.plain": "the same buffer",
     "host.programs": "the bound itself",
@@ -93,14 +93,14 @@ BOUNDED = {
     "run.registry": "a method of the registry's place, which has a bound",
     "run.kube_state": "the same",
     "run.move": "the same",
-    "converters.to_k8s": "ping, whose output is thrown away",
+    "converters.to_k8s": "ping, with ignored output",
 }
-NOT_OF_A_SITE = ("lab.",)  # it reads what it has written itself
+NOT_OF_A_SITE = ("lab.",)  # it reads its own writes
 READS = {"read", "read_text", "read_bytes", "readlines", "readline", "communicate", "check_output"}
 
 
 def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
-    """Calls that read all there is: without a number of bytes, or of a program to its end."""
+    """Yields calls that read everything: without a number of bytes, or a program to its end."""
     for path in sorted(root.rglob("*.py")):
         module = ".".join(path.relative_to(root).with_suffix("").parts)
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -113,7 +113,7 @@ def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def _has_bound(call: ast.Call) -> bool:
-    """`file.read(LARGEST + 1)`: one argument, a number or a constant."""
+    """Accepts `file.read(LARGEST + 1)`: one argument, a number or a constant."""
     words = ast.unparse(call.args[0]).replace("+ 1", "").strip() if len(call.args) == 1 else ""
     return words.isdigit() or words.isupper() or words == "largest"
 

@@ -42,13 +42,13 @@ def test_command_under_a_low_limit_ends_with_a_sentence_and_loses_nothing(
         env={**os.environ, "DNM_CONFIG": str(site.path)},
         capture_output=True, text=True,
     )  # fmt: skip
-    # How much address space a command takes depends on the libraries: it may be little enough.
+    # A command's address space depends on the libraries, and may be small.
     enough = {ExitCode.OK} if limit.startswith("-v") else set()
     assert answer.returncode in {ExitCode.FAILED, ExitCode.NEEDS_PERSON} | enough, answer.stderr
     assert "Traceback" not in answer.stderr
     if answer.returncode == ExitCode.NEEDS_PERSON and command == "run":
         assert "raise the limit" in answer.stderr.lower()
-    site.change(yunikorn_url="")  # it answers on the sandbox's clock, which stands still in a run
+    site.change(yunikorn_url="")  # it answers on the sandbox's clock, which stops during a run
     site.run_until_rest()
     assert site.lent
     assert not sandbox.violations

@@ -1,7 +1,7 @@
-"""What others must not get to see, and what others must not make dnm say.
+"""Secrets that other users must not read, and text that they must not make dnm print.
 
-A whole lend and return by the real command: no secret in a log, in the state or on a command line;
-and no control character of the cluster's or of a converter's in anything that is printed.
+A whole lend and return by the real command: no secret in a log, in the registry or on a command
+line; and no control character of the cluster or a converter in any output.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ import pytest
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
-pytestmark = pytest.mark.xdist_group("trust")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("trust")  # one worker builds the fixture once
 
 SECRETS = {
     "token": "tok-5f1c9e",
     "PASSWORD": "pass-77d0a2",
     "SITE_TOKEN": "site-30be41",
-    "SITE_PIN": "pin-9b2e",  # by pass_environment alone
+    "SITE_PIN": "pin-9b2e",  # passed by pass_environment only
     "SITE_CERT": "cert-begin-4d\nMIIEvQ7f30\ncert-end-91",
     "SITE_LONG": "0123456789abcdefghij",
     "NOT_PASSED": "lib-5521",
 }
 PASSED = "PASSWORD, SITE_TOKEN, SITE_PIN, SITE_CERT, SITE_LONG, SITE_UNSET"
 
-# Tells on every process that there is while it runs, prints its commands and what it was given, and
-# does its work then.
-TELL_TALE = """#!/bin/sh
+# Reports every running process, prints its arguments and environment, and then does its work.
+SPY = """#!/bin/sh
 cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' >>@CALLS@
 set -x
 : "racadm -p $PASSWORD"
@@ -43,15 +42,15 @@ echo "given $(env | cut -d= -f1 | sort | tr '\\n' ' ')"
 printf '\\033]0;owned\\007 one\\rtwo \\302\\2332J\\n' >&2
 exec @CONVERTER@ "$@"
 """
-ESCAPE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202e"  # the last turns the writing around
+ESCAPE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202e"  # the last one reverses the writing direction
 
 
 class Told(NamedTuple):
-    """What a whole lend and return has printed, and what it has left behind."""
+    """The output of a whole lend and return, and the files that it has left."""
 
     site: Site
     text: str
-    calls: str  # the command lines of every process meanwhile
+    calls: str  # command lines of all processes meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
     path.write_text(json.dumps(kubeconfig))
     path.chmod(0o600)
     script = directory / "node-convert"
-    text = TELL_TALE.replace("@CALLS@", str(directory / "calls"))
+    text = SPY.replace("@CALLS@", str(directory / "calls"))
     script.write_text(text.replace("@CONVERTER@", str(sandbox.node_convert_path)))
     script.chmod(0o755)
     return Site(
@@ -83,23 +82,23 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
     )  # fmt: skip
 
 
-def printed(site: Site, *arguments: str, is_whole: bool = False) -> str:
-    """`is_whole`: by a process whose command line is dnm's own."""
+def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
+    """`is_whole`: starts a process with dnm's own command line."""
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
-    start = site.process if is_whole else site.command
+    start = site.process if is_process else site.command
     answer = start(*arguments, **environment)
     assert "Traceback" not in answer.stderr, answer.stderr
     return answer.stdout + answer.stderr
 
 
 def a_story(site: Site) -> str:
-    """All that the verbs print while nodes are lent and return, and the API refuses one run."""
+    """Returns all output of commands during a lend and return, with one run refused by the API."""
     text = ""
     for minute in range(8):
         if minute == 3:
             message = f"Unauthorized: {ESCAPE} line one\nline two"
             site.sandbox.fault("status", path="nodes", code=401, message=message, times=1)
-        text += printed(site, "run", "--log-console", is_whole=minute in (0, 5))
+        text += printed(site, "run", "--log-console", is_process=minute in (0, 5))
         text += "".join(printed(site, verb) for verb in ("status", "plan"))
         site.sandbox.tick(60)
     for verb in (("check",), ("nodes",), ("queues", "show"), ("queues", "check")):
@@ -171,7 +170,7 @@ def inject_control_characters(sandbox: Sandbox) -> None:
 def test_no_control_character_of_the_cluster_is_printed(full_story: Told) -> None:
     site, text, _ = full_story
     for events in ("zone=", "Unauthorized", "owned", "two ?2J"):
-        assert events in text, events  # each was said, without what makes it dangerous
+        assert events in text, events  # each was printed, without the dangerous characters
     site.sandbox.set_queues(f"{WORKSHOP_QUEUES}  # {ESCAPE}\n")
     text += "".join(printed(site, verb) for verb in ("run", "status", "plan", "check"))
     text += printed(site, "queues", "check")

@@ -1,4 +1,4 @@
-"""Every folder and link on the way to what root obeys, and what stands at its end."""
+"""Every directory and link on the path to a file that root obeys, and the file at its end."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_circular_links_are_a_system_error(top: Path) -> None:
 
 
 def test_swapped_directory_between_check_and_use_is_detected(top: Path) -> None:
-    """Another exchanges folders as fast as he can: whatever the moment, a folder of his on the way
-    is seen, since what he may exchange lies in a folder that he may write."""
+    """Another user swaps directories as fast as possible. At any moment dnm sees a directory of
+    that user on the path, because the swapped ones are in a writable directory."""
     open_to_all = top / "open"
     open_to_all.mkdir()
     (open_to_all / "tools").mkdir()
@@ -108,7 +108,7 @@ def test_swapped_directory_between_check_and_use_is_detected(top: Path) -> None:
 
 
 def test_system_paths_of_this_machine_are_trusted() -> None:
-    """Else nothing could be installed where systems put it."""
+    """Otherwise no package could be installed in the usual places."""
     for place in ("/etc", "/usr/sbin", "/var/lib"):
         if stat.S_ISDIR(os.stat(place).st_mode):
             check_trust(Path(place))

@@ -1,4 +1,4 @@
-"""Where the API is and who asks: every form of kubeconfig; tests/real asks kubectl of them too."""
+"""API address and credentials, in every form of kubeconfig. tests/real asks kubectl too."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def a_kubeconfig(
     context: Mapping[str, Any] = {},
     **top: Any,
 ) -> Path:
-    """A complete one, beside the files that its entries may name."""
+    """Writes a complete kubeconfig, and the files that its entries may name."""
     (directory / "ca.pem").write_text(PEM)
     (directory / "client.pem").write_text(PEM)
     (directory / "client.key").write_text(KEY)
@@ -74,7 +74,7 @@ def a_kubeconfig(
 
 
 def oidc(hours: float | None) -> dict[str, Any]:
-    """A user whose id-token ends in so many hours."""
+    """Returns a user with an id-token that ends in that many hours."""
     claims = {} if hours is None else {"exp": int(time.time() + 3600 * hours)}
     token = f"h.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.s"
     config = {"id-token": token, "idp-issuer-url": "https://idp.example.org", "client-id": "x"}
@@ -93,7 +93,7 @@ HOLDS = oidc(2)
 ID_TOKEN = HOLDS["auth-provider"]["config"]["id-token"]
 PAIR = {"cert": PEM, "key": KEY}
 USABLE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]] = {
-    # cluster, user, what differs from an access that names nothing
+    # cluster, user, difference from the defaults
     "nobody": ({}, {}, {}),
     "token": ({}, {"token": "abc"}, {"authorization": "Bearer abc"}),
     "token file": ({}, FILES_TOKEN, {"authorization": "Bearer from-a-file"}),
@@ -137,7 +137,7 @@ def content(path: str | None) -> str:
 
 
 def seen(access: Access) -> dict[str, Any]:
-    """What an access says, without what says nothing."""
+    """Returns the fields of an access that differ from the defaults."""
     result = access.configuration
     full = {
         "authorization": authorization(access),
@@ -164,7 +164,7 @@ BOTH_CA = {"certificate-authority": "ca.pem", "certificate-authority-data": enco
 PLUGIN = {"exec": {"apiVersion": V1, "command": "x"}}
 VERIFY, TWICE = "insecure-skip-tls-verify", "insecure-skip-tls-verify is true and a certificate"
 REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any], str]] = {
-    # cluster, user, other keys of the file, why
+    # cluster, user, other keys of the file, reason
     "false text": ({VERIFY: "false"}, {}, {}, "Expected `bool"),
     "yes": ({VERIFY: "yes"}, {}, {}, "Expected `bool"),
     "one": ({VERIFY: 1}, {}, {}, "Expected `bool"),
@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]
     ),
     "a plug-in of no version": ({}, {"exec": {"command": "x"}}, {}, "apiVersion"),
     "a plug-in of no mode": ({}, PLUGIN, {}, "no interactiveMode"),
-    # Of the rest kubectl makes something, and dnm says that it does not.
+    # kubectl uses the other keys; dnm reports that it does not.
     "as": ({}, {"token": "abc", "as": "root"}, {}, "its own account only"),
     "groups": ({}, {"token": "abc", "as-groups": ["x"]}, {}, "its own account only"),
     "a key of tomorrow": ({"new-key": 1}, {}, {}, "unknown field `new-key`"),
@@ -238,7 +238,7 @@ def test_file_that_is_no_kubeconfig_is_an_error_that_names_it(tmp_path: Path, te
 def test_kubeconfig_is_searched_in_configuration_environment_and_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The configuration's, else the environment's, which may be several, else the home's."""
+    """First the configuration's, then the environment's, which may be several, then the home's."""
     home = tmp_path / "home" / ".kube"
     home.mkdir(parents=True)
     a_kubeconfig(home, {"server": "http://home"}).rename(home / "config")
@@ -272,14 +272,14 @@ def test_missing_kubeconfig_is_an_error_with_the_next_step(
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [("x" * 5000, "File name too long: .* kubeconfig_path to a file that this user may read$"),
-     ("~nobody-here/x", "KUBECONFIG=~nobody-here/x: there is no such file"),
+     ("~no-user-here/x", "KUBECONFIG=~no-user-here/x: there is no such file"),
      ("", "no kubeconfig is found: set kubeconfig_path")],
     ids=["nothing that can be seen", "no such user", "no home"],
 )  # fmt: skip
 def test_unreachable_kubeconfig_is_an_error_with_the_next_step(
     named: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a home that is closed to this user."""
+    """A home directory that this user may not read has the same effect."""
     monkeypatch.setenv("KUBECONFIG", named)
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
@@ -289,7 +289,7 @@ def test_unreachable_kubeconfig_is_an_error_with_the_next_step(
 
 @pytest.fixture
 def in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Its token, in another place than the one that every pod has."""
+    """Writes the pod's token in another place than the usual one."""
     (tmp_path / "token").write_text("of-the-pod")
     (tmp_path / "ca.crt").write_text(PEM)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -397,10 +397,10 @@ def test_plugin_without_credentials_is_an_error(tmp_path: Path, name: str) -> No
         load_access(a_config(kubeconfig_path=path))
 
 
-OF_OTHERS = ("kubeconfig_path", "KUBECONFIG", "KUBECONFIG of several", "home", "node-convert")
+FOREIGN = ("kubeconfig_path", "KUBECONFIG", "KUBECONFIG of several", "home", "node-convert")
 
 
-@pytest.mark.parametrize("named", OF_OTHERS)
+@pytest.mark.parametrize("named", FOREIGN)
 def test_world_writable_kubeconfig_runs_no_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
@@ -428,7 +428,7 @@ def test_world_writable_kubeconfig_runs_no_plugin(
 
 @pytest.mark.parametrize("thing", ["plugin", "token", "ca.pem", "client.pem", "client.key"])
 def test_world_writable_file_named_by_a_kubeconfig_is_refused(tmp_path: Path, thing: str) -> None:
-    """Who writes it decides who dnm is, whom it believes, or what it runs."""
+    """A user who can write it controls dnm's identity, its trusted server, and its plug-ins."""
     plugin = a_plugin(tmp_path, f"print('''{credential('x')}''')")
     owner = {"exec": plugin} if thing == "plugin" else {"tokenFile": "token"}
     path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {**FILES, **owner})
@@ -515,7 +515,7 @@ def test_plugin_may_return_a_certificate(tmp_path: Path) -> None:
     assert authorization(access) == ""
 
 
-PROXIES = [  # server, environment, proxy-url, the proxy in force
+PROXIES = [  # server, environment, proxy-url, the effective proxy
     ("https://a.example.org", {"HTTPS_PROXY": "http://p:2"}, "", "http://p:2"),
     ("https://a.example.org", {"https_proxy": "p:2"}, "", "http://p:2"),
     ("https://a.example.org", {"HTTP_PROXY": "http://p:2"}, "", ""),
@@ -569,7 +569,7 @@ def test_pipe_or_endless_credential_file_is_refused_without_blocking(
         os.mkfifo(thing)
     else:
         with thing.open("wb") as file:
-            file.truncate(1 << 40)  # takes no room on the disk
+            file.truncate(1 << 40)  # a sparse file
     cluster = {key: "thing"} if key == "certificate-authority" else {}
     user: dict[str, Any] = {} if cluster else {key: "thing"}
     if key == "client-key":

@@ -1,4 +1,4 @@
-"""Every verb of the Kubernetes edge, against the embedded cluster over real HTTP."""
+"""Every operation of the Kubernetes edge, against the embedded cluster over real HTTP."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def test_volume_claims_are_read_with_the_affinity_of_their_volumes(
         Claim(namespace="dev", name="waiting", phase="Pending"),
     ]
     assert len(sandbox.requests.all()) == 2
-    # Nothing is asked where no pending pod names one.
+    # dnm reads none if no pending pod names one.
     assert kube.read_claims(()) == kube.read_claims(pods_with("bound", node="k1")) == ()
     assert len(sandbox.requests.all()) == 2
 
@@ -316,7 +316,7 @@ def add_bound_pod(sandbox: Sandbox, kube: KubeClient) -> Pod:
 def test_owner_of_a_pod_decides_if_it_is_evicted(
     sandbox: Sandbox, kube: KubeClient, owner: str, stays: bool, is_work: bool
 ) -> None:
-    """Else whoever may make a pod could keep a node for good: it is not reset under a slurmd."""
+    """Otherwise a user's pod could keep a node for good: it is not reset under a slurmd."""
     version, kind = owner.split()
     reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
     sandbox.add_node("k1")
@@ -358,7 +358,7 @@ def test_eviction_names_the_uid_of_the_pod() -> None:
     ("budgets", "why"),
     [
         ("a", "the disruption budget a does not allow one more"),
-        # Said with 500 by the server.
+        # The server reports it with 500.
         ("ab", "it has more than one PodDisruptionBudget: remove one of them"),
     ],
 )
@@ -451,7 +451,7 @@ def test_event_is_created_in_the_namespace_that_kubectl_reads(
 
 @pytest.mark.parametrize("status", [429, 403, 500])
 def test_event_creation_is_not_retried(sandbox: Sandbox, kube: KubeClient, status: int) -> None:
-    """The second time it would go well."""
+    """The second try would succeed."""
     sandbox.fault("status", path="/events", code=status, times=1)
     with pytest.raises(KubeError, match="create an Event on Node a001"):
         kube.create_event(an_event())

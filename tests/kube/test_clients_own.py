@@ -61,7 +61,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the client itself
 
 
 def own_access(path: Path | str) -> Configuration:
-    """Returns what the client makes of kubeconfigs, without a change of the files."""
+    """Returns the client's reading of kubeconfigs, without a change of the files."""
     configuration = Configuration()
     load_kube_config(str(path), client_configuration=configuration, persist_config=False)
     return configuration
@@ -85,7 +85,7 @@ def attached_state(site: Site) -> FileState:
 
 
 def authorization(path: Path, **changes: Any) -> str:
-    """Returns what dnm makes of the same kubeconfig. Raises KubeError."""
+    """Returns dnm's reading of the same kubeconfig. Raises KubeError."""
     access = load_access(a_config(kubeconfig_path=path, **changes))
     return access.authorization().get("authorization", "")
 
@@ -193,7 +193,7 @@ def test_client_writes_keys_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """They stay there if the run is killed."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    key = f"{KEY}{tmp_path}"  # the client remembers what it has written
+    key = f"{KEY}{tmp_path}"  # the client caches its files
     user = {"client-certificate-data": encoded(PEM), "client-key-data": encoded(key)}
     path = a_kubeconfig(tmp_path, user=user)
     own = load_access(a_config(kubeconfig_path=path))
@@ -220,7 +220,7 @@ def test_client_prints_when_it_chooses_the_service_account(
 
 
 PADDED = f"json.dumps({{**json.loads({credential('abc')!r}), 'x': 'x' * (2 << 20)}})"
-PLUGINS = {  # what the plug-in does, what the client makes of it, what dnm says
+PLUGINS = {  # behaviour of the plug-in, the client's reading, dnm's message
     "fails": ("raise SystemExit('no ticket')", "", "exit code 1: no ticket"),
     "prints text": ("print('hello')", "", "did not print an ExecCredential"),
     "prints 2 MiB": (

@@ -1,5 +1,5 @@
-"""What is a list, and what only looks like an empty one; pages that are too large; and a long list
-in one answer: the same, however it is cut, and in pages where it fails."""
+"""Real lists, and answers that only look like empty ones; pages that are too large; a long list in
+one answer, which is the same however it is split, and comes in pages if it fails."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def a_client(server: ScriptedServer) -> KubeClient:
 
 
 def pods_are_unreadable(client: KubeClient) -> None:
-    """By the last two node-convert tells whether a machine may be reset."""
+    """The last two decide for node-convert whether a machine may be reset."""
     unreadable = client.read_pods(("dev",))
     assert isinstance(unreadable, Unreadable) and "can't be understood" in unreadable.error
     reads = (client.read_pods_on, client.read_pods_to_evict)
@@ -107,8 +107,8 @@ def test_answer_that_is_no_list_is_not_an_empty_list(said: Any) -> None:
 
 
 def owned(name: str, depth: int) -> bytes:
-    """An object with `managedFields` that are nested so deep, as a real server (1.34) takes them of
-    whoever may change it."""
+    """Returns an object with `managedFields` nested that deep. A real server (1.34) accepts them
+    from any client that may change the object."""
     fields = b'{"f:]\\"":' * depth + b"{}" + b"}" * depth
     owners = b'[{"manager":"tenant","fieldsV1":%b}]' % fields
     return b'{"metadata":{"managedFields":%b,"name":"%b"},"spec":{}}' % (owners, name.encode())
@@ -118,7 +118,7 @@ def owned(name: str, depth: int) -> bytes:
 def test_deeply_nested_fields_do_not_hide_other_items(depth: int) -> None:
     items = b",".join(owned(name, depth) for name in ("k1", "k2"))
     page = json.dumps(a_list("NodeList", items="-")).encode().replace(b'"-"', b"[%b]" % items)
-    times = 1 if depth == 50 else 2  # once more, with a look at what is nested
+    times = 1 if depth == 50 else 2  # once more, with the nested objects
     message = [*[answer(page)] * times, *[answer(page.replace(b"Node", b"Pod"))] * times]
     with ScriptedServer(message) as server:
         client = a_client(server)
@@ -128,7 +128,7 @@ def test_deeply_nested_fields_do_not_hide_other_items(depth: int) -> None:
 
 
 def test_nesting_of_any_depth_duplicates_or_hides_no_pod() -> None:
-    """A decoder that is called further down the stack goes less deep."""
+    """A decoder that is called further down the stack can nest less deep."""
     first = b'{"metadata":{"name":"p0","namespace":"dev"},"spec":{"affinity":{}},"status":{}}'
     strange = b'{"metadata":{"name":"p2","namespace":"x","labels":7},"spec":{}}'
     page = json.dumps(a_list(items="-")).encode().replace(b'"-"', b"[%b,%b%b]")
@@ -145,7 +145,7 @@ def test_nesting_of_any_depth_duplicates_or_hides_no_pod() -> None:
 
 
 def test_deeply_nested_object_is_read_and_written() -> None:
-    """Else the kubelet of a node could keep it from being fenced."""
+    """Otherwise the kubelet of a node could prevent its fence."""
     node = owned("x", 9_990)[:-1] + b',"status":{},"kind":"Node"}'
     named = b'"namespace":"yunikorn","resourceVersion":"7","name"'
     queues = owned("x", 9_990)[:-1] + b',"kind":"ConfigMap","data":{"a":"b"}}'
@@ -223,7 +223,7 @@ def test_write_answered_by_a_proxy_has_an_unknown_result() -> None:
 
 
 class PagingServer(ScriptedServer):
-    """Serves `sizes` as Pods of so many bytes each, in pages as `limit` asks for."""
+    """A server of Pods with these `sizes` in bytes, in pages of the requested `limit`."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__([])
@@ -265,7 +265,7 @@ class PagingServer(ScriptedServer):
 def test_page_size_is_reduced_until_pages_fit(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], least: int
 ) -> None:
-    """In the measure of a thousandth: what is 64 MiB otherwise is 2 MB here."""
+    """All sizes are scaled: the bound of 64 MiB is 2 MB here."""
     for place in ("http.reader", "kube.requests"):
         monkeypatch.setattr(f"dnm.{place}.LARGEST_BODY", 2_000_000)
     with PagingServer(sizes) as server:
@@ -309,14 +309,14 @@ items = st.lists(
 
 
 def printed(found: list[Any], token: str = "") -> bytes:
-    """As an API server prints it: without spaces, `metadata` first, a line end behind it."""
+    """Returns the bytes of an API server: no spaces, `metadata` first, a line end last."""
     metadata = {"resourceVersion": "7"} | ({"continue": token} if token else {})
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": found}
     return msgspec.json.encode(head) + b"\n"
 
 
 class Bytes:
-    """A body that is in memory."""
+    """A body in memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -371,7 +371,7 @@ def packed(chunked: int = 0, end: int | None = None) -> bytes:
 def read(
     said: list[Any], what: List = LONG, closes: bool = False
 ) -> tuple[list[Any], str, list[str]]:
-    """The items, the version, and what was asked for."""
+    """Returns the items, the version, and the requests."""
     seen: list[Any] = []
 
     def take(page: memoryview) -> None:
@@ -402,7 +402,7 @@ def test_streaming_server_gets_a_single_list_request(said: Callable[[], bytes]) 
 IN_PAGES = ["fieldSelector=a%3Db&limit=500", "fieldSelector=a%3Db&limit=500&continue=m+r%26"]
 
 
-OTHERS = {
+FOREIGN = {
     "older": answer({"gitVersion": "v1.33.9"}),
     "no release": answer({"gitVersion": "0.34"}),
     "no text": answer({"gitVersion": 134}),
@@ -410,7 +410,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("version", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("version", FOREIGN.values(), ids=FOREIGN)
 def test_older_server_is_read_in_pages(version: bytes) -> None:
     rows, _, asked = read([version, *pages()])
     assert rows == PODS

@@ -1,4 +1,4 @@
-"""Nodes of a page: one that can't be read is unknown by itself."""
+"""Nodes of a page: an unreadable one is unknown alone."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def test_unreadable_node_leaves_the_other_nodes_readable(changes: dict[str, Any]
         read_node_body(json.dumps({"kind": "Node", **items[1]}).encode(), "bad")
 
 
-DOUBTED = [MALFORMED[name] for name in
+UNCLEAR = [MALFORMED[name] for name in
            ("an amount", "more than any offers", "more taints than any has")]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", DOUBTED)
+@pytest.mark.parametrize("changes", UNCLEAR)
 def test_node_with_unreadable_status_keeps_its_cordon_and_version(
     changes: dict[str, Any],
 ) -> None:
-    """A condition in it is no sign of sickness; the version goes on, and a cordon is a cordon."""
+    """A condition in it is no sign of a fault. The version is used, and a cordon counts."""
     item = a_node("bad", **changes)
     item["metadata"] |= {"resourceVersion": "5", "annotations": MARK}
     item["spec"] = {**item["spec"], "unschedulable": True}

@@ -1,4 +1,4 @@
-"""Pods as the API prints them, and what is left of them."""
+"""Pods as the API prints them, and the fields that dnm keeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JUPYTER = "hub.jupyter.org/username"
 def a_pod(
     metadata: Mapping[str, Any] = {}, spec: Mapping[str, Any] = {}, status: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
-    """Pending in namespace dev, with one container that asks for one CPU."""
+    """Returns a pending pod in namespace dev, with one container that requests one CPU."""
     containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
     return {
         "metadata": {"name": "p", "namespace": "dev", "uid": "u1", **metadata},
@@ -442,7 +442,7 @@ def test_damaged_page_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
 
 
 def asking_for(count: int, **spec: Any) -> dict[str, Any]:
-    """A spec whose container asks for so many invented resources, beside those of Kubernetes."""
+    """Returns a spec with that many invented resources, beside those of Kubernetes."""
     invented = {f"a{number:05}.io/x": "1" for number in range(count)}
     native = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
     return {"containers": [{"name": "main", "resources": {"requests": invented | native}}], **spec}
@@ -481,7 +481,7 @@ def test_pending_pod_with_many_containers_is_not_counted() -> None:
 
 
 def test_long_pod_annotations_are_not_kept() -> None:
-    """Kubernetes takes 256 KiB of annotations, and as much of rules, of each pod."""
+    """Kubernetes accepts 256 KiB of annotations, and as much of rules, in each pod."""
 
     def of(number: int) -> dict[str, Any]:
         long = f"{number} " + "z" * 10_000

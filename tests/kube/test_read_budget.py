@@ -1,4 +1,4 @@
-"""What a run asks of the API server, counted: the benchmark, small, and without time."""
+"""The number of API requests in a run: the benchmark in small, without time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def environment_in(home: Path) -> dict[str, str]:
 
 
 def dnm(*arguments: str, home: Path) -> None:
-    """Runs `dnm ...` as a process that finds everything imported (warm.py)."""
+    """Runs `dnm ...` as a process with all modules imported (warm.py)."""
     job = {"arguments": arguments, "environment": environment_in(home), "directory": str(ROOT)}
     (child,) = warm_processes().start(job)
     assert (ended := child.wait()).code == 0, ended
@@ -55,7 +55,7 @@ def at(
     more: str = "",
     lab: str = "",
 ) -> Path:
-    """The configuration of a site in front of a cluster of the server; `more`: further lines."""
+    """Writes the configuration of a site with a cluster of the server; `more`: further lines."""
     server.take_served()
     return write_site(directory / name, f"http://127.0.0.1:{server.port}/{twin}", more, lab)
 
@@ -112,7 +112,7 @@ def test_pods_of_a_large_cluster_are_read_with_a_single_answer(tmp_path: Path) -
 
 
 def test_second_run_reads_the_same_and_writes_nothing(server: StaticServer, tmp_path: Path) -> None:
-    """Nor is any byte read twice, or of finished pods."""
+    """It reads no byte twice, and none of finished pods."""
     config = at(server, tmp_path, "quiet")
     dnm("run", "--config", str(config), home=tmp_path)
     first, before = server.take_served(), contents(config.parent)
@@ -132,7 +132,7 @@ def test_registry_in_kubernetes_costs_a_single_further_request(
     shared = at(server, tmp_path, "quiet", "shared", "state = kubernetes\n")
     asked = {}
     for config in (file, shared):
-        dnm("run", "--config", str(config), home=tmp_path)  # which writes that it looked
+        dnm("run", "--config", str(config), home=tmp_path)  # this run records its check
         server.take_served()
         dnm("run", "--config", str(config), home=tmp_path)
         asked[config] = server.take_served().requests
@@ -162,7 +162,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_status_sends_no_request_and_loads_no_client(server: StaticServer, tmp_path: Path) -> None:
-    config = at(server, tmp_path, "quiet-9")  # whose Lease no other test has taken
+    config = at(server, tmp_path, "quiet-9")  # no other test has taken this Lease
     dnm("run", "--config", str(config), home=tmp_path)
     server.take_served()
     loaded = modules_after(tmp_path, "status", "--config", str(config))
@@ -171,7 +171,7 @@ def test_status_sends_no_request_and_loads_no_client(server: StaticServer, tmp_p
 
 
 def modules_after(home: Path, *arguments: str) -> set[str]:
-    """What a verb has imported by its end."""
+    """Returns the modules that a command has imported at its end."""
     code = (
         "import sys\nfrom dnm.cli.app import main\n"
         "try:\n    main()\nfinally:\n    print('--modules--', *sys.modules, sep='\\n')"

@@ -1,5 +1,5 @@
-"""What changed since the last run: against the embedded cluster over real HTTP, and always against
-a full list that somebody else reads."""
+"""Changes since the last run, against the embedded cluster over real HTTP. Each is compared with a
+full list of another client."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Seen(NamedTuple):
     reading: Reading
     pods: list[Pod]
     nodes: list[Node]
-    listed: int  # pages of lists that were asked for
+    listed: int  # pages of requested lists
     watched: int
 
 
 class Runs:
-    """Runs of dnm as far as they read, a minute apart."""
+    """The reads of dnm's runs, a minute apart."""
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self.sandbox = sandbox
@@ -74,7 +74,7 @@ class Runs:
         return Seen(reading, by_name(pods.pods), by_name(nodes), listed - watched, watched)
 
     def truth(self) -> tuple[list[Pod], list[Node]]:
-        """What a client without any memory reads."""
+        """Returns the reads of a client without any memory."""
         kube = KubeClient.connect(self.config)
         try:
             nodes, pods = kube.read_nodes(), kube.read_pods(())
@@ -87,7 +87,7 @@ class Runs:
         return [pod["metadata"]["name"] for pod in self.sandbox.objects("pods", "dev")]
 
     def read_right(self, way: str, reason: str = "") -> Seen:
-        """One run, which must see what is there."""
+        """Plays a run, which must see the current objects."""
         seen = self.read()
         assert (seen.reading.way, seen.reading.reason) == (way, reason), seen.reading
         assert (seen.pods, seen.nodes) == self.truth()
@@ -106,7 +106,7 @@ def runs(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     sandbox.add_node("n2")
     sandbox.add_pods(5, "dev")
     sandbox.tick(60)
-    sandbox.store.version += 5  # something else was written
+    sandbox.store.version += 5  # another object was written
     return Runs(sandbox, tmp_path)
 
 
@@ -186,7 +186,7 @@ def restored(runs: Runs) -> None:
 
 
 def restored_and_counts_on(runs: Runs) -> None:
-    """The pod that changed last is another now, and nobody tells of it."""
+    """Replaces the last changed pod; no event reports it."""
     store = runs.sandbox.store
     name = max(
         runs.sandbox.objects("pods", "dev"), key=lambda pod: int(pod["metadata"]["resourceVersion"])
@@ -197,7 +197,7 @@ def restored_and_counts_on(runs: Runs) -> None:
 
 
 def restored_a_little(runs: Runs, of: str) -> None:
-    """To after the last change that was told, and before the list."""
+    """Restores the state after the last reported change and before the list."""
     runs.sandbox.store.version -= 3
     if of == "pods":
         runs.sandbox.add_pods(1, "dev", name="since")
@@ -290,7 +290,7 @@ def test_missing_watch_permission_is_retried_once_an_hour(runs: Runs) -> None:
     no_watch(runs)
     runs.read_right("list", "first")
     runs.sandbox.add_pods(1, "dev")
-    # Both are asked at once; the first no may come before the other's question is sent.
+    # The two requests are sent at once; the first refusal may precede the second request.
     assert runs.read_right("list", "forbidden").watched in (1, 2)
     runs.sandbox.access.rules = None
     assert [runs.read_right("list", "forbidden").watched for _ in range(3)] == [0, 0, 0]
@@ -392,7 +392,7 @@ def test_unwritable_cache_costs_a_full_list(runs: Runs) -> None:
 
 
 def damaged(content: bytes, place: int) -> tuple[bytes, ...]:
-    """One bit of a byte turned, the rest cut off, a byte too many."""
+    """Returns content with one bit changed, a cut end, or an additional byte."""
     turned = bytes([content[place] ^ (1 << place % 8)])
     rest = content[place + 1 :]
     return (

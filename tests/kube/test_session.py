@@ -203,7 +203,7 @@ def test_closed_connection_is_reopened_before_a_write() -> None:
     with serving(answer(NODE), answer(NODE), closes=True) as server:
         client = a_client(server.url)
         client.read_node("k1")
-        time.sleep(0.1)  # until the end of the connection has crossed the loopback
+        time.sleep(0.1)  # until the close has crossed the loopback
         client.patch_node("k1", cordon=True)
         assert [asked.connection for asked in server.asked] == [0, 1]
 
@@ -217,7 +217,7 @@ def test_closed_connection_is_reopened_before_a_write() -> None:
     ],
 )
 def test_request_has_path_token_and_host(below: str, name: str, path: str) -> None:
-    """Without compression, on loopback."""
+    """Runs without compression, on loopback."""
     with serving(answer({**NODE, "metadata": {"name": name}})) as server:
         a_client(f"{server.url}{below}", token="abc").read_node(name)
         (asked,) = server.asked
@@ -229,14 +229,14 @@ def test_request_has_path_token_and_host(below: str, name: str, path: str) -> No
 # --- pages -----------------------------------------------------------------------------------
 
 
-GONE = status_answer(410, "Expired", "too old")
+LOST = status_answer(410, "Expired", "too old")
 PAGE = answer(nodes_page("a", token="t1"))
 PAGED: dict[str, tuple[list[bytes], list[str] | str, int]] = {
-    # what is said, the nodes or why there are none, how often it is asked
+    # the answers, the nodes or the error, the number of requests
     "a token that expires": (
-        [answer(nodes_page("old", token="t1")), GONE, PAGE, answer(nodes_page("b"))], ["a", "b"], 4
+        [answer(nodes_page("old", token="t1")), LOST, PAGE, answer(nodes_page("b"))], ["a", "b"], 4
     ),
-    "tokens that always expire": ([PAGE, GONE] * 9, "too old (410 Expired)", 6),
+    "tokens that always expire": ([PAGE, LOST] * 9, "too old (410 Expired)", 6),
     "the same page for ever": ([PAGE] * 9, "the same page again", 2),
 }  # fmt: skip
 
@@ -390,7 +390,7 @@ def test_connection_problem_is_named_with_the_next_step(name: str) -> None:
 # --- what is told ----------------------------------------------------------------------------
 
 
-SAID = {
+ANSWERED = {
     "no Status and control characters": (
         answer(b"<p>\x1b[31mgo\r\naway\x00", "418 Teapot"),
         "can't read node k1: <p>?[31mgo away? (418 Teapot)",
@@ -412,7 +412,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("said", "sentence"), SAID.values(), ids=SAID)
+@pytest.mark.parametrize(("said", "sentence"), ANSWERED.values(), ids=ANSWERED)
 def test_refusal_is_a_sentence(said: bytes, sentence: str) -> None:
     with serving(said) as server, pytest.raises(ApiRefused) as caught:
         a_client(server.url).read_node("k1")
@@ -420,7 +420,7 @@ def test_refusal_is_a_sentence(said: bytes, sentence: str) -> None:
 
 
 def test_redirect_receives_no_token() -> None:
-    """A redirect is a refusal, and the other side hears nothing."""
+    """A redirect is a refusal, and the other server receives nothing."""
     with serving(answer(NODE)) as elsewhere:
         moved = answer(b"", "307 Temporary Redirect", [f"Location: {elsewhere.url}/x"])
         with serving(*[moved] * 4) as server:
@@ -487,8 +487,8 @@ def test_proxy_of_an_unsupported_kind_is_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates for 127.0.0.1 and api.example.org that vouch for themselves, one of them ended;
-    one that the first has issued; and a file that is none."""
+    """Creates self-signed certificates for 127.0.0.1 and api.example.org, one of them expired; one
+    that the first has issued; and a file that is none."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command")
     directory = tmp_path_factory.mktemp("tls")
@@ -596,7 +596,7 @@ def test_encrypted_key_does_not_prompt_on_the_terminal(authority: Path, tmp_path
 
 
 def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
-    """The proxy answers CONNECT and is then the server itself: TLS is verified against its name."""
+    """The proxy answers CONNECT and then acts as the server. TLS is verified against its name."""
     established = b"HTTP/1.1 200 Connection established\r\n\r\n"
     with serving(established, answer(NODE)) as proxy:
         proxy.upgrade = server_side(authority)
@@ -610,7 +610,7 @@ def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
 
 
 def test_urllib3_error_without_a_cause_is_described() -> None:
-    """After a stop of the process urllib3 raises a timeout of 0 s that has no cause."""
+    """After a stop of the process urllib3 raises a timeout of 0 s without a cause."""
     pool = HTTPConnectionPool("k1", 6443)
     late = cause_of(ReadTimeoutError(pool, "/", "Read timed out. (read timeout=0)"))
     assert isinstance(late, TimeoutError) and describe(late) == "no complete answer in its time"

@@ -1,4 +1,4 @@
-"""What a watch has said, and whether it is all; and what does not fit what is kept."""
+"""The events of a watch, their completeness, and events that do not fit the kept objects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOBODY = Witness()
 
 
 def a_log(*lines: bytes, last: int | None = None, witness: Witness = NOBODY) -> WatchLog:
-    """From version 10, to be proved at 20."""
+    """Returns a log from version 10, to be complete at 20."""
     log = WatchLog("Pod", 10, 20, witness, last)
     for line in lines:
         log.take(line)
@@ -98,7 +98,7 @@ def test_changes_after_the_requested_version_are_left_out() -> None:
 
 def test_watch_log_bounds_the_number_of_changes() -> None:
     log = WatchLog("Pod", 10, 20, NOBODY, listed=12, most=2)
-    for version in range(11, 15):  # those up to the list do not count
+    for version in range(11, 15):  # events up to the list do not count
         log.take(event("ADDED", version, f"p{version}"))
     log.take(bookmark(15))
     with pytest.raises(NotProved) as lack:
@@ -141,20 +141,20 @@ def test_server_behind_the_cached_version_has_another_history(goal: int, listed:
     assert lack.value.why is Why.BACKWARDS
 
 
-KNOWN = Witness("dev", "p", 9)
+KEPT = Witness("dev", "p", 9)
 
 
 @pytest.mark.parametrize(
     ("witness", "lines", "found", "is_right"),
     [
-        pytest.param(KNOWN, (bookmark(20),), 9, True, id="as it was"),
-        pytest.param(KNOWN, (bookmark(20),), 0, False, id="it is gone, and nobody told"),
-        pytest.param(KNOWN, (bookmark(20),), 8, False, id="it is older"),
-        pytest.param(KNOWN, (event("MODIFIED", 12), bookmark(20)), 12, True, id="changed, told"),
-        pytest.param(KNOWN, (event("MODIFIED", 12), bookmark(20)), 9, False, id="told, unchanged"),
-        pytest.param(KNOWN, (event("DELETED", 12), bookmark(20)), 0, True, id="gone, told"),
-        pytest.param(KNOWN, (event("MODIFIED", 21),), 9, True, id="changed after the look"),
-        pytest.param(KNOWN, (event("ADDED", 12, "q"), bookmark(20)), 9, True, id="another came"),
+        pytest.param(KEPT, (bookmark(20),), 9, True, id="as it was"),
+        pytest.param(KEPT, (bookmark(20),), 0, False, id="it is gone without an event"),
+        pytest.param(KEPT, (bookmark(20),), 8, False, id="it is older"),
+        pytest.param(KEPT, (event("MODIFIED", 12), bookmark(20)), 12, True, id="changed, told"),
+        pytest.param(KEPT, (event("MODIFIED", 12), bookmark(20)), 9, False, id="told, unchanged"),
+        pytest.param(KEPT, (event("DELETED", 12), bookmark(20)), 0, True, id="gone, told"),
+        pytest.param(KEPT, (event("MODIFIED", 21),), 9, True, id="changed after the look"),
+        pytest.param(KEPT, (event("ADDED", 12, "q"), bookmark(20)), 9, True, id="another came"),
         pytest.param(Witness("dev", "p", 0), (bookmark(20),), 0, True, id="gone as it was"),
         pytest.param(Witness("dev", "p", 0), (bookmark(20),), 9, False, id="back from the dead"),
         pytest.param(Witness(), (bookmark(20),), 0, True, id="an empty cluster"),
@@ -177,11 +177,11 @@ def test_changed_reference_object_proves_another_history(
     [
         (event("ADDED", 12), Witness("dev", "p", 12)),
         (event("DELETED", 12), Witness("dev", "p", 0)),
-        (bookmark(20), KNOWN),
+        (bookmark(20), KEPT),
     ],
 )
 def test_next_reference_object_is_the_last_changed_object(line: bytes, witness: Witness) -> None:
-    assert a_log(line, witness=KNOWN).last_witness == witness
+    assert a_log(line, witness=KEPT).last_witness == witness
 
 
 @pytest.mark.parametrize("text", ["", "0x1", " 1", "01", "1.0", "\u0661", "9" * 20, "-1"])

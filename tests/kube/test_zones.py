@@ -1,4 +1,4 @@
-"""What exporters say of the NUMA nodes of machines: each of its own, in whatever form."""
+"""Free capacity of NUMA nodes in the reports of exporters, which differ in form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dnm.kube.placing import read_zones
 
 
 class Api:
-    """Answers with two objects: `available` is a number or a text in the CRD."""
+    """An API with two objects: `available` is a number or a text in the CRD."""
 
     def asking(self, *_: object) -> Any:
         return nullcontext()

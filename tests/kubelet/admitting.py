@@ -1,6 +1,6 @@
-"""Pods at the door of a kubelet with single-numa-node whose machine is empty, and what dnm says.
+"""Pods at a kubelet with single-numa-node on an empty machine, and dnm's answer.
 
-A question has the machine, the policies and the pod, as tests/real/kubelet_judge/admit reads them.
+A question has the machine, the policies and the pod, in the form of tests/real/kubelet_judge/admit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLICIES = {"CPUPolicy": "static", "MemoryPolicy": "Static", "Scope": "pod"}
 
 
 def container(is_guaranteed: bool = True, **amounts: int | str) -> Question:
-    """Its limits, and the same requests; of one not Guaranteed, requests of devices only."""
+    """Returns a container with these limits and equal requests, or device requests only."""
     limits = {
         name.replace("gpu", "example.com/gpu"): str(amount) for name, amount in amounts.items()
     }
@@ -36,7 +36,7 @@ def container(is_guaranteed: bool = True, **amounts: int | str) -> Question:
 def question(
     name: str, *containers: Question, before: tuple[Question, ...] = (), **other: Any
 ) -> Question:
-    """`before`: the init containers; `other` is what differs from the machine and the policies."""
+    """`before`: the init containers; `other`: differences from the machine and the policies."""
     pod = {"containers": list(containers), "initContainers": list(before)}
     return {"id": name, "Guaranteed": True, **MACHINE, **POLICIES, **other, "Pod": pod}
 
@@ -73,8 +73,8 @@ def worked_examples() -> list[Question]:
 
 
 def by_chance(draw: random.Random, number: int) -> Question:
-    """Without what dnm does not foresee: with scope container, where a container has begun first,
-    those that follow have to lie where its CPUs are."""
+    """Draws a question. It omits a case that dnm does not model: with scope container, later
+    containers must be on the NUMA node of the first one's CPUs."""
     containers = [
         container(
             gpu=draw.choice([1, 2, 3, 4, 5, 8]),
@@ -97,7 +97,7 @@ def by_chance(draw: random.Random, number: int) -> Question:
 
 
 def why_dnm_refuses(asked: Question) -> str:
-    """Empty where dnm thinks that the pod is admitted. What the machine has in all is not asked."""
+    """Returns "" if dnm expects that the pod is admitted. The machine's total is ignored."""
     kubelet = KubeletSettings(
         topology_manager_policy="single-numa-node",
         topology_manager_scope=asked["Scope"],

@@ -1,7 +1,7 @@
-"""Settings drawn at random, what dnm says of them, and what the kubelet is asked about them.
+"""Random settings, dnm's verdict on them, and the question to the kubelet about them.
 
-What dnm may refuse although a kubelet would start is told here by arithmetic of its own: `stricter`
-has no word of dnm's in it.
+Refusals of settings that a kubelet would accept come from separate arithmetic here: `stricter` uses
+no code of dnm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
 
 Settings = dict[str, str]  # keys of the ini; an amount of kube_reserved or of huge pages by itself
-Machine = dict[str, Any]  # as the judge is asked: memory, numa
+Machine = dict[str, Any]  # the judge's input: memory, numa
 
 MI = 2**20
 UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
@@ -31,8 +31,8 @@ UNITS |= {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction(1, 10*
 
 
 class Said:
-    """What dnm says of settings: `refuses` where a kubelet would not start as far as dnm can tell,
-    with the sums."""
+    """dnm's verdict on settings: `refuses` if a kubelet would not start by dnm's rules; with
+    sums."""
 
     def __init__(self, settings: Settings) -> None:
         self.why: list[str] = []
@@ -48,7 +48,7 @@ class Said:
                 self.why.append(f"{key} = {text}: {error}")
         named = kubelet_settings(parsed) or KubeletSettings()
         self.kubelet: KubeletSettings = msgspec.structs.replace(named, **pages)
-        self.is_form = bool(self.why)  # a key's own text is refused
+        self.is_form = bool(self.why)  # the text of a key is refused
         if self.is_form:
             return
         node_type = NodeType(name="g", size={}, kubelet=self.kubelet)
@@ -71,7 +71,7 @@ class Said:
 
 
 def as_written(settings: Settings) -> Settings:
-    """The settings as a site writes them: amounts that dnm has in one key, joined."""
+    """Returns the settings as a site writes them: amounts of one key are joined."""
     results = {key: text for key, text in settings.items() if key in KUBELET_KEYS}
     for part in ("kube", "system"):
         amounts = [
@@ -87,7 +87,7 @@ def as_written(settings: Settings) -> Settings:
 
 
 def amount(text: str) -> Fraction:
-    """A Kubernetes quantity by the grammar's own words, exactly."""
+    """Returns a Kubernetes quantity by the grammar's rules, exactly."""
     for number in range(len(text), 0, -1):
         head, suffix = text[:number], text[number:]
         if head[-1] in "0123456789." and suffix in UNITS:
@@ -97,7 +97,7 @@ def amount(text: str) -> Fraction:
 
 
 def stricter(settings: Settings, machine: Machine) -> str:
-    """Why dnm refuses what a kubelet may take: it can't be meant, or does harm."""
+    """Returns why dnm refuses settings that a kubelet may accept: they are an error, or do harm."""
     entries = [
         (part.partition(":")[0].strip(), part.partition(":")[2].strip().rpartition("=")[2])
         for part in settings.get("reserved_memory", "").split(",")
@@ -148,7 +148,7 @@ def a_machine(draw: random.Random) -> Machine:
 
 
 def spelled(draw: random.Random, number: int) -> str:
-    """One of the ways to write so many bytes, now and then one that stops the boot."""
+    """Returns one of the spellings of that many bytes, sometimes one that stops the boot."""
     ways = [str(number)]
     for unit in ("Ki", "Mi", "Gi", "Ti", "k", "M", "G"):
         share = Fraction(number, UNITS[unit])
@@ -174,7 +174,7 @@ def an_amount(draw: random.Random, most: int = 24) -> int:
 
 
 def some_settings(draw: random.Random, machine: Machine) -> Settings:
-    """About half of them are meant to be right."""
+    """Draws settings; about half of them are meant to be right."""
     settings: Settings = {}
     settings["numa_memory"] = ", ".join(
         f"{number}: {node['memory']}" for number, node in enumerate(machine["numa"])
@@ -194,7 +194,7 @@ def some_settings(draw: random.Random, machine: Machine) -> Settings:
 
 
 def an_eviction(draw: random.Random, settings: Settings, machine: Machine) -> int:
-    """The threshold's bytes, for a percentage about."""
+    """Draws the threshold in bytes, which a percentage only approximates."""
     key, dice = "eviction_hard_memory_available", draw.random()
     if dice < 0.3:
         return 100 * MI
@@ -219,7 +219,7 @@ def an_eviction(draw: random.Random, settings: Settings, machine: Machine) -> in
 
 
 def some_reserved(draw: random.Random, machine: Machine, total: int) -> str:
-    """The total split over some NUMA nodes; often made wrong in one of the known ways."""
+    """Splits the total over some NUMA nodes, and often makes one of the common errors."""
     count = len(machine["numa"])
     nodes = sorted(draw.sample(range(count), draw.randrange(1, min(count, 3) + 1)))
     cuts = sorted(draw.randrange(0, total // 2**20 + 1) * 2**20 for _ in nodes[1:])
@@ -260,6 +260,6 @@ def some_of_the_rest(draw: random.Random, settings: Settings, machine: Machine) 
     if draw.random() < 0.2:
         pages = draw.randrange(1, 5)
         settings["hugepages_1gi"] = f"{pages}Gi"
-        for number in range(pages):  # as many as there are, laid out one after the other
+        for number in range(pages):  # as many as the machine has, laid out in sequence
             node = machine["numa"][number % len(machine["numa"])]
             node["hugepages"]["1048576"] = node["hugepages"].get("1048576", 0) + 1

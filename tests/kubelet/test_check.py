@@ -1,4 +1,4 @@
-"""Each rule by itself: what is refused, what is doubted, in which words."""
+"""Each rule alone: which settings are refused, which are unverified, and the sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHT: Settings = {
 
 
 def problems(settings: Settings, memory: int = 0) -> dict[str, bool]:
-    """Sentence -> whether it is an error."""
+    """Returns each sentence, and whether it is an error."""
     kubelet = Said(settings).kubelet
     node_type = NodeType(name="g", size={"memory": memory}, kubelet=kubelet)
     return {problem.sentence: problem.is_error for problem in check_node_type(node_type)}
@@ -105,7 +105,7 @@ WARNINGS = {
          "reserved_memory": "0: 22657053286"},
         "eviction_hard_memory_available: a percentage makes 12.80Gi here, and some KiB else on "
         "the next machine, whose kubelet then refuses; write an amount"),
-    "a percentage of nobody knows what": ({**without("numa_memory"),
+    "a percentage of an unknown amount": ({**without("numa_memory"),
          "eviction_hard_memory_available": "5%"},
         "eviction_hard_memory_available: a percentage is of a machine's own memory, which "
         "numa_memory does not name: whether the sums agree can't be told; write an amount"),

@@ -1,9 +1,9 @@
-"""What dnm says of settings, and of pods at a kubelet with single-numa-node, against what the
-kubelet's own code has said of them beforehand.
+"""dnm's verdicts on settings, and on pods at a kubelet with single-numa-node, compared with
+recorded verdicts of the kubelet's own code.
 
-`vectors.json` and `admitted.json` have the verdicts of Kubernetes 1.34.4;
-tests/real/test_kubelet.py asks it again about many more, and 1.30.14 too. Those with `config` can't
-be said in a configuration of dnm.
+`vectors.json` and `admitted.json` have the verdicts of Kubernetes 1.34.4.
+tests/real/test_kubelet.py asks that version and 1.30.14 about many more. A configuration of dnm
+cannot have those with `config`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.kubelet.judging import Said, amount, stricter
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "vectors.json").read_text())
 ADMITTED = Path(__file__).parents[1] / "data" / "kubelet" / "admitted.json"
 ANSWERS: list[Question] = json.loads(ADMITTED.read_text())
-OURS = [vector for vector in VECTORS if "settings" in vector]
+OWN = [vector for vector in VECTORS if "settings" in vector]
 
 
-@pytest.mark.parametrize("vector", OURS, ids=lambda vector: vector["name"])
+@pytest.mark.parametrize("vector", OWN, ids=lambda vector: vector["name"])
 def test_verdicts_on_settings_equal_the_verdicts_of_the_kubelet(vector: dict[str, Any]) -> None:
     message = Said(vector["settings"])
     refused = bool(vector["stage"])

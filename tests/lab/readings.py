@@ -1,7 +1,7 @@
-"""The same pods and documents, read by dnm and by the sandbox, and what by chance can stand there.
+"""Pods and documents, read by dnm and by the sandbox, and random ones to compare.
 
-Neither reading knows the other. Where they differ, yunikorn-core and yunikorn-k8shim say who is
-right. `seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `==` compares them.
+The two readers share no code. If they differ, yunikorn-core and yunikorn-k8shim decide.
+`seen_by_dnm` and `seen_by_sandbox` give the same plain values, so that `==` compares them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DOMAIN = "yunikorn.apache.org/"
 
 # --- amounts -------------------------------------------------------------------------------------
 
-_ODD_AMOUNTS = """
+_MALFORMED_AMOUNTS = """
 0 00 007 1 10 100m 0.5 1.5 .5 5. -1 +1 1e3 1E3 1E 1e 1Ki 1ki 1K 1k 1M 1Mi 1MI 2Gi 1GiB 1T 3Pi 7E
 8Ei 9E 1000E 9223372036854775807 9223372036854775808 9223372036854775 1n 999999999n 1u 0.1n 1e-9
 1e-12 1e40 1_000 0x10 1m 0m m Gi 1i １ ٣ 0.0001 0.001 1.0000000001 123456789012345678901n
 """
 amount_texts = st.one_of(
-    st.sampled_from(_ODD_AMOUNTS.split()),
+    st.sampled_from(_MALFORMED_AMOUNTS.split()),
     st.from_regex(r"\A[ \t]?[+-]?[0-9.]{1,6}[ \t]?(n|u|m|[kMGTPE]i?|[eE][+-]?[0-9]{1,2})?[ \n]?\Z"),
     st.text("0123456789.eE+-kKMGiTPmnu \t\n\x1f\u00a0\u2003", max_size=8),
 )
@@ -114,7 +114,7 @@ _groups = st.lists(_group, max_size=2).map(json.dumps) | st.sampled_from(["", "[
 
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """A pod as the API prints it, with everything that YuniKorn's shim reads."""
+    """Draws a pod as the API prints it, with everything that YuniKorn's shim reads."""
     containers, before = draw(_containers("c", 1)), draw(_containers("i", 0))
     labels = {
         f"{DOMAIN}queue": draw(_names),
@@ -185,8 +185,8 @@ def pod_by_sandbox(pod: Mapping[str, Any]) -> Seen:
 
 
 def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
-    """`requests`: as 1.9 computes it, and as 1.6 to 1.8 did. A zero and a type that is not there
-    are the same to a scheduler."""
+    """`requests`: as 1.9 computes it, and as 1.6 to 1.8 did. To a scheduler, a zero and a missing
+    type are the same."""
     application, queue, gang, group, placeholder = rest
     return {
         "requests": [{name: a for name, a in amounts.items() if a} for amounts in requests],
@@ -202,8 +202,8 @@ def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:
 
 
 def document_by_dnm(text: str) -> Seen:
-    """dnm shows the limits of a queue called root below root, which YuniKorn ignores, and edits no
-    document that has one: they are left out here."""
+    """Omits documents with a queue called root below root. dnm shows its limits, YuniKorn ignores
+    it, and dnm edits no such document."""
     return _document_seen(
         (q.path, q.parent, q.is_leaf, {}, {})
         if q.path.endswith(".root")

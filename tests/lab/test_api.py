@@ -1,4 +1,4 @@
-"""The sandbox's Kubernetes API, asked by the official client over HTTP."""
+"""The sandbox's Kubernetes API, queried by the official client over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = {"namespace": "yunikorn", "name": "site"}
 
 
 class Clients:
-    """The official client's groups, for one sandbox."""
+    """The official client's API groups, for one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         api = config.new_client_from_config(config_file=str(sandbox.kubeconfig))
@@ -37,7 +37,7 @@ def kube(sandbox: Sandbox) -> Clients:
 
 
 def code_of(call: Callable[[], Any]) -> tuple[int, str]:
-    """The status code and message of a refusal; (0, "") for none."""
+    """Returns the status code and message of a refusal; (0, "") without one."""
     try:
         call()
     except ApiException as error:
@@ -46,7 +46,7 @@ def code_of(call: Callable[[], Any]) -> tuple[int, str]:
 
 
 def raw(sandbox: Sandbox, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    """(status, headers, decoded body) of one request."""
+    """Returns (status, headers, decoded body) of one request."""
     connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     content = None if body is None else json.dumps(body)
     connection.request(method, path, content, {"Content-Type": "application/json", **headers})
@@ -120,7 +120,7 @@ def test_status_is_written_only_through_its_subresource(sandbox: Sandbox, kube: 
     kube.core.patch_node("k1", body)
     node = kube.core.read_node("k1")
     assert (node.spec.unschedulable, node.status.capacity["cpu"]) == (True, "128")
-    marked = {"metadata": {"annotations": {"a": "1"}}}  # which a status takes with it
+    marked = {"metadata": {"annotations": {"a": "1"}}}  # which a status update includes
     kube.core.patch_node_status("k1", {**body, **marked, "spec": {"unschedulable": False}})
     assert kube.core.read_node("k1").metadata.annotations == {"a": "1"}
     node = kube.core.read_node("k1")
@@ -293,7 +293,7 @@ def test_eviction_requires_the_uid_of_the_pod(sandbox: Sandbox, kube: Clients) -
 
 
 NODE: dict[str, Any] = {"metadata": {"name": "k9"}}
-ODD = [
+MALFORMED = [
     pytest.param("nodes", {**NODE, "status": {"capacity": {"cpu": "4"}}}, 201, id="few fields"),
     pytest.param("nodes", NODE, 201, id="a node without anything"),
     pytest.param(
@@ -307,7 +307,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(("plural", "body", "code"), ODD)
+@pytest.mark.parametrize(("plural", "body", "code"), MALFORMED)
 def test_malformed_objects_do_not_stop_the_sandbox(
     sandbox: Sandbox, plural: str, body: Any, code: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox's `node-convert`: the contract, how it fails, what must never happen."""
+"""The sandbox's `node-convert`: its contract, its failures, and effects that it must never have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEND = ("--set", "k8s", "--node-type", "a", "--namespace", "dev", "--num-nodes")
 
 
 def run(sandbox: Sandbox, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    """The executable: (exit code, stdout, stderr)."""
+    """Runs the executable. Returns (exit code, stdout, stderr)."""
     done = subprocess.run(
         [str(sandbox.node_convert_path), *arguments], capture_output=True, text=True, timeout=300,
         env={**os.environ, **environment}, check=False,
@@ -112,7 +112,7 @@ def test_sandbox_list_reports_state_and_verdict(sandbox: Sandbox, options: tuple
 
 
 def test_sandbox_list_reports_waiting_jobs(sandbox: Sandbox) -> None:
-    """More nodes than there are, and one that waits behind it."""
+    """A job needs more nodes than exist, and another waits behind it."""
     prepare_states(sandbox)
     for nodes in (50, 2):
         sandbox.batch.submit(nodes)
@@ -190,19 +190,19 @@ def test_jobs_wait_run_and_end(sandbox: Sandbox) -> None:
 FAILURES = [
     pytest.param({"act": False}, 1, "", 0, 0, 0, id="fails and touches nothing"),
     pytest.param({"stuck": True}, 1, "", 0, 0, 2, id="fails and leaves the nodes claimed"),
-    pytest.param({"exit_code": 1}, 1, "a001\na002\n", 2, 2, 2, id="says it failed, but they came"),
+    pytest.param({"exit_code": 1}, 1, "a001\na002\n", 2, 2, 2, id="reports failure, but joined"),
     pytest.param({"act": False, "exit_code": 0, "stdout": "a001\na002\n"}, 0, "a001\na002\n", 0, 0,
-                 0, id="says they came, but they did not"),
+                 0, id="reports success, but none joined"),
     pytest.param({"short": 1}, 1, "a001\n", 1, 1, 1, id="comes short"),
     pytest.param({"late_seconds": 300}, 0, "a001\na002\n", 0, 2, 2, id="comes late"),
     pytest.param({"stdout": "\x1b[2Jwhat?\n"}, 0, "\x1b[2Jwhat?\n", 2, 2, 2, id="prints garbage"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("behaviour", "code", "out", "at_once", "later", "gone"), FAILURES)
+@pytest.mark.parametrize(("behaviour", "code", "out", "at_once", "later", "is_gone"), FAILURES)
 def test_failing_lend_has_the_configured_effects(
     sandbox: Sandbox, behaviour: dict[str, Any], code: int, out: str, at_once: int, later: int,
-    gone: int,
+    is_gone: int,
 ) -> None:  # fmt: skip
     sandbox.add_machines(2)
     sandbox.behave(**behaviour)
@@ -212,7 +212,7 @@ def test_failing_lend_has_the_configured_effects(
     sandbox.tick(300)
     assert len(nodes(sandbox)) == later
     in_service = [m for m in sandbox.batch.machines.values() if sandbox.batch.is_in_service(m)]
-    assert len(in_service) == 2 - gone
+    assert len(in_service) == 2 - is_gone
     assert sandbox.violations == []
 
 
@@ -221,7 +221,7 @@ def test_failing_lend_has_the_configured_effects(
     [
         pytest.param({"act": False}, True, "kubernetes", id="touches nothing"),
         pytest.param({"stuck": True}, False, "returning", id="does not come up"),
-        pytest.param({"exit_code": 1}, False, "batch", id="says it failed, but it is back"),
+        pytest.param({"exit_code": 1}, False, "batch", id="reports a failure, but it is back"),
     ],
 )
 def test_failing_return_is_repeatable(

@@ -1,4 +1,4 @@
-"""Faults of the sandbox's API, as clients meet them, and what is left behind."""
+"""Faults of the sandbox's API, as clients meet them, and the objects afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(sandbox: Sandbox) -> Sandbox:
 
 
 def send(sandbox: Sandbox, method: str = "PATCH", path: str = PATH) -> tuple[int, Any, bytes]:
-    """(status, Retry-After, body); status 0 for an answer that did not come or broke off."""
+    """Returns (status, Retry-After, body); status 0 if the answer is missing or broken off."""
     connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     body = PATCH if method == "PATCH" else None
     try:
@@ -73,7 +73,7 @@ def test_empty_list_fault_removes_only_the_items(site: Sandbox) -> None:
     site.fault("empty", times=2)
     answered = json.loads(send(site, "GET", "/api/v1/configmaps")[2])
     assert full["items"] and answered == {**full, "items": []}
-    assert json.loads(send(site, "GET", PATH)[2])["kind"] == "ConfigMap"  # which is no list
+    assert json.loads(send(site, "GET", PATH)[2])["kind"] == "ConfigMap"  # not a list
 
 
 def test_status_429_contains_its_retry_time(site: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""kubectl against the sandbox: what people do with it by hand."""
+"""kubectl against the sandbox: an administrator's manual commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def site(live_sandbox: Sandbox) -> Sandbox:
 
 
 def kubectl(sandbox: Sandbox, *arguments: str, given: str | None = None) -> str:
-    """Its output; fails the test where it fails."""
+    """Returns kubectl's output. A failure of kubectl fails the test."""
     home = sandbox.directory / "home"
     environment = {**os.environ, "KUBECONFIG": str(sandbox.kubeconfig), "HOME": str(home)}
     done = subprocess.run(

@@ -1,5 +1,5 @@
-"""What a kubelet can write with the credentials of its node, as the plug-in NodeRestriction of a
-real API server has it."""
+"""The writes that a kubelet may do with its node's credentials, as a real API server's plug-in
+NodeRestriction decides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nodes(sandbox: Sandbox) -> Sandbox:
 
 
 def send(sandbox: Sandbox, method: str, path: str, body: Any = None) -> tuple[int, str]:
-    """As the kubelet of a001: the status and the API's own sentence."""
+    """Sends as the kubelet of a001. Returns the status and the API's own message."""
     connection = http.client.HTTPConnection(urlsplit(sandbox.url).netloc, timeout=300)
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     headers = {"Authorization": "Bearer system:node:a001", "Content-Type": kind}

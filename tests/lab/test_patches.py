@@ -1,4 +1,4 @@
-"""Patches and selectors of the sandbox's API: what is sent, on what, and what comes out."""
+"""Patches and selectors of the sandbox's API: the patch, its target, and the result."""
 
 from __future__ import annotations
 

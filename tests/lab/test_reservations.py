@@ -1,4 +1,4 @@
-"""Reservations that begin later in the sandbox's Slurm, made by `--book` and by hand."""
+"""Reservations that begin later in the sandbox's Slurm, made by `--book` and manually."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_node_with_a_possible_later_job_is_not_booked(sandbox: Sandbox) -> None:
     jobs = [sandbox.batch.submit(run_seconds=seconds) for seconds in (HOUR / 4, HOUR, HOUR)]
     sandbox.tick()
     assert sandbox.batch.jobs[jobs[0]].on == ["a002"]
-    assert not sandbox.batch.jobs[jobs[1]].on  # it would run into the booking
+    assert not sandbox.batch.jobs[jobs[1]].on  # it would run into the reservation
 
 
 def test_booked_node_is_lent_and_the_remaining_booking_is_released(sandbox: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""What the sandbox's schedulers and controllers do with pods, nodes and queues."""
+"""The effects of the sandbox's schedulers and controllers on pods, nodes and queues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def site(sandbox: Sandbox) -> Sandbox:
 
 
 def bound(sandbox: Sandbox, namespace: str = "dev") -> dict[str, int]:
-    """node -> pods of the namespace on it; the empty name for those that wait."""
+    """Returns the number of the namespace's pods by node; "" for pending ones."""
     counts: dict[str, int] = {}
     for pod in sandbox.objects("pods", namespace):
         node = pod["spec"].get("nodeName", "")

@@ -1,4 +1,4 @@
-"""dnm and the sandbox read the same pods and documents for themselves, and agree. YuniKorn's own
+"""dnm and the sandbox read the same pods and documents separately, and agree. YuniKorn's own
 answers judge the sandbox's reading of amounts."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_sandbox_parses_amounts_like_yunikorn(vector: dict[str, Any]) -> None:
         assert amount_by_sandbox(name, vector["text"], False) == vector[field]
 
 
-CANONICAL = {  # what kubernetes v1.34's resource.Quantity prints of it
+CANONICAL = {  # the output of kubernetes v1.34's resource.Quantity
     "4": "4", "0.5": "500m", ".5": "500m", "1000m": "1", "1500m": "1500m", "1000000": "1M",
     "16000000000": "16G", "1000000u": "1", "0.1n": "1n", "9E": "9E", "0Gi": "0", "1024": "1024",
     "1.5Gi": "1536Mi", "-1.5Gi": "-1536Mi", "0.5Gi": "512Mi", "1024Mi": "1Gi", "0.5Ki": "512",

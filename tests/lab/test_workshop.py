@@ -1,4 +1,4 @@
-"""The demo as a newcomer runs it, only faster."""
+"""The demo as a newcomer runs it, but faster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_until_workshop(process: subprocess.Popen[str]) -> IO[str]:
 
 
 def servers(directory: Path) -> list[str]:
-    """Command lines of processes that work in the directory."""
+    """Returns the command lines of processes that work in the directory."""
     lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

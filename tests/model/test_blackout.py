@@ -1,4 +1,4 @@
-"""Secrets in what a program prints: wherever they stand, however cut, they are not seen."""
+"""Secrets in the output of a program are hidden, wherever they are, however they are split."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dnm.model.blackout import SafeLines, Secrets, is_too_short
 
-LONGEST = 60  # bytes of a line; short, so that cut lines come up
-# Few letters, so that values begin and overlap everywhere; and what a terminal changes.
+LONGEST = 60  # bytes of a line; short, so that lines are cut
+# Few letters, so that values begin and overlap everywhere; and characters that a terminal changes.
 LETTERS = "aab\u00e9 \t\x1b-"
 VALUE = st.text(LETTERS, min_size=1, max_size=9) | st.text(max_size=40)
 HARD = VALUE.filter(lambda value: not is_too_short(value))
@@ -23,7 +23,7 @@ def squeezed(text: str) -> str:
 
 
 def cut(content: bytes, seed: int) -> list[bytes]:
-    """In pieces of any length."""
+    """Splits the content into pieces of any length."""
     draw, pieces, at = random.Random(seed), [], 0
     while at < len(content):
         size = draw.choice((1, 1, 2, 5, 30))
@@ -39,7 +39,7 @@ def printed(values: list[str], content: bytes, seed: int = 0) -> list[str]:
 
 @st.composite
 def output(draw: st.DrawFn, of: st.SearchStrategy[str]) -> tuple[list[str], bytes]:
-    """Values, and what was printed with them in it: folded, side by side, one within the other."""
+    """Draws values, and output that contains them: folded, side by side, one within the other."""
     values = draw(st.lists(of, min_size=1, max_size=3))
     content = b""
     for _ in range(draw(st.integers(1, 6))):
@@ -61,7 +61,7 @@ def test_no_secret_value_is_printed(drawn: tuple[list[str], bytes], seed: int) -
                 assert not [line for line in lines if part.strip(" \t\r\n\v\f") in line]
 
 
-# Not with what stands for a value, or for what can't be shown or decoded.
+# Without the characters that replace a value, or an unprintable or undecodable byte.
 PLAIN = st.text("aabc\u00e9 -", min_size=4, max_size=9).filter(lambda text: not is_too_short(text))
 
 
@@ -77,7 +77,7 @@ def test_secret_split_over_several_lines_is_redacted(
 @given(st.binary(max_size=300), st.integers(0, 9))
 @example(b"a001\n\nhello \xff\xc3\n" + b"y" * 200 + b"\nend", 1)
 def test_text_without_secrets_loses_only_the_ends_of_long_lines(content: bytes, seed: int) -> None:
-    """Cutting is by bytes that were read, so only lines within the limit are compared."""
+    """The limit counts bytes as read, so the test compares only lines within the limit."""
     lines = printed(["no such value: 0123456789"], content, seed)
     if max(map(len, content.split(b"\n"))) <= LONGEST:
         assert len(lines) == len([line for line in content.splitlines() if line.rstrip(b" \t\v\f")])
@@ -123,7 +123,7 @@ def test_held_back_text_is_bounded() -> None:
 
 
 def test_empty_lines_are_redacted_in_linear_time() -> None:
-    """It is printed by a loop that has gone wild, while a run holds its lock."""
+    """A program in an endless loop prints them, while a run holds its lock."""
     lines = SafeLines(Secrets(f"secret-{number:04}-of-some-length" for number in range(150)), 4096)
     began = time.process_time()
     for begun in (b"", b"secret-"):

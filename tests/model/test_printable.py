@@ -1,4 +1,4 @@
-"""Text that comes from outside is shown without characters that a terminal cannot show."""
+"""Foreign text is shown without characters that a terminal cannot show."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def test_each_program_prints_json_with_json_text() -> None:
     printed = re.compile(r"(print|stdout\.write)\(.*json\.encode|json\.encode\(.*decode\(\)")
     paths = [*(ROOT / "dnm" / "cli").rglob("*.py"), *(ROOT / "dnm" / "converters").glob("*.py")]
     lines = [path.name for path in paths if printed.search(path.read_text())]
-    assert lines == ["bridge.py"]  # an annotation of a Node, which is not printed
+    assert lines == ["bridge.py"]  # an annotation of a Node, not printed

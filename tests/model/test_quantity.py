@@ -1,4 +1,4 @@
-"""Both grammars against the verdicts of the real parsers, and the way back into YuniKorn's."""
+"""The two grammars compared with the real parsers, and the conversion back to YuniKorn's."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_yunikorn_quantities_are_parsed_like_in_yunikorn(vector: dict[str, objec
                 parse_yunikorn(resource, text)
 
 
-# Text, cpu in millicores, anything else; None: refused. As resource.Quantity of apimachinery 0.33
-# answers (MilliValue, Value); beyond int64 it wraps around, dnm stops at the largest.
+# Text, cpu in millicores, other resources; None: refused. From resource.Quantity of apimachinery
+# 0.33 (MilliValue, Value). Beyond int64 it wraps around, and dnm stops at the largest.
 KUBERNETES = [
     ("0", 0, 0), ("+1", 1000, 1), ("5.", 5000, 5), (".5", 500, 1), ("1.5", 1500, 2),
     ("0.1", 100, 1), ("0.0001", 1, 1), ("100m", 100, 1), ("1500m", 1500, 2), ("1n", 1, 1),

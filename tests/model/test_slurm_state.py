@@ -1,4 +1,4 @@
-"""Slurm's words for a node's state, in the spellings of five years, and what they mean."""
+"""Slurm's words for a node's state, in the spellings of five years, and their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of a span of time, from lines of history: by hand computed numbers."""
+"""The accounting of a time span from lines of history, with manually computed numbers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_moved_node_is_accounted_to_each_queue() -> None:
     assert accounts.returns == {("root.two", "a"): 1}
 
 
-BY_HAND = {
+COMPUTED = {
     "taken in": (
         [at(1.25, "verb", "adopt", after="joining"), *A_STAY[2:]],
         [(1.25, 6.25)],
@@ -82,8 +82,8 @@ BY_HAND = {
          at(5, "node", "lent", after="joining"), at(6, "node", "returned", before="joining")],
         [(1.25, 4), (5, 6)],
     ),
-    "its end was told on another host": (A_STAY[:4], [(1.25, 5)]),
-    "it was told there that it went and came": (
+    "its end is recorded on another host": (A_STAY[:4], [(1.25, 5)]),
+    "its return and lend are recorded there": (
         [*A_STAY[:3], at(5, "node", "lent", after="joining"), *A_STAY[5:]],
         [(1.25, 1.5), (5, 6.25)],
     ),
@@ -94,7 +94,7 @@ BY_HAND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("lines", "spans"), BY_HAND.values(), ids=BY_HAND)
+@pytest.mark.parametrize(("lines", "spans"), COMPUTED.values(), ids=COMPUTED)
 def test_lends_with_missing_history_lines_are_accounted(
     lines: list[HistoryLine], spans: list[tuple[float, float]]
 ) -> None:

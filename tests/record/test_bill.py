@@ -1,4 +1,4 @@
-"""The bill of what was lent: by hand computed numbers, and a month whose parts add up."""
+"""The usage report with manually computed numbers, and of a month with parts that add up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dnm.record.transitions import Cause
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
-MOST = 4000  # of vcore, that a user's pods ask for
+MOST = 4000  # vcore that a user's pods request
 
 
 def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:
@@ -129,7 +129,7 @@ def test_lend_without_account_reports_no_use() -> None:
 
 
 def a_month(seed: int) -> list[HistoryLine]:
-    """Lends of twelve nodes, some across its borders, some that fail, move, idle or go on."""
+    """Draws lends of twelve nodes: some cross the month's borders, fail, move, idle or continue."""
     draw, lines, number = random.Random(seed), [], 0
     for node in (f"a{n:03}" for n in range(12)):
         hour = -draw.uniform(0, 60)
@@ -168,7 +168,7 @@ def _charge_numbers(account: str, vcore_seconds: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(9))
 def test_parts_of_a_month_add_up_to_the_month(seed: int) -> None:
-    """Wherever it is divided: no hour and nothing that was used is billed twice, or by nobody."""
+    """Wherever the month is divided, each hour and each usage is counted once, in one part."""
     lines, border = a_month(seed), random.Random(seed).uniform(1, 743)
     full = bill(*lines)
     halves = bill(*lines, until=border) + bill(*lines, since=border)
@@ -181,7 +181,7 @@ def test_parts_of_a_month_add_up_to_the_month(seed: int) -> None:
 
 
 def summed(lends: tuple[Lend, ...], account: str) -> dict[str, float]:
-    """Returns the hours by kind, and what pods requested as "vcore"."""
+    """Returns the hours by kind, and the requests of pods as "vcore"."""
     total = Counter[str]()
     for lend in lends:
         if lend.account == account:

@@ -1,5 +1,5 @@
-"""Lends of which this host's history tells no end or no beginning, since another host acted, and
-those that moved: each is billed to whom it was lent, for as long as it is known."""
+"""Lends without a start or an end in this host's history, because another host acted, and lends
+that moved. Each is charged to its account for the recorded time."""
 
 from __future__ import annotations
 

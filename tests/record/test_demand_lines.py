@@ -1,4 +1,4 @@
-"""The record of demand has a line where a queue's pods have changed, and nothing else."""
+"""The record of demand has a line for each change of a queue's pods, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.builders import NOW, QUEUE
 CAUSE = Cause(now=NOW, run="r", instance="prod")
 REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
 TWO = (PodKind(request=REQUEST, pending=2, bound=0),)
-CAME = (PodKind(request=REQUEST, pending=2, bound=0, came=1),)
-ROOMS = (NodeRoom(free={"vcore": 8000}, count=2),)
+ARRIVED = (PodKind(request=REQUEST, pending=2, bound=0, came=1),)
+FREE = (NodeRoom(free={"vcore": 8000}, count=2),)
 ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
 
 
@@ -31,8 +31,8 @@ ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
         pytest.param(TWO, ONE, True, id="one has begun"),
         pytest.param(TWO, (), True, id="all have gone"),
         pytest.param((), (), False, id="none still"),
-        pytest.param(TWO, CAME, True, id="one came where another has ended"),
-        pytest.param(CAME, TWO, False, id="those that came are there still"),
+        pytest.param(TWO, ARRIVED, True, id="one came where another has ended"),
+        pytest.param(ARRIVED, TWO, False, id="those that came are there still"),
     ],
 )
 def test_demand_history_has_a_line_for_each_change(
@@ -60,16 +60,16 @@ def test_unread_queue_gets_no_demand_line() -> None:
     ("before", "queues", "told"),
     [
         pytest.param((), TWO, True, id="the first time"),
-        pytest.param(ROOMS, TWO, False, id="as they were"),
+        pytest.param(FREE, TWO, False, id="as they were"),
         pytest.param((NodeRoom(free={"vcore": 1}, count=2),), TWO, True, id="another room"),
-        pytest.param((), (), False, id="where nothing else is told"),
+        pytest.param((), (), False, id="without other lines"),
     ],
 )
 def test_permanent_nodes_are_recorded_when_their_free_capacity_changed(
     before: tuple[NodeRoom, ...], queues: tuple[PodKind, ...], told: bool
 ) -> None:
     last = [CAUSE.line(DEMAND, "seen", NODES, numbers={"nodes": msgspec.to_builtins(before)})]
-    lines = list_demand({QUEUE: queues}, last if before else [], CAUSE, ROOMS)
+    lines = list_demand({QUEUE: queues}, last if before else [], CAUSE, FREE)
     assert [line.object for line in lines] == [NODES] * told + [QUEUE] * bool(queues)
 
 
@@ -77,7 +77,7 @@ def test_demand_is_compared_with_its_last_line(tmp_path: Path) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     for kinds in (TWO, ONE, TWO):
         history.append(list_demand({QUEUE: kinds}, read_tail(history, LOOK_BACK), CAUSE), NOW)
-    # The third is the first again, which is known by its bytes: nothing is written twice.
+    # The third equals the first, which dnm recognizes by its bytes: nothing is written twice.
     assert len(list(read_history(history))) == 2
 
 

@@ -1,4 +1,4 @@
-"""Which Events are told of lines of history and of pods that wait: values in, values out."""
+"""The Events for lines of history and for waiting pods: values in, values out."""
 
 from __future__ import annotations
 

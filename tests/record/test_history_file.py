@@ -1,4 +1,4 @@
-"""The file of history: whole lines, each once, whatever has happened to the one before."""
+"""The history file: whole lines, each once, whatever has happened to the previous one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_history_file_has_the_access_of_the_registry(tmp_path: Path) -> None:
     kept.append([line(2, at=40 * 24 * 60)], NOW + 40 * DAY)
     files = sorted(tmp_path.glob("history*.jsonl"))
     for file in files:
-        file.chmod(0o644)  # as an administrator left it
+        file.chmod(0o644)  # set by an administrator
     kept.append([], NOW + 41 * DAY)
     assert len(files) == 2 and [file.stat().st_mode & 0o777 for file in files] == [0o600] * 2
     os.chown(tmp_path, -1, group.gr_gid)
@@ -89,7 +89,7 @@ def test_written_history_line_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_history_line_is_recognized_with_its_numbers_reordered(tmp_path: Path) -> None:
-    """Its numbers stand there in another order."""
+    """The line in the file has its numbers in another order."""
     kept = history(tmp_path)
     first = msgspec.structs.replace(line(1), numbers={"used": {"vcore": 1, "a": 2}, "limit": {}})
     again = msgspec.structs.replace(line(1), numbers={"limit": {}, "used": {"a": 2, "vcore": 1}})
@@ -159,7 +159,7 @@ def test_history_is_rotated_monthly_and_deleted_after_history_days(tmp_path: Pat
 
 def test_clock_that_jumps_years_ahead_deletes_no_history(tmp_path: Path) -> None:
     kept = history(tmp_path)
-    for number, day in enumerate((0, 40, 2_000, 50, 90)):  # of which the third is wrong
+    for number, day in enumerate((0, 40, 2_000, 50, 90)):  # the third one is wrong
         kept.append([line(number, at=day * 24 * 60)], NOW + day * DAY)
     assert numbers(kept) == [0, 1, 2, 3, 4]
     assert [ended for ended, _ in kept.old_files()] == [NOW, NOW + 40 * DAY], "in their order"
@@ -175,7 +175,7 @@ def test_total_size_of_history_files_is_bounded(tmp_path: Path) -> None:
 
 
 def test_repeated_lines_are_recognized_across_a_rotation(tmp_path: Path) -> None:
-    """A run was killed before its registry knew that they were written, and again a month later."""
+    """A run was killed before its registry recorded the write. It happens again a month later."""
     kept = history(tmp_path)
     kept.append([line(1), line(2)], NOW)
     kept.append([line(1), line(2), line(3)], NOW + 32 * DAY)
@@ -235,7 +235,7 @@ def test_newest_lines_are_read_without_older_files(tmp_path: Path) -> None:
         kept.append([line(number)], NOW + number * 40 * DAY)
     oldest = min(tmp_path.glob("history-*.jsonl"))
     oldest.unlink()
-    oldest.mkdir()  # who reads it fails
+    oldest.mkdir()  # reading it fails
     result = read_backwards(kept, [b'"a003"', b'"a004"', b'"a001"'])
     assert [next(result).number, next(result).number] == [4, 3]
     with pytest.raises(OSError, match=r"irectory|regular"):

@@ -1,4 +1,4 @@
-"""What jobs wait for is a line where its amount is another beside lent nodes, and at rest none."""
+"""A change of the nodes that jobs wait for, beside lent nodes, is a line. No change, no line."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_unlent_nodes_of_an_unobserved_time_are_not_recorded() -> None:
 
 
 def test_next_run_records_the_job_amount_after_a_command() -> None:
-    """A verb is one line; the amount is compared with the last line, not with the last registry."""
+    """A command is one line. The amount is compared with the last line, not the registry."""
     before = registry(4, jobs(2), "2")
     after = record_operation(
         before, replace(before, nodes={"a000": a_lent_node()}), Operation(verb="forget"), CAUSE
@@ -134,7 +134,7 @@ def test_next_run_records_the_job_amount_after_a_command() -> None:
 
 
 def test_return_keeps_the_last_recorded_job_amount() -> None:
-    """The next line goes on from it, however much later."""
+    """The next line starts from it, however much later."""
     before = registry(1, jobs(1), ALL)
     memory = record_change(before, replace(before, nodes={}), CAUSE).memory
     assert memory.jobs == {"a": ALL} and [line.kind for line in memory.unwritten] == ["node"]

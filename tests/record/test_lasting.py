@@ -1,4 +1,4 @@
-"""An error that lasts is said once, after an hour, daily, and when it is over."""
+"""A lasting error is reported at once, after an hour, daily, and at its end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_lasting_error_is_reported_after_an_hour_and_daily() -> None:
 
 @pytest.mark.parametrize("apart", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)
 def test_error_that_occurred_once_is_not_reported_as_over(apart: timedelta) -> None:
-    """However far runs are apart, and whatever check_interval_seconds says of that."""
+    """Holds for any time between runs, and for any check_interval_seconds."""
     first = judge_errors({}, [AWAY], NOW)
     assert judge_errors(first.lasting, [], NOW + apart).over == ()
     second = judge_errors(first.lasting, [AWAY], NOW + apart)
@@ -68,9 +68,9 @@ def test_changing_times_do_not_make_an_error_a_new_error(
 
 
 def test_lasting_error_changes_no_memory_between_its_reports() -> None:
-    """So that a run that finds nothing else to write writes nothing."""
+    """A run without other changes then writes nothing."""
     first = judge_errors({}, [AWAY], NOW)
-    first = judge_errors(first.lasting, [AWAY], NOW + MINUTE)  # two runs have met it
+    first = judge_errors(first.lasting, [AWAY], NOW + MINUTE)  # two runs have had it
     for minute in range(2, 60):
         again = judge_errors(first.lasting, [AWAY], NOW + minute * MINUTE)
         assert again.lasting == first.lasting and again.said == ()

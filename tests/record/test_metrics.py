@@ -1,4 +1,4 @@
-"""The metrics: what Prometheus itself makes of them, of a whole run, of a failed one, of a kill."""
+"""The metrics as Prometheus reads them: of a whole run, of a failed run, of a killed one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse(text: str) -> dict[str, Metric]:
 
 
 def values(text: str, name: str) -> dict[tuple[str, ...], float]:
-    """By the values of the labels, without the instance's."""
+    """Returns values by their labels, without the instance's."""
     results: dict[tuple[str, ...], float] = {}
     for family in parse(text).values():
         for sample in family.samples:
@@ -200,7 +200,7 @@ class Ran:
             self.site.run()
 
 
-pytestmark = pytest.mark.xdist_group("metrics")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("metrics")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
@@ -264,13 +264,13 @@ def test_run_that_could_not_start_writes_failure_metrics(ran: Ran) -> None:
     assert values(text, "dnm_last_run_exit_code") == {(): 2}
     success = "dnm_last_success_timestamp_seconds"
     assert values(text, success) == values(full, success) != {}
-    assert values(text, "dnm_nodes") == {}, "what is not known is not said"
+    assert values(text, "dnm_nodes") == {}, "an unknown value is not exported"
     ran.run(1)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "1.7.2", "9" * 13, "9" * 400, "."])
 def test_failure_metrics_are_written_over_any_previous_content(tmp_path: Path, kind: str) -> None:
-    """The directory is often others' too."""
+    """Other programs often write in the directory too."""
     path = tmp_path / "dnm.prom"
     if kind == "pipe":
         os.mkfifo(path)
@@ -313,8 +313,8 @@ def test_kill_leaves_a_complete_metrics_file(tmp_path: Path, point: str, when: s
     ("point", "when"), [("metrics.write", "after"), ("metrics.rename", "before")]
 )
 def test_failed_write_leaves_only_the_old_file(tmp_path: Path, point: str, when: str) -> None:
-    path, anothers = tmp_path / "page.html", tmp_path / "page.html.new"
-    for item in (path, anothers):
+    path, foreign = tmp_path / "page.html", tmp_path / "page.html.new"
+    for item in (path, foreign):
         item.write_text("old")
     with struck_at(point, when, OSError(errno.ENOSPC, "no room")):
         write_textfile(path, "new")
@@ -358,12 +358,12 @@ def test_grafana_sdk_reads_the_complete_dashboard() -> None:
     register_default_plugins()
     read = SdkDashboard.from_json(board)
     lost = set(_lost(board, json.loads(JSONEncoder().encode(read))))
-    # Null, and what Grafana writes itself and its SDK does not have.
+    # Null, and keys that Grafana adds and its SDK lacks.
     assert lost == {"id", "definition", "titleFormat"}
 
 
 def _lost(wanted: Any, found: Any, key: str = "") -> Iterator[str]:
-    """The keys of what is not the same any more."""
+    """Returns the keys with different values."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         for name, value in wanted.items():
             yield from _lost(value, found.get(name, _NOT_THERE), name)

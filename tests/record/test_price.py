@@ -1,4 +1,4 @@
-"""What jobs paid as their queue was seen: by hand computed numbers, and what holds of all."""
+"""The price that jobs paid by their queue's record: manually computed numbers, and invariants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 24.0
 
 
 def lent(node: str, begin: float, end: float, **fields: Any) -> list[HistoryLine]:
-    """Joins at once, is used to the end, and is back at once."""
+    """Returns lines of a node that joins at once, is used until its end, and is back at once."""
     return [
         at(begin, "node", "lent", node, after="joining", **fields),
         at(begin, "node", "joined", node, before="joining", after="serving", **fields),
@@ -38,7 +38,7 @@ def look(hours: float, before: str, after: str, **more: Any) -> HistoryLine:
 
 
 def hours(*lines: HistoryLine, **more: Any) -> tuple[float, float, float, float]:
-    """Lent, known, paid, used, of the one type."""
+    """Returns the lent, known, paid and used hours of the only type."""
     (seen_price,) = books(*lines, days=1, **more).prices
     return (
         seen_price.lent / HOUR,
@@ -59,17 +59,17 @@ PRICES = {
     "known from five on": ((look(5, UNKNOWN, "1"),), (8, 4, 3, 4)),
     "known until five": ((look(2, UNKNOWN, "1"), look(5, "1", UNKNOWN)), (8, 4, 3, 4)),
     "as it was before the first line": ((look(5, ALL, NONE),), (8, 8, 4, 8)),
-    "nobody looked from three to five": (
+    "no record from three to five": (
         (look(2, UNKNOWN, ALL),
          look(5, ALL, ALL, event="unseen", numbers={"since": "2026-03-02T03:00:00+00:00"})),
         (8, 5, 5, 5),
     ),
-    "nobody looked from an unreadable moment on": (
+    "no record after an unreadable time": (
         (look(2, UNKNOWN, ALL), look(5, ALL, ALL, event="unseen", numbers={"since": "long"})),
-        (8, 4, 4, 4),  # nothing is known before it
+        (8, 4, 4, 4),  # nothing is recorded before it
     ),
     "an amount that is none": ((look(2, UNKNOWN, "many"), look(5, "many", "-3")), (8, 0, 0, 0)),
-    "another host told of it from two to five": (
+    "another host recorded it from two to five": (
         (look(2, UNKNOWN, NONE), look(5, ALL, "1")), (8, 4, 3, 4),
     ),
     "of another type": ((look(2, UNKNOWN, ALL, node_type="b"),), (8, 0, 0, 0)),
@@ -129,7 +129,7 @@ SIZE = {"counted": {"vcore": 128_000, "pods": 110}}
 def test_pods_had_a_node_from_joining_until_its_idle_time(
     request_line: HistoryLine, pods: int
 ) -> None:
-    """From joining until the idling before the fence; a move takes the pods along."""
+    """From the join until the idle time before the fence; a move takes the pods along."""
     result = hours(
         request_line,
         at(2, "node", "lent", after="joining", numbers={"request": "r1"}),
@@ -196,7 +196,7 @@ def test_paid_time_is_within_observed_time_and_that_within_lent_time(
 
 
 def test_jobs_pay_for_lent_nodes_of_every_queue() -> None:
-    """Jobs pay for a node whichever queue had it."""
+    """Jobs pay for a node of any queue."""
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
     accounts = books(*lines, days=1)
     assert {stay.queue for stay in accounts.stays} == {QUEUE, "root.two"}

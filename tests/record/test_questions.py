@@ -1,4 +1,4 @@
-"""What an administrator asks on the morning after: a day on the sandbox in virtual time, and the
+"""An administrator's questions on the next morning: a day on the sandbox in virtual time, and the
 real command's answers."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ EVERY = timedelta(minutes=10)
 
 
 class Day:
-    """A site after its day: a conversion that failed, a workshop, a limit edited by hand, an
-    evening at which everything went back."""
+    """A site after its day: a failed conversion, a workshop, a manually edited limit, and the
+    return of all nodes in the evening."""
 
     def __init__(self, directory: Path) -> None:
         self.sandbox = Sandbox(directory / "sandbox").start()
@@ -62,7 +62,7 @@ class Day:
         return done.stdout
 
 
-pytestmark = pytest.mark.xdist_group("questions")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("questions")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_recorded_day_has_a_line_per_transition(day: Day) -> None:
     assert len(rows) < 60, "one line a transition, never one a run"
 
 
-# words of `dnm history`, NODE is the first that was lent, OTHER the second -> what is answered
+# arguments of `dnm history` (NODE: first lent node, OTHER: the second) -> output
 QUESTIONS = {
     "did jobs wait": (("--kind", "jobs"), (
         "jobs a none (unknown -> none)", "0 jobs would start on 0 more nodes; ")),

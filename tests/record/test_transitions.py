@@ -1,4 +1,4 @@
-"""Each transition is one line with its reason, and what did not change is none."""
+"""Each transition is one line with its reason. No change, no line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def nodes(**entries: Any) -> Registry:
 
 
 JOINS, LEAVES, RETURNS = NODE(Phase.JOINING), NODE(Phase.RELEASING), NODE(Phase.RETURNING)
-# what becomes of a001, and the verdict on it -> the line without its name and the verdict's code
+# change of a001 and its verdict -> the line, without its name and the verdict's code
 OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] = {
     "joined": (JOINS, NODE(), Reason.JOINED, "joined joining>serving"),
     "fenced": (NODE(), LEAVES, Reason.IDLE_LONG_ENOUGH, "fenced serving>releasing"),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "one of two came": (
         Registry(requests=(a_request(count=2),)), nodes(a001=JOINS), {},
         ["request given-up r1", "node lent a001 >joining"]),
-    "what failed is not told again": (
+    "a failure is not repeated": (
         Registry(requests=(a_request(is_given_up=True, error="exit 1"),)), EMPTY, {}, []),
     "a cap in effect": (
         seen("ENOUGH", "keep"), seen("CAPPED"), {},

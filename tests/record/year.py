@@ -1,7 +1,7 @@
-"""A year of history in seconds: what the runs of a busy site write, by dnm's own writer.
+"""A year of history in seconds: the lines of a busy site's runs, by dnm's own writer.
 
-Twelve nodes are lent on each working day to each of two queues, in a workshop's rhythm, with a cap
-that is reached, a conversion that fails now and then, a limit that follows, and jobs that wait.
+Twelve nodes are lent on each working day to each of two queues, in a workshop's rhythm. The cap is
+reached, a conversion fails now and then, a limit follows, and jobs wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODE = {"vcore": 128_000, "memory": 256 * 10**9}
 
 
 def write_year(registry_path: Path, until: datetime, days: int = 365) -> int:
-    """Writes it and returns how many lines there are."""
+    """Writes it and returns the number of lines."""
     history = History(registry_path, timedelta(days=400))
     number = 0
     for day in range(days, 0, -1):
@@ -59,7 +59,7 @@ def _day(midnight: datetime) -> Iterator[HistoryLine]:
 
 
 def _of_jobs(midnight: datetime) -> Iterator[HistoryLine]:
-    """They wait from ten to three, for all that is lent and then for four nodes."""
+    """Jobs wait from ten to three, for all lent nodes and then for four."""
     steps = ((10, "wait", "none", "all", 40), (12, "wait", "all", "4", 4),
              (15, "none", "4", "none", 0))  # fmt: skip
     for hour, event, before, after, nodes in steps:
@@ -69,7 +69,7 @@ def _of_jobs(midnight: datetime) -> Iterator[HistoryLine]:
 
 
 def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLine]:
-    """Demand comes in four waves; evening takes all nodes back."""
+    """Demand comes in four waves. All nodes are returned in the evening."""
 
     def at(minutes: float) -> datetime:
         return morning + timedelta(minutes=minutes)

@@ -1,1 +1,1 @@
-"""Tests of dnm/simulate; what the world's own rules are is told in tests/economy/test_world.py."""
+"""Tests of dnm/simulate. tests/economy/test_world.py tests the rules of the simulated world."""

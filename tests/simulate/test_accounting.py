@@ -1,5 +1,5 @@
-"""What sacct prints becomes jobs; a line that says nothing is counted, a text that is none of
-sacct's is refused."""
+"""Jobs from the output of sacct: a line without data is counted, and a text that is not sacct's is
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of equal pods, minute after minute, become pods again: as few as explain the numbers."""
+"""Counts of equal pods, minute by minute, become pods again: the fewest that explain the counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dnm.simulate.kinds import KindReplay
 from tests.builders import NOW, QUEUE
 
 REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
-OPEN = 10_000  # minutes: longer than any of these
+OPEN = 10_000  # minutes: longer than any pod
 
 
 def demand_line(
@@ -31,7 +31,7 @@ def demand_line(
 
 
 def replayed(counts: list[tuple[int, int]]) -> tuple[list[tuple[float, float]], int]:
-    """(Came, lasted) in minutes of each pod, and how many went before they had begun."""
+    """Returns (arrival, duration) of each pod in minutes, and how many ended before a start."""
     replay = KindReplay()
     for minute, (pending, bound) in enumerate(counts):
         replay.add(demand_line(minute, pending, bound))
@@ -62,7 +62,7 @@ def test_fewest_pods_that_explain_the_counts_are_replayed(name: str) -> None:
 
 
 def lasted(lines: list[tuple[int, ...]]) -> list[float]:
-    """Minutes that each pod ran, of lines that say how many came."""
+    """Returns the minutes that each pod ran, from lines with the number of arrivals."""
     replay = KindReplay()
     for minute, (pending, bound, arrived) in enumerate(lines):
         replay.add(demand_line(minute, pending, bound, arrived))
@@ -73,7 +73,7 @@ WITH_CAME = {
     "one begins where another ends": ([(0, 1, 1), (0, 1, 1), (0, 1, 1), (0, 0, 0)], [1, 1, 1]),
     "one runs on": ([(0, 1, 1), (0, 1, 0), (0, 1, 0), (0, 0, 0)], [3]),
     "one waits while another takes its place": ([(1, 1, 2), (1, 1, 1), (0, 0, 0)], [1, 1]),
-    "more are there than are told to have come": ([(0, 1, 0), (0, 0, 0)], [1]),
+    "more pods exist than have arrived": ([(0, 1, 0), (0, 0, 0)], [1]),
 }
 
 
@@ -92,7 +92,7 @@ def test_replayed_pods_arrive_in_the_minute_before_they_are_seen() -> None:
 
 
 def test_gang_is_replayed_with_its_size_and_starts_complete() -> None:
-    """Two gangs of three: the second one's last pod has a node three minutes after its first."""
+    """Two gangs of three: the second one's last pod gets a node three minutes after its first."""
     replay = KindReplay()
     for minute, pending, bound, arrived in (
         (0, 6, 0, 6), (1, 3, 3, 0), (2, 2, 4, 0), (5, 0, 6, 0), (10, 0, 3, 0), (15, 0, 0, 0)
@@ -119,7 +119,7 @@ GANGS = {
 
 @pytest.mark.parametrize("name", GANGS)
 def test_gang_that_shrinks_or_grows_stays_one_gang(name: str) -> None:
-    """By the number of its pods, where no annotation has its size; all have ended in minute 9."""
+    """The number of pods is the size if no annotation has it. All pods have ended in minute 9."""
     lines, expected = GANGS[name]
     replay = KindReplay()
     for minute, pending, bound, came, gang in lines:
@@ -131,13 +131,13 @@ def test_gang_that_shrinks_or_grows_stays_one_gang(name: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
 def test_replay_keeps_the_recorded_pod_minutes(counts: list[tuple[int, int]]) -> None:
-    """Pod-minutes are those of the record, however the pods are told apart."""
+    """The pod-minutes equal those of the record, for any assignment to pods."""
     spans, _ = replayed([*counts, (0, 0)])
     assert sum(lasted for _, lasted in spans) == sum(bound for _, bound in counts)
 
 
 class Lived(NamedTuple):
-    """A pod, in minutes."""
+    """A pod with its times in minutes."""
 
     came: int
     waited: int
@@ -150,7 +150,7 @@ LIVES = st.builds(Lived, st.integers(1, 5), st.integers(0, 3), st.integers(1, 9)
 @given(st.lists(LIVES, max_size=5))
 @example([Lived(1, 0, 9), Lived(1, 0, 2), Lived(1, 3, 1), Lived(2, 0, 3)])
 def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
-    """By dnm's own count, so many seconds before a run that each choice of them has another sum."""
+    """dnm counts seconds before a run, so that each subset of the pods has a different sum."""
     replay, expected = KindReplay(), []
     for minute in range(20):
         seen = Seen()
@@ -171,7 +171,7 @@ def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
 
 @pytest.mark.parametrize("pods", [50, 500])
 def test_pods_seen_by_several_runs_of_a_minute_arrive_once(pods: int) -> None:
-    """As when a conversion's end begins a run: each tells all that came in the minute before it."""
+    """A conversion's end can start a run: each reports all arrivals of the minute before."""
     at, replay = int(NOW.timestamp()), KindReplay()
     for seconds, bound in ((30, 4), (40, 4), (50, pods), (58, pods), (120, 0)):
         seen = Seen()
@@ -184,9 +184,9 @@ def test_pods_seen_by_several_runs_of_a_minute_arrive_once(pods: int) -> None:
 
 
 def test_pods_with_the_nearest_creation_sum_end_first() -> None:
-    """A hundred, every second of whom ends: too many choices to try."""
+    """A hundred pods, every second one ends: too many subsets to try."""
     at, replay = int(NOW.timestamp()) - 100, KindReplay()
-    for minute, owner in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # the odd ones end
+    for minute, owner in ((0, range(100)), (1, range(0, 100, 2)), (2, ())):  # odd ones end
         seen = Seen()
         for number in owner:
             seen.add(True, at + number, 1, minute == 0)

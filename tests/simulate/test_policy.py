@@ -1,4 +1,4 @@
-"""Runs that are left out would have done nothing: the figures are those of every run made."""
+"""Omitted runs would have done nothing: the figures equal those with every run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_skipped_run_would_have_done_nothing(make) -> None:  # type: ignore[no-u
 
 
 def test_newly_learned_idle_time_releases_idle_nodes() -> None:
-    """They had more time when it ended than after it was noted."""
+    """The idle time at its end was longer than the one after it was learned."""
     check_runs_left_out(replace(full_batch(5, 2 * DAY), lasts=DAY))
 
 
@@ -47,7 +47,7 @@ def check_runs_left_out(some: Workload) -> None:
 
 
 def test_plan_errors_are_reported_once_and_failures_are_counted() -> None:
-    """A limit that no document can hold is a complaint; a conversion that fails is none."""
+    """A limit that no document can contain is an error; a failed conversion is not."""
     some = replace(failing(1, DAY / 2), fails=0.7)
     policy = DnmPolicy(some)
     figures = play(some, policy)[1]
@@ -59,7 +59,7 @@ def test_plan_errors_are_reported_once_and_failures_are_counted() -> None:
 
 @pytest.mark.parametrize("seconds", [300, 1])
 def test_repeated_return_changes_nothing_in_the_simulation(seconds: int) -> None:
-    """A boot takes longer than join_timeout_seconds: the plan repeats the call."""
+    """A boot takes longer than join_timeout_seconds, so the plan repeats the call."""
     some = oscillation(1, DAY / 4)
     config = make_config(some, join_timeout=timedelta(seconds=seconds))
     figures, _ = play_under(some, config)
@@ -67,7 +67,7 @@ def test_repeated_return_changes_nothing_in_the_simulation(seconds: int) -> None
 
 
 def test_excluded_nodes_of_the_site_are_not_simulated() -> None:
-    """The nodes that are played are those that may be lent, and are in no partition."""
+    """The simulation has the nodes that may be lent, and puts them in no partition."""
     some = oscillation(1, DAY / 8)
     kept = dict.fromkeys(("partitions", "features", "reservations"), ("debug",))
     config = make_config(some, **{f"exclude_{key}": names for key, names in kept.items()},
@@ -79,7 +79,7 @@ def test_excluded_nodes_of_the_site_are_not_simulated() -> None:
 
 
 def test_simulated_document_has_the_limits_and_their_ancestors() -> None:
-    """Queues that are not named have no limit."""
+    """Queues without a setting have no limit."""
     deep, other = "root.a.b.c", "root.d"
     limits = {deep: limit(80, 320), other: limit(1, 2, 3), "root.a": limit(500, 600)}
     made = workload("some", [], limits, (free(1, 1),), {}, 1, DAY)

@@ -1,4 +1,4 @@
-"""The history becomes pods, as far as it tells of them: by dnm's own writer, a day and more."""
+"""Pods from the history, as far as it has their data. dnm's own writer writes a day and more."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFIG = a_config(
     }
 )
 
-pytestmark = pytest.mark.xdist_group("replay")  # what the fixture has built is built once
+pytestmark = pytest.mark.xdist_group("replay")  # one worker builds the fixture once
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def workload(recorded: Recorded, jobs: Accounting | None = None) -> Workload:
 
 
 def test_each_used_node_is_replayed_as_its_pods(lines: list[HistoryLine]) -> None:
-    """A request of 96 pods of 4 cores and 16 GB for three nodes: sixteen fit on each."""
+    """A request of 96 pods of 4 cores and 16 GB gets three nodes: sixteen fit on each."""
     recorded = read(lines)
     assert len(recorded.stays) == 2 * NODES * DAYS
     assert {stay.pods for stay in recorded.stays} == {16}
@@ -94,7 +94,7 @@ def test_replayed_cluster_has_only_the_capacity_in_use(lines: list[HistoryLine])
 
 
 def test_recorded_demand_is_replayed_pod_by_pod(lines: list[HistoryLine]) -> None:
-    """Then what was lent says nothing of pods, and the permanent nodes have all of the limit."""
+    """Then the lends add no pods, and the permanent nodes fill the limit."""
     seen = [demand(0, 3, 0), demand(5, 0, 3), demand(65, 0, 0)]
     recorded = read([*lines, *seen])
     made = workload(recorded)
@@ -114,7 +114,7 @@ def demand(minute: int, pending: int, bound: int) -> HistoryLine:
 
 
 def test_currently_lent_node_was_needed_until_its_idle_time(lines: list[HistoryLine]) -> None:
-    """The last lines are left out: what became of their node is in the registry."""
+    """The last lines are omitted: the registry has the state of their node."""
     first = next(line for line in lines if line.event == "joined")
     until = [line for line in lines if line.time <= first.time]
     idle = first.time + timedelta(hours=2)
@@ -177,7 +177,7 @@ def test_queue_with_an_unknown_limit_is_left_out(lines: list[HistoryLine]) -> No
 def test_short_demand_history_is_not_used(
     lines: list[HistoryLine], days: int, is_young: bool
 ) -> None:
-    """Ten days of lending: what is recorded of demand for less than half of them is not taken."""
+    """Ten days of lends: demand of less than half of them is not used."""
     seen = demand(int(timedelta(days=6 - days).total_seconds()) // 60, 3, 0)
     recorded = read([*lines, seen])
     assert recorded.since == (lines[0].time if is_young else seen.time)
@@ -188,7 +188,7 @@ def test_short_demand_history_is_not_used(
 
 
 def test_nodes_lent_before_the_history_are_replayed(lines: list[HistoryLine]) -> None:
-    """Lent before the first line and not returned: their pods had them all the time."""
+    """They were lent before the first line and not returned: their pods had them all the time."""
     long_ago = NOW - timedelta(days=400)
     serving = a_lent_node(
         Phase.SERVING, since=long_ago, counted={"vcore": 128_000, "pods": 110},

@@ -1,4 +1,4 @@
-"""A workload that somebody has written: what it becomes, and a sentence for each thing wrong."""
+"""A workload file of an administrator: its result, and a sentence for each error."""
 
 from __future__ import annotations
 

@@ -160,25 +160,25 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
 
 
 def without(
-    scene: dict[str, Any], conf: Any, all_pods: Any, there: NodeSupply, names_of_left: Any
+    scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, away: Any
 ) -> dict:
     """Returns the demand after these nodes have left, with all pods being old."""
     limits = {}
     for path, limit in scene["limits"].items():
         left = dict(limit.max)
-        for name in names_of_left:
+        for name in away:
             if path in ("root.anvil", DEV):
                 for resource in left:
                     left[resource] -= there.lent[name].counted.get(resource, 0)
         limits[path] = msgspec.structs.replace(limit, max=left)
     after = msgspec.structs.replace(
         there,
-        nodes=tuple(item for item in there.nodes if item.name not in names_of_left),
+        nodes=tuple(item for item in there.nodes if item.name not in away),
         lent={
-            name: lent_node for name, lent_node in there.lent.items() if name not in names_of_left
+            name: lent_node for name, lent_node in there.lent.items() if name not in away
         },
     )
-    return size_queues(conf, count_young_pods(all_pods), limits, after).wanted()
+    return size_queues(conf, count_young_pods(every), limits, after).wanted()
 
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)

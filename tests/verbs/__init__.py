@@ -1,4 +1,4 @@
-"""What a verb refuses, as its sentence."""
+"""Tests of commands on values; a refusal is a sentence."""
 
 from dnm.verbs.refusal import Refusal
 

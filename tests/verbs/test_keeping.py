@@ -91,7 +91,7 @@ def test_repeated_hold_replaces_the_earlier_hold() -> None:
 
 
 def test_held_joining_node_no_longer_leaves() -> None:
-    """Fenced first, it would be opened without the list of its type having held."""
+    """If it were fenced first, it would be unfenced before its readiness checks passed."""
     lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW))
     answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
     assert isinstance(answer, Registry)
@@ -113,10 +113,10 @@ PAUSES: dict[str, tuple[Terms, Terms, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("first", "then", "is_less"), PAUSES.values(), ids=PAUSES)
-def test_shorter_or_narrower_pause_needs_force(first: Terms, then: Terms, is_less: bool) -> None:
+@pytest.mark.parametrize(("first", "second", "is_less"), PAUSES.values(), ids=PAUSES)
+def test_shorter_or_narrower_pause_needs_force(first: Terms, second: Terms, is_less: bool) -> None:
     before = Registry(pause=Pause(since=NOW - HOUR, until=first[0], half=first[1]))
-    new = Pause(since=NOW, until=then[0], half=then[1])
+    new = Pause(since=NOW, until=second[0], half=second[1])
     answer = pause(CONFIG, before, new)
     if is_less:
         assert sentence(answer) == "this pause would stop less: add --force to replace it"
@@ -127,19 +127,19 @@ def test_shorter_or_narrower_pause_needs_force(first: Terms, then: Terms, is_les
 
 
 REASONS = {
-    "the first one stands": ("firmware", "", SOON, "firmware"),
+    "the first one stays": ("firmware", "", SOON, "firmware"),
     "another takes its place": ("firmware", "power", SOON, "power"),
     "that of a pause which is over does not": ("firmware", "", NOW, ""),
 }
 
 
-@pytest.mark.parametrize(("first", "then", "until", "stands"), REASONS.values(), ids=REASONS)
+@pytest.mark.parametrize(("first", "second", "until", "recorded"), REASONS.values(), ids=REASONS)
 def test_second_pause_keeps_the_earlier_reason(
-    first: str, then: str, until: datetime, stands: str
+    first: str, second: str, until: datetime, recorded: str
 ) -> None:
     before = Registry(pause=Pause(since=NOW - HOUR, until=until, reason=first))
-    after = pause(CONFIG, before, Pause(since=NOW, reason=then))
-    assert after == Registry(pause=Pause(since=NOW, reason=stands))
+    after = pause(CONFIG, before, Pause(since=NOW, reason=second))
+    assert after == Registry(pause=Pause(since=NOW, reason=recorded))
 
 
 def test_takeover_replaces_the_lease_words() -> None:
@@ -209,7 +209,7 @@ def test_invalid_reset_is_refused(name: str, why: str) -> None:
 
 
 def test_held_node_is_not_reset() -> None:
-    """It would stay, though it serves nobody."""
+    """It would stay although it serves no queue."""
     nodes = {"a001": a_lent_node(Phase.FAILED)}
     answer = reset(CONFIG, Registry(nodes=nodes, held=("a001",)), "a001", NOW)
     assert sentence(answer) == "a001 is held: `dnm unhold a001` first"

@@ -1,4 +1,4 @@
-"""lend, extend and return, decided on values: what they make of the registry, and every refusal."""
+"""lend, extend and return, decided on values: their changes of the registry, and every refusal."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_returning_node_is_not_extended(phase: Phase, leaves: str) -> None:
 
 
 def test_order_is_extended_with_its_nodes_and_requests() -> None:
-    """What leaves, and what a person has given another end, is left as it is."""
+    """Nodes that leave, and nodes with another end time, keep their state."""
     returned = a_lent_node(order="o1", leaves=Leaving.BY_HAND)
     coming = a_request(order="o1", stays_until=LATER)
     nodes = {**REGISTRY.nodes, "a021": returned}
@@ -188,7 +188,7 @@ NOT_RETURNED = {
 @pytest.mark.parametrize(("name", "why"), NOT_RETURNED.values(), ids=NOT_RETURNED)
 def test_invalid_return_is_refused(name: str, why: str) -> None:
     assert sentence(nodes_to_return(CONFIG, REGISTRY, (), ("a001", name))) == why
-    if name != "a004":  # what is another's by now is no person's mistake
+    if name != "a004":  # another instance's node is no mistake of the administrator
         assert isinstance(give_back(CONFIG, REGISTRY, name, NOW), Refusal), "nor under the lock"
 
 
@@ -197,7 +197,7 @@ STUCK = {name: NOT_RETURNED[name] for name in ("failed", "returning", "held")}
 
 @pytest.mark.parametrize(("name", "why"), STUCK.values(), ids=STUCK)
 def test_order_ends_even_if_its_nodes_cannot_be_returned(name: str, why: str) -> None:
-    """Else the next run would lend another in its place."""
+    """Otherwise the next run would lend another node in its place."""
     stuck = replace(REGISTRY.nodes[name], order="o1", stays_until=LATER)
     before = replace(REGISTRY, nodes={**REGISTRY.nodes, name: stuck})
     going = nodes_to_return(CONFIG, before, ("o1",), ("a001",))
@@ -227,7 +227,7 @@ def test_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None) -
 
 
 def test_pending_nodes_of_a_returned_order_are_not_kept() -> None:
-    """It goes back once it is idle, and is held against no queue: it has an end, which is over."""
+    """The node is returned once it is idle, and no breaker counts it: its order has ended."""
     other = a_request(id="r2", order="o2", stays_until=LATER)
     requests = (a_request(order="o1", stays_until=LATER), other)
     after = give_back(CONFIG, replace(REGISTRY, requests=requests), "o1", NOW)

@@ -1,4 +1,4 @@
-"""The verbs of the registry: each changes its own part of the record and nothing else."""
+"""The registry commands: each changes its own part of the registry and nothing else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ BEFORE = Registry(
     pause=Pause(since=NOW, until=LATER),
 )
 
-WHAT_CHANGES: list[tuple[str, dict[str, Any], set[str]]] = [
+CHANGES: list[tuple[str, dict[str, Any], set[str]]] = [
     ("lend", {"order": replace(ORDER, id="o2", nodes=("a050",))}, {"orders"}),
     ("extend", {"name": "a001", "until": LATER}, {"nodes"}),
     ("extend", {"name": "o1", "until": LATER + timedelta(1)}, {"nodes", "orders", "requests"}),
@@ -95,8 +95,8 @@ WHAT_CHANGES: list[tuple[str, dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(
     ("verb", "words", "parts"),
-    WHAT_CHANGES,
-    ids=[f"{v} {w.get('name', '')}" for v, w, _ in WHAT_CHANGES],
+    CHANGES,
+    ids=[f"{v} {w.get('name', '')}" for v, w, _ in CHANGES],
 )
 def test_command_changes_only_its_part_of_the_registry(
     verb: str, words: Mapping[str, Any], parts: set[str]
@@ -111,7 +111,7 @@ def test_command_changes_only_its_part_of_the_registry(
 
 
 def test_each_operation_of_the_history_is_tested() -> None:
-    """Of `state` and `rebase`, which change something else, other tests speak."""
+    """Other tests cover `state` and `rebase`, which change other objects."""
     named = {
         str(node.args[0].value)
         for path in Path(dnm.cli.__file__).parent.rglob("*.py")

@@ -1,4 +1,4 @@
-"""adopt and forget, decided on values: what Kubernetes and Slurm say of a node is one of them."""
+"""adopt and forget, decided on values: Kubernetes' and Slurm's reports of a node are among them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.verbs import sentence
 CONFIG = a_config(exclude_nodes=frozenset({"a009"}))
 CLAIMED = ClaimedNode(node_type="a", namespace="dev")
 REGISTRY = Registry(nodes={"a002": a_lent_node()}, claimed={"a001": CLAIMED, "a003": CLAIMED})
-OTHERS = replace(MARK, instance="other")
+FOREIGN = replace(MARK, instance="other")
 OUT = a_batch_node(in_service=False)
 
 
@@ -43,7 +43,7 @@ NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
     "excluded": ({"name": "a009"}, "a009 is excluded from lending: exclude_nodes names it"),
     "no node": ({}, "Kubernetes has no Node a001"),
     "another's": (
-        {"node": a_node(mark=OTHERS)},
+        {"node": a_node(mark=FOREIGN)},
         "a001 has the mark of instance other, which manages it; remove the dynamic-node-manager/ "
         "annotations from the Node if that is wrong",
     ),
@@ -105,7 +105,7 @@ def test_manually_converted_node_is_recorded_as_joining(node: Node, row: BatchNo
 
 @pytest.mark.parametrize("name", ["a002", "a003"])
 @pytest.mark.parametrize(
-    "node", [None, a_node(mark=None), a_node(mark=OTHERS)], ids=["gone", "bare", "another's"]
+    "node", [None, a_node(mark=None), a_node(mark=FOREIGN)], ids=["gone", "bare", "another's"]
 )
 def test_node_without_the_mark_of_dnm_is_forgotten(name: str, node: Node | None) -> None:
     answer = forget(CONFIG, REGISTRY, name, node)
