@@ -35,7 +35,7 @@ from dnm.model.printable import count_of
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import active_backoffs
-from dnm.plan.rules.foreseen import list_problems, usable_events
+from dnm.plan.rules.event_windows import list_problems, usable_events
 from dnm.run.calendars import read_calendars
 from dnm.run.health import at_work, warn_of_last_run
 from dnm.run.lock import find_open_lock

@@ -29,11 +29,11 @@ from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
 from dnm.model.registry import Registry, RunRecord
 from dnm.model.value import Resources, Unreadable
-from dnm.plan.doubted_pods import describe_uncertain_pods
 from dnm.plan.explain import describe_differences
 from dnm.plan.inputs import offered_resources
 from dnm.plan.limits import queue_wants
 from dnm.plan.rules.opening import required_daemons
+from dnm.plan.uncertain_pods import describe_uncertain_pods
 from dnm.queues.advice import (
     advise,
     warn_of_gangs,

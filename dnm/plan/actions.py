@@ -24,10 +24,10 @@ from dnm.model.plan import (
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.conversions import Decided
+from dnm.plan.decision_table import NodeDecision
 from dnm.plan.facts import Facts
-from dnm.plan.fate import Fate
-from dnm.plan.fates import Fates
 from dnm.plan.inputs import Inputs
+from dnm.plan.node_decisions import NodeDecisions
 from dnm.plan.requests import calls_until
 
 _IN_USE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING)
@@ -36,7 +36,7 @@ _FENCED_PHASES = (Phase.RELEASING, Phase.MOVING)
 
 def list_actions(decided: Decided) -> list[Action]:
     """Returns the actions that carry out the decisions and are not done yet."""
-    inputs, fates, limits = decided.inputs, decided.fates, decided.limits
+    inputs, decisions, limits = decided.inputs, decided.decisions, decided.limits
     registry, nodes = decided.conversions.registry, inputs.facts.nodes or {}
     own_nodes = [
         (name, entry)
@@ -61,15 +61,19 @@ def list_actions(decided: Decided) -> list[Action]:
     actions += [
         Fence(node=name)
         for name, entry in own_nodes
-        if (entry.phase in _FENCED_PHASES or name in fates.returned or _leaves(fates, name, entry))
+        if (
+            entry.phase in _FENCED_PHASES
+            or name in decisions.returned
+            or _leaves(decisions, name, entry)
+        )
         and not nodes[name].is_cordoned
         and not _cancels_move(entry)
     ]
     if any(entry.emptying for _, entry in own_nodes):
         actions += _evictions(decided)
-    actions += fates.relabels
+    actions += decisions.relabels
     actions += [StartConversion(request=request) for request in decided.conversions.requests]
-    actions += [ReturnNode(node=name) for name in fates.returned]
+    actions += [ReturnNode(node=name) for name in decisions.returned]
     return actions
 
 
@@ -87,7 +91,7 @@ def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]
 def _evictions(decided: Decided) -> list[EvictPods]:
     """Returns evictions for the nodes that an administrator had emptied and that still have pods.
     No other action of dnm ends a pod."""
-    due, pods = decided.fates.fated(Fate.EMPTIES), decided.inputs.snapshot.pods
+    due, pods = decided.decisions.nodes_with(NodeDecision.EMPTIES), decided.inputs.snapshot.pods
     if not due or decided.limits.objection or isinstance(pods, Unreadable):
         return []
     occupied = {pod.node for pod in pods.pods if pod.counts_as_work and not pod.is_terminating}
@@ -115,11 +119,11 @@ def _cancels_move(entry: LentNode) -> bool:
     return entry.phase is Phase.MOVING and entry.heads_for == entry.namespace
 
 
-def _leaves(fates: Fates, name: str, entry: LentNode) -> bool:
+def _leaves(decisions: NodeDecisions, name: str, entry: LentNode) -> bool:
     """Checks whether the node serves its pods and accepts no new ones. A pause adds no fence."""
     if entry.phase is not Phase.SERVING or entry.leaves is None:
         return False
-    return fates.of.get(name) is not Fate.PAUSED
+    return decisions.by_node.get(name) is not NodeDecision.PAUSED
 
 
 def _needs_mark(node: Node, mark: Mark) -> bool:

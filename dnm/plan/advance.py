@@ -18,7 +18,7 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.facts import NodeTransition
-from dnm.plan.found import Findings, adopt_marked, claim_verdict, find_manual, manual_verdict
+from dnm.plan.findings import Findings, adopt_marked, claim_verdict, find_manual, manual_verdict
 from dnm.plan.hooks import Change
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node

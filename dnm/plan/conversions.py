@@ -14,11 +14,11 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import Objection
 from dnm.plan.advance import Advanced
-from dnm.plan.fates import Fates
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import PlannedLimits, queue_objection
 from dnm.plan.new_requests import Conversions, request_for_queues, waiting_verdict
+from dnm.plan.node_decisions import NodeDecisions
 from dnm.plan.orders import request_for_orders
 from dnm.sizing.queue_sizing import Sizing, size_without_demand
 from dnm.sizing.sizing import size_with_demand
@@ -29,7 +29,7 @@ class Decided(Value):
 
     inputs: Inputs
     seen: Advanced
-    fates: Fates
+    decisions: NodeDecisions
     limits: PlannedLimits
     conversions: Conversions
 

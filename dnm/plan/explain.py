@@ -150,7 +150,7 @@ def _helpful_types(
     if inputs.demand is None:
         return [], []
     expected = expected_nodes(
-        inputs.config, inputs.demand, node_supply(inputs, decided.fates.registry)
+        inputs.config, inputs.demand, node_supply(inputs, decided.decisions.registry)
     )
     helpful, refusals = [], []
     for policy in inputs.config.namespaces.values():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dnm.model.reason import Why
     from dnm.model.verdict import NodeVerdict
     from dnm.plan.facts import Facts, NodeTransition
-    from dnm.plan.found import Findings
+    from dnm.plan.findings import Findings
     from dnm.plan.inputs import Inputs
     from dnm.plan.limits import CurrentLimits
     from dnm.sizing.caps import Bound

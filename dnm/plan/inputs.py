@@ -28,8 +28,8 @@ from dnm.model.verdict import Objection, Verdict
 from dnm.plan.breaker import backoff_delay, conversion_delay
 from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
-from dnm.plan.doubt import reject_incomplete_lists
 from dnm.plan.facts import Facts
+from dnm.plan.incomplete_lists import reject_incomplete_lists
 from dnm.queues.document import QueueDocument, read_document
 from dnm.queues.source import resolve_document
 

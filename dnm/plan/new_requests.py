@@ -20,7 +20,7 @@ from dnm.model.verdict import NodeVerdict, Objection, QueueVerdict, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, next_chance, take_chance
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import node_verdict, show_time
-from dnm.plan.found import resumable_nodes, return_unwanted
+from dnm.plan.findings import resumable_nodes, return_unwanted
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, lendable_names, limit_objection, start_objection
 from dnm.plan.limits import PlannedLimits, queue_objection

@@ -18,7 +18,7 @@ from dnm.model.verdict import Objection
 from dnm.plan.breaker import next_chance, take_chance
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import show_time
-from dnm.plan.found import resumable_nodes
+from dnm.plan.findings import resumable_nodes
 from dnm.plan.lendable import conversion_budget, lendable_names, limit_objection, start_objection
 from dnm.plan.limits import queue_objection
 from dnm.plan.new_requests import Conversions, with_breaker, with_fresh, with_request, with_resumed

@@ -1,6 +1,6 @@
 """The phases of a lent node, and the effect of each fact in each phase. Pure.
 
-Nothing here decides whether a queue can spare a node or needs one more (`fates.py` and
+Nothing here decides whether a queue can spare a node or needs one more (`node_decisions.py` and
 `conversions.py` do). This file only applies what has happened since the last run to the record.
 
 - A node serves only once it is Ready with its allocatable known; its size is recorded then.

@@ -6,7 +6,7 @@ The stages, each a function of the values that it needs:
     with_floors       Inputs          the same, with the floors of the rules
     advance           Advanced        requests and nodes, up to date with the facts
     judge_limits      CurrentLimits   the limits with what serves now; may they be changed
-    decide_fates      Fates           one decision a node: stays, is fenced, returns
+    decide_nodes      NodeDecisions   one decision a node: stays, is fenced, returns
     plan_limits       PlannedLimits   the edit of the queue document
     plan_conversions  Conversions     requests, and a verdict for every queue
 
@@ -36,16 +36,16 @@ from dnm.model.value import Unreadable
 from dnm.plan.actions import find_conflicts, list_actions
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided, plan_conversions
-from dnm.plan.doubted_pods import with_uncertain_pods
-from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.hooks import Additions
 from dnm.plan.idle_times import idle_times, note_lends, note_returns
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.invariants import check_invariants
 from dnm.plan.lease import judge_actor, with_judgement
 from dnm.plan.limits import CurrentLimits, diff_of, judge_limits, plan_limits
+from dnm.plan.node_decisions import NodeDecisions, decide_nodes
 from dnm.plan.queue_reports import current_statuses, holders_of, list_decisions, queue_statuses
 from dnm.plan.rule import rules_of
+from dnm.plan.uncertain_pods import with_uncertain_pods
 from dnm.plan.waiting_pods import list_waiting
 
 _DEFECT = (
@@ -77,18 +77,20 @@ def decide(config: Config, registry: Registry, snapshot: Snapshot) -> Decided:
     inputs = with_floors(gather_inputs(config, registry, snapshot))
     seen = advance(inputs)
     current = judge_limits(inputs, seen.registry)
-    fates = _decide_nodes(inputs, seen, current)
-    inputs = msgspec.structs.replace(inputs, demand=fates.demand)
-    limits = plan_limits(inputs, fates.registry, current)
-    conversions = plan_conversions(inputs, fates.registry, limits)
-    return Decided(inputs=inputs, seen=seen, fates=fates, limits=limits, conversions=conversions)
+    decisions = _decide_nodes(inputs, seen, current)
+    inputs = msgspec.structs.replace(inputs, demand=decisions.demand)
+    limits = plan_limits(inputs, decisions.registry, current)
+    conversions = plan_conversions(inputs, decisions.registry, limits)
+    return Decided(
+        inputs=inputs, seen=seen, decisions=decisions, limits=limits, conversions=conversions
+    )
 
 
-def _decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Fates:
+def _decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> NodeDecisions:
     """Decides about nodes; without recorded nodes there is nothing to decide."""
     if current.registry.nodes:
-        return decide_fates(inputs, seen, current)
-    return Fates(registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand)
+        return decide_nodes(inputs, seen, current)
+    return NodeDecisions(registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand)
 
 
 def with_floors(inputs: Inputs) -> Inputs:
@@ -111,7 +113,7 @@ def fold_plan(decided: Decided) -> Plan:
     """Returns the plan that combines the results of all stages."""
     inputs, limits, conversions = decided.inputs, decided.limits, decided.conversions
     registry, edit = conversions.registry, limits.edit
-    verdicts = {**decided.fates.verdicts, **conversions.nodes}
+    verdicts = {**decided.decisions.verdicts, **conversions.nodes}
     questions = [*limits.questions, *conversions.questions, *_event_problems(inputs.config)]
     errors = (
         *_unread(inputs.snapshot),
@@ -216,7 +218,11 @@ def _waiting_jobs(inputs: Inputs) -> tuple[WaitingJobs, ...] | None:
 
 def _with_measured_times(decided: Decided) -> Registry:
     """Returns the record with the gaps and lend times that this run measured."""
-    inputs, after, verdicts = decided.inputs, decided.conversions.registry, decided.fates.verdicts
+    inputs, after, verdicts = (
+        decided.inputs,
+        decided.conversions.registry,
+        decided.decisions.verdicts,
+    )
     before = inputs.registry
     if not (before.nodes or after.nodes or after.requests or after.lent_again):
         return after

@@ -2,7 +2,7 @@
 not join in time are dropped. Also the effect of a converter's end on the record, written by the run
 that started it or by the next one. Also claims of this instance without a request, because a host
 restarted or a converter was killed with its parent. Only the batch side's report makes a claim of
-this instance: a kubelet cannot write it. `found.py` decides about such nodes. Pure.
+this instance: a kubelet cannot write it. `findings.py` decides about such nodes. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dnm.model.lent import (
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult, backoff_delay
 from dnm.plan.facts import Facts, has_stopped
-from dnm.plan.found import ClaimCase, Findings, complete_claim, judge_claim
+from dnm.plan.findings import ClaimCase, Findings, complete_claim, judge_claim
 from dnm.plan.overdue import (
     RequestTransition,
     after_converter_death,

@@ -38,7 +38,7 @@ from dnm.model.registry import Registry, RunRecord
 from dnm.plan.idle_times import idle_times, next_judged
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import SPARE_FOR, need_lent_since, rules_of
-from dnm.plan.rules.foreseen import next_change
+from dnm.plan.rules.event_windows import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.edit import edit_source
 from dnm.queues.source import resolve_document, with_document

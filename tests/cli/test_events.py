@@ -17,7 +17,7 @@ from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import Config
 from dnm.model.registry import Registry
-from dnm.plan.rules.foreseen import usable_events
+from dnm.plan.rules.event_windows import usable_events
 from dnm.run.planning import wall_clock
 from dnm.run.registry import load_registry
 from tests.builders import NOW, a_config

@@ -13,7 +13,7 @@ from dnm.model.node import Mark
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
-from dnm.plan.found import adopt_marked
+from dnm.plan.findings import adopt_marked
 from dnm.plan.lendable import counted_as_lent
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node, facts
 from tests.plan.whole import advance_node

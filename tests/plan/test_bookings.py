@@ -20,7 +20,7 @@ from dnm.model.orders import Keeping, Pause
 from dnm.model.plan import BookNodes, Plan, UnbookNodes
 from dnm.model.share import Floor
 from dnm.model.value import Unreadable
-from dnm.plan.rules.foreseen import lead_of
+from dnm.plan.rules.event_windows import lead_of
 from tests.builders import NOW, QUEUE, a_batch_node, a_request
 from tests.plan.test_event_floors import event
 from tests.plan.worlds import World

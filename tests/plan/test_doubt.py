@@ -15,7 +15,7 @@ from dnm.model.plan import ReturnNode, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
 from dnm.model.registry import NodePods, Registry, RunRecord
 from dnm.model.value import Unreadable
-from dnm.plan.doubt import reject_incomplete_lists
+from dnm.plan.incomplete_lists import reject_incomplete_lists
 from dnm.plan.planner import make_plan
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
 

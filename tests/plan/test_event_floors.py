@@ -19,8 +19,8 @@ from dnm.model.pod_waits import PodWaits
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
 from dnm.plan.rules import foreseen
+from dnm.plan.rules.event_windows import lead_of, next_change, projected_at, stay_of
 from dnm.plan.rules.events import active_floors
-from dnm.plan.rules.foreseen import lead_of, next_change, projected_at, stay_of
 from tests.builders import FENCED, NOW, QUEUE, SIZE, a_batch_node, a_request
 from tests.plan.worlds import (
     BIG,

@@ -15,7 +15,7 @@ from dnm.model.orders import Pause
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
-from dnm.plan.fate import TABLE, At, Case, Fate, Row, find_fate, up_for
+from dnm.plan.decision_table import TABLE, At, Case, NodeDecision, Row, decide_node, up_for
 from tests.builders import NOW, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, UNREAD, World, fenced, pods, queue_map, serving
 
@@ -30,7 +30,7 @@ class Spec(NamedTuple):
 
     name: str
     world: World
-    fate: Fate
+    decision: NodeDecision
     reason: Why
     refusal: str = ""
     wanted: NodeVerdict | None = None
@@ -74,51 +74,51 @@ def returning(world: World) -> World:
 
 CASES = (
     Spec("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
-         Fate.STAYS, Reason.HELD),
+         NodeDecision.STAYS, Reason.HELD),
     Spec("idle and held, to leave no more", idle(leaves=Leaving.BY_HAND).recorded(held=("a001",)),
-         Fate.STAYS, Reason.HELD, has_ceased=True),
+         NodeDecision.STAYS, Reason.HELD, has_ceased=True),
     Spec("idle, to leave no more, in a pause", idle(leaves=Leaving.BY_HAND).recorded(pause=PAUSED),
-         Fate.STAYS, Reason.IDLE, has_ceased=True),
+         NodeDecision.STAYS, Reason.IDLE, has_ceased=True),
     Spec("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
-         Fate.PAUSED, Reason.PAUSED),
+         NodeDecision.PAUSED, Reason.PAUSED),
     Spec("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),
-         Fate.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
+         NodeDecision.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
     Spec("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
-         Fate.WAITS, Reason.DEMAND_UNREADABLE),
-    Spec("idle, to leave", idle(leaves=Leaving.BY_HAND), Fate.RELEASED, Reason.LEAVING),
-    Spec("used, its pods to go", emptying(), Fate.EMPTIES, Reason.LEAVING),
+         NodeDecision.WAITS, Reason.DEMAND_UNREADABLE),
+    Spec("idle, to leave", idle(leaves=Leaving.BY_HAND), NodeDecision.RELEASED, Reason.LEAVING),
+    Spec("used, its pods to go", emptying(), NodeDecision.EMPTIES, Reason.LEAVING),
     Spec("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
-         Fate.PAUSED, Reason.PAUSED),
+         NodeDecision.PAUSED, Reason.PAUSED),
     Spec("fenced and held, lent for a time", fenced_for(stays_until=LATER).recorded(held=("a001",)),
-         Fate.STAYS, Reason.HELD),
+         NodeDecision.STAYS, Reason.HELD),
     Spec("fenced, lent for a time, can't be shrunk", fenced_for(stays_until=LATER),
-         Fate.STAYS, Reason.ASKED_FOR, refusal="not found"),
+         NodeDecision.STAYS, Reason.ASKED_FOR, refusal="not found"),
     Spec("fenced and wanted, can't be shrunk", fenced(),
-         Fate.STAYS, Reason.QUEUE_UNREADABLE, refusal="not found", wanted=WANTED),
+         NodeDecision.STAYS, Reason.QUEUE_UNREADABLE, refusal="not found", wanted=WANTED),
     Spec("fenced and wanted, Slurm mute", fenced().set(batch=UNREAD),
-         Fate.STAYS, Reason.DEMAND_RETURNED, wanted=WANTED),
+         NodeDecision.STAYS, Reason.DEMAND_RETURNED, wanted=WANTED),
     Spec("fenced and empty, Slurm mute, still counted", counted().set(batch=UNREAD),
-         Fate.WAITS, Reason.UNKNOWN),
+         NodeDecision.WAITS, Reason.UNKNOWN),
     Spec("fenced and empty, offered to Slurm, still counted",
          counted().set(batch={"a001": a_batch_node(in_service=True)}),
-         Fate.OFFERED, Reason.FENCED),
+         NodeDecision.OFFERED, Reason.FENCED),
     Spec("fenced and empty, still counted, in a pause", counted().recorded(pause=PAUSED),
-         Fate.WAITS, Reason.FENCED),
+         NodeDecision.WAITS, Reason.FENCED),
     Spec("returning and held, still counted", returning(counted()),
-         Fate.WAITS, Reason.RETRY),
+         NodeDecision.WAITS, Reason.RETRY),
     Spec("returning and held, in a pause", returning(fenced().recorded(pause=PAUSED)),
-         Fate.WAITS, Reason.HELD),
+         NodeDecision.WAITS, Reason.HELD),
     Spec("fenced and empty, in a pause", fenced().recorded(pause=PAUSED),
-         Fate.PAUSED, Reason.PAUSED),
-    Spec("fenced and empty", fenced(), Fate.RETURNS, Reason.RETURNING),
+         NodeDecision.PAUSED, Reason.PAUSED),
+    Spec("fenced and empty", fenced(), NodeDecision.RETURNS, Reason.RETURNING),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("expected", [pytest.param(case, id=case.name) for case in CASES])
 def test_earlier_row_of_decision_table_wins(expected: Spec) -> None:
-    result = find_fate(expected.case())
+    result = decide_node(expected.case())
     assert result is not None
-    assert (result[0], result[1].reason) == (expected.fate, expected.reason)
+    assert (result[0], result[1].reason) == (expected.decision, expected.reason)
     assert expected.detail in result[1].detail
 
 
@@ -141,6 +141,6 @@ def test_each_compatible_pair_of_decision_rows_has_a_case() -> None:
         case = reported.case()
         for neighbour, other in neighbours(up_for(case)):
             above, below = neighbour.speaks(case), other.speaks(case)
-            if above and below and (neighbour.fate, above) != (other.fate, below):
+            if above and below and (neighbour.decision, above) != (other.decision, below):
                 open_pairs.discard((neighbour.speaks.__name__, other.speaks.__name__))
     assert open_pairs == EXCLUSIVE

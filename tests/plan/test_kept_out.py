@@ -309,7 +309,7 @@ def test_excluded_node_keeps_leaving_while_it_is_excluded(
 ) -> None:
     world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
     world = world.node("a001").configured(**config).set(batch=batch)
-    assert world.fates().registry.nodes["a001"].leaves is leaves
+    assert world.decisions().registry.nodes["a001"].leaves is leaves
 
 
 def test_expired_hold_or_exclusion_is_removed_and_reported_once() -> None:
@@ -347,15 +347,15 @@ def test_pause_may_stop_lending_or_returning_alone(
     if half is Way.LENDING:
         assert converted.verdicts[QUEUE].sentence == "dnm is paused: lending alone: the switch"
     idle = World().lent("a001", idle_since=NOW - timedelta(hours=9), was_used=True).node("a001")
-    registry = idle.recorded(pause=pause).fates().registry
+    registry = idle.recorded(pause=pause).decisions().registry
     assert (registry.nodes["a001"].phase is Phase.RELEASING) is returns
     away = World().lent("a001", Phase.RELEASING, was_used=True)
     away.node("a001", is_cordoned=True, mark=FENCED)
     away.set(batch={"a001": a_batch_node(in_service=False)}).recorded(pause=pause)
-    assert bool(away.fates().returned) is returns
+    assert bool(away.decisions().returned) is returns
     spent = World().lent("a001", lent_since=NOW - timedelta(days=9), was_used=True).node("a001")
     spent.configured(options={"max_lend_hours": timedelta(hours=1)}).recorded(pause=pause)
-    assert bool(spent.fates().registry.nodes["a001"].leaves) is returns
+    assert bool(spent.decisions().registry.nodes["a001"].leaves) is returns
 
 
 def test_first_of_two_exclusion_rules_names_the_reason(

@@ -256,13 +256,13 @@ def test_ordered_node_stays_until_its_time(
     changes: dict[str, Any], config: dict[str, Any], phase: Phase, leaves: str | None
 ) -> None:
     world = World().lent("a001", **{**IDLE, **changes}).node("a001").configured(**config)
-    entry = world.fates().registry.nodes["a001"]
+    entry = world.decisions().registry.nodes["a001"]
     assert (entry.phase, entry.leaves) == (phase, leaves)
 
 
 def test_ordered_node_reports_until_when_it_stays() -> None:
     world = World().lent("a001", stays_until=LATER, **IDLE).node("a001")
-    verdict = world.fates().verdicts["a001"]
+    verdict = world.decisions().verdicts["a001"]
     assert (verdict.verdict, verdict.reason) == (Verdict.KEEP, Reason.ASKED_FOR)
     assert verdict.detail == "until 2026-03-02 13:00:00 UTC"
 
@@ -270,7 +270,7 @@ def test_ordered_node_reports_until_when_it_stays() -> None:
 def test_extended_node_is_unfenced() -> None:
     world = World().lent("a001", Phase.RELEASING, stays_until=LATER, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED)
-    assert world.fates().registry.nodes["a001"].phase is Phase.SERVING
+    assert world.decisions().registry.nodes["a001"].phase is Phase.SERVING
 
 
 def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:

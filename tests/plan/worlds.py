@@ -17,10 +17,10 @@ from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.value import Unreadable
 from dnm.plan.advance import Advanced, advance
 from dnm.plan.conversions import Decided
-from dnm.plan.fates import Fates, decide_fates
 from dnm.plan.inputs import Inputs, gather_inputs
 from dnm.plan.limits import CurrentLimits, PlannedLimits, judge_limits
 from dnm.plan.new_requests import Conversions
+from dnm.plan.node_decisions import NodeDecisions, decide_nodes
 from dnm.plan.planner import decide, make_plan, with_floors
 from dnm.queues.edit import edit_source
 from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
@@ -152,8 +152,8 @@ class World:
     def current(self) -> CurrentLimits:
         return judge_limits(self.inputs(), self.advanced().registry)
 
-    def fates(self) -> Fates:
-        return decide_fates(self.inputs(), self.advanced(), self.current())
+    def decisions(self) -> NodeDecisions:
+        return decide_nodes(self.inputs(), self.advanced(), self.current())
 
     def decided(self) -> Decided:
         return decide(self.config, self.registry, self.snapshot())

@@ -13,7 +13,7 @@ from dnm.calendar import in_force
 from dnm.calendar.in_force import list_troubles
 from dnm.model.config import Config
 from dnm.model.registry import Registry
-from dnm.plan.rules.foreseen import usable_events
+from dnm.plan.rules.event_windows import usable_events
 from dnm.run import calendars
 from dnm.run.calendars import read_calendars
 from tests.builders import a_config

@@ -18,7 +18,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import Pod, PodShape
 from dnm.model.pod_waits import DeviceFacts, PodWaits
-from dnm.plan.doubted_pods import describe_uncertain_pods
+from dnm.plan.uncertain_pods import describe_uncertain_pods
 from tests.scenes import config
 from tests.site import QUEUE, Site, set_up_workshop
 

@@ -20,7 +20,7 @@ from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
 from dnm.model.printable import count_of
 from dnm.model.registry import Registry
-from dnm.plan.rules.foreseen import describe_cap, lead_of, list_problems, stay_of
+from dnm.plan.rules.event_windows import describe_cap, lead_of, list_problems, stay_of
 from dnm.run.calendars import read_calendars
 from dnm.run.registry import load_registry
 from dnm.verbs import event as verbs

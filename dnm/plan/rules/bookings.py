@@ -34,8 +34,8 @@ from dnm.plan.hooks import Additions, CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.new_requests import exclusion_list
 from dnm.plan.rule import excluded_nodes, list_bounds
+from dnm.plan.rules.event_windows import lead_of, rough_need, usable_events
 from dnm.plan.rules.events import count_nodes
-from dnm.plan.rules.foreseen import lead_of, rough_need, usable_events
 from dnm.sizing.caps import ConversionBudget, NodePool, count_left
 
 _AGAIN = timedelta(minutes=10)  # if Slurm had too few, jobs may have ended since

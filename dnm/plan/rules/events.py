@@ -25,7 +25,7 @@ from dnm.plan.hooks import Additions, NodeFloor, Rule, raise_floors
 from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import node_supply
 from dnm.plan.limits import queue_wants, serving_sizes
-from dnm.plan.rules.foreseen import (
+from dnm.plan.rules.event_windows import (
     lead_of,
     list_problems,
     name_events,

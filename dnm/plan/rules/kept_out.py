@@ -28,7 +28,7 @@ from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult
 from dnm.plan.facts import Facts
-from dnm.plan.found import Findings
+from dnm.plan.findings import Findings
 from dnm.plan.hooks import Exclusion, Leave, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import nodes_to_return

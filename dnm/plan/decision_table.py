@@ -19,7 +19,7 @@ from dnm.plan.inputs import Inputs
 from dnm.plan.rule import rules_of
 
 
-class Fate(Enum):
+class NodeDecision(Enum):
     """The decision about a lent node."""
 
     STAYS = "serves its queue, and its fence is lifted"
@@ -70,11 +70,11 @@ class At(Enum):
 
 
 class Row(NamedTuple):
-    """A row: the first that returns a verdict for an open decision gives the fate."""
+    """A row: the first that returns a verdict for an open question decides."""
 
     at: tuple[At, ...]
     speaks: Callable[[Case], NodeVerdict | None]
-    fate: Fate
+    decision: NodeDecision
 
 
 def _is_held(case: Case) -> NodeVerdict | None:
@@ -177,35 +177,35 @@ def _returns(case: Case) -> NodeVerdict:
 
 
 TABLE: tuple[Row, ...] = (
-    Row((At.FENCED, At.IDLE), _is_held, Fate.STAYS),
-    Row((At.IDLE,), _has_ceased_to_leave, Fate.STAYS),
-    Row((At.FENCED,), _is_ordered, Fate.STAYS),
-    Row((At.FENCED,), _cannot_shrink, Fate.STAYS),
-    Row((At.FENCED,), _is_wanted_again, Fate.STAYS),
-    Row((At.LEAVING,), _is_paused_unfenced, Fate.PAUSED),
-    Row((At.IDLE,), _is_paused, Fate.PAUSED),
-    Row((At.IDLE,), _limits_unreadable, Fate.WAITS),
-    Row((At.IDLE,), _pods_unreadable, Fate.WAITS),
-    Row((At.IDLE,), _leaves_empty, Fate.RELEASED),
-    Row((At.IDLE,), _as_seen, Fate.RELEASABLE),
-    Row((At.LEAVING,), _evicts_pods, Fate.EMPTIES),
-    Row((At.LEAVING,), _leaves, Fate.LEAVES),
-    Row((At.EMPTY,), _slurm_is_unknown, Fate.WAITS),
-    Row((At.EMPTY,), _is_in_service, Fate.OFFERED),
-    Row((At.EMPTY,), _is_still_counted, Fate.WAITS),
-    Row((At.EMPTY,), _is_held, Fate.WAITS),
-    Row((At.EMPTY,), _is_paused, Fate.PAUSED),
-    Row((At.EMPTY,), _returns, Fate.RETURNS),
-    Row((At.FENCED,), _as_seen, Fate.WAITS),
+    Row((At.FENCED, At.IDLE), _is_held, NodeDecision.STAYS),
+    Row((At.IDLE,), _has_ceased_to_leave, NodeDecision.STAYS),
+    Row((At.FENCED,), _is_ordered, NodeDecision.STAYS),
+    Row((At.FENCED,), _cannot_shrink, NodeDecision.STAYS),
+    Row((At.FENCED,), _is_wanted_again, NodeDecision.STAYS),
+    Row((At.LEAVING,), _is_paused_unfenced, NodeDecision.PAUSED),
+    Row((At.IDLE,), _is_paused, NodeDecision.PAUSED),
+    Row((At.IDLE,), _limits_unreadable, NodeDecision.WAITS),
+    Row((At.IDLE,), _pods_unreadable, NodeDecision.WAITS),
+    Row((At.IDLE,), _leaves_empty, NodeDecision.RELEASED),
+    Row((At.IDLE,), _as_seen, NodeDecision.RELEASABLE),
+    Row((At.LEAVING,), _evicts_pods, NodeDecision.EMPTIES),
+    Row((At.LEAVING,), _leaves, NodeDecision.LEAVES),
+    Row((At.EMPTY,), _slurm_is_unknown, NodeDecision.WAITS),
+    Row((At.EMPTY,), _is_in_service, NodeDecision.OFFERED),
+    Row((At.EMPTY,), _is_still_counted, NodeDecision.WAITS),
+    Row((At.EMPTY,), _is_held, NodeDecision.WAITS),
+    Row((At.EMPTY,), _is_paused, NodeDecision.PAUSED),
+    Row((At.EMPTY,), _returns, NodeDecision.RETURNS),
+    Row((At.FENCED,), _as_seen, NodeDecision.WAITS),
 )
 
 
-def find_fate(case: Case) -> tuple[Fate, NodeVerdict] | None:
+def decide_node(case: Case) -> tuple[NodeDecision, NodeVerdict] | None:
     """Returns the decision about a node and its verdict; None: nothing is open."""
     at = up_for(case)
     for row in TABLE:
         if at & {*row.at} and (verdict := row.speaks(case)) is not None:
-            return row.fate, verdict
+            return row.decision, verdict
     return None
 
 

@@ -1,4 +1,4 @@
-"""The decision about each lent node in this run, by the table in `fate.py`. Pure.
+"""The decision about each lent node in this run, by the table in `decision_table.py`. Pure.
 
 A return takes at least two runs. The first shrinks the queue and fences the node; if demand returns
 before the converter is called, the fence is lifted. The second returns the node after it has seen
@@ -28,8 +28,8 @@ from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
+from dnm.plan.decision_table import Case, NodeDecision, decide_node
 from dnm.plan.facts import enter_phase, node_verdict
-from dnm.plan.fate import Case, Fate, find_fate
 from dnm.plan.hooks import Look, Moves
 from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import conversion_budget, node_supply
@@ -45,54 +45,59 @@ from dnm.sizing.releases import (
 )
 
 
-class Fates(Value):
-    """The decisions of a run. `of`: decisions by node, without nodes about which none is open.
-    `demand`: without pods that wait for something other than nodes. `relabels`: exchanges of labels
-    and taints. `returned`: the nodes passed to the converter."""
+class NodeDecisions(Value):
+    """The decisions of a run. `by_node`: without nodes about which none is open. `demand`: without
+    pods that wait for something other than nodes. `relabels`: exchanges of labels and taints.
+    `returned`: the nodes passed to the converter."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
     demand: Demand | None
-    of: Mapping[str, Fate] = {}
+    by_node: Mapping[str, NodeDecision] = {}
     relabels: tuple[RelabelNode, ...] = ()
     returned: tuple[str, ...] = ()
 
-    def fated(self, fate: Fate) -> list[str]:
+    def nodes_with(self, decision: NodeDecision) -> list[str]:
         """Returns the nodes with this decision, sorted by name."""
-        return sorted(name for name, item in self.of.items() if item is fate)
+        return sorted(name for name, item in self.by_node.items() if item is decision)
 
 
-def decide_fates(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Fates:
+def decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> NodeDecisions:
     """Decides about fenced nodes, then about moves to another queue, then about new fences."""
     look = Look(inputs=inputs, nodes=seen.nodes, current=current)
     is_complete = inputs.demand is not None and inputs.facts.nodes is not None
-    fates = Fates(registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand)
+    decisions = NodeDecisions(
+        registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand
+    )
     if is_complete:
-        fates = msgspec.structs.replace(fates, registry=_record_leaving(inputs, fates.registry))
-    fates = _return(look, _reopen(look, _decide_fenced(look, fates)))
+        decisions = msgspec.structs.replace(
+            decisions, registry=_record_leaving(inputs, decisions.registry)
+        )
+    decisions = _return(look, _reopen(look, _decide_fenced(look, decisions)))
     left = inputs.config.max_reversions_per_run
     if is_complete:
-        moves = _plan_moves(look, fates)
-        fates = msgspec.structs.replace(
-            fates,
+        moves = _plan_moves(look, decisions)
+        decisions = msgspec.structs.replace(
+            decisions,
             registry=moves.registry,
-            verdicts={**fates.verdicts, **moves.verdicts},
+            verdicts={**decisions.verdicts, **moves.verdicts},
             relabels=moves.relabels,
         )
         left -= len(moves.begun)
     serving = [
         name
-        for name, entry in _own_nodes(look, fates, Phase.SERVING).items()
+        for name, entry in _own_nodes(look, decisions, Phase.SERVING).items()
         if entry.leaves or _was_serving(look, name)
     ]
-    fates = _fence_empty(look, _decide(look, fates, serving), left)
+    decisions = _fence_empty(look, _decide(look, decisions, serving), left)
     return _report_kept_ready(
-        look, _fence_spare(look, fates, left - len(fates.fated(Fate.RELEASED)))
+        look,
+        release_idle(look, decisions, left - len(decisions.nodes_with(NodeDecision.RELEASED))),
     )
 
 
-def _own_nodes(look: Look, fates: Fates, *phases: Phase) -> dict[str, LentNode]:
-    return fates.registry.nodes_of(look.inputs.config.instance_id, *phases)
+def _own_nodes(look: Look, decisions: NodeDecisions, *phases: Phase) -> dict[str, LentNode]:
+    return decisions.registry.nodes_of(look.inputs.config.instance_id, *phases)
 
 
 def _was_serving(look: Look, name: str) -> bool:
@@ -101,28 +106,33 @@ def _was_serving(look: Look, name: str) -> bool:
 
 
 def _decide(
-    look: Look, fates: Fates, names: Iterable[str], wanted: Mapping[str, NodeVerdict] = {}
-) -> Fates:
+    look: Look,
+    decisions: NodeDecisions,
+    names: Iterable[str],
+    wanted: Mapping[str, NodeVerdict] = {},
+) -> NodeDecisions:
     """Returns the decisions with one for each of these nodes, and its verdict."""
-    of, verdicts = dict(fates.of), dict(fates.verdicts)
+    by_node, verdicts = dict(decisions.by_node), dict(decisions.verdicts)
     for name in names:
         case = Case(
             name=name,
-            entry=fates.registry.nodes[name],
+            entry=decisions.registry.nodes[name],
             seen=look.nodes[name],
             inputs=look.inputs,
-            registry=fates.registry,
+            registry=decisions.registry,
             objection=look.current.objection,
             wanted=wanted.get(name),
         )
-        if (decision := find_fate(case)) is not None:
-            of[name], verdicts[name] = decision
-    return msgspec.structs.replace(fates, of=of, verdicts=verdicts)
+        if (decision := decide_node(case)) is not None:
+            by_node[name], verdicts[name] = decision
+    return msgspec.structs.replace(decisions, by_node=by_node, verdicts=verdicts)
 
 
-def _with_nodes(fates: Fates, nodes: Mapping[str, LentNode]) -> Fates:
-    registry = msgspec.structs.replace(fates.registry, nodes={**fates.registry.nodes, **nodes})
-    return msgspec.structs.replace(fates, registry=registry)
+def _with_nodes(decisions: NodeDecisions, nodes: Mapping[str, LentNode]) -> NodeDecisions:
+    registry = msgspec.structs.replace(
+        decisions.registry, nodes={**decisions.registry.nodes, **nodes}
+    )
+    return msgspec.structs.replace(decisions, registry=registry)
 
 
 # --- nodes that leave even if their queues need them -------------------------------------------
@@ -178,9 +188,9 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 # --- fenced nodes -------------------------------------------------------------------------------
 
 
-def _decide_fenced(look: Look, fates: Fates) -> Fates:
+def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
     """Decides about fenced nodes: any reason to keep one wins until the converter is called."""
-    fenced, inputs = _own_nodes(look, fates, Phase.RELEASING, Phase.RETURNING), look.inputs
+    fenced, inputs = _own_nodes(look, decisions, Phase.RELEASING, Phase.RETURNING), look.inputs
     staying = {
         name: node
         for name, node in fenced.items()
@@ -193,31 +203,34 @@ def _decide_fenced(look: Look, fates: Fates) -> Fates:
             inputs.config,
             inputs.demand,
             look.current.limits,
-            node_supply(inputs, fates.registry),
+            node_supply(inputs, decisions.registry),
             staying,
-            conversion_budget(inputs.config, fates.registry, inputs.facts),
+            conversion_budget(inputs.config, decisions.registry, inputs.facts),
         )
-    return _decide(look, fates, fenced, wanted)
+    return _decide(look, decisions, fenced, wanted)
 
 
-def _reopen(look: Look, fates: Fates) -> Fates:
+def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
     """Returns the nodes that stay to service. A node that Slurm has in service gets the phase in
     which the next run marks it failed, for an administrator."""
-    now, nodes = look.inputs.now, fates.registry.nodes
+    now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
         name: enter_phase(nodes[name], Phase.SERVING, now, idle_since=None)
-        for name in fates.fated(Fate.STAYS)
+        for name in decisions.nodes_with(NodeDecision.STAYS)
     }
     offered = {
-        name: enter_phase(nodes[name], Phase.RETURNING, now) for name in fates.fated(Fate.OFFERED)
+        name: enter_phase(nodes[name], Phase.RETURNING, now)
+        for name in decisions.nodes_with(NodeDecision.OFFERED)
     }
-    return _with_nodes(fates, {**reopened, **offered})
+    return _with_nodes(decisions, {**reopened, **offered})
 
 
-def _return(look: Look, fates: Fates) -> Fates:
+def _return(look: Look, decisions: NodeDecisions) -> NodeDecisions:
     """Passes nodes to the converter, oldest first, within the budget of the run."""
-    most, nodes = look.inputs.config.max_reversions_per_run, fates.registry.nodes
-    names = sorted(fates.fated(Fate.RETURNS), key=lambda name: (nodes[name].since, name))
+    most, nodes = look.inputs.config.max_reversions_per_run, decisions.registry.nodes
+    names = sorted(
+        decisions.nodes_with(NodeDecision.RETURNS), key=lambda name: (nodes[name].since, name)
+    )
     budget = f"max_conversions_per_run allows {most} returns in a run"
     late = {name: node_verdict(name, Verdict.WAIT, Reason.BUDGET, budget) for name in names[most:]}
     begun = {
@@ -226,16 +239,16 @@ def _return(look: Look, fates: Fates) -> Fates:
         if nodes[name].phase is Phase.RELEASING
     }
     return msgspec.structs.replace(
-        _with_nodes(fates, begun),
-        verdicts={**fates.verdicts, **late},
-        of={**fates.of, **dict.fromkeys(late, Fate.WAITS)},
+        _with_nodes(decisions, begun),
+        verdicts={**decisions.verdicts, **late},
+        by_node={**decisions.by_node, **dict.fromkeys(late, NodeDecision.WAITS)},
         returned=tuple(names[:most]),
     )
 
 
-def _plan_moves(look: Look, fates: Fates) -> Moves:
-    inputs, moves = look.inputs, Moves(registry=fates.registry)
-    for rule in rules_of(inputs.config, fates.registry, inputs.facts):
+def _plan_moves(look: Look, decisions: NodeDecisions) -> Moves:
+    inputs, moves = look.inputs, Moves(registry=decisions.registry)
+    for rule in rules_of(inputs.config, decisions.registry, inputs.facts):
         moves = rule.moves(look, moves.registry) if rule.moves else moves
     return moves
 
@@ -243,22 +256,29 @@ def _plan_moves(look: Look, fates: Fates) -> Moves:
 # --- nodes to fence next ------------------------------------------------------------------------
 
 
-def _fence_empty(look: Look, fates: Fates, most: int) -> Fates:
+def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
     """Releases leaving nodes that are empty: they are fenced, and their queue shrinks now."""
-    names = fates.fated(Fate.RELEASED)
+    names = decisions.nodes_with(NodeDecision.RELEASED)
     nodes = {
-        name: enter_phase(fates.registry.nodes[name], Phase.RELEASING, look.inputs.now)
+        name: enter_phase(decisions.registry.nodes[name], Phase.RELEASING, look.inputs.now)
         for name in names[:most]
     }
-    later = dict.fromkeys(names[most:], Fate.LEAVES)
-    return msgspec.structs.replace(_with_nodes(fates, nodes), of={**fates.of, **later})
+    later = dict.fromkeys(names[most:], NodeDecision.LEAVES)
+    return msgspec.structs.replace(
+        _with_nodes(decisions, nodes), by_node={**decisions.by_node, **later}
+    )
 
 
-def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
-    """Releases the idle nodes that their queues can spare."""
-    inputs, registry, names = look.inputs, fates.registry, tuple(fates.fated(Fate.RELEASABLE))
+def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
+    """Decides that an idle node is returned. `phases.py` has checked its idle time, the table
+    holds, pauses and unknown facts; `choose_releases` finds the nodes that no queue needs."""
+    inputs, registry, names = (
+        look.inputs,
+        decisions.registry,
+        tuple(decisions.nodes_with(NodeDecision.RELEASABLE)),
+    )
     if not names or inputs.demand is None:
-        return fates
+        return decisions
     candidates = Candidates(
         names=names,
         at_most=most,
@@ -277,34 +297,36 @@ def _fence_spare(look: Look, fates: Fates, most: int) -> Fates:
     released = {
         name: enter_phase(registry.nodes[name], Phase.RELEASING, inputs.now) for name in chosen.go
     }
-    of = {name: Fate.RELEASED if name in released else Fate.STAYS for name in names}
+    by_node = {
+        name: NodeDecision.RELEASED if name in released else NodeDecision.STAYS for name in names
+    }
     return msgspec.structs.replace(
-        fates,
+        decisions,
         demand=demand,
         registry=_after_release(inputs, registry, {**clocks, **released}, chosen.go, stalled),
-        verdicts={**fates.verdicts, **chosen.verdicts},
-        of={**fates.of, **of},
+        verdicts={**decisions.verdicts, **chosen.verdicts},
+        by_node={**decisions.by_node, **by_node},
     )
 
 
-def _report_kept_ready(look: Look, fates: Fates) -> Fates:
+def _report_kept_ready(look: Look, decisions: NodeDecisions) -> NodeDecisions:
     """Reports that `min_nodes` keeps an idle node before its idle time is over: it is not returned
     then."""
     policies = look.inputs.config.namespaces
     if not any(policy.min_nodes for policy in policies.values()):
-        return fates
-    nodes = _own_nodes(look, fates, Phase.JOINING, Phase.SERVING)
-    verdicts = dict(fates.verdicts)
+        return decisions
+    nodes = _own_nodes(look, decisions, Phase.JOINING, Phase.SERVING)
+    verdicts = dict(decisions.verdicts)
     for namespace, policy in policies.items():
         own = {name: node for name, node in nodes.items() if node.namespace == namespace}
         ready = Counter(node.node_type for node in own.values() if not node.leaves)
-        for request in fates.registry.requests:
+        for request in decisions.registry.requests:
             ready[request.node_type] += request.count * (request.namespace == namespace)
         for name, entry in own.items():
             kept = keeps_ready(policy, entry, ready)
             if kept and entry.idle_since and verdicts[name].reason is Reason.IDLE:
                 verdicts[name] = node_verdict(name, Verdict.KEEP, kept.reason, kept.detail)
-    return msgspec.structs.replace(fates, verdicts=verdicts)
+    return msgspec.structs.replace(decisions, verdicts=verdicts)
 
 
 def _restart_idle_times(
