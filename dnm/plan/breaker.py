@@ -64,7 +64,7 @@ def judge_breaker(
 
 
 def next_chance(config: Config, breaker: Breaker) -> datetime:
-    """Returns when changed demand may convert again after a trip: at once after the first."""
+    """Returns when a queue may convert again after a trip: at once after the first one."""
     assert breaker.tripped_at is not None
     wait = backoff_delay(config, breaker.trips - 1) if breaker.trips > 1 else timedelta(0)
     return breaker.tripped_at + wait

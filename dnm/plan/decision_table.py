@@ -148,7 +148,7 @@ def _evicts_pods(case: Case) -> NodeVerdict | None:
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
-    """Keeps the verdict if it names an administrator's cordon or an unknown fact."""
+    """Returns why the node leaves, unless it has an administrator's cordon or an unknown fact."""
     return case.seen.verdict if _has_other_verdict(case) else _leaving_verdict(case)
 
 

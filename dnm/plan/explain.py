@@ -50,7 +50,7 @@ class PodExplanation(Value):
 
 
 def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
-    """Returns whether quota, capacity, its own constraints or dnm's brakes keep the pod waiting."""
+    """Explains whether quota, capacity, its own constraints or dnm's brakes keep a pod waiting."""
     inputs, title = decided.inputs, f"{namespace}/{name}"
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable):
@@ -215,7 +215,7 @@ def _refusal_to_lend(decided: Decided, row: BatchNode, node_type: str) -> str:
 
 
 def _list_claimants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
-    """Yields active orders that lack nodes and could get this one, then queues."""
+    """Yields orders that lack nodes and could get this one, then queues that need one."""
     inputs = decided.inputs
     for order in inputs.registry.orders:
         could = order.node_type == node_type and name in (order.nodes or (name,))

@@ -108,8 +108,8 @@ class Facts(Value):
         return claim is not None and has_stopped(claim)
 
     def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
-        """Returns the nodes on which a converter that has ended was interrupted: they are claims
-        now, and not part of the request."""
+        """Returns the nodes of a request with an interrupted conversion after its converter ended:
+        they are claims now, and not part of the request."""
         return [
             name
             for name in self.batch or {}

@@ -245,8 +245,8 @@ def _claimed_by(
 def _describe_death(
     config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
 ) -> str:
-    """Returns the death of a converter and the next step: none if it reports its claims, which the
-    run records, else a check by an administrator."""
+    """Returns a sentence on a converter's death, with the next step. There is none if it reports
+    its claims, which the run records."""
     died = "its converter died before it had ended (was the host restarted?)"
     if request.converter is None:
         died = "its converter was not started: the run was killed before"

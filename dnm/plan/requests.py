@@ -201,7 +201,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
 def calls_until(
     config: Config, registry: Registry
 ) -> Iterator[tuple[str, ConverterProcess, datetime]]:
-    """Yields the converters that may be running, by key, and until when."""
+    """Yields converters that may be running, with their key and their latest end."""
     longest = config.convert_timeout
     for request in registry.requests:
         if request.converter is not None:
@@ -305,8 +305,8 @@ def _is_marked(config: Config, name: str, facts: Facts) -> bool:
 
 
 def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
-    """Returns the requests and their nodes, named or to be resumed: they wait for the claims of
-    their converter that were not interrupted."""
+    """Returns the ids of the requests and the names of their nodes: a claim with one of these
+    belongs to a request."""
     return frozenset(
         text for request in requests for text in (request.id, *request.names, request.node) if text
     )

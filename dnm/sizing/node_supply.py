@@ -148,7 +148,7 @@ def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
 
 
 def _size_and_free(node_type: NodeType, similar: Sequence[Node]) -> tuple[Resources, Resources]:
-    """Returns the growth of a queue, and what of it is free before any pod runs there."""
+    """Returns the size by which a queue grows, and the part that is free on the empty node."""
     if similar:
         size = _usual_size(node_type, similar)
         return size, size

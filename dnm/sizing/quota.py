@@ -97,8 +97,8 @@ class Quota:
         limits: Mapping[str, Resources],
         counts: Callable[[PendingGroup, str, str], bool],
     ) -> Iterator[tuple[int, tuple[str, str] | None]]:
-        """Yields how many pods of each group the limits (path, resource) that count admit beside
-        those before it, and the tightest of them; None: they admit all."""
+        """Yields how many pods of each group the limits (path, resource) that count admit after the
+        groups before it, and the tightest limit, None if all fit."""
         taken: Counter[tuple[str, str]] = Counter()
         for group, count in groups:
             asking = [

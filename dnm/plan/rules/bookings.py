@@ -46,7 +46,7 @@ _Short = tuple[Window, Booking, int]  # the desired reservation, and how many no
 
 
 class _Taken(NamedTuple):
-    """Nodes under the caps for an earlier event, from the start of its lending."""
+    """The nodes that an earlier event takes of the caps, from the start of its lending."""
 
     begins: datetime
     ends: datetime

@@ -174,7 +174,7 @@ def _lead(config: Config, event: CalendarEvent, longest: timedelta) -> timedelta
 
 
 def stay_of(config: Config, registry: Registry, event: CalendarEvent) -> timedelta:
-    """Returns how long before its start no node that the event needs is returned."""
+    """Returns how long before its start the nodes that an event needs are kept."""
     types = config.namespaces[event.namespace].node_types
     away = max(return_time(config, registry, name) for name in types)
     return lead_of(config, registry, event) + away

@@ -170,7 +170,7 @@ def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueL
 
 
 def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
-    """Yields all pods of the events, pending; they tolerate the taints of their nodes' types."""
+    """Yields all pods of the events as pending pods that tolerate the taints of their types."""
     for window in windows:
         event, policy = window.event, config.namespaces[window.event.namespace]
         shape = PodShape(

@@ -189,7 +189,7 @@ class LabelChange(Value):
     on: tuple[Taint, ...] = ()
 
     def is_done(self, node: Node) -> bool:
-        """Returns whether the Node has all of the new namespace, and nothing of the old."""
+        """Returns whether the Node has all new labels and taints, and none of the old ones."""
         return (
             all(node.labels.get(key) == text for key, text in self.labels.items())
             and all(taint in node.taints for taint in self.on)
@@ -197,7 +197,7 @@ class LabelChange(Value):
         )
 
     def is_begun(self, node: Node) -> bool:
-        """Returns whether the Node has anything that only the new namespace has."""
+        """Returns whether the Node has any label or taint of the new namespace alone."""
         new = {key: text for key, text in self.labels.items() if text is not None}
         return any(node.labels.get(key) == text for key, text in new.items()) or any(
             taint in node.taints for taint in self.on
