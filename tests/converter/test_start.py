@@ -70,7 +70,7 @@ def start_without_keeper(convert: NodeConvert) -> Started:
     return started
 
 
-def test_converter_without_keeper_is_found_and_ended(convert: NodeConvert) -> None:
+def test_converter_without_keeper_is_detected_and_ended(convert: NodeConvert) -> None:
     started = start_without_keeper(convert)
     assert started.keeper and started.converter
     assert process_of(started.converter.pid) == started.converter

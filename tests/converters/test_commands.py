@@ -66,7 +66,7 @@ def test_commands_are_lists_of_one_node() -> None:
     assert resume_command("a001", {"extra": ""})[2:] == ["nodename=a001", "state=resume", "extra="]
 
 
-def test_reservation_fails_if_jobs_or_others_have_the_node(tmp_path: Path) -> None:
+def test_reservation_fails_if_jobs_or_other_reservations_have_the_node(tmp_path: Path) -> None:
     """Without a flag Slurm refuses a node with a job; with OVERLAP no other reservation matters."""
     client = client_with(tmp_path, scontrol=f"echo $* >>{tmp_path}/told")
     client.create_reservation("k8s-a001", "a001")

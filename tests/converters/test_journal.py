@@ -31,7 +31,7 @@ def test_journal_is_loaded_as_it_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
 
 
-def test_open_journals_are_found_by_instance(tmp_path: Path) -> None:
+def test_open_journals_are_selected_by_instance(tmp_path: Path) -> None:
     store = JournalStore(tmp_path)
     for item in (journal("a001"), journal("a002", is_open=False), journal("a003", instance="x")):
         store.save(item)

@@ -186,7 +186,7 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Slurm refuses the reservation", "a job got in"])
-def test_claim_that_fails_during_a_stop_is_given_back(tmp_path: Path, kind: str) -> None:
+def test_claim_that_fails_during_a_stop_is_released(tmp_path: Path, kind: str) -> None:
     """No later call would continue it: the list has no claim that Slurm does not hold."""
     made, stop = program(tmp_path), StopRequest()
     made.control = lambda: stop  # type: ignore[assignment, return-value]

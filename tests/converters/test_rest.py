@@ -438,7 +438,7 @@ def test_invalid_token_is_not_sent(content: str, sentence: str, tmp_path: Path) 
     assert not content or content not in str(caught.value)
 
 
-def test_token_writable_by_others_is_not_sent(tmp_path: Path) -> None:
+def test_world_writable_token_is_not_sent(tmp_path: Path) -> None:
     file = token_file(tmp_path, token())
     file.chmod(0o622)
     with pytest.raises(SlurmError, match="can be written by everybody"):

@@ -12,7 +12,7 @@ from tests.economy.site_shapes import long_tails
 
 
 @pytest.mark.parametrize("make", [oscillation, long_tails], ids=lambda make: make.__name__)
-def test_simulated_record_is_near_to_the_play(make) -> None:  # type: ignore[no-untyped-def]
+def test_simulated_history_is_close_to_the_played_run(make) -> None:  # type: ignore[no-untyped-def]
     case = compare(make(1, 12 * HOUR))
     assert case.played.lent > 1 and case.played.waited > 30, "otherwise this shows nothing"
     assert case.is_close, case

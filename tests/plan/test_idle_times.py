@@ -88,24 +88,24 @@ TABLE = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_what_a_pause_teaches(case: str) -> None:
+def test_pause_before_the_next_need_teaches_the_idle_time(case: str) -> None:
     found, expected = TABLE[case]
     assert found == expected
 
 
-def test_only_the_last_are_kept() -> None:
+def test_only_the_latest_idle_times_are_kept() -> None:
     known = LentAgain(pauses=(900,) * MOST, gone=(BEGAN,) * MOST)
     assert len(learned(idle(), idle(Phase.RELEASING), known).gone) == MOST
     found = learned(idle(), idle(since=None), known)
     assert found.pauses == (*(900,) * (MOST - 1), 1200)
 
 
-def test_a_queue_that_is_not_monitored_any_more_is_forgotten() -> None:
+def test_idle_times_of_an_unmonitored_queue_are_removed() -> None:
     registry = Registry(lent_again={"root.gone": GONE, QUEUE: GONE})
     assert list(note_returns(CONFIG, registry, registry, {}, NOW).lent_again) == [QUEUE]
 
 
-def test_a_queue_that_can_be_lent_no_node_regrets_its_returns() -> None:
+def test_queue_without_lendable_nodes_learns_from_its_returns() -> None:
     """Its pod waits, and batch has no idle node to lend."""
     world = wanting().recorded(lent_again={QUEUE: GONE}).set(batch={})
     assert world.plan().registry.lent_again == {QUEUE: LentAgain(gone=(BEGAN,))}
@@ -122,23 +122,23 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("case", CHOSEN)
-def test_the_time_that_would_have_cost_least(case: str) -> None:
+def test_best_idle_time_has_the_least_cost(case: str) -> None:
     pauses, expected = CHOSEN[case]
     known = Registry(nodes={"a001": idle()}, lent_again={QUEUE: LentAgain(pauses=pauses)})
     assert idle_times(CONFIG, known) == {"a001": expected}
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(LendTimes(), 2 * USUAL), (TIMES, 720)])
-def test_how_long_a_return_and_a_conversion_take(times: LendTimes, seconds: float) -> None:
+def test_return_time_follows_from_recorded_times(times: LendTimes, seconds: float) -> None:
     assert return_seconds(CONFIG, Registry(lend_times={"a": times}), QUEUE) == seconds
 
 
-def test_no_node_goes_at_once() -> None:
+def test_idle_time_has_a_minimum() -> None:
     """Holds even if a conversion takes three seconds."""
     assert best_time((), 6.0) == best_time((10_000,), 6.0) == LEAST
 
 
-def test_a_time_that_a_site_has_set_is_followed_exactly() -> None:
+def test_configured_idle_time_overrides_the_learned_time() -> None:
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(minutes=7))})
     registry = Registry(nodes={"a001": idle()}, lent_again={QUEUE: LentAgain(pauses=(1500,))})
     assert idle_times(config, registry) == {"a001": 7 * MINUTE}
@@ -150,7 +150,7 @@ PAUSES = st.lists(st.integers(1, 4000) | st.sampled_from((721, 1801, 2701)), max
 
 
 @given(PAUSES)
-def test_it_costs_at_most_three_and_a_quarter_times_as_much_as_with_hindsight(
+def test_learned_idle_times_cost_at_most_three_and_a_quarter_optimum(
     pauses: list[int],
 ) -> None:
     """docs/economy.md has the proof."""
@@ -158,12 +158,12 @@ def test_it_costs_at_most_three_and_a_quarter_times_as_much_as_with_hindsight(
     assert paid(pauses)[0] <= (1 + LONG) * best
 
 
-def test_pauses_that_are_alike_cost_no_return() -> None:
+def test_equal_pauses_cost_no_return() -> None:
     pauses = [1500] * 50
     assert paid(pauses)[0] == sum(pauses)
 
 
-def test_nights_cost_the_long_time_once() -> None:
+def test_nights_cost_the_longest_idle_time_once() -> None:
     assert paid([50_000] * 50)[0] == FIRST * BACK + BACK + 49 * (SHORT * BACK + BACK)
 
 
@@ -174,7 +174,7 @@ def test_nights_cost_the_long_time_once() -> None:
         pytest.param(LONG_TIME, Reason.IDLE_LONG_ENOUGH, id="goes after it"),
     ],
 )
-def test_a_node_waits_for_the_time_that_was_learned(idle_for: timedelta, reason: Why) -> None:
+def test_node_stays_for_the_learned_idle_time(idle_for: timedelta, reason: Why) -> None:
     known = LentAgain(pauses=(1500,))
     plan = serving(idle_since=NOW - idle_for).recorded(lent_again={QUEUE: known}).plan()
     (verdict,) = plan.nodes

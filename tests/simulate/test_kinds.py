@@ -118,7 +118,7 @@ GANGS = {
 
 
 @pytest.mark.parametrize("name", GANGS)
-def test_gang_that_shrinks_or_grows_stays_one_gang(name: str) -> None:
+def test_gang_that_shrinks_or_grows_stays_a_single_gang(name: str) -> None:
     """The number of pods is the size if no annotation has it. All pods have ended in minute 9."""
     lines, expected = GANGS[name]
     replay = KindReplay()
