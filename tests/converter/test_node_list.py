@@ -58,9 +58,9 @@ def test_parses_list_as_json_and_as_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "features", "reservations"),
     [
-        pytest.param({}, None, None, id="not-said"),
+        pytest.param({}, None, None, id="not-reported"),
         pytest.param({"features": [], "reservations": []}, (), (), id="none"),
-        pytest.param({"features": ["amd"], "reservations": ["r"]}, ("amd",), ("r",), id="said"),
+        pytest.param({"features": ["amd"], "reservations": ["r"]}, ("amd",), ("r",), id="reported"),
         pytest.param({"features": ["x"] * 1_001}, None, None, id="too-many-to-be-all"),
     ],
 )
@@ -108,7 +108,7 @@ def test_malformed_optional_fields_do_not_spoil_the_list(
 @pytest.mark.parametrize(
     ("said", "known"),
     [
-        pytest.param({"r": "2026-03-02T12:00:00+01:00"}, {"r": (2026, 3, 2, 11)}, id="said"),
+        pytest.param({"r": "2026-03-02T12:00:00+01:00"}, {"r": (2026, 3, 2, 11)}, id="reported"),
         pytest.param({"r": "2026-03-02T12:00:00", "s": None, "t": 7, "u": "soon",
                       "v": "0001-01-01T00:00:00+14:00"}, {}, id="no-moments"),
         pytest.param(["r"], {}, id="a-list"),

@@ -52,7 +52,7 @@ def test_each_failure_in_a_row_doubles_the_pause(failures: int, minutes: int | N
                      "its conversion failed 2 times in a row: left alone for 40m",
                      id="it failed twice"),
         pytest.param(a_journal(facts=NO_FAILURE), 0, "", id="it has succeeded since"),
-        pytest.param(a_journal(facts={"failures": "2"}), 0, "", id="nobody knows when"),
+        pytest.param(a_journal(facts={"failures": "2"}), 0, "", id="unknown time"),
         pytest.param(a_journal(facts={"failures": "two", "failed_at": NOW.isoformat()}), 0, "",
                      id="a number that is none"),
         pytest.param(a_journal(facts={"failures": "2", "failed_at": "2026-11-20T12:00:00"}), 0, "",

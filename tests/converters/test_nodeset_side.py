@@ -82,7 +82,7 @@ def test_starting_or_ending_pod_is_recognised(
                      id="its Node's"),
         pytest.param("StatefulSet", {"nodeName": "a007"}, "b-0", id="its own"),
         pytest.param("DaemonSet", {"nodeName": "a007.example.org", "hostNetwork": True}, "b-0",
-                     id="as the label says"),
+                     id="by the label"),
     ],
 )  # fmt: skip
 def test_slurm_name_of_a_pod(mode: str, spec: dict[str, Any], hostname: str) -> None:
@@ -99,7 +99,7 @@ def test_finished_pod_is_ignored() -> None:
 @pytest.mark.parametrize(
     "owners",
     [
-        pytest.param([], id="nobody-s"),
+        pytest.param([], id="unowned"),
         pytest.param([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b",
                        "controller": True}], id="a-replica-set-s"),
         pytest.param([{"apiVersion": "apps/v1", "kind": "NodeSet", "name": "b",

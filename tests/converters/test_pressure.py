@@ -48,7 +48,9 @@ def type_of(name: str) -> str:
         pytest.param("Resources", {}, True, id="first-in-line"),
         pytest.param("Priority", {}, True, id="behind-it"),
         pytest.param(_DOWN, {}, True, id="too-few-in-service"),
-        pytest.param("ReqNodeNotAvail,_UnavailableNodes:a[001-003]", {}, True, id="wants-ours"),
+        pytest.param(
+            "ReqNodeNotAvail,_UnavailableNodes:a[001-003]", {}, True, id="wants-a-claimed-node"
+        ),
         pytest.param("ReqNodeNotAvail,_UnavailableNodes:b001", {}, False, id="wants-a-broken-one"),
         pytest.param("ReqNodeNotAvail,_UnavailableNodes:a[001-0", {}, False, id="cut-short"),
         pytest.param("ReqNodeNotAvail,_Reserved_for_maintenance", {}, False, id="maintenance"),

@@ -26,7 +26,7 @@ WORDS = "lent to Kubernetes"
 @pytest.mark.parametrize(
     ("state", "reason", "is_claimed", "instance"),
     [
-        pytest.param("IDLE+DRAIN", "dnm:prod lent op=1", True, "prod", id="ours"),
+        pytest.param("IDLE+DRAIN", "dnm:prod lent op=1", True, "prod", id="this-instance"),
         pytest.param("IDLE+DRAIN", "dnm:prod : Not responding", False, "prod", id="it-grew"),
         pytest.param("IDLE+DRAIN", "dnm:other op=1", False, "other", id="another-instance's"),
         pytest.param("IDLE+DRAIN", "bad disk", True, "", id="an-administrator's"),

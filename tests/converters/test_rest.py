@@ -521,11 +521,11 @@ OVERLAP = errors("422 x", error_number=2084, error="Requested reservation overla
         ),
         pytest.param(
             [DONE, reservations(LOCK), DONE, DONE, reservations()],
-            SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="gone",
+            SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="unknown-node",
         ),
         pytest.param(
             [DONE, reservations(LOCK), DONE, DONE, reservations(OURS | {"node_list": "a[1-2]"})],
-            SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="others-too",
+            SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="other-users-too",
         ),
     ],
 )  # fmt: skip

@@ -55,7 +55,7 @@ class OldSlurm:
 @pytest.mark.parametrize(
     ("later", "left"),
     [
-        pytest.param((NODE,), set(), id="still ours"),
+        pytest.param((NODE,), set(), id="still this instance"),
         pytest.param((), {SHARED}, id="over"),
         pytest.param(("a001",), {SHARED, TURN}, id="another node's"),
     ],

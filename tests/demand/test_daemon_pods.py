@@ -42,7 +42,7 @@ def tainted(effect: str, key: str = "broken") -> Any:
         pytest.param(claiming(), daemon_set(tolerations=(Toleration(operator="Exists"),)),
                      tainted("NoExecute"), True, id="and that it tolerates"),
         pytest.param(claiming(), daemon_set(), tainted("NoSchedule"), True,
-                     id="a taint that came later and evicts none"),
+                     id="a later taint that evicts no pod"),
         pytest.param(claiming(), daemon_set(),
                      tainted("NoExecute", "node.kubernetes.io/unreachable"), True,
                      id="a taint that each DaemonSet tolerates"),

@@ -391,7 +391,7 @@ APART = msgspec.structs.replace(BESIDE, topology_key="rack", anti=True)
         pytest.param(ALIGNED, (LESS_CARDS, LESS_CARDS), "requests 4 of nvidia.com/gpu on one NUMA "
             "node, and the largest has 2", id="none has as many cards"),
         pytest.param({"pod_affinity": (APART, BESIDE)}, (), "must be beside other pods",
-            id="apart from some and beside others"),
+            id="affinity and anti-affinity"),
     ],
 )  # fmt: skip
 def test_unfit_reason_names_the_numa_limit(
@@ -420,7 +420,7 @@ def members(count: int, **changes: Any) -> list[Pod]:
 @pytest.mark.parametrize(
     ("some", "expected"),
     [
-        pytest.param(members(1), (0, 3), id="the first of four: three will come"),
+        pytest.param(members(1), (0, 3), id="the first of four: three are missing"),
         pytest.param(members(6), (0, 0), id="more than the least"),
         pytest.param(members(2) + members(4, is_placeholder=True, name="tg"), (2, 0),
             id="each pending pod takes over a placeholder"),

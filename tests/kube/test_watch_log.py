@@ -47,7 +47,7 @@ def a_log(*lines: bytes, last: int | None = None, witness: Witness = NOBODY) -> 
 @pytest.mark.parametrize(
     ("lines", "is_proved", "version"),
     [
-        pytest.param((), False, 10, id="nothing was said"),
+        pytest.param((), False, 10, id="no line at all"),
         pytest.param((event("ADDED", 19),), False, 19, id="a change before the goal"),
         pytest.param((event("ADDED", 20),), True, 20, id="a change at the goal"),
         pytest.param((event("ADDED", 99),), True, 99, id="a change after the goal"),
@@ -78,7 +78,7 @@ def test_watch_is_proved_by_an_event_at_or_after_the_goal(
         pytest.param(event("ADDED", 12, kind="Node"), Why.FAILED, id="another kind"),
         pytest.param(event("MOVED", 12), Why.FAILED, id="another type"),
         pytest.param(event("ADDED", "012"), Why.FAILED, id="a version with a leading zero"),
-        pytest.param(event("ADDED", 10), Why.INCONSISTENT, id="the version that is known"),
+        pytest.param(event("ADDED", 10), Why.INCONSISTENT, id="the cached version"),
         pytest.param(event("ADDED", 9), Why.INCONSISTENT, id="an older version"),
         pytest.param(bookmark(9), Why.INCONSISTENT, id="an older bookmark"),
         pytest.param(b"[" * 100_000, Why.FAILED, id="a deep one"),
@@ -116,7 +116,7 @@ def test_watch_log_bounds_the_number_of_changes() -> None:
         ),
         pytest.param((event("ADDED", 15, "new"),), False, id="a beginning"),
         pytest.param((event("MODIFIED", 15),), False, id="a change"),
-        pytest.param((event("DELETED", 15, "kept"),), False, id="an end of what was listed"),
+        pytest.param((event("DELETED", 15, "kept"),), False, id="a deletion of a listed object"),
         pytest.param((event("ADDED", 16, "new"),), True, id="after the list"),
     ],
 )  # fmt: skip
@@ -150,12 +150,20 @@ KEPT = Witness("dev", "p", 9)
         pytest.param(KEPT, (bookmark(20),), 9, True, id="as it was"),
         pytest.param(KEPT, (bookmark(20),), 0, False, id="it is gone without an event"),
         pytest.param(KEPT, (bookmark(20),), 8, False, id="it is older"),
-        pytest.param(KEPT, (event("MODIFIED", 12), bookmark(20)), 12, True, id="changed, told"),
-        pytest.param(KEPT, (event("MODIFIED", 12), bookmark(20)), 9, False, id="told, unchanged"),
-        pytest.param(KEPT, (event("DELETED", 12), bookmark(20)), 0, True, id="gone, told"),
+        pytest.param(
+            KEPT, (event("MODIFIED", 12), bookmark(20)), 12, True, id="changed with an event"
+        ),
+        pytest.param(
+            KEPT, (event("MODIFIED", 12), bookmark(20)), 9, False, id="an event without a change"
+        ),
+        pytest.param(
+            KEPT, (event("DELETED", 12), bookmark(20)), 0, True, id="deleted with an event"
+        ),
         pytest.param(KEPT, (event("MODIFIED", 21),), 9, True, id="changed after the look"),
-        pytest.param(KEPT, (event("ADDED", 12, "q"), bookmark(20)), 9, True, id="another came"),
-        pytest.param(Witness("dev", "p", 0), (bookmark(20),), 0, True, id="gone as it was"),
+        pytest.param(
+            KEPT, (event("ADDED", 12, "q"), bookmark(20)), 9, True, id="another object was added"
+        ),
+        pytest.param(Witness("dev", "p", 0), (bookmark(20),), 0, True, id="deleted as cached"),
         pytest.param(Witness("dev", "p", 0), (bookmark(20),), 9, False, id="back from the dead"),
         pytest.param(Witness(), (bookmark(20),), 0, True, id="an empty cluster"),
     ],
@@ -226,7 +234,7 @@ def names(columns: PodColumns) -> list[tuple[str, int]]:
         ),
         pytest.param(
             (event("DELETED", 11), event("ADDED", 12)), [("p", 12), ("q", 5)],
-            id="it left the selection and came back",
+            id="it left the selection and returned",
         ),
     ],
 )  # fmt: skip
@@ -243,9 +251,9 @@ def test_changes_are_applied_in_their_order(
 @pytest.mark.parametrize(
     "lines",
     [
-        pytest.param((event("MODIFIED", 11, "r"),), id="a change of what is not there"),
-        pytest.param((event("DELETED", 11, "r"),), id="an end of what is not there"),
-        pytest.param((event("ADDED", 11),), id="a beginning of what is there"),
+        pytest.param((event("MODIFIED", 11, "r"),), id="a change of a missing object"),
+        pytest.param((event("DELETED", 11, "r"),), id="a deletion of a missing object"),
+        pytest.param((event("ADDED", 11),), id="an addition of an existing object"),
         pytest.param((event("MODIFIED", 11, uid="new"),), id="a change of another"),
         pytest.param((event("MODIFIED", 11, "r", "uid-of-p"),), id="another name"),
         pytest.param((event("ADDED", 11, uid="new"),), id="two of one name"),

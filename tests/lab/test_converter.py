@@ -193,8 +193,8 @@ FAILURES = [
     pytest.param({"exit_code": 1}, 1, "a001\na002\n", 2, 2, 2, id="reports failure, but joined"),
     pytest.param({"act": False, "exit_code": 0, "stdout": "a001\na002\n"}, 0, "a001\na002\n", 0, 0,
                  0, id="reports success, but none joined"),
-    pytest.param({"short": 1}, 1, "a001\n", 1, 1, 1, id="comes short"),
-    pytest.param({"late_seconds": 300}, 0, "a001\na002\n", 0, 2, 2, id="comes late"),
+    pytest.param({"short": 1}, 1, "a001\n", 1, 1, 1, id="brings too few nodes"),
+    pytest.param({"late_seconds": 300}, 0, "a001\na002\n", 0, 2, 2, id="brings nodes late"),
     pytest.param({"stdout": "\x1b[2Jwhat?\n"}, 0, "\x1b[2Jwhat?\n", 2, 2, 2, id="prints garbage"),
 ]  # fmt: skip
 
@@ -220,7 +220,7 @@ def test_failing_lend_has_the_configured_effects(
     ("behaviour", "node_left", "place"),
     [
         pytest.param({"act": False}, True, "kubernetes", id="touches nothing"),
-        pytest.param({"stuck": True}, False, "returning", id="does not come up"),
+        pytest.param({"stuck": True}, False, "returning", id="does not boot"),
         pytest.param({"exit_code": 1}, False, "batch", id="reports a failure, but it is back"),
     ],
 )

@@ -31,7 +31,7 @@ from tests.plan.worlds import LONG_AGO, World, pods, queue_map
         pytest.param(Phase.SERVING, {"mark": MARK}, (), id="serves-marked"),
         pytest.param(Phase.SERVING, {"mark": None}, ("mark",), id="serves-and-lost-its-mark"),
         pytest.param(Phase.SERVING, {"mark": msgspec.structs.replace(MARK, queue="root.other")},
-            ("mark",), id="serves-and-says-another-queue"),
+            ("mark",), id="serves-with-a-mark-of-another-queue"),
         pytest.param(Phase.RELEASING, {"mark": FENCED, "is_cordoned": True}, (),
             id="fenced-and-marked"),
         pytest.param(Phase.RELEASING, {"mark": MARK}, ("fence",), id="to-be-fenced"),
@@ -39,12 +39,12 @@ from tests.plan.worlds import LONG_AGO, World, pods, queue_map
             id="to-be-fenced-lost-its-mark"),
         pytest.param(Phase.RELEASING,
             {"mark": msgspec.structs.replace(FENCED, namespace="other"), "is_cordoned": True},
-            ("mark",), id="fenced-and-says-another-namespace"),
+            ("mark",), id="fenced-with-a-mark-of-another-namespace"),
         pytest.param(Phase.FAILED, {"mark": None, "is_ready": False}, (), id="failed"),
         pytest.param(Phase.SERVING, {"mark": FENCED, "is_cordoned": True}, ("unfence",),
             id="left-fenced"),
         pytest.param(Phase.SERVING, {"mark": FENCED}, ("unfence",),
-            id="uncordoned-but-says-it-is-fenced"),
+            id="uncordoned-with-a-fence-in-its-mark"),
     ],
 )  # fmt: skip
 def test_marks_and_fences_follow_the_registry(

@@ -26,11 +26,15 @@ EVIDENCE = [
     pytest.param({"batch": [AWAY]}, True, id="out of Slurm's service"),
     pytest.param({"batch": [BACK]}, False, id="in Slurm's service"),
     pytest.param({"batch": []}, False, id="no batch node at all"),
-    pytest.param({"batch": [UNKNOWN]}, None, id="Slurm does not tell"),
+    pytest.param({"batch": [UNKNOWN]}, None, id="Slurm does not report"),
     pytest.param({"lenders": {"a001": "prod"}}, True, id="counted for us"),
-    pytest.param({"lenders": {"a001": "other"}, "batch": [AWAY]}, False, id="counted for others"),
+    pytest.param(
+        {"lenders": {"a001": "other"}, "batch": [AWAY]}, False, id="counted for another instance"
+    ),
     pytest.param({"batch": [CLAIMED]}, False, id="lent by another instance, in no ledger yet"),
-    pytest.param({"lenders": None, "batch": [CLAIMED]}, False, id="lent by others, no ledger"),
+    pytest.param(
+        {"lenders": None, "batch": [CLAIMED]}, False, id="lent by another instance, no ledger"
+    ),
     pytest.param({"lenders": None}, None, id="no ledger can be read"),
     pytest.param({"lenders": None, "batch": [AWAY]}, True, id="Slurm without a ledger"),
 ]

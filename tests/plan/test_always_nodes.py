@@ -31,7 +31,7 @@ def world(phase: Phase, in_service: bool, *taints: Taint) -> World:
         pytest.param(Phase.JOINING, False, (), Phase.SERVING, id="open"),
         pytest.param(
             Phase.JOINING, False, (Taint(key=FENCE.key, effect="PreferNoSchedule"),), Phase.SERVING,
-            id="that-taint-keeps-nobody-off",
+            id="taint-without-an-effect",
         ),
     ],
 )  # fmt: skip

@@ -38,7 +38,7 @@ def floors(kept: Floor | None = None, **changes: Any) -> Config:
         pytest.param(Floor(nodes=2), SIX, (), 4, id="a-number"),
         pytest.param(Floor(percent=50), SIX, (), 3, id="a-percentage"),
         pytest.param(Floor(percent=51), SIX, (), 2, id="a-part-of-a-node-is-a-node"),
-        pytest.param(Floor(nodes=9), SIX, (), 0, id="above-what-there-is"),
+        pytest.param(Floor(nodes=9), SIX, (), 0, id="above-the-number-of-nodes"),
         pytest.param(Floor(nodes=2), SIX, (a_request(count=3),), 1, id="asked-for"),
         pytest.param(Floor(nodes=2), SIX, (a_request(node_type="b"),), 4, id="of-another-type"),
         pytest.param(
@@ -76,7 +76,7 @@ def test_config_without_batch_floors_has_no_bound() -> None:
     [
         pytest.param("big", {"a": 1, "b": None}, id="of-its-types-alone"),
         pytest.param("both", {"a": 2, "b": 2}, id="two-types-share-it"),
-        pytest.param("none", {"a": 0, "b": 0}, id="one-that-nobody-lists-holds-for-all"),
+        pytest.param("none", {"a": 0, "b": 0}, id="unlisted-request-counts-for-all"),
     ],
 )
 def test_partition_floor_bounds_the_types_of_its_nodes(

@@ -31,7 +31,7 @@ def registry_with_verdict(verdict: str) -> Registry:
     [
         pytest.param(Registry(), [], NO_PODS, False, id="nothing"),
         pytest.param(SERVES, [a_node()], NO_PODS, False, id="serves"),
-        pytest.param(SERVES, [], NO_PODS, True, id="gone"),
+        pytest.param(SERVES, [], NO_PODS, True, id="missing-node"),
         pytest.param(SERVES, [a_node(mark=None)], NO_PODS, True, id="serves-unmarked"),
         pytest.param(Registry(), [a_node()], NO_PODS, True, id="marked-and-not-recorded"),
         pytest.param(

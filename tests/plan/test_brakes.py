@@ -62,7 +62,11 @@ STRANGER = Mark(instance="validation", node_type="a", namespace="dev", queue=QUE
         pytest.param({}, (), [a_node(mark=None)], (9, 5, 4), id="not-marked"),
         pytest.param({}, (a_request(count=3),), [], (6, 2, 1), id="on-their-way"),
         pytest.param(
-            {}, (a_request(count=3, is_given_up=True),), [], (6, 2, 1), id="given-up-may-still-come"
+            {},
+            (a_request(count=3, is_given_up=True),),
+            [],
+            (6, 2, 1),
+            id="abandoned-may-still-join",
         ),
         pytest.param(
             {"b001": a_lent_node(node_type="b")}, (), [], (8, 5, 3), id="of-a-type-without-a-cap"
@@ -122,7 +126,7 @@ def test_available_batch_nodes_are_the_nodes_that_the_converter_accepts(
     ("pause", "paused"),
     [
         pytest.param(None, False, id="none"),
-        pytest.param(Pause(since=NOW), True, id="until-somebody-resumes"),
+        pytest.param(Pause(since=NOW), True, id="until-resume"),
         pytest.param(Pause(since=NOW, until=NOW + timedelta(seconds=1)), True, id="for-a-time"),
         pytest.param(Pause(since=NOW, until=NOW), False, id="over"),
     ],
@@ -141,7 +145,7 @@ def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
     [
         pytest.param(Registry(), None, "", id="nothing"),
         pytest.param(Registry(pause=Pause(since=NOW, reason="rack 7"), backoffs=_backoff(60)),
-            Reason.PAUSED, "rack 7", id="a-pause-comes-first"),
+            Reason.PAUSED, "rack 7", id="a-pause-precedes"),
         pytest.param(Registry(last_conversion=NOW - timedelta(seconds=29)), Reason.COOLDOWN,
             "until 12:00:01 UTC", id="cooldown"),
         pytest.param(Registry(last_conversion=NOW - timedelta(seconds=30)), None, "",

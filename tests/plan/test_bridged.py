@@ -32,7 +32,7 @@ def bridged(name: str, **changes: Any) -> Any:
         pytest.param(bridged("b1", taints=()), (), id="not-tainted"),
         pytest.param(bridged("k7"), (), id="of-another-Slurm"),
         pytest.param(bridged("k7", labels=MAPPED), ("k7",), id="by-its-label"),
-        pytest.param(bridged("b1", labels={**MAPPED}), ("b1",), id="the-label-goes-first"),
+        pytest.param(bridged("b1", labels={**MAPPED}), ("b1",), id="the-label-precedes"),
         pytest.param(
             bridged("b1", taints=(Taint(key="x", effect="NoExecute"),)), (), id="another-taint"
         ),

@@ -64,7 +64,7 @@ def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tu
         pytest.param(claimed(own=claim("batch", error="it did not boot")), None, Phase.RETURNING,
             "", id="its-return-failed"),
         pytest.param(claimed(own=claim("")), a_node("a001", mark=None), Phase.JOINING, "",
-                     id="lent-by-hand"),
+                     id="lent-manually"),
         pytest.param(claimed(own=claim("")), None, Phase.JOINING, "", id="lent-and-not-there-yet"),
         pytest.param(claimed(own=claim(error="no image")), None, Phase.FAILED,
             "no image; fix that", id="it-failed-and-was-kept"),
@@ -75,13 +75,13 @@ def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tu
         pytest.param(claimed(in_service=True), None, None, "dnm does not change it", id="has-work"),
         pytest.param(claimed(in_service=None), None, None, "can't report", id="slurm-can't-say"),
         pytest.param(claimed(own=claim(namespace="gone")), None, Phase.RETURNING, "",
-            id="for-a-namespace-that-is-gone"),
+            id="for-a-removed-namespace"),
         pytest.param(claimed(own=BatchClaim(instance="prod", since=NOW)), None, None,
-            "another host's", id="perhaps-another-host-s"),
+            "another host's", id="possibly-of-another-host"),
         pytest.param(claimed(own=BatchClaim(instance="prod", since=LONG_AGO)), None, Phase.FAILED,
-            "kubeconfig_path still names", id="another-host-s-of-long-ago"),
+            "kubeconfig_path still names", id="old-claim-of-another-host"),
         pytest.param(claimed(own=claim("", namespace="gone")), a_node("a001", mark=None), None,
-            "--set batch --node-name a001", id="lent-for-a-namespace-that-is-gone"),
+            "--set batch --node-name a001", id="lent-for-a-removed-namespace"),
     ],
 )  # fmt: skip
 def test_stranded_claim_is_continued_returned_or_reported(
@@ -102,13 +102,13 @@ def test_stranded_claim_is_continued_returned_or_reported(
     ("row", "requests", "nodes"),
     [
         pytest.param(claimed(own=claim(instance="west")), (), {}, id="of-another-instance"),
-        pytest.param(claimed(own=claim(instance="")), (), {}, id="of-nobody"),
+        pytest.param(claimed(own=claim(instance="")), (), {}, id="unowned"),
         pytest.param(
             claimed(own=claim(request="r1")), (a_request(converter=CONVERTER),), {},
             id="its-request-is-at-work",
         ),
         pytest.param(
-            claimed(), (a_request(converter=CONVERTER, node="a001"),), {}, id="it-is-gone-on-with"
+            claimed(), (a_request(converter=CONVERTER, node="a001"),), {}, id="it-is-continued"
         ),
         pytest.param(
             claimed(own=claim("", request="r1")), (a_request(ended=True),), {},

@@ -114,17 +114,17 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
 @pytest.mark.parametrize(
     ("last", "seen", "result"),
     [
-        pytest.param(RunRecord(), listed(), BELIEVED, id="nothing is known yet"),
+        pytest.param(RunRecord(), listed(), BELIEVED, id="nothing is recorded yet"),
         pytest.param(LAST, listed("a001", "k1"), BELIEVED, id="all have them"),
         pytest.param(LAST, listed("a001", "k1", work={"a001": 9}), BELIEVED, id="and work"),
         pytest.param(LAST, listed(), NOT_AT_ALL, id="an empty list"),
         pytest.param(LAST, listed(work={"a001": 9}), NOT_AT_ALL, id="a namespace is filtered"),
         pytest.param(LAST, listed("k1"), NOT_OF_NODE, id="the lent node has none"),
-        pytest.param(LAST, listed("a001"), BELIEVED, id="another Node has none"),
+        pytest.param(LAST, listed("a001"), BELIEVED, id="another Node has no pod"),
         pytest.param(RunRecord(attended=("a001",)), listed(work={"k1": 1}), NOT_OF_NODE,
             id="the only one that had any"),
         pytest.param(RunRecord(attended=("a001",)), listed(), NOT_AT_ALL, id="and an empty list"),
-        pytest.param(RunRecord(attended=("gone",)), listed(), BELIEVED, id="its Node is gone"),
+        pytest.param(RunRecord(attended=("gone",)), listed(), BELIEVED, id="its Node is missing"),
         pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - DAY / 2), listed(),
             NOT_AT_ALL, id="empty for half a day"),
         pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - DAY), listed(),
@@ -201,7 +201,7 @@ def test_fenced_node_with_suddenly_empty_namespaces_is_checked_again(
         pytest.param(RUNS, {QUEUE: {"vcore": 1}}, False, id="it runs one that is not listed"),
         pytest.param(RUNS, {QUEUE: {"vcore": 0}}, True, id="it waits"),
         pytest.param(RUNS | ENDED, {QUEUE: {"vcore": 1}}, True, id="another of the queue is"),
-        pytest.param(RUNS, {}, True, id="the queue is not known"),
+        pytest.param(RUNS, {}, True, id="the queue is unknown"),
     ],
 )
 def test_yunikorn_allocation_contradicts_a_pod_list_without_pods_of_the_queue(

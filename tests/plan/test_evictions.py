@@ -55,9 +55,9 @@ def test_eviction_follows_the_fence_and_precedes_conversions() -> None:
     [
         pytest.param(emptying(emptying=None), id="its-pods-run-on"),
         pytest.param(emptying(emptying=Emptying(since=NOW + MINUTE)), id="not-yet"),
-        pytest.param(emptying(leaves="overdue"), id="no-person-said-so"),
+        pytest.param(emptying(leaves="overdue"), id="not-returned-manually"),
         pytest.param(emptying(0), id="empty"),
-        pytest.param(emptying(owner="other"), id="another-instance-s"),
+        pytest.param(emptying(owner="other"), id="of-another-instance"),
         pytest.param(with_pod(is_terminating=True), id="they-go-already"),
         pytest.param(with_pod(is_daemonset=True), id="a-daemonset-s"),
         pytest.param(with_pod(is_mirror=True), id="a-mirror-pod"),

@@ -78,7 +78,7 @@ RIGHT = [
     pytest.param(Plan(registry=ASKED, actions=(StartConversion(request=ASKED.requests[0]),)),
         {"max_converted_nodes": 3}, id="as-many-as-the-cap"),
     pytest.param(Plan(registry=registry(SERVING), actions=(limits({QUEUE: {"a001": COUNTED},
-            "root.empty": {}}),)), {}, id="limits-of-what-serves"),
+            "root.empty": {}}),)), {}, id="limits-of-serving-nodes"),
 ]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ WRONG = [
     pytest.param(Plan(registry=registry(SERVING), actions=(limits({}),)), {},
         "not count exactly the nodes that serve", id="limits-without-a-node"),
     pytest.param(Plan(registry=registry(GOING), actions=(limits({QUEUE: {"a001": COUNTED}}),)), {},
-        "not count exactly the nodes that serve", id="limits-with-one-that-goes"),
+        "not count exactly the nodes that serve", id="limits-with-a-leaving-node"),
     pytest.param(Plan(registry=registry(SERVING), actions=(ReturnNode(node="a001"),)), {},
         "returned in the phase serving", id="returned-while-it-serves"),
     pytest.param(Plan(registry=registry(GOING), actions=(ReturnNode(node="a001"),)),
@@ -111,10 +111,10 @@ WRONG = [
     pytest.param(Plan(registry=registry(GOING), actions=(Unfence(node="a001"),)), {},
         "fence of a001 would be lifted in the phase returning", id="opened-on-its-way"),
     pytest.param(Plan(registry=Registry(), actions=(Fence(node="a001"),)), {},
-        "not recorded as lent by prod", id="nobody-s"),
+        "not recorded as lent by prod", id="unrecorded"),
     pytest.param(Plan(registry=registry(msgspec.structs.replace(SERVING, owner="other")),
             actions=(MarkNode(node="a001", mark=MARK),)), {},
-        "not recorded as lent by prod", id="another-s"),
+        "not recorded as lent by prod", id="of-another-instance"),
     pytest.param(
         Plan(registry=registry(SERVING), actions=(Fence(node="a001"), Unfence(node="a001"))), {},
         "a001 would be fenced and unfenced at once", id="both"),

@@ -174,11 +174,11 @@ def test_type_with_two_rejected_nodes_backs_off() -> None:
 @pytest.mark.parametrize(
     ("request_", "is_blamed"),
     [
-        pytest.param({"leave_out": "a[049-051]"}, True, id="told-not-to"),
-        pytest.param({"node": "a051"}, True, id="told-another"),
+        pytest.param({"leave_out": "a[049-051]"}, True, id="excluded-in-the-call"),
+        pytest.param({"node": "a051"}, True, id="another-node-named"),
         pytest.param({"leave_out": "a051"}, False, id="excluded-since"),
         pytest.param({"node": "a050"}, False, id="asked-for"),
-        pytest.param({}, False, id="told-nothing"),
+        pytest.param({}, False, id="nothing-excluded-in-the-call"),
     ],
 )
 def test_converter_that_ignores_its_exclusions_is_blamed(
@@ -272,7 +272,7 @@ RULES: list[dict[str, Any]] = [
         pytest.param(None, id="not-asked"),
         pytest.param(UNREAD, id="unreadable"),
         pytest.param({"a051": a_batch_node("a051")}, id="not-in-the-list"),
-        pytest.param({"a050": a_batch_node("a050", **OUT)}, id="the-list-does-not-say"),
+        pytest.param({"a050": a_batch_node("a050", **OUT)}, id="list-without-the-fact"),
     ],
 )
 def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unread: Any) -> None:
@@ -298,7 +298,7 @@ def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unre
         pytest.param({}, {"a050": a_batch_node()}, None, id="no-rule-asks-for-its-row"),
         pytest.param(GPUS, {"a050": a_batch_node(partitions=("batch",))}, Leaving.KEPT_OUT,
             id="its-row-is-missing"),
-        pytest.param(GPUS, {"a001": a_batch_node()}, Leaving.KEPT_OUT, id="its-row-does-not-say"),
+        pytest.param(GPUS, {"a001": a_batch_node()}, Leaving.KEPT_OUT, id="not-in-its-row"),
         pytest.param(GPUS, {"a001": a_batch_node(partitions=("gpu",))}, Leaving.KEPT_OUT,
             id="of-that-partition"),
         pytest.param(GPUS, {"a001": a_batch_node(partitions=("batch",))}, None, id="of-another"),

@@ -64,7 +64,7 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
         pytest.param(FOREIGN, actor(record()), REFUSED, id="another one, and this one is new"),
         pytest.param(lease(THEIRS, ELSEWHERE, 23 * HOUR), actor(), REFUSED, id="within a day"),
         pytest.param(lease(THEIRS, ELSEWHERE, 24 * HOUR), actor(), WRITES, id="after a day"),
-        pytest.param(lease(THEIRS, ELSEWHERE, -DAY), actor(), REFUSED, id="from a time to come"),
+        pytest.param(lease(THEIRS, ELSEWHERE, -DAY), actor(), REFUSED, id="from the future"),
         pytest.param(replace(FOREIGN, acted=None), actor(now=NOW + 9 * DAY), REFUSED,
                      id="without a time"),
         pytest.param(lease(THEIRS), actor(record()), WRITES, id="this place, registry lost"),

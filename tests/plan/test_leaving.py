@@ -92,7 +92,7 @@ def test_hold_pause_and_order_keep_an_overdue_node(
     ("leaves", "held", "reason"),
     [
         pytest.param("by-hand", ("a001",), Reason.HELD, id="held-after-its-return"),
-        pytest.param("spent", (), Reason.IDLE, id="the-budget-is-gone"),
+        pytest.param("spent", (), Reason.IDLE, id="the-budget-is-removed"),
     ],
 )
 def test_node_that_stops_leaving_is_not_reported_as_returning(
@@ -158,7 +158,7 @@ def test_demand_lifts_no_fence_of_a_leaving_node() -> None:
 @pytest.mark.parametrize(
     ("changes", "config"),
     [
-        pytest.param({}, {"options": {}}, id="the-key-is-gone"),
+        pytest.param({}, {"options": {}}, id="the-key-is-removed"),
         pytest.param({"leaves": "spent"}, {}, id="a-new-week-or-no-budget"),
         pytest.param({"leaves": "for-jobs"}, {}, id="lending-has-no-regard-to-jobs"),
     ],
@@ -200,10 +200,10 @@ def budgeted(hours: float | None) -> Config:
         ),
         pytest.param(
             Registry(nodes={"a001": a_lent_node(lent_since=NOW - 3 * HOUR, owner="x")}), 10.0,
-            id="another-instance-s",
+            id="of-another-instance",
         ),
         pytest.param(
-            Registry(spent_hours={"dev": SpentHours(week=MONDAY, seconds=7200)}), 8.0, id="gone"
+            Registry(spent_hours={"dev": SpentHours(week=MONDAY, seconds=7200)}), 8.0, id="returned"
         ),
         pytest.param(
             Registry(spent_hours={"dev": SpentHours(week=MONDAY - 168 * HOUR, seconds=7200)}), 10.0,

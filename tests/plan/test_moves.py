@@ -362,7 +362,7 @@ def test_relabeled_node_is_unfenced_after_its_new_queue_grows() -> None:
     "world",
     [
         pytest.param(moving(node=fenced("notebook")).with_pods(*POD), id="a-pod-of-the-old-queue"),
-        pytest.param(moving(World(), node=fenced("notebook")), id="the-second-queue-is-gone"),
+        pytest.param(moving(World(), node=fenced("notebook")), id="the-second-queue-is-missing"),
     ],
 )
 def test_relabeled_node_is_relabeled_back_if_it_may_not_be_opened(world: World) -> None:

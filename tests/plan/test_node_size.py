@@ -41,7 +41,7 @@ def offering(**changes: int) -> Node:
         pytest.param(offering(gpu=HUGE), {}, True, id="a lie about devices"),
         pytest.param(offering(pods=110), {"pods": 110}, False, id="pods need no declaration"),
         pytest.param(offering(pods=HUGE), {"pods": 1000}, True, id="a lie about pods"),
-        pytest.param(offering(storage=HUGE), {}, False, id="what is not declared is not counted"),
+        pytest.param(offering(storage=HUGE), {}, False, id="undeclared resources are not counted"),
     ],
 )
 def test_node_is_counted_by_its_offer_up_to_the_declared_size(

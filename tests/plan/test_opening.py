@@ -91,11 +91,11 @@ STEPS: Sequence[Any] = [
     pytest.param(
         "image busybox", CloseLook(images=frozenset({full_name("busybox")})), "", id="an-image"
     ),
-    pytest.param("images", CloseLook(), "", id="nobody-waits"),
+    pytest.param("images", CloseLook(), "", id="no-pod-waits"),
     pytest.param("images", CloseLook(waiting=(WAITS,)), "busybox:1, and 1 more,", id="none-there"),
     pytest.param("images", CloseLook(waiting=(WAITS,), images=PULLED), "", id="all-there"),
     pytest.param(
-        "images", CloseLook(waiting=(ImageUsers(shape=GPU, images=("x",)),)), "", id="of-others"
+        "images", CloseLook(waiting=(ImageUsers(shape=GPU, images=("x",)),)), "", id="of-other-pods"
     ),
     pytest.param("probe site/check", CloseLook(), "has not run yet", id="no-probe-yet"),
 ]  # fmt: skip

@@ -57,7 +57,7 @@ def serving(world: World, *names: str, **changes: Any) -> World:
 @pytest.mark.parametrize(
     ("world", "requests"),
     [
-        pytest.param(ordered(), [(2, "")], id="nothing-came"),
+        pytest.param(ordered(), [(2, "")], id="nothing-joined"),
         pytest.param(ordered(serving(World(), "a001")), [(1, "")], id="one-serves"),
         pytest.param(ordered(serving(World(), "a001", "a002")), [], id="both-serve"),
         pytest.param(ordered(serving(World(), "a001", phase=Phase.FAILED)), [(2, "")],
@@ -75,11 +75,11 @@ def serving(world: World, *names: str, **changes: Any) -> World:
             [(2, "")], id="one-was-given-up"),
         pytest.param(ordered(until=NOW), [], id="its-time-is-over"),
         pytest.param(ordered(namespace="gone"), [], id="namespace-gone"),
-        pytest.param(ordered(node_type="q"), [], id="type-gone"),
+        pytest.param(ordered(node_type="q"), [], id="type-removed"),
         pytest.param(ordered(nodes=("a055", "a051")), [(1, "a055"), (1, "a051")], id="named"),
         pytest.param(ordered(nodes=("a055", "a099")), [(1, "a055")], id="one-is-not-there"),
         pytest.param(ordered().configured(exclude_nodes=frozenset({"a050"})),
-                     [(1, "a051"), (1, "a052")], id="others-are-kept-out"),
+                     [(1, "a051"), (1, "a052")], id="other-nodes-are-excluded"),
         pytest.param(ordered(nodes=("a050", "a051"), world=None).recorded(held=("a050",)),
                      [(1, "a051")], id="one-is-held"),
         pytest.param(ordered(World().recorded(claimed={"a001": ClaimedNode(
@@ -337,7 +337,7 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
             id="may-be-coming"),
         pytest.param(World().lent("a070").node("a070").set(batch=OUT), (), id="recorded"),
         pytest.param(World().node("a070", mark=None).set(batch=None).recorded(by_hand=("a070",)),
-            ("a070",), id="known-and-not-asked"),
+            ("a070",), id="recorded-and-not-requested"),
         pytest.param(World().node("a070", mark=None).set(batch=None), (), id="not-asked"),
         pytest.param(World().set(batch=None).recorded(by_hand=("a070",)), (), id="gone"),
     ],

@@ -24,10 +24,10 @@ NEW = a_node("a002", mark=None)
     [
         pytest.param(a_request(ended=True), facts([NEW]), {"a002"}, None, id="label and name"),
         pytest.param(a_request(ended=True, names=("a009",)), facts([]), {"a009"}, None,
-            id="named, to come"),
+            id="named, joining"),
         pytest.param(a_request(ended=True, names=("x9",)),
             facts([], [a_batch_node("x9", in_service=False)]), {"x9"}, None,
-            id="named, to come, known to Slurm"),
+            id="named, joining, in Slurm"),
         pytest.param(a_request(ended=True, names=("a009",), error="exit code 1"),
             facts([], [a_batch_node("a009", in_service=False, tells_claim=True)]), set(), None,
             id="named, and given back to a health check that has drained it"),
@@ -42,10 +42,10 @@ NEW = a_node("a002", mark=None)
             1, id="claimed by another instance"),
         pytest.param(a_request(ended=True, names=("a002",)),
             facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="other"))]), set(),
-            1, id="named, and lent by another since"),
+            1, id="named, lent elsewhere since"),
         pytest.param(a_request(ended=True),
             facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="prod"))]),
-            {"a002"}, None, id="claimed by ours"),
+            {"a002"}, None, id="claimed by this instance"),
         pytest.param(a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1,
             id="was there"),
         pytest.param(a_request(ended=True), facts([a_node("a002", labels={}, mark=None)]), set(), 1,
@@ -55,7 +55,7 @@ NEW = a_node("a002", mark=None)
         pytest.param(a_request(ended=True),
             facts([a_node("a002", mark=Mark(instance="x", node_type="a", namespace="", queue=""))]),
             set(), 1, id="marked by another instance"),
-        pytest.param(a_request(ended=True, count=3), facts([NEW]), {"a002"}, 2, id="came short"),
+        pytest.param(a_request(ended=True, count=3), facts([NEW]), {"a002"}, 2, id="too few"),
         pytest.param(a_request(converter=CONVERTER, count=2),
             facts([NEW], running=frozenset([CONVERTER])), set(), 2,
             id="converter at work: it may be another host's"),
@@ -63,7 +63,7 @@ NEW = a_node("a002", mark=None)
                 running=frozenset([CONVERTER]), ended={"r1": Ended(names=("a002", "a003"))}),
             {"a002"}, 1, id="converter at work that has named it"),
         pytest.param(a_request(ended=True, since=LONG_AGO), facts([]), set(), None,
-            id="never came"),
+            id="never joined"),
     ],
 )  # fmt: skip
 def test_request_takes_the_nodes_that_it_brought(
@@ -164,8 +164,8 @@ def test_failed_call_takes_no_nodes_of_another_call(
         ),
         pytest.param([a_batch_node("a002", in_service=None)], 1, id="unknown-is-no-no"),
         pytest.param([a_batch_node("b002", in_service=False)], None, id="of-another-type"),
-        pytest.param(AWAY, 2, id="both-may-still-come"),
-        pytest.param([], 2, id="an-empty-list-says-nothing"),
+        pytest.param(AWAY, 2, id="both-may-still-join"),
+        pytest.param([], 2, id="an-empty-list-proves-nothing"),
     ],
 )
 def test_failed_call_waits_only_for_half_converted_nodes(batch: Any, count: int | None) -> None:
@@ -177,9 +177,9 @@ def test_failed_call_waits_only_for_half_converted_nodes(batch: Any, count: int 
 @pytest.mark.parametrize(
     ("batch", "error", "left"),
     [
-        pytest.param(IN_SERVICE, "exit code 1", None, id="Slurm-has-the-others"),
+        pytest.param(IN_SERVICE, "exit code 1", None, id="Slurm-has-the-other-nodes"),
         pytest.param([IN_SERVICE[0], AWAY[1]], "exit code 1", 1, id="one-may-be-half-converted"),
-        pytest.param(AWAY, "exit code 1", 2, id="both-may-still-come"),
+        pytest.param(AWAY, "exit code 1", 2, id="both-may-still-join"),
         pytest.param(IN_SERVICE, "", 2, id="a-call-that-succeeded-is-waited-for"),
     ],
 )
@@ -198,7 +198,7 @@ def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
 @pytest.mark.parametrize(
     ("taken", "named", "already_out"),
     [
-        pytest.param({"a002"}, (), (), id="somebody-has-it"),
+        pytest.param({"a002"}, (), (), id="recorded-elsewhere"),
         pytest.param(set(), ("a002",), (), id="another-call-named-it"),
         pytest.param(set(), (), ("a002",), id="it-was-there-before"),
     ],

@@ -49,10 +49,10 @@ def test_low_utilization_is_recorded_without_an_action() -> None:
         pytest.param(used(2, 12_800), None, id="a-tenth"),
         pytest.param(used(2, 1, memory=30 * 10**9), None, id="of-another-resource-more"),
         pytest.param(used(2, since=NOW - timedelta(minutes=119)), None, id="new-nodes"),
-        pytest.param(used(2, leaves=Leaving.BY_HAND), None, id="told-to-go"),
-        pytest.param(used(2, stays_until=NOW + LOW_UTILIZATION_FOR), None, id="told-to-stay"),
+        pytest.param(used(2, leaves=Leaving.BY_HAND), None, id="to-be-returned"),
+        pytest.param(used(2, stays_until=NOW + LOW_UTILIZATION_FOR), None, id="to-be-kept"),
         pytest.param(used(2, owner="test"), None, id="of-another-instance"),
-        pytest.param(used(2).set(pods=()), None, id="nobody-holds-them"),
+        pytest.param(used(2).set(pods=()), None, id="without-a-hold"),
     ],
 )
 def test_reports_queues_with_low_utilization(world: World, percent: int | None) -> None:

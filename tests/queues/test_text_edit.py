@@ -62,7 +62,7 @@ def test_uneditable_tree_is_not_written() -> None:
 
 
 SHARED = [
-    pytest.param("max: &m {vcore: 80, memory: 320G}", "max: *m", id="the whole map"),
+    pytest.param("max: &m {vcore: 80, memory: 320G}", "max: *m", id="the complete map"),
     pytest.param("max: {vcore: &v 80, memory: 320G}", "max: {vcore: *v}", id="one value"),
 ]
 

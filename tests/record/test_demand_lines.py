@@ -29,10 +29,10 @@ ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
         pytest.param(None, TWO, True, id="the first pods"),
         pytest.param(TWO, TWO, False, id="the same pods"),
         pytest.param(TWO, ONE, True, id="one has begun"),
-        pytest.param(TWO, (), True, id="all have gone"),
+        pytest.param(TWO, (), True, id="all have ended"),
         pytest.param((), (), False, id="none still"),
-        pytest.param(TWO, ARRIVED, True, id="one came where another has ended"),
-        pytest.param(ARRIVED, TWO, False, id="those that came are there still"),
+        pytest.param(TWO, ARRIVED, True, id="one arrived as another ended"),
+        pytest.param(ARRIVED, TWO, False, id="the arrivals are still present"),
     ],
 )
 def test_demand_history_has_a_line_for_each_change(
@@ -61,7 +61,9 @@ def test_unread_queue_gets_no_demand_line() -> None:
     [
         pytest.param((), TWO, True, id="the first time"),
         pytest.param(FREE, TWO, False, id="as they were"),
-        pytest.param((NodeRoom(free={"vcore": 1}, count=2),), TWO, True, id="another room"),
+        pytest.param(
+            (NodeRoom(free={"vcore": 1}, count=2),), TWO, True, id="another free capacity"
+        ),
         pytest.param((), (), False, id="without other lines"),
     ],
 )

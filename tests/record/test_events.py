@@ -67,7 +67,7 @@ NOTHING = [
     pytest.param(line("node", "forgotten"), id="a-person-knows"),
     pytest.param(line("verb", "hold"), id="verb"),
     pytest.param(line("limit", "changed", QUEUE), id="limit"),
-    pytest.param(line("queue", "wait", QUEUE), id="a-verdict-that-leaves-nobody-waiting"),
+    pytest.param(line("queue", "wait", QUEUE), id="a-decision-without-waiting-pods"),
 ]
 
 

@@ -41,7 +41,7 @@ def registry(lent: int, waiting: tuple[WaitingJobs, ...] | None, told: str = UNK
     ("lent", "waiting", "amount"),
     [
         pytest.param(0, jobs(9), None, id="nothing-is-lent"),
-        pytest.param(4, None, UNKNOWN, id="nobody-says"),
+        pytest.param(4, None, UNKNOWN, id="not-reported"),
         pytest.param(4, (), NONE, id="none-waits"),
         pytest.param(4, jobs(9, node_type="b"), NONE, id="for-another-type"),
         pytest.param(4, jobs(0), NONE, id="for-no-node"),
@@ -75,19 +75,19 @@ DAY = timedelta(days=1)
 @pytest.mark.parametrize(
     ("told", "waiting", "unseen", "line"),
     [
-        pytest.param(UNKNOWN, None, False, None, id="nobody-ever-said"),
+        pytest.param(UNKNOWN, None, False, None, id="never-reported"),
         pytest.param(UNKNOWN, (), False, "none  > none", id="none-for-the-first-time"),
         pytest.param(NONE, (), False, None, id="none-still"),
         pytest.param(NONE, jobs(9), False, "wait none > all", id="jobs-wait"),
-        pytest.param(ALL, jobs(7), False, None, id="others-wait"),
+        pytest.param(ALL, jobs(7), False, None, id="other-jobs-wait"),
         pytest.param(ALL, jobs(2), False, "wait all > 2", id="fewer"),
         pytest.param(ALL, (), False, "none all > none", id="all-have-begun"),
-        pytest.param(ALL, None, False, "unknown all > ", id="nobody-says-any-more"),
-        pytest.param(ALL, jobs(9), True, "unseen all > all", id="nobody-looked"),
-        pytest.param(NONE, jobs(9), True, "unseen none > all", id="nobody-saw-them-come"),
-        pytest.param(NONE, None, True, "unseen none > ", id="nobody-looked-nor-says"),
-        pytest.param(UNKNOWN, None, True, None, id="what-was-not-known-still-is-not"),
-        pytest.param(UNKNOWN, (), True, "none  > none", id="what-was-not-known-is"),
+        pytest.param(ALL, None, False, "unknown all > ", id="no-longer-reported"),
+        pytest.param(ALL, jobs(9), True, "unseen all > all", id="unobserved"),
+        pytest.param(NONE, jobs(9), True, "unseen none > all", id="arrival-unobserved"),
+        pytest.param(NONE, None, True, "unseen none > ", id="unobserved-and-not-reported"),
+        pytest.param(UNKNOWN, None, True, None, id="unknown-stays-unknown"),
+        pytest.param(UNKNOWN, (), True, "none  > none", id="unknown-becomes-reported"),
     ],
 )
 def test_changed_job_amount_is_a_line_and_steady_state_is_none(

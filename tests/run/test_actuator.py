@@ -99,7 +99,7 @@ def carry_out(
         pytest.param(Fence(node="a001"), CORDONED, CORDONED, False, id="an-admin-was-first"),
         pytest.param(Unfence(node="a001"), SHUT, OPEN, True, id="unfence"),
         pytest.param(Unfence(node="a001"), CORDONED, CORDONED, False, id="an-admin's-cordon"),
-        pytest.param(Unfence(node="a001"), a_node(mark=FENCED), OPEN, True, id="lifted-by-hand"),
+        pytest.param(Unfence(node="a001"), a_node(mark=FENCED), OPEN, True, id="lifted-manually"),
     ],
 )
 def test_action_reads_the_node_again_before_it_changes_it(
@@ -157,7 +157,7 @@ BACK = msgspec.structs.replace(DRESS, is_back=True)
         pytest.param(DRESS, OPEN, (), AWAY, False, id="its-fence-is-off"),
         pytest.param(BACK, OPEN, (), AWAY, True, id="back-without-a-fence"),
         pytest.param(DRESS, SHUT, (), a_batch_node(), False, id="Slurm-has-it"),
-        pytest.param(DRESS, SHUT, (), a_batch_node(in_service=None), False, id="nobody-knows"),
+        pytest.param(DRESS, SHUT, (), a_batch_node(in_service=None), False, id="unknown"),
         pytest.param(BACK, a_node(mark=STRANGER), (), AWAY, False, id="another's"),
     ],
 )
@@ -347,10 +347,10 @@ def test_hanging_converter_is_ended_and_reported(home: Path) -> None:
     ("node", "pods", "batch", "is_called"),
     [
         pytest.param(SHUT, [], {"a001": AWAY}, True, id="fenced-empty-and-away"),
-        pytest.param(None, [], {"a001": AWAY}, True, id="gone-from-kubernetes"),
+        pytest.param(None, [], {"a001": AWAY}, True, id="missing-in-kubernetes"),
         pytest.param(OPEN, [], {"a001": AWAY}, False, id="not-fenced"),
         pytest.param(CORDONED, [], {"a001": AWAY}, False, id="an-admin's-cordon"),
-        pytest.param(a_node(mark=FENCED), [], {"a001": AWAY}, False, id="uncordoned-by-hand"),
+        pytest.param(a_node(mark=FENCED), [], {"a001": AWAY}, False, id="uncordoned-manually"),
         pytest.param(SHUT, [POD], {"a001": AWAY}, False, id="a-pod-landed"),
         pytest.param(
             SHUT,

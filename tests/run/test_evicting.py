@@ -103,8 +103,8 @@ def test_signal_ends_evictions_between_two_pods() -> None:
     [
         pytest.param(a_node(), id="not-cordoned"),
         pytest.param(a_node(is_cordoned=True), id="an-administrator-s-cordon"),
-        pytest.param(a_node(mark=FENCED), id="uncordoned-by-hand"),
-        pytest.param(None, id="gone"),
+        pytest.param(a_node(mark=FENCED), id="uncordoned-manually"),
+        pytest.param(None, id="missing"),
     ],
 )
 def test_no_pod_is_evicted_without_the_fence_of_dnm(tmp_path: Path, node: Node | None) -> None:

@@ -145,7 +145,7 @@ def test_unused_node_is_replayed_without_pods(lines: list[HistoryLine]) -> None:
                 nodes={"a": frozenset(("a001", "a900", "a901"))},
             ),
             2 * NODES + 2,
-            id="those that are known by name",
+            id="nodes named in the jobs",
         ),
     ],
 )

@@ -159,9 +159,7 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
     return choose_releases(conf, result, queues, there, asked), conf, result, there
 
 
-def without(
-    scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, away: Any
-) -> dict:
+def without(scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, away: Any) -> dict:
     """Returns the demand after these nodes have left, with all pods being old."""
     limits = {}
     for path, limit in scene["limits"].items():
@@ -174,9 +172,7 @@ def without(
     after = msgspec.structs.replace(
         there,
         nodes=tuple(item for item in there.nodes if item.name not in away),
-        lent={
-            name: lent_node for name, lent_node in there.lent.items() if name not in away
-        },
+        lent={name: lent_node for name, lent_node in there.lent.items() if name not in away},
     )
     return size_queues(conf, count_young_pods(every), limits, after).wanted()
 
@@ -237,7 +233,7 @@ def test_pods_that_ignore_an_idle_node_keep_it_for_its_idle_time_only() -> None:
         pytest.param({"pods": pods(1, SMALL, ago=300)}, id="pods younger than the idle time"),
         pytest.param(
             {"pods": pods(1, SMALL, ago=5000), "serves": 60},
-            id="a node that joined a minute ago may be what they waited for",
+            id="a node that joined a minute ago may be enough",
         ),
     ],
 )

@@ -240,7 +240,7 @@ def test_pending_nodes_of_a_returned_order_are_not_kept() -> None:
 @pytest.mark.parametrize(
     ("node", "is_refused"),
     [
-        pytest.param(None, False, id="gone"),
+        pytest.param(None, False, id="removed"),
         pytest.param(a_node(), False, id="open"),
         pytest.param(a_node(is_cordoned=True, mark=FENCED), False, id="our-fence"),
         pytest.param(a_node(is_cordoned=True), True, id="an-administrator's"),

@@ -90,7 +90,7 @@ def test_invalid_adoption_is_refused(words: dict[str, Any], why: str) -> None:
         pytest.param(BARE, OUT, id="bare"),
         pytest.param(a_node(), OUT, id="marked-by-us"),
         pytest.param(BARE, replace(OUT, claim=BatchClaim(instance="prod")), id="claimed-by-us"),
-        pytest.param(BARE, replace(OUT, claim=BatchClaim(instance="")), id="claimed-by-nobody"),
+        pytest.param(BARE, replace(OUT, claim=BatchClaim(instance="")), id="unclaimed"),
     ],
 )
 def test_manually_converted_node_is_recorded_as_joining(node: Node, row: BatchNode) -> None:
