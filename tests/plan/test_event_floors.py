@@ -18,7 +18,7 @@ from dnm.model.pod import PodShape
 from dnm.model.pod_waits import PodWaits
 from dnm.model.reason import Reason
 from dnm.model.verdict import Verdict
-from dnm.plan.rules import foreseen
+from dnm.plan.rules import event_windows
 from dnm.plan.rules.event_windows import lead_of, next_change, projected_at, stay_of
 from dnm.plan.rules.events import active_floors
 from tests.builders import FENCED, NOW, QUEUE, SIZE, a_batch_node, a_request
@@ -159,7 +159,7 @@ def test_events_of_a_queue_add_up() -> None:
 def test_event_beyond_the_bound_of_pods_is_left_out_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(foreseen, "MOST_PODS", 100)
+    monkeypatch.setattr(event_windows, "MOST_PODS", 100)
     later = event(NOW + MINUTE, pods=30, name="later")
     asked = world(event(), later, event(NOW + 2 * MINUTE, pods=25, name="last"))
     assert [window.event.name for window in floors_of(asked)] == ["workshop", "last"]
@@ -172,7 +172,7 @@ def floors_of(asked: World) -> tuple[Window, ...]:
 
 
 def test_event_windows_beyond_the_bound_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreseen, "MOST_WINDOWS", 1)
+    monkeypatch.setattr(event_windows, "MOST_WINDOWS", 1)
     (note,) = world(event(nodes=1)).plan().notes
     assert note.startswith("events have 1 windows or more in 8 days")
 
