@@ -207,7 +207,7 @@ def test_explain_prints_json(scene: Scene) -> None:
 
 ALL = "3 of 3 nodes of the type a can be lent now"
 FEWER = "of 3 nodes of the type a can be lent now: 3 are available, and"
-# Settings -> what `dnm check` says, and `dnm nodes` where it is less than the table shows.
+# Settings -> output of `dnm check`, and of `dnm nodes` if it is less than the table.
 SUPPLIES = {
     "nothing bounds them": ({}, ALL),
     "a floor": ({"batch_floor": "2"}, f"1 {FEWER} batch_floor of type a allows no more"),

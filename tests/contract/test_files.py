@@ -1,6 +1,6 @@
-"""The contract with the predecessor, its files and the shape of the command: one test for each
-row, and one with its ini, every key at a value that differs from its default, on its own paths. No
-change of dnm may remove a row.
+"""The contract with the predecessor, its files and the shape of the command: one test for each row.
+Another test has its ini on its own paths, with every key at a value that differs from its default.
+No change of dnm may remove a row.
 """
 
 from __future__ import annotations

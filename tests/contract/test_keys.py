@@ -21,7 +21,7 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 SITE_KEY = "site.example/queue"
 YUNIKORN = {"schedulerName": "yunikorn"}
-# What the predecessor documents, as dnm's own values. None: the key is required there.
+# Defaults of the predecessor's documentation, as dnm's values. None: the key is required there.
 DEFAULTS: dict[str, Any] = {
     "kubeconfig_path": None,
     "max_converted_nodes": 30,

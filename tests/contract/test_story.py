@@ -34,7 +34,7 @@ global_cooldown_seconds = 1
 default_cpu_request_m = 4000
 default_mem_request = 4Gi
 """
-# What the predecessor left: a001 is lent to dev, and its size is in the limits of dev.
+# The predecessor's state: a001 is lent to dev, and its size is in the limits of dev.
 RECORD = {"a001": {"namespace": "dev", "last_pod_end": "2026-03-01T10:00:00.1", "owner": "prod"}}
 WITH_ONE_NODE = (
     WORKSHOP_QUEUES.replace("memory: 32G", "memory: 288G")

@@ -67,7 +67,7 @@ class BridgeWorld(World):
 
     def __init__(self, seed: int = 0, machines: int = 1) -> None:
         self.partitions = ["b", "c"]
-        self.recreates = False  # a machine's size changes now and then, and its record is replaced
+        self.recreates = False  # a machine's size changes at times, and its record is replaced
         self.taint_lag = 2  # passes from the end of the record to the end of the taint
         self.tenant_chance = 0.0
         self.flaps: list[str] = []

@@ -48,7 +48,7 @@ class Machine:
         self.pod: dict[str, Any] | None = None
         self.base, self.flags, self.reason, self.extra = "DOWN", {"NOT_RESPONDING"}, "", ""
         self.comment = ""
-        self.jobs: dict[str, int] = {}  # job -> steps to go
+        self.jobs: dict[str, int] = {}  # job -> remaining steps
         self.tenants: list[str] = []  # pods of a namespace
 
 
@@ -67,21 +67,21 @@ class World:
         self.ended = 0
         self.jobs = 0
         self.job_chance = 0.0
-        self.fails_open = False  # a pod that is to go is deleted without a look at Slurm
-        self.deletes_nodes = True  # a pod's end deletes its node, unless that is seen reserved
+        self.fails_open = False  # a pod is deleted without a check in Slurm
+        self.deletes_nodes = True  # a pod's end deletes its node, unless Slurm shows it as reserved
         self.deleted: list[str] = []
         self.delay = 3  # calls until Slurm shows that a node is reserved
         self.made: dict[str, int] = {}  # reservation -> the call of it
-        self.lifts_drains = False  # a pod's record changes now and then, and its drain is gone
+        self.lifts_drains = False  # a pod's record changes at times, and its drain is lost
         self.mode, self.is_settled = True, True
         self.selector = dict([LABEL])
         self.tolerations = (TOLERATES,)
-        self.tells = True  # the operator has an answer of Slurm
+        self.tells = True  # the operator gets answers from Slurm
         self.is_stuck = False  # the operator does nothing
         self.conflicts = 0
         self.second_writer = 0.0  # chance that another client writes a Node after each read of it
         self.calls = 0
-        self.kill_at = -1  # before this call; its effect comes about where `kill_after`
+        self.kill_at = -1  # before this call; with `kill_after` its effect takes place
         self.kill_after = False
         self.log: list[str] = []
         for _ in range(4):

@@ -24,7 +24,7 @@ class StatefulWorld(World):
     def __init__(self, seed: int = 0, machines: int = 3) -> None:
         self.replicas, self.version = machines, 1
         self.waiting: list[int] = []
-        self.flickers = 0.0  # how likely a pod is not Ready for a moment
+        self.flickers = 0.0  # probability that a pod is not Ready for a moment
         self.broken: set[str] = set()  # machines with a pod that is not Ready
         self.scalers: tuple[str, ...] = ()
         self.idle_scalers: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class StatefulWorld(World):
             machine.flags.discard("NOT_RESPONDING")
             name = f"b-{pod['ordinal']}"
             comment = f'{{"namespace":"slurm","podName":"{name}","node":"{machine.name}"}}'
-            if machine.comment != comment:  # else the node stays as the pod's end has left it
+            if machine.comment != comment:  # otherwise the node stays as the pod's end has left it
                 machine.base, machine.flags, machine.reason = "IDLE", set(), ""
             machine.comment = comment
 

@@ -151,7 +151,7 @@ def test_list_names_partitions_and_features(host: Host) -> None:
     assert listed is not None and listed.leaves_out
     document = {name: (row.features, row.reservations) for name, row in listed.nodes.items()}
     assert document["a004"] == (("typea",), ("dnm_a004",))
-    assert document["a005"] == ((), ())  # none, which is something else than not to know
+    assert document["a005"] == ((), ())  # "none" differs from "unknown"
 
 
 def test_excluded_node_is_not_chosen(host: Host) -> None:

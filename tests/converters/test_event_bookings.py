@@ -23,9 +23,9 @@ from tests.converters.test_select import NOW, node, reservation
 HOUR = timedelta(hours=1)
 BEGINS = NOW + 2 * HOUR
 JOURNALS = {
-    "a001": a_journal(failures=3),  # rests for 80 minutes
+    "a001": a_journal(failures=3),  # waits for 80 minutes
     "a002": a_journal(failures=4),  # for 160
-    "a003": a_journal(failures=1, at=NOW - timedelta(hours=1)),  # has rested
+    "a003": a_journal(failures=1, at=NOW - timedelta(hours=1)),  # has waited long enough
 }
 UNREADABLE = {"a004": BatchClaim(instance="prod", error="the journal can't be read")}
 
@@ -106,7 +106,7 @@ def test_late_reservation_is_moved_and_never_lost() -> None:
     soon = BEGINS + timedelta(minutes=4)
     slurm: Any = Slurm(a001=BEGINS + HOUR, a002=BEGINS + HOUR, a003=soon)
     shared = Reservation(name=f"{NAME}-a004", start=BEGINS + HOUR, end=None, nodes=("a004", "a005"))
-    held = (*slurm.read_reservations(), shared)  # nobody's booking
+    held = (*slurm.read_reservations(), shared)  # a reservation of no event
     facts = SlurmFacts(nodes=(), jobs=(), reservations=held, read_at=NOW)
     options = Namespace(book=NAME, num_nodes=2, begins=BEGINS, until=BEGINS + 8 * HOUR)
     late = list_late(facts, options, "test")

@@ -20,7 +20,7 @@ EXAMPLES = sorted(path for path in HOOKS.glob("*/*"))
 NAMES = {*to_k8s.HOOKS, *to_batch.HOOKS, HOOK}
 SECRET = 'pa"ss\\w0rd'
 
-# Answers of the programs that the hooks call; what is not here only writes down its call.
+# Answers of the programs that the hooks call. Any other program only records its call.
 ANSWERS = {
     "ipmitool": "case $* in *status) echo 'Chassis Power is off';; esac",
     "rpower": '[ $2 != stat ] || echo "$1: off"',
@@ -122,7 +122,7 @@ ON_THE_NODE = {
     "umount": "[ ! -e $CALLS.busy ]",
     "fuser": "echo /home: a001 4711",
     **dict.fromkeys(("systemctl", "mmumount", "mmshutdown", "swapoff", "nft"), ":"),
-    "apply-role": "cat >/dev/null; exit 2",  # it reads all that it gets
+    "apply-role": "cat >/dev/null; exit 2",  # it reads all its input
     "k8s-register": 'echo "$NAMESPACE|$LABELS|$TAINTS" >>"$CALLS"',
 }
 

@@ -156,7 +156,7 @@ def test_hook_is_searched_as_an_executable_file(tmp_path: Path) -> None:
     (tmp_path / "reset").mkdir()
     with pytest.raises(ConverterError, match="not executable"):
         find_hook(settings, "reset")
-    (tmp_path / "health").symlink_to("/not/mounted")  # that the site has none would be a "healthy"
+    (tmp_path / "health").symlink_to("/not/mounted")  # a missing hook would count as "healthy"
     with pytest.raises(ConverterError, match="behind a broken link"):
         find_hook(settings, "health")
     (tmp_path / "shared").symlink_to("/not/mounted")

@@ -80,7 +80,7 @@ def test_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConverterError, match="version 2"):
         store.load("a001")
     output = (tmp_path / "a001.json").read_bytes().replace(b"{", b'{"home": "k8s",', 1)
-    (tmp_path / "a001.json").write_bytes(output)  # with what this one does not know
+    (tmp_path / "a001.json").write_bytes(output)  # with fields that this version does not know
     with pytest.raises(ConverterError, match="if a later node-convert wrote it, use that; else"):
         store.load("a001")
 

@@ -21,8 +21,8 @@ SETTINGS = KubeletSettings(
     kube_reserved_memory="8500Mi",
     reserved_memory=(ReservedMemory(numa_node=0, amount="8600Mi"),),
 )
-# Each command that changes something counts down, and ends the whole hook where it reaches zero:
-# before its work, as a kill would.
+# Each command that changes something counts down. At zero it ends the whole hook before its work,
+# as a kill would.
 STAND_IN = """\
 #!/bin/sh
 files=$(cd "$ROOT" && find . -type f | sort)
@@ -68,7 +68,7 @@ class Machine:
             (self.kubelet / name).write_text("{}")
         for name, work in WORK.items():
             path = directory / "bin" / name
-            # Two of openssl run side by side, so they can't count.
+            # Two openssl processes run in parallel, so they cannot count.
             is_counted = name != "openssl"
             path.write_text(STAND_IN.format(name=name, work=work) if is_counted else "exec cat\n")
             path.chmod(0o755)

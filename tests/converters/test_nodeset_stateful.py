@@ -25,7 +25,7 @@ from tests.converters.played import tmp_path as tmp_path
 from tests.converters.stateful_world import KubeSide, StatefulWorld
 from tests.converters.test_nodeset import Program, assert_batch, assert_lent
 
-SOON = timedelta(seconds=0.3)  # a few looks, also on a busy machine
+SOON = timedelta(seconds=0.3)  # a few checks, also on a busy machine
 
 
 class StatefulProgram(Program):

@@ -81,12 +81,12 @@ def test_rest_answers_agree_with_commands(sample: Path) -> None:
         return (sample / name).read_text()
 
     nodes = rest.parse_nodes(of("nodes.json").encode())
-    lines = of("nodes.txt").splitlines()  # of several moments
+    lines = of("nodes.txt").splitlines()  # of several times
     assert len(nodes) >= 25 and nodes == tuple(text.parse_nodes(line)[0] for line in lines)
     assert all(node.state.is_understood for node in nodes)
     jobs = rest.parse_jobs(of("jobs.json").encode())
     slurm_jobs = text.parse_jobs(of("jobs.txt"))
-    if sample.name == "22.05":  # which does not have planned nodes
+    if sample.name == "22.05":  # this version has no planned nodes
         slurm_jobs = tuple(msgspec.structs.replace(job, planned_nodes=()) for job in slurm_jobs)
     assert jobs == slurm_jobs and {"RUNNING", "PENDING", "SUSPENDED"} <= {job.state for job in jobs}
     records = [

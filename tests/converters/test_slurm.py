@@ -51,7 +51,7 @@ def test_array_task_is_requeued_alone(site: SlurmSite) -> None:
 
 def test_account_text_cannot_forge_a_job(site: SlurmSite) -> None:
     lab = site.lab
-    names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld makes them small
+    names = ("x|y|main|1|100", "x\n9|9|running|root|y", "x")  # slurmctld shortens them
     jobs = [lab.submit("-H", "-n1", "-A", name, "--uid=games") for name in names]
     document = {job.id: job for job in lab.client.read_jobs()}
     assert document.keys() == set(jobs)
@@ -122,7 +122,7 @@ def test_each_real_node_state_has_its_verdict(site: SlurmSite) -> None:
         "SKIP",
         f"pending job {planned} needs 2 nodes",
     )
-    # The judgement of the conversion is the same: nothing but b002 can be had, and it is.
+    # The conversion's check agrees: only b002 is available, and it is lent.
     for name in ("a001", "a002", "a003", "a004", "a006", "a009", "b001"):
         refused = site.run("--set", "k8s", "--node-name", name)
         assert refused.returncode == 1 and results[name][1] in refused.stderr, refused.stderr
@@ -427,7 +427,7 @@ def test_pods_are_evicted_and_not_deleted_without_force(site: SlurmSite) -> None
         )  # fmt: skip
 
     pod("daemon", "apps/v1 DaemonSet")
-    # This machine takes it for another node of Slurm.
+    # This machine maps it to another node of Slurm.
     pod("slurmd", "slinky.slurm.net/v1beta1 NodeSet")
     arguments = ("--set", "batch", "--node-name", "a001")
     for words in (arguments, (*arguments, "--force")):

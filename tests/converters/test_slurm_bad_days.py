@@ -339,7 +339,7 @@ def test_failures_are_rolled_back_or_report_the_next_step(site: SlurmSite, tmp_p
     assert sites["unreached"].hook_calls == []
     site.assert_in_service(node_of["rolled"], node_of["unreached"])
 
-    # By that what failed is left alone for a while (test_failures.py), and a success forgets it.
+    # A failed node pauses for a while (test_failures.py), and a success ends that.
     def failures(name: str) -> str:
         (path,) = (tmp_path / name).rglob(f"{node_of[name]}.json")
         return str(json.loads(path.read_text())["facts"]["failures"])
@@ -358,7 +358,7 @@ def test_failures_are_rolled_back_or_report_the_next_step(site: SlurmSite, tmp_p
     lab.run("scontrol", "update", f"nodename={name}", "state=drain", "reason=admin: fan")
     returned = sites["rolled"].run("--set", "batch", "--node-name", name)
     assert returned.returncode == 0 and "left drained" in returned.stderr, returned.stderr
-    # Newer ones append " : Not responding", as its slurmd is away.
+    # Newer versions append " : Not responding", because its slurmd is away.
     assert lab.client.read_node(name).reason.startswith("admin: fan")
 
     lab.start_slurmd(node_of["unbooted"])

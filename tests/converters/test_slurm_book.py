@@ -14,7 +14,7 @@ from tests.slurm_lab import SlurmSite, needs_other_slurm
 
 pytestmark = needs_other_slurm
 
-LEAVE = "a[004-010]"  # what the tests don't need
+LEAVE = "a[004-010]"  # the tests do not need these
 
 
 def book(site: SlurmSite, begins: datetime, count: int, **environment: str) -> list[str]:
@@ -43,7 +43,7 @@ def test_reservation_waits_for_running_jobs(site: SlurmSite) -> None:
     assert book(site, begins, 3) == ["a003", "a002", "exit 1"]
     name = booking_name("w", begins, "test")
     assert reservations(site) == {f"{name}-a002": ("a002",), f"{name}-a003": ("a003",)}
-    assert book(site, begins, 2)[-1] == "exit 1"  # they have them, and a001 is busy
+    assert book(site, begins, 2)[-1] == "exit 1"  # jobs have them, and a001 is busy
     into = lab.submit("-w", "a003", "--exclusive", "-t", "120")
     before = lab.submit("-w", "a003", "--exclusive", "-t", "10")
     lab.wait_for(lambda: lab.client.read_job(before).state == "RUNNING")

@@ -25,7 +25,7 @@ def test_faulty_node_stays_drained_in_a_real_slurm_until_resumed(site: SlurmSite
     refused = site.run("--set", "k8s", "--node-name", name, "--namespace", "dev")
     assert refused.returncode == 1 and "sick in Kubernetes" in refused.stderr
     again = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
-    assert again.returncode == 0, again.stderr  # there is nothing to do any more
+    assert again.returncode == 0, again.stderr  # there is nothing left to do
     site.lab.run("scontrol", "update", f"nodename={name}", "state=resume")
     site.assert_in_service(name)
 

@@ -145,7 +145,7 @@ def test_back_off_times_are_as_documented() -> None:
 
 
 def minutes_listed_after(behind: str) -> list[int]:
-    """Minutes that a paragraph of the brakes lists behind these words."""
+    """Returns the minutes that a paragraph of the brakes lists after these words."""
     (numbers,) = re.findall(rf"{behind} ([\d, ]+) min", section(DECISIONS, "The brakes"))
     return [int(number) for number in numbers.split(", ")]
 

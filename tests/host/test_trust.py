@@ -108,8 +108,8 @@ def a_story(site: Site) -> str:
 
 def test_no_secret_is_logged_stored_or_on_a_command_line(full_story: Told) -> None:
     site, text, calls = full_story
-    assert "action=convert" in text and "action=return" in text  # it did happen
-    assert "racadm -p ***" in text and "as ***" in text  # it was said, and heard without them
+    assert "action=convert" in text and "action=return" in text  # both did happen
+    assert "racadm -p ***" in text and "as ***" in text  # it was printed, without the secrets
     assert "dnm.cli run" in calls and "--num-nodes" in calls
     kept = {
         path: path.read_text(errors="replace")
@@ -141,7 +141,7 @@ def test_no_secret_is_logged_stored_or_on_a_command_line(full_story: Told) -> No
 
 
 def inject_control_characters(sandbox: Sandbox) -> None:
-    """Everything free in the objects that a run reads holds control characters."""
+    """Puts control characters into every free field of the objects that a run reads."""
 
     def in_pod(item: dict[str, Any]) -> None:
         item["metadata"]["labels"]["applicationId"] = f"app{ESCAPE}"

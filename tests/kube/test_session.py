@@ -48,7 +48,7 @@ NODES = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion":
 
 
 def gzip_bomb() -> bytes:
-    """A few thousand bytes that unpack to 128 MB: one block again and again."""
+    """Returns a few thousand bytes that unpack to 128 MB: the same block repeated."""
     packer = zlib.compressobj(wbits=31)
     head, block = (
         packer.compress(b" " * size) + packer.flush(zlib.Z_FULL_FLUSH) for size in (1, 1 << 20)
@@ -347,8 +347,8 @@ def test_slow_answer_is_abandoned_at_the_time_limit(said: Drip) -> None:
 
 
 def silent_server(ends: ExitStack, is_full: bool) -> str:
-    """A server that takes connections, and no more; or one whose queue of them has no room, so that
-    to connect takes for ever."""
+    """A server that only accepts connections; or one with a full queue, so that connecting never
+    ends."""
     listener = ends.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
     address = listener.getsockname()
     if not is_full:

@@ -208,7 +208,7 @@ def reduce(page: bytes) -> list[Pod]:
 
 
 def cached_columns() -> PodColumns:
-    """Pods p and q, both at version 5."""
+    """Returns the kept pods p and q, both at version 5."""
     items = [json.loads(event("ADDED", 5, name))["object"] for name in ("p", "q")]
     return make_columns(reduce(json.dumps({"items": items}).encode()), [5, 5])
 

@@ -28,7 +28,7 @@ def start(directory: Path) -> subprocess.Popen[str]:
 
 
 def read_until_workshop(process: subprocess.Popen[str]) -> IO[str]:
-    """What it says from there on."""
+    """Returns the output after that line."""
     assert process.stdout is not None
     assert any("A workshop begins" in line for line in process.stdout)
     return process.stdout

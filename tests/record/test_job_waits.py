@@ -107,7 +107,7 @@ def test_changed_job_amount_is_a_line_and_steady_state_is_none(
             assert (item.numbers["jobs"], item.numbers["nodes"]) == (len(waiting), wanted)
         assert log_line(item) == ""
     again = record_change(after, after, CAUSE)
-    assert again.memory == after.memory, "what was told is not told again"
+    assert again.memory == after.memory, "a written line is not repeated"
 
 
 def test_returned_nodes_of_an_unobserved_time_are_recorded_as_unseen() -> None:

@@ -15,7 +15,7 @@ AWAY = "can't list the nodes: no route to 10.0.0.1"
 
 
 def reported_by_minute(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
-    """What is said in which minute; `errors` from that minute on."""
+    """Returns the reports by minute; `errors` gives the errors from a minute on."""
     facts: dict[str, LastingError] = {}
     now, rows = [], []
     for minute in range(until):
