@@ -173,13 +173,13 @@ def test_stop_signal_ends_requests_but_not_records(point: str, ends: bool) -> No
     signal.raise_signal(signal.SIGTERM)
     try:
         with fault_point(point):
-            _sleep_until_looked_at(signal.SIGALRM, times=3)
+            _sleep_until_checked(signal.SIGALRM, times=3)
         assert not ends
     except StoppedError as error:
         assert ends and GRACE in str(error)
 
 
-def _sleep_until_looked_at(number: signal.Signals, times: int) -> None:
+def _sleep_until_checked(number: signal.Signals, times: int) -> None:
     """Sleeps until the handler has run that often, independent of the machine's load."""
     handler, seen = signal.getsignal(number), 0
 

@@ -291,7 +291,7 @@ def lift(bridged_machine: BridgedMachine) -> None:
     bridged_machine.reason = ""
 
 
-def make_anew(bridged_machine: BridgedMachine) -> None:
+def recreate(bridged_machine: BridgedMachine) -> None:
     bridged_machine.reason = "slurm-bridge: Corresponding Kubernetes node (/a000) is unschedulable"
 
 
@@ -304,7 +304,7 @@ def uncordon(bridged_machine: BridgedMachine) -> None:
     bridged_machine.version += 1
 
 
-@pytest.mark.parametrize("spoil", [lift, make_anew, start_job, uncordon])
+@pytest.mark.parametrize("spoil", [lift, recreate, start_job, uncordon])
 def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[BridgedMachine], None]
 ) -> None:

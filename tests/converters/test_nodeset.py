@@ -370,11 +370,11 @@ def unreserve(world: World) -> None:
     world.reservations.clear()
 
 
-def stop_telling(world: World) -> None:
+def hide_report(world: World) -> None:
     world.tells = False
 
 
-@pytest.mark.parametrize("spoil", [lift, start_job, unreserve, stop_telling])
+@pytest.mark.parametrize("spoil", [lift, start_job, unreserve, hide_report])
 @pytest.mark.parametrize("guard", [check_leave, leave])
 def test_label_stays_if_the_claim_is_lost(
     tmp_path: Path, spoil: Callable[[World], None], guard: Callable[[NodeConversion], object]

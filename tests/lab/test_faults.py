@@ -56,7 +56,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "status", "left"), FAULTS)
-def test_injected_fault_strikes_once(
+def test_injected_fault_occurs_once(
     site: Sandbox, fault: dict[str, Any], status: int, left: str
 ) -> None:
     site.fault(**fault, times=1)

@@ -46,7 +46,7 @@ def claimed(name: str = "a001", own: BatchClaim | None = None, **changes: Any) -
     return a_batch_node(name, claim=own or claim(), tells_claim=True, **changes)
 
 
-def telling(*names: str) -> list[BatchNode]:
+def rows_with_claims(*names: str) -> list[BatchNode]:
     return [a_batch_node(name, tells_claim=True) for name in names]
 
 
@@ -148,7 +148,7 @@ def test_request_of_dead_converter_leaves_its_claims() -> None:
     rows = [claimed("a001", claim("", request="r1")), claimed("a002", claim(request="r1"))]
     arrived = a_node("a001", mark=None, labels={"dev": "true"})
     ended = {"r1": Ended(names=("a001",))}
-    recorded = facts(nodes=[arrived], batch=[*rows, *telling("a003")], ended=ended)
+    recorded = facts(nodes=[arrived], batch=[*rows, *rows_with_claims("a003")], ended=ended)
     after = advance_requests(a_config(), Registry(requests=(request,)), recorded)
     assert list(after.nodes) == ["a001"] and not after.requests
     (error,) = after.errors
@@ -168,7 +168,7 @@ def test_converter_that_died_after_its_work_is_no_error() -> None:
 
 
 def test_run_killed_before_its_converter_started_is_no_failure() -> None:
-    recorded = facts(batch=telling("a001"), ended={"r1": Ended()})
+    recorded = facts(batch=rows_with_claims("a001"), ended={"r1": Ended()})
     after = advance_request(a_config(), a_request(), frozenset(), recorded)
     assert after.request is None and not after.conversion_failed
     assert "was not started" in after.note
@@ -418,7 +418,9 @@ def test_node_that_the_converter_abandoned_is_not_lent(is_listed: bool, is_recor
         world = World().recorded(nodes={"a001": joining})
     world.node("a001", mark=None, labels={})
     world.batch = {
-        node.name: node for node in telling(*world.batch) if node.name != "a001" or is_listed
+        node.name: node
+        for node in rows_with_claims(*world.batch)
+        if node.name != "a001" or is_listed
     }
     for _ in range(2):
         plan = world.plan()
@@ -432,7 +434,7 @@ def test_node_that_the_converter_abandoned_is_not_lent(is_listed: bool, is_recor
 def test_claimed_node_is_awaited_until_it_has_its_label() -> None:
     joining = a_lent_node(phase=Phase.JOINING, since=NOW, counted={})
     world = World().recorded(nodes={"a001": joining}).node("a001", mark=None, labels={})
-    world.batch = {node.name: node for node in telling(*world.batch)}
+    world.batch = {node.name: node for node in rows_with_claims(*world.batch)}
     world.batch["a001"] = claimed(own=claim(""))
     assert "a001" in world.plan().registry.nodes
 

@@ -403,7 +403,7 @@ def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
         assert world.plan().registry.nodes["a001"].phase is phase
 
 
-def test_moved_node_that_registers_anew_serves_no_queue() -> None:
+def test_moved_node_that_registers_again_serves_no_queue() -> None:
     """Its kubelet has the labels of the namespace of the lend, not of the move."""
     entry = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
     for phase in (Phase.SERVING, Phase.FAILED):

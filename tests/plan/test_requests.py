@@ -116,7 +116,7 @@ def test_node_of_a_request_is_taken_by_no_other_request() -> None:
     assert [request.id for request in after.requests] == ["r2"]
 
 
-def test_unnamed_nodes_are_taken_up_to_the_requested_count() -> None:
+def test_unnamed_nodes_are_limited_to_the_requested_count() -> None:
     """Another host's nodes look the same, and would exceed the cap."""
     request = a_request(ended=True, count=2, names=("a009",))
     seen = facts([NEW, a_node("a003", mark=None), a_node("a009", mark=None)])

@@ -127,7 +127,7 @@ class Machine(RuleBasedStateMachine):
         self.play.wait(seconds)
 
     @rule(count=st.integers(1, 8), namespace=few, vcore=st.sampled_from((1, 2, 4, 6, 20)))
-    def pods_come(self, count: int, namespace: int, vcore: int) -> None:
+    def add_some_pods(self, count: int, namespace: int, vcore: int) -> None:
         self.play.add_pods(count, namespace, vcore)
 
     @rule(count=st.sampled_from((1, 5, 60)))

@@ -150,7 +150,7 @@ def prepared(verb: str, registry: Registry, node: str) -> Registry:
 
 
 @pytest.mark.parametrize("verb", sample_by_day(2, VERBS))
-def test_command_struck_at_any_step_took_effect_or_did_not(
+def test_command_with_a_fault_at_any_step_took_effect_or_did_not(
     base: Play, tmp_path: Path, verb: str
 ) -> None:
     (host,) = base.hosts
@@ -251,7 +251,9 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return site
 
 
-def test_adopt_and_evict_struck_at_any_step_are_repeatable(site: Site, sandbox: Sandbox) -> None:
+def test_adopt_and_evict_are_repeatable_after_a_fault_at_any_step(
+    site: Site, sandbox: Sandbox
+) -> None:
     """Plays `adopt`, then `return --evict` of the adopted node."""
     config, directory = site.config, site.config.state_dir
     kept = directory.parent / "kept"

@@ -234,7 +234,9 @@ def test_hanging_converter_is_ended_with_its_children(
     *(pytest.param(f"converter.signal:{item}", marks=night)
       for item in ("before:fail:2", "after:kill:2", "before:fail", "after:fail:2")),
 ])  # fmt: skip
-def test_run_struck_while_it_ends_a_converter_is_completed(hanging: World, fault: str) -> None:
+def test_run_with_a_fault_while_it_ends_a_converter_is_completed(
+    hanging: World, fault: str
+) -> None:
     """The fault points of both signals. dnm waits for a converter that it cannot end."""
     world = hanging
     play_up_to(world, "batch")

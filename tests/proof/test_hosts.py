@@ -183,7 +183,7 @@ def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
         gate.await_arrivals()
         world.warm.ask("kill_all")
         assert run.wait().was_killed
-    begun, died = calls_at_rest(world), world.sandbox.clock.now()
+    begun, died = calls_of_idle_run(world), world.sandbox.clock.now()
     minutes = waited = 0
     while not story.is_over(world):
         minutes += 1
@@ -203,7 +203,7 @@ def test_host_that_dies_with_its_converter_is_followed_by_the_other_host(
     )  # fmt: skip
 
 
-def calls_at_rest(world: World) -> int:
+def calls_of_idle_run(world: World) -> int:
     """Counts calls at a time when none is in flight; one may be, just before a kill."""
     before = -1
     while (count := changing_calls(world)) != before:

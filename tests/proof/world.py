@@ -284,7 +284,7 @@ class World:
         pending = [pod for pod in self.pods.values() if not pod.node]
         if not pending:
             return
-        limits, used, free = self.limits_in_force(), self.used(), self.free_capacity()
+        limits, used, free = self.active_limits(), self.used(), self.free_capacity()
         for pod in sorted(pending, key=lambda pod: (pod.created, pod.uid)):
             request = pod.shape.request
             of_path = {path: limits[path].max for path in ancestors(pod.queue) if path in limits}
@@ -305,7 +305,7 @@ class World:
     def text(self) -> str:
         return self.config_map.data.get("queues.yaml", "") if self.config_map else ""
 
-    def limits_in_force(self) -> Mapping[str, QueueLimits]:
+    def active_limits(self) -> Mapping[str, QueueLimits]:
         """Returns the active limits: those of the last document that YuniKorn accepted."""
         text = self.text
         if text not in self._limits:

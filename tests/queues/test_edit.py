@@ -142,7 +142,7 @@ OTHER_STATES = {
 
 
 @pytest.mark.parametrize("state", OTHER_STATES.values(), ids=OTHER_STATES)
-def test_edit_is_planned_anew_on_a_changed_document(state: ConfigMap) -> None:
+def test_edit_is_planned_again_on_a_changed_document(state: ConfigMap) -> None:
     """dnm edits the other client's text, and does not overwrite it."""
     planned = lend(TREE, ONE)
     source_document = resolve_document(state, None)

@@ -363,7 +363,7 @@ def test_killed_return_before_another_instance_starts_needs_an_administrator() -
     assert "which dnm itself wrote earlier" in asked.refusal
 
 
-def test_lent_amount_is_restored_after_another_instance_started_anew() -> None:
+def test_lent_amount_is_restored_after_another_instance_started_afresh() -> None:
     """The other instance lent to a queue without a limit, so it did not know the amounts in a
     manifest without a ledger. dnm restores its part and adopts those baselines."""
     free = nodes_of("root.free", "p1")

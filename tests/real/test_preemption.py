@@ -58,7 +58,7 @@ def all_run(rig: Rig) -> bool:
     return rig.running("dev") == FILLING and rig.running("notebook") == COMING
 
 
-def assert_at_rest(rig: Rig, site: Site) -> None:
+def assert_no_changes(rig: Rig, site: Site) -> None:
     """Checks beyond the preemption delay: no pod ends, no node is lent or returned."""
     uids = {entry["metadata"]["uid"] for entry in rig.pods("dev") + rig.pods("notebook")}
     until = time.monotonic() + 35  # YuniKorn preempts after 30
@@ -89,7 +89,7 @@ def test_preempted_pods_get_a_single_node(full_rig: Rig, make_site: MakeSite) ->
         f"queue {DEV}: lend" in message and "no node has free capacity for them: 2 pods" in message
     ), message
     site.run_until(lambda: all_run(full_rig), "every pod runs")
-    assert_at_rest(full_rig, site)
+    assert_no_changes(full_rig, site)
     end(full_rig, site)
 
 
@@ -105,5 +105,5 @@ def test_pods_preempted_while_a_node_joins_get_no_second_node(
     site.run_until(lambda: full_rig.running("notebook") == COMING, "YuniKorn preempts", 120)
     site.run_until(lambda: all_run(full_rig), "every pod runs", 120)
     site.seconds(0)
-    assert_at_rest(full_rig, site)
+    assert_no_changes(full_rig, site)
     end(full_rig, site)

@@ -292,7 +292,7 @@ def convert(home: Path, converter: Converter) -> Outcome:
     return apply(home, Kube(), converter, actions, requests=(request,))
 
 
-def test_signal_ends_the_actions_and_the_next_run_requests_anew(home: Path) -> None:
+def test_signal_ends_the_actions_and_the_next_run_requests_again(home: Path) -> None:
     kube, converter = Kube([BARE]), Converter()
     outcome = carry_out(home, kube, converter, _growing(), is_stopped=True)
     assert kube.nodes["a001"] == BARE and converter.calls == {}

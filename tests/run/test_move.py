@@ -47,7 +47,7 @@ def books(registry: Registry) -> Registry:
     return replace(registry, memory=Memory(), lease_words=())
 
 
-def in_force(config: Config) -> list[str]:
+def active_places(config: Config) -> list[str]:
     """Returns the places from which a run would act now."""
     lines = []
     for kind in ("file", "kubernetes"):
@@ -64,10 +64,10 @@ def test_move_there_and_back_with_lent_nodes_keeps_the_registry(site: Site) -> N
     save_registry(config, LENT)
     message = move(config, "kubernetes")
     assert "Secret dnm/dnm-prod with 2 lent nodes" in message and "on every host" in message
-    assert in_force(config) == ["kubernetes"]
+    assert active_places(config) == ["kubernetes"]
     there = load_registry(at(config, "kubernetes"), NOW)
     assert "the registry is in" in move(at(config, "kubernetes"), "file", reason="back")
-    assert in_force(config) == ["file"]
+    assert active_places(config) == ["file"]
     back = load_registry(config, NOW)
     assert books(there) == books(back) == LENT
     rows = [json.loads(line) for line in (site.directory / "state/history.jsonl").open()]
@@ -145,7 +145,7 @@ def test_move_is_refused_during_a_run(site: Site) -> None:
         state.begin()
         with pytest.raises(LockedError, match="is at work"):
             move(site.config, "kubernetes")
-    assert in_force(site.config) == ["file"]
+    assert active_places(site.config) == ["file"]
 
 
 def points(site: Site, kind: str) -> list[tuple[str, str]]:
@@ -196,9 +196,9 @@ def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
 
         with pytest.raises(Killed), struck_by(strike):
             move(site.config, kind)
-        assert len(in_force(site.config)) <= 1, step
+        assert len(active_places(site.config)) <= 1, step
         move(site.config, kind_after)
-        assert in_force(site.config) == [kind_after], step
+        assert active_places(site.config) == [kind_after], step
         assert books(load_registry(at(site.config, kind_after), NOW)) == LENT
 
 
@@ -239,4 +239,4 @@ def test_move_begun_on_another_host_is_not_continued(
     west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
     with pytest.raises(RegistryError, match=r"is from east:.* run this command there"):
         move(west, "kubernetes")
-    assert in_force(site.config) == ["file"]
+    assert active_places(site.config) == ["file"]

@@ -130,7 +130,7 @@ def test_gang_of_two_groups_requests_the_sum() -> None:
 
 
 @pytest.mark.parametrize("larger", ["vcore", "memory"])
-def test_placeholders_stand_for_the_smallest_pods(larger: str) -> None:
+def test_placeholders_represent_the_smallest_pods(larger: str) -> None:
     small, large = {"vcore": 10, "memory": 10}, {"vcore": 10, "memory": 10, larger: 11}
     members = pods(1, small, name="small") + pods(1, large, name="large")
     holder = pods(1, small, name="holder", is_placeholder=True)
