@@ -72,6 +72,7 @@ class RunRecord(Value):
     queues: dict[str, QueueStatus] = {}
     ledger: str | None = None  # as the run wrote it, if the annotation is lost; None: unknown
     nodes: dict[str, str] = {}  # lent node -> sentence
+    codes: dict[str, str] = {}  # lent node -> code of the reason
     pods: dict[str, NodePods] = {}  # lent node -> the pods on it
     attended: tuple[str, ...] = ()  # lent and some other nodes with pods that cannot be evicted
     pods_doubted_since: Moment | None = None  # the list of pods contradicts the record

@@ -232,6 +232,7 @@ def _record(
         notes=plan.notes,
         queues=plan.status,
         nodes={verdict.node: verdict.sentence for verdict in plan.nodes},
+        codes={verdict.node: verdict.reason.name for verdict in plan.nodes},
         pods=dict(plan.pods),
         succeeded_at=None,
         waiting_jobs=plan.waiting_jobs,

@@ -105,7 +105,7 @@ KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
 
 @pytest.mark.parametrize("reason", [*KEPT, Reason.IDLE])
 def test_kept_node_shows_no_return_time(reason: Why) -> None:
-    record = RunRecord(nodes={"a001": f"{reason.text}: why"})
+    record = RunRecord(codes={"a001": reason.name})
     registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(0))})
     (row,) = status_document(config, registry, NOW)["nodes"]
@@ -113,7 +113,7 @@ def test_kept_node_shows_no_return_time(reason: Why) -> None:
 
 
 def test_node_kept_by_min_nodes_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    record = RunRecord(nodes={"a001": f"{Reason.KEPT_READY.text}: min_nodes of dev is 1"})
+    record = RunRecord(codes={"a001": Reason.KEPT_READY.name})
     text = shown(capsys, Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record))
     assert "a001 (min_nodes)" in text
 
@@ -128,7 +128,10 @@ def test_cordon_of_an_administrator_is_shown(
     capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
     nodes = {"a001": a_lent_node(), "a002": a_lent_node()}
-    record = RunRecord(nodes={"a001": reason, "a002": Reason.IN_USE.text})
+    record = RunRecord(
+        nodes={"a001": reason, "a002": Reason.IN_USE.text},
+        codes={"a001": Reason.HELD_BY_ADMIN.name, "a002": Reason.IN_USE.name},
+    )
     text = " ".join(shown(capsys, Registry(nodes=nodes, last_run=record)).split())
     assert f"a001: {reason}" in text and Reason.IN_USE.text not in text.replace(reason, "")
 

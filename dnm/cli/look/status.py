@@ -158,6 +158,7 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         "leaves": entry.leaves or "",
         "emptying": msgspec.structs.asdict(entry.emptying) if entry.emptying else None,
         "error": entry.failed_attempts or entry.error,
+        "code": registry.last_run.codes.get(name, ""),
         "reason": registry.last_run.nodes.get(name, ""),
         "converter_host": _converter_host(
             entry.converter if entry.phase is Phase.RETURNING else None
@@ -179,8 +180,8 @@ def time_to_return(
     policy = config.namespaces.get(entry.namespace)
     if entry.idle_since is None or policy is None or entry.phase is not Phase.SERVING:
         return None
-    said = registry.last_run.nodes.get(name, "")
-    is_kept = said.startswith(tuple(reason.text for reason in _KEPT))
+    code = registry.last_run.codes.get(name, "")
+    is_kept = code in {reason.name for reason in _KEPT}
     if is_kept or entry.leaves or name in registry.held or entry.is_kept_at(now):
         return None
     idle = now - entry.idle_since

@@ -150,7 +150,7 @@ def _kept(node: Mapping[str, Any], zone: str) -> str:
         return " (held)" if node["held"] else " (leaves)"
     if node["stays_until"]:
         return f" (until {briefly(node['stays_until'], zone)})"
-    return " (min_nodes)" if node["reason"].startswith(Reason.KEPT_READY.text) else ""
+    return " (min_nodes)" if node["code"] == Reason.KEPT_READY.name else ""
 
 
 def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:
@@ -207,7 +207,7 @@ def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (node["node"], node["reason"])
         for node in document["nodes"]
-        if node["reason"].startswith(Reason.HELD_BY_ADMIN.text)
+        if node["code"] == Reason.HELD_BY_ADMIN.name
     ]
 
 
