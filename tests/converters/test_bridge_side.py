@@ -15,7 +15,7 @@ from dnm.model.node_type import Taint
 
 LABEL = "scheduler.slinky.slurm.net/external-node"
 PARTITIONS = f"{LABEL}-partitions"
-GONE = Taken(instance="prod", labels={LABEL: "yes"}, partitions="b,c")
+RECORD = Taken(instance="prod", labels={LABEL: "yes"}, partitions="b,c")
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def test_bridged_node_is_changed_and_restored(kube: KubeSide) -> None:
     assert at is not None and at.is_labelled and at.node.is_managed and at.node.is_with_batch
     assert (at.partitions, at.taken) == ("b,c", None)
     fence = Taint(key="dynamic-node-manager/batch", effect="NoSchedule")
-    annotations = {TAKEN: write_taken(GONE)}
+    annotations = {TAKEN: write_taken(RECORD)}
     kube.change(at.node, {LABEL: None}, (fence,), annotations=annotations)
     taken = kube.bridge.read_node("a000")
-    assert taken is not None and taken.taken == GONE and not taken.is_labelled
-    kube.change(taken.node, GONE.labels, (), annotations={TAKEN: None, PARTITIONS: "b"})
+    assert taken is not None and taken.taken == RECORD and not taken.is_labelled
+    kube.change(taken.node, RECORD.labels, (), annotations={TAKEN: None, PARTITIONS: "b"})
     back = kube.bridge.read_node("a000")
     assert back is not None and back.is_labelled
     assert (back.taken, back.partitions) == (None, "b")

@@ -22,7 +22,7 @@ from tests.converters.played import NODE, PlayedProgram
 from tests.converters.played import tmp_path as tmp_path
 from tests.converters.test_nodeset import assert_batch, assert_lent
 
-OURS = f"k8s-{NODE}"
+OWN = f"k8s-{NODE}"
 NO_ACCOUNT = "Invalid account or account/partition combination specified"
 OVERLAPS = "Requested reservation overlaps with another reservation"
 
@@ -136,7 +136,7 @@ def note_of(made: Program) -> str:
 
 
 @pytest.mark.parametrize(
-    ("account", "charged"), [("proj", {OURS: "proj"}), ("-", {OURS: "root"}), ("", {})]
+    ("account", "charged"), [("proj", {OWN: "proj"}), ("-", {OWN: "root"}), ("", {})]
 )
 def test_lent_node_is_charged_until_its_return(
     tmp_path: Path, account: str, charged: dict[str, str]
@@ -184,7 +184,7 @@ def test_lost_answer_of_a_charge_is_read_back(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.world.trouble = [SlurmOutcomeUnknown("timed out")]
     assert made.lend().result == "ok"
-    assert made.world.charged == {OURS: "proj"} and note_of(made).endswith("charged to proj")
+    assert made.world.charged == {OWN: "proj"} and note_of(made).endswith("charged to proj")
     made.world.trouble = [SlurmOutcomeUnknown("timed out"), SlurmError("away")]
     assert made.bring_back().result == "ok"
     assert_batch(made.world)
@@ -222,7 +222,7 @@ def test_charged_node_is_not_claimed_twice(tmp_path: Path) -> None:
     other = Program(tmp_path / "other", made.world, instance="other", res_name="x")
     result = other.lend()
     assert (result.result, "it is IDLE+DRAIN" in result.error) == ("skipped", True), result.error
-    assert made.world.charged == {OURS: "proj"} and list(made.world.reservations) == [OURS]
+    assert made.world.charged == {OWN: "proj"} and list(made.world.reservations) == [OWN]
     made.slurm = SlurmSide
     assert [node_result.result for node_result in made.resume()] == ["ok"]
     assert_batch(made.world)
@@ -247,7 +247,7 @@ def test_kill_at_any_call_leaves_no_lend_uncharged(tmp_path: Path, kill_after: b
                 assert way().result in ("ok", "skipped")
             if way == made.lend:
                 assert_lent(world)
-                assert world.charged == {OURS: "proj"}, kill_at
+                assert world.charged == {OWN: "proj"}, kill_at
         assert_batch(world)
         assert not (world.charged or world.open), kill_at
         calls += 1

@@ -43,7 +43,7 @@ echo "tmpfs $M/kubelet/pods/x/volumes tmpfs rw 0 0" >$M/proc/mounts
 echo '4711 containerd-shim' >$M/shims
 echo '  MIG 1g.5gb Device 0: (UUID: MIG-x)' >>$M/gpus
 """
-FOUND = {
+LEFTOVERS = {
     "cpu_manager_state": "kubelet/cpu_manager_state",
     "memory_manager_state": "kubelet/memory_manager_state",
     "cni_state": "cni/10-calico.conflist",
@@ -144,7 +144,7 @@ def tested(site: SlurmSite, tmp_path: Path) -> TestSite:
 
 pytestmark = needs_slurm
 
-SAID = {
+OUTPUT = {
     "nothing": (dict.fromkeys(THINGS, "none"), {}, set()),
     "the same layout": ({"mig": "now a"}, {"mig": "now a"}, set()),
     "another layout": ({"mig": "now a"}, {"mig": "now b"}, {("mig", "b, was a", "clear")}),
@@ -155,9 +155,9 @@ SAID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SAID)
+@pytest.mark.parametrize("case", OUTPUT)
 def test_judges_reports_of_the_hook(case: str) -> None:
-    before, after, left = SAID[case]
+    before, after, left = OUTPUT[case]
     none = dict.fromkeys(THINGS, "none")
     mappings = [
         parse_reports(
@@ -178,7 +178,7 @@ def test_reports_each_leftover_with_its_hook(tested: TestSite, rounds: int) -> N
     played = re.split(r"^Round \d+ of \d+: a001\n", done.stdout, flags=re.M)[1:]
     assert len(played) == rounds
     for text in played:
-        for thing, subject in FOUND.items():
+        for thing, subject in LEFTOVERS.items():
             (row,) = [line for line in text.splitlines() if line.split()[:1] == [thing]][:1]
             assert subject in row and row.endswith(THINGS[thing]), row
         stages = re.findall(r"^  (\S+) +\d+\.\d  ok$", text, flags=re.M)

@@ -57,7 +57,7 @@ def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "can't be read"),
         (b"{}", "can't be read"),
@@ -67,10 +67,10 @@ def test_unreadable_journal_hides_no_other(tmp_path: Path) -> None:
     ],
 )
 def test_unreadable_journal_stops_work_on_its_node(
-    content: bytes, said: str, tmp_path: Path
+    content: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a001.json").write_bytes(content)
-    with pytest.raises(ConverterError, match=said):
+    with pytest.raises(ConverterError, match=message):
         JournalStore(tmp_path).load("a001")
 
 

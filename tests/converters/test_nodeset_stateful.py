@@ -101,7 +101,7 @@ def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scaler", "is_idle", "says"),
+    ("scaler", "is_idle", "refusal"),
     [
         ("HorizontalPodAutoscaler busy", False, "are set by HorizontalPodAutoscaler busy too"),
         ("flux", False, "are set by flux too"),
@@ -109,12 +109,12 @@ def test_concurrent_scale_down_is_kept(tmp_path: Path) -> None:
          "may be set by HorizontalPodAutoscaler h (ScalingDisabled) at any time"),
     ],
 )  # fmt: skip
-def test_reports_other_scalers(tmp_path: Path, scaler: str, is_idle: bool, says: str) -> None:
+def test_reports_other_scalers(tmp_path: Path, scaler: str, is_idle: bool, refusal: str) -> None:
     made = program(tmp_path)
     setattr(made.world, "idle_scalers" if is_idle else "scalers", (scaler,))
     node_result = made.lend()
     assert node_result.result == "skipped"
-    assert f"replicas of NodeSet slurm/b {says}" in node_result.error
+    assert f"replicas of NodeSet slurm/b {refusal}" in node_result.error
     assert "reserve" not in made.world.log
 
 
@@ -176,7 +176,7 @@ def a_pod(name: str, **changes: Any) -> SlurmdPod:
     return msgspec.structs.replace(slurmd_pod, **changes)
 
 
-OURS = a_pod("b-0", cost=LOWEST_COST)
+OWN = a_pod("b-0", cost=LOWEST_COST)
 NEXT = {
     "well": ({}, (), ""),
     "not Ready": ({"is_ready": False}, (), "is not Running and Ready: it would end first"),
@@ -196,20 +196,20 @@ def test_scales_only_if_this_pod_would_end(name: str) -> None:
         namespace="slurm", name="b", is_daemon_set=False, is_deleting=False, is_settled=True,
         replicas=2,
     )  # fmt: skip
-    fellows = (OURS, a_pod("b-1", **changes))
-    turn = turn_refusal(node_set, fellows, OURS)
-    text = turn or scale_refusal(node_set, fellows, OURS, spares)
+    fellows = (OWN, a_pod("b-1", **changes))
+    turn = turn_refusal(node_set, fellows, OWN)
+    text = turn or scale_refusal(node_set, fellows, OWN, spares)
     assert (why in text) if why else text == ""
-    assert "has 1 pod of 2" in scale_refusal(node_set, (OURS,), OURS, ())
+    assert "has 1 pod of 2" in scale_refusal(node_set, (OWN,), OWN, ())
     for change, busy in (
         ({"is_settled": False}, "is being updated"), ({"is_deleting": True}, "is being deleted"),
         ({"scalers": ("keda",)}, "are set by keda too"),
     ):  # fmt: skip
         changed = msgspec.structs.replace(node_set, **change)
-        assert busy in scale_refusal(changed, (OURS, a_pod("b-1")), OURS, ())
+        assert busy in scale_refusal(changed, (OWN, a_pod("b-1")), OWN, ())
     other = {"going", "drained"}
-    assert bool(wrong_pod_removal(fellows, OURS, 1)) is (name in other)
-    assert "has ended another pod" in wrong_pod_removal((OURS,), OURS, 1)
+    assert bool(wrong_pod_removal(fellows, OWN, 1)) is (name in other)
+    assert "has ended another pod" in wrong_pod_removal((OWN,), OWN, 1)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from dnm.model.batch import BatchClaim
 from tests.converters.played import a_journal
 from tests.converters.test_select import NOW, node
 
-OURS = Settings(instance="prod", mark_reason="lent to Kubernetes")
-CLAIMED, OTHERS = BatchClaim(instance="prod"), BatchClaim(instance="other")
+OWN = Settings(instance="prod", mark_reason="lent to Kubernetes")
+CLAIMED, FOREIGN = BatchClaim(instance="prod"), BatchClaim(instance="other")
 WORDS = "lent to Kubernetes"
 
 
@@ -43,7 +43,7 @@ def test_recognises_the_instance_of_a_reason(
     state: str, reason: str, is_claimed: bool, instance: str | None
 ) -> None:
     slurm_node = node(state=state, reason=reason, reason_by="root", reason_at=NOW)
-    slurm_reason = slurm_reason_of(OURS, slurm_node, is_claimed)
+    slurm_reason = slurm_reason_of(OWN, slurm_node, is_claimed)
     assert (slurm_reason and slurm_reason.instance) == instance
     if slurm_reason is not None:
         assert slurm_reason.line == f"{reason} [root@2026-11-20T12:00:00Z]"
@@ -51,7 +51,7 @@ def test_recognises_the_instance_of_a_reason(
 
 def test_leftover_reason_in_service_is_no_mark() -> None:
     slurm_nodes = [node(state=state, reason="dnm:other op=1") for state in ("IDLE+DRAIN", "IDLE")]
-    assert [other_instance(OURS, slurm_node) for slurm_node in slurm_nodes] == ["other", ""]
+    assert [other_instance(OWN, slurm_node) for slurm_node in slurm_nodes] == ["other", ""]
     assert [reason_of_drain(slurm_node) for slurm_node in slurm_nodes] == ["dnm:other op=1", ""]
 
 
@@ -64,7 +64,7 @@ def test_leftover_mark_does_not_change_the_owner() -> None:
             ("IDLE+DRAIN", "dnm:prod op=2"), ("DOWN+DRAIN", "bad fan"), ("IDLE+RESERVED", "")
         )
     )  # fmt: skip
-    assert [other_instance(OURS, slurm_node) for slurm_node in (own, theirs, left)] == [
+    assert [other_instance(OWN, slurm_node) for slurm_node in (own, theirs, left)] == [
         "",
         "west",
         "west",
@@ -99,7 +99,7 @@ def test_mark_uses_a_free_field_and_clears_old_marks(
         pytest.param("bad disk", {"a001": CLAIMED}, "", True, id="of-a-claimed-node"),
         pytest.param("dnm:prod op=1", {"a001": CLAIMED}, "prod", False, id="our-own"),
         pytest.param(WORDS, {"a001": CLAIMED}, "prod", False, id="the-script-before"),
-        pytest.param(WORDS, {"a001": OTHERS}, "", True, id="its-words-on-another's"),
+        pytest.param(WORDS, {"a001": FOREIGN}, "", True, id="its-words-on-another's"),
         pytest.param("bad disk", {}, "", False, id="of-a-node-of-slurm's"),
     ],
 )
@@ -109,8 +109,8 @@ def test_list_shows_a_drain_without_the_mark_of_dnm(
     drained = node(state="IDLE+DRAIN+RESERVED", reason=reason, reason_by="root")
     held = Reservation(name="k8s-a001", start=None, end=None, nodes=("a001",))
     facts = SlurmFacts(nodes=(drained,), jobs=(), reservations=(held,), read_at=NOW)
-    judged = with_reasons(judge_nodes(facts, Settings()), claims, OURS)
-    text = list_as_text(judged, (), OURS, "")
+    judged = with_reasons(judge_nodes(facts, Settings()), claims, OWN)
+    text = list_as_text(judged, (), OWN, "")
     assert (f"; drained outside dnm: {reason} [root]" in text) is added
     (row,) = json.loads(list_as_json(judged, claims))["nodes"]
     message = row["slurm_reason"]

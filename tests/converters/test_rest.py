@@ -489,11 +489,11 @@ def claim(
 
 
 LOCK = reservation("k8s-a001_0123abcd", "a001")
-OURS = reservation("k8s-a001", "a001")
+OWN = reservation("k8s-a001", "a001")
 
 
 def test_claim_is_locked_made_and_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = DONE, reservations(LOCK), DONE, DONE, reservations(OURS)
+    answers = DONE, reservations(LOCK), DONE, DONE, reservations(OWN)
     sent, error = claim(monkeypatch, *answers)
     (_, _, lock), (_, path, made), (method, released, _) = sent
     assert error is None and path == "reservation"
@@ -513,7 +513,7 @@ OVERLAP = errors("422 x", error_number=2084, error="Requested reservation overla
     [
         pytest.param([OVERLAP], SlurmRefused, "overlaps", ["POST"], id="locked"),
         pytest.param(
-            [DONE, reservations(OURS, LOCK), DONE],
+            [DONE, reservations(OWN, LOCK), DONE],
             SlurmRefused, "Duplicate", ["POST", "DELETE"], id="named",
         ),
         pytest.param(
@@ -524,7 +524,7 @@ OVERLAP = errors("422 x", error_number=2084, error="Requested reservation overla
             SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="unknown-node",
         ),
         pytest.param(
-            [DONE, reservations(LOCK), DONE, DONE, reservations(OURS | {"node_list": "a[1-2]"})],
+            [DONE, reservations(LOCK), DONE, DONE, reservations(OWN | {"node_list": "a[1-2]"})],
             SlurmOutcomeUnknown, "does not hold", ["POST", "POST", "DELETE"], id="other-users-too",
         ),
     ],

@@ -32,7 +32,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULES = Settings(preempt_user="fill", preempt_account="spare", instance="test")
 BOOKED = f"{booking_name('w', NOW, 'test')}-a001"
 BOOKED_LATER = f"{booking_name('w', NOW + timedelta(hours=4), 'test')}-a001"
-OTHERS = f"{booking_name('w', NOW, 'other')}-a001"
+FOREIGN = f"{booking_name('w', NOW, 'other')}-a001"
 
 
 _NODE = SlurmNode(
@@ -132,7 +132,7 @@ CASES = {
         facts(node(), reservations=[reservation(BOOKED, timedelta(hours=1))]), SKIP, "dnm-ev-w-"),
     "booked by another instance": (
         facts(node(state="IDLE+RESERVED"),
-              reservations=[reservation(OTHERS, timedelta(minutes=-1))]), SKIP, "dnm-ev-w-"),
+              reservations=[reservation(FOREIGN, timedelta(minutes=-1))]), SKIP, "dnm-ev-w-"),
     "booked, and a job that should be over is there": (
         facts(busy(), jobs=[job(user="ann")],
               reservations=[reservation(BOOKED, timedelta(minutes=-1))]), SKIP, "job 7 of ann"),

@@ -185,32 +185,32 @@ def test_no_job_is_lost_in_fifty_rounds(tmp_path: Path, kind: Kind, seed: int) -
     assert_in_peace(kind, world)
 
 
-def play(made: Any, goes_on: bool) -> None:
+def play(made: Any, continues: bool) -> None:
     made.lend()
-    if not goes_on:
+    if not continues:
         made.bring_back()
 
 
 @pytest.mark.parametrize(
-    ("goes_on", "is_after"), sample_by_day(2, product([False, True], [False, True])),
+    ("continues", "is_after"), sample_by_day(2, product([False, True], [False, True])),
     ids=["comes-back-before", "comes-back-after", "goes-on-before", "goes-on-after"],
 )  # fmt: skip
 @of_each_kind
 def test_repetition_after_a_kill_at_any_call_succeeds(
-    tmp_path: Path, kind: Kind, goes_on: bool, is_after: bool
+    tmp_path: Path, kind: Kind, continues: bool, is_after: bool
 ) -> None:
     """The kill comes in a lending or in a return; the next call reads what has happened."""
     full = kind.program(tmp_path / "whole")
-    play(full, goes_on)
+    play(full, continues)
     for at in range(1, full.world.calls + 1):
         made = kind.program(tmp_path / str(at))
         world, note = made.world, f"killed at {at}"
         for name, value in {**kind.at_kills, "kill_at": at, "kill_after": is_after}.items():
             setattr(world, name, value)
         with pytest.raises(Killed):
-            play(made, goes_on)
+            play(made, continues)
         world.kill_at = -1
-        if goes_on:
+        if continues:
             result = made.lend()
             assert result.result == "ok", f"{note}: {result.error}"
             kind.assert_lent(world)
