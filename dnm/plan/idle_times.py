@@ -30,14 +30,16 @@ MOST = 20  # pauses of one queue, the latest
 _NONE = LentAgain()
 
 
-def idle_times(config: Config, registry: Registry) -> dict[str, timedelta]:
+def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
     """Returns how long each lent node is kept once it is idle, by name."""
     queues = {entry.queue for entry in registry.nodes.values()}
     back = {queue: return_seconds(config, registry, queue) for queue in queues}
     times = {}
     for name, entry in registry.nodes.items():
         policy = config.namespaces.get(entry.namespace)
-        pauses = registry.lent_again.get(entry.queue, _NONE).pauses
+        recorded = registry.lent_again.get(entry.queue, _NONE)
+        late = [s for since in recorded.gone if (s := now - since) >= _soon(back[entry.queue])]
+        pauses = [*recorded.pauses, *(span.total_seconds() for span in late)][-MOST:]
         times[name] = timedelta(seconds=round(best_time(pauses, back[entry.queue])))
         if policy is not None and policy.reversion_idle is not None:
             times[name] = policy.reversion_idle
@@ -53,7 +55,7 @@ def next_judged(config: Config, registry: Registry) -> list[datetime]:
     ]
 
 
-def best_time(pauses: Sequence[int], back: float) -> float:
+def best_time(pauses: Sequence[float], back: float) -> float:
     """Returns for how many seconds an idle node is kept. `back`: of a return and a conversion."""
     short, first, long = (max(share * back, LEAST) for share in (SHORT, FIRST, LONG))
     if not pauses:
@@ -83,7 +85,8 @@ def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
     """Returns `after` with the pauses that have ended since `before`. `needed`: how many more nodes
-    each queue needs, whether or not they can be lent."""
+    each queue needs, whether or not they can be lent. A pause that has only grown too long is
+    recorded with the next change of its queue, so that a run at rest writes nothing."""
     gone = {queue: list(one.gone) for queue, one in after.lent_again.items()}
     ended = {queue: list(one.pauses) for queue, one in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
@@ -102,8 +105,11 @@ def note_returns(
     noted: dict[str, LentAgain] = {}
     for queue in sorted(gone.keys() & set(config.queues)):
         back = return_seconds(config, after, queue)
-        one = _judge(gone[queue], ended[queue], needed.get(queue, 0), back, now)
-        noted |= {queue: one} if one != _NONE else {}
+        recorded = after.lent_again.get(queue, _NONE)
+        is_new = (*gone[queue],) != recorded.gone or (*ended[queue],) != recorded.pauses
+        if is_new or needed.get(queue):
+            recorded = _judge(gone[queue], ended[queue], needed.get(queue, 0), back, now)
+        noted |= {queue: recorded} if recorded != _NONE else {}
     return msgspec.structs.replace(after, lent_again=noted)
 
 

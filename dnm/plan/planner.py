@@ -99,7 +99,7 @@ def with_floors(inputs: Inputs) -> Inputs:
     replace = msgspec.structs.replace
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     if inputs.registry.nodes:
-        times = idle_times(inputs.config, inputs.registry)
+        times = idle_times(inputs.config, inputs.registry, inputs.now)
         inputs = replace(inputs, facts=replace(inputs.facts, idle_times=times))
     for rule in rules:
         inputs = rule.prepares(inputs) if rule.prepares else inputs

@@ -153,24 +153,24 @@ class DnmPolicy:
         )
         if not is_settled:
             return 0.0
-        moments = [moment for name in self._registry.nodes for moment in self._moments(name)]
+        now = self._begins + timedelta(seconds=world.now)
+        moments = [moment for name in self._registry.nodes for moment in self._moments(name, now)]
         moments += next_judged(self._config, self._registry)
         moments += [
             request.since + self._config.convert_timeout for request in self._registry.requests
         ]
-        now = self._begins + timedelta(seconds=world.now)
         moments += filter(None, [next_change(self._config, self._registry, now)])
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
         return min((second for second in seconds if second > world.now), default=float("inf"))
 
-    def _moments(self, name: str) -> list[datetime]:
+    def _moments(self, name: str, now: datetime) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""
         node = self._registry.nodes[name]
         if node.retry_after is not None and node.phase is not Phase.SERVING:
             return [node.retry_after]
         if node.idle_since is None:
             return [self._registry.spare_nodes.get(name, node.since) + SPARE_FOR]
-        spans = {idle_times(self._config, self._registry)[name]}
+        spans = {idle_times(self._config, self._registry, now)[name]}
         if self._config.move_in_place:
             spans.add(LEAST_IDLE)
         moments = [node.idle_since + span for span in spans]

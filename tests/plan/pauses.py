@@ -23,7 +23,7 @@ def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
     for pause in pauses:
         serving = {"a001": a_lent_node(Phase.SERVING, idle_since=now)}
         before = msgspec.structs.replace(registry, nodes=serving)
-        wait = idle_times(CONFIG, before)["a001"]
+        wait = idle_times(CONFIG, before, now)["a001"]
         since, now = now, now + timedelta(seconds=pause)
         if pause <= wait.total_seconds():
             total += pause
@@ -37,4 +37,4 @@ def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
         after = msgspec.structs.replace(after, nodes={})
         registry = note_returns(CONFIG, after, after, {QUEUE: 1}, now)
     idle = {"a001": a_lent_node(Phase.SERVING, idle_since=now)}
-    return total, idle_times(CONFIG, msgspec.structs.replace(registry, nodes=idle))["a001"]
+    return total, idle_times(CONFIG, msgspec.structs.replace(registry, nodes=idle), now)["a001"]

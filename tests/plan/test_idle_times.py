@@ -80,8 +80,11 @@ TABLE = {
         learned(None, None, LentAgain(gone=(NOW - 50 * MINUTE,)), needed=1), NONE),
     "it is needed too late": (
         learned(None, None, LentAgain(gone=(LONG_AGO,)), needed=1), LentAgain(pauses=(5400,))),
-    "it is not needed": (learned(None, None, LentAgain(gone=(LONG_AGO,))),
-                         LentAgain(pauses=(5400,))),
+    "it is not needed": (
+        learned(None, None, LentAgain(gone=(LONG_AGO,))), LentAgain(gone=(LONG_AGO,))),
+    "it was not needed when the next one is let go": (
+        learned(idle(), FENCED, LentAgain(gone=(LONG_AGO,))),
+        LentAgain(pauses=(5400,), gone=(BEGAN,))),
     "another instance's node": (
         learned(idle(owner="other"), idle(Phase.RELEASING, owner="other")), NONE),
 }  # fmt: skip
@@ -125,12 +128,19 @@ CHOSEN = {
 def test_best_idle_time_has_the_least_cost(case: str) -> None:
     pauses, expected = CHOSEN[case]
     known = Registry(nodes={"a001": idle()}, lent_again={QUEUE: LentAgain(pauses=pauses)})
-    assert idle_times(CONFIG, known) == {"a001": expected}
+    assert idle_times(CONFIG, known, NOW) == {"a001": expected}
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(LendTimes(), 2 * USUAL), (TIMES, 720)])
 def test_return_time_follows_from_recorded_times(times: LendTimes, seconds: float) -> None:
     assert return_seconds(CONFIG, Registry(lend_times={"a": times}), QUEUE) == seconds
+
+
+def test_a_return_that_was_not_missed_counts_before_it_is_recorded() -> None:
+    memory = LentAgain(pauses=(1500,), gone=(LONG_AGO,))
+    registry = Registry(nodes={"a001": idle()}, lent_again={QUEUE: memory})
+    assert idle_times(CONFIG, registry, LONG_AGO) == {"a001": LONG_TIME}
+    assert idle_times(CONFIG, registry, NOW) == {"a001": SHORT_TIME}
 
 
 def test_idle_time_has_a_minimum() -> None:
@@ -141,7 +151,7 @@ def test_idle_time_has_a_minimum() -> None:
 def test_configured_idle_time_overrides_the_learned_time() -> None:
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(minutes=7))})
     registry = Registry(nodes={"a001": idle()}, lent_again={QUEUE: LentAgain(pauses=(1500,))})
-    assert idle_times(config, registry) == {"a001": 7 * MINUTE}
+    assert idle_times(config, registry, NOW) == {"a001": 7 * MINUTE}
 
 
 # --- what the rule promises --------------------------------------------------------------------

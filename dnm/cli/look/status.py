@@ -185,7 +185,7 @@ def time_to_return(
     if is_kept or entry.leaves or name in registry.held or entry.is_kept_at(now):
         return None
     idle = now - entry.idle_since
-    return max(timedelta(0), idle_times(config, registry)[name] - idle)
+    return max(timedelta(0), idle_times(config, registry, now)[name] - idle)
 
 
 def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
