@@ -114,7 +114,7 @@ def test_default_configuration_enables_no_rule(plain_site: Site) -> None:
 
 def test_every_rule_of_the_table_has_its_own_file() -> None:
     files = {path.stem for path in (ROOT / "dnm" / "plan" / "rules").glob("*.py")}
-    parts = {"__init__", "foreseen", "moving"}  # of events, of moves
+    parts = {"__init__", "event_windows", "moving"}  # of events, of moves
     assert files - parts == {name for name, _ in TABLE}
     everything = Config(path=Path("x"), namespaces={}, node_types={})
     assert rules_of(everything, Registry()) == ()
