@@ -107,7 +107,7 @@ def test_other_hosts_name_the_host_that_has_the_registry_file(
 def test_moved_registry_is_not_moved_again(site: Site) -> None:
     save_registry(site.config, LENT)
     move(site.config, "kubernetes")
-    assert "was in Secret" in move(at(site.config, "kubernetes"), "kubernetes")
+    assert "was already in Secret" in move(at(site.config, "kubernetes"), "kubernetes")
     assert books(load_registry(at(site.config, "kubernetes"), NOW)) == LENT
 
 
