@@ -1,4 +1,4 @@
-"""What tries dnm out: an embedded cluster (sandbox), the demo, a real Slurm on loopback. A wing:
+"""The lab of dnm: an embedded cluster (sandbox), the demo, a real Slurm on loopback. A wing:
 nothing of a run needs it, and a production host has none of it.
-cli offers its verbs where it is there.
+cli offers its commands if it is installed.
 """

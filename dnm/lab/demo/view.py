@@ -1,4 +1,4 @@
-"""How the demo looks: plain lines. Shows, decides nothing."""
+"""The output of the demo: plain lines. Shows, decides nothing."""
 
 from __future__ import annotations
 

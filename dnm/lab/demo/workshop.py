@@ -115,12 +115,12 @@ class Workshop:
         """Runs dnm every so many seconds until the sessions have ended and all is at rest again,
         or the time is over."""
         view.show(self.beginning)
-        view.narrate("The cluster is full and nobody waits: a run of dnm has nothing to do.")
+        view.narrate("The cluster is full and no pod waits: a run of dnm has nothing to do.")
         self.run_dnm(view)
         self._open_sessions()
         view.narrate(
             f"A workshop begins: {WORKSHOP_PODS} people open a session of 4 CPUs and 16 GB each. "
-            "The queue may use 80 CPUs and 320 GB, and no node has room."
+            "The queue may use 80 CPUs and 320 GB, and no node has free capacity."
         )
         until = time.monotonic() + _DEADLINE_SECONDS
         is_over = False
@@ -251,7 +251,7 @@ def _all_have_begun(state: State) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """After Ctrl-C the run has heard it too and ends by itself, or is ended."""
+    """After Ctrl-C the run has received it too and ends by itself, or is ended."""
     if child.poll() is None:
         child.terminate()
         try:

@@ -1,4 +1,4 @@
-"""Who may do what: everything, or what a set of RBAC rules says (kubernetes.io, "Using RBAC")."""
+"""The rights of a client: everything, or only RBAC rules (kubernetes.io, "Using RBAC")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USER = "system:serviceaccount:dnm:dnm"
 
 
 class Attempt(NamedTuple):
-    """What a request wants; `namespace` is empty for a cluster-wide one."""
+    """The target of a request; `namespace` is empty for a cluster-wide one."""
 
     verb: str
     group: str
@@ -21,7 +21,7 @@ class Attempt(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One RBAC rule; `namespace` "*" is a ClusterRoleBinding's reach."""
+    """An RBAC rule; `namespace` "*" is the scope of a ClusterRoleBinding."""
 
     verbs: tuple[str, ...]
     resources: tuple[str, ...]
@@ -106,7 +106,7 @@ def _matches(allowed: tuple[str, ...], value: str) -> bool:
 
 # --- node restriction ----------------------------------------------------------------------------
 
-# What a kubelet may do with the credentials of its node: the rights of `system:node`, and the
+# The rights of a kubelet with the credentials of its node: the rights of `system:node`, and the
 # admission plug-in NodeRestriction (kubernetes v1.30, plugin/pkg/admission/noderestriction and
 # plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
 #
@@ -129,7 +129,7 @@ _KUBELET_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(headers: Mapping[str, str]) -> str:
-    """Returns whose credentials a request has; empty: of no node."""
+    """Returns the node of a request's credentials; empty if they are not a node's."""
     given = headers.get("authorization", "")
     return given.removeprefix(_TOKEN) if given.startswith(_TOKEN) else ""
 

@@ -1,4 +1,4 @@
-"""What the API server does to an object before it is stored: defaults, checks, webhooks."""
+"""The API server's processing of an object before it is stored: defaults, checks, webhooks."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ GIT_VERSION = "v1.30.0"
 
 
 class Target(NamedTuple):
-    """What a path names; `name` is empty for a collection."""
+    """The object of a path; `name` is empty for a collection."""
 
     kind: Kind
     namespace: str
@@ -133,7 +133,7 @@ class Api:
             status = changed.get("status") or {}
             metadata = changed["metadata"]
             changed = {**entry.copy(), "status": status}
-            if kind.plural == "nodes":  # whose annotations the server takes with it (strategy.go)
+            if kind.plural == "nodes":  # the server also takes its annotations (strategy.go)
                 changed["metadata"] = {**changed["metadata"], **_carried(metadata)}
             changed["metadata"]["resourceVersion"] = sent
         elif kind.has_status:
@@ -235,7 +235,7 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _carried(metadata: Object) -> Object:
-    """What an update of a Node's status may change besides."""
+    """The metadata that an update of a Node's status may also change."""
     return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
 
 

@@ -21,7 +21,7 @@ Place = Literal["batch", "leaving", "kubernetes", "returning"]
 
 
 class MachineType(msgspec.Struct, kw_only=True):
-    """What machines of one type bring to Kubernetes. `{namespace}` is replaced in them."""
+    """The capacity, labels and taints of one type. `{namespace}` is replaced in them."""
 
     name: str
     allocatable: dict[str, str]
@@ -41,7 +41,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Journal(msgspec.Struct, kw_only=True):
-    """What the converter remembers of a machine: for whom, which way, and whether it has ended."""
+    """The converter's record of a machine: namespace, direction, and whether it has ended."""
 
     instance: str
     direction: Literal["k8s", "batch"]
@@ -102,7 +102,7 @@ class Batch:
         return [job for job in self.jobs.values() if machine.name in job.on]
 
     def is_in_service(self, machine: Machine) -> bool:
-        """Whether Slurm gives it work, or has work on it."""
+        """Returns whether Slurm starts jobs on it, or has jobs on it."""
         if self.jobs_on(machine):
             return True
         is_free = not machine.drains and not machine.reserved and not machine.is_down
@@ -192,7 +192,7 @@ class Batch:
             job.ends_at = self.clock.after(job.run_seconds)
 
     def kill_jobs(self, machine: Machine, why: str) -> None:
-        """What a power cycle does; written down, since it must never happen."""
+        """Power-cycles a machine, and records it, since it must never happen."""
         for job in self.jobs_on(machine):
             self.violations.note("job-killed", machine.name, f"job {job.id} ran on it: {why}")
             del self.jobs[job.id]
@@ -286,7 +286,7 @@ class Batch:
         machine.claims += 1
 
     def release(self, machine: Machine) -> None:
-        """Back in service; a drain of somebody else's stays."""
+        """Returns a machine to service; an administrator's drain stays."""
         machine.place = "batch"
         machine.reserved = ""
         machine.node_name = ""

@@ -69,7 +69,7 @@ def stamp(instant: float) -> str:
 
 # --- timing --------------------------------------------------------------------------------------
 
-# How long things take in the sandbox, in seconds of its clock (divided by its speed).
+# The durations of the sandbox's steps, in seconds of its clock (divided by its speed).
 
 
 class Timing(msgspec.Struct, kw_only=True):

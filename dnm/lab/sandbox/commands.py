@@ -44,7 +44,7 @@ def up(
     port: int = 0,
     speed: float = 1.0,
 ) -> int:
-    """Starts a sandbox with `nodes` batch nodes and says how to use it; the exit code."""
+    """Starts a sandbox with `nodes` Slurm nodes and prints how to use it; returns the exit code."""
     place = (directory or default_directory()).absolute()
     arguments = ["--nodes", str(nodes), "--port", str(port), "--speed", str(speed)]
     arguments += ["--workshop"] if workshop else []
@@ -58,7 +58,7 @@ def up(
 
 
 def down(directory: Path | None = None) -> int:
-    """Ends it; the next `up` in this directory begins anew."""
+    """Ends it; the next `up` in this directory starts from the beginning."""
     place = (directory or default_directory()).absolute()
     try:
         print(stop(place))
@@ -173,7 +173,7 @@ def _recorded(place: Path) -> Server | None:
 
 
 def stop(place: Path) -> str:
-    """Returns the sentence that says what was done; raises SandboxError where there was nothing."""
+    """Returns a sentence about the result; raises SandboxError if there was no sandbox."""
     server, recorded = find_server(place), _recorded(place)
     if server is None:
         if recorded is not None:

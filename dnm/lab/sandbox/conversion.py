@@ -38,13 +38,13 @@ _USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespa
 
 
 class Behaviour(msgspec.Struct, kw_only=True):
-    """How the converter acts in its next `times` calls of one direction (-1: in all of them).
+    """The behaviour of the converter in its next `times` calls of one direction (-1: in all).
 
-    act False: it touches no node. exit_code: what it returns, whatever it did. short: so many fewer
+    act False: it touches no node. exit_code: its exit code, whatever it did. short: so many fewer
     nodes come. stuck: machines are claimed and stay so. late_seconds: the Node registers so long
     after the converter returned. hang: it never returns, ignores SIGTERM and has a child that does
     too; `before` or `after` it did its work. detached: the work goes on when the converter is
-    killed. seconds: how long it takes. stdout: what it prints.
+    killed. seconds: how long it takes. stdout: its output.
     """
 
     direction: Literal["k8s", "batch", "list"] = "k8s"
@@ -62,7 +62,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What the process does next: print, wait real seconds, call `finish`, or hang, or end."""
+    """The next step of the process: print, wait real seconds, call `finish`, hang, or end."""
 
     stdout: str = ""
     stderr: str = ""
@@ -86,7 +86,7 @@ class Operation(msgspec.Struct, kw_only=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, for tests; `environment` has what dnm gives a converter."""
+    """Makes one call, for tests; `environment` has the variables that dnm passes to a converter."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -172,7 +172,7 @@ class Conversion:
         return done
 
     def is_at_work(self, machine: Machine) -> bool:
-        """Whether a converter that lives has the machine."""
+        """Returns whether a live converter has the machine."""
         return any(
             machine.name in call.machines and (call.process is None or is_alive(call.process))
             for call in self._operations.values()
@@ -355,7 +355,7 @@ class Conversion:
     # --- --book and --unbook -----------------------------------------------------------------
 
     def _book(self, options: Any, instance: str) -> Result:
-        """Each comes with the mark of whose it is; a call with another's is refused."""
+        """Each has the mark of its instance; a call of another instance is refused."""
         name = options.book or options.unbook
         if not is_booking(name, instance):
             return Result(exit_code=1, stderr=f"node-convert: {name} is no booking of {instance}\n")
@@ -481,7 +481,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _slurm_reason(machine: Machine) -> dict[str, Any] | None:
-    """Slurm has one Reason: an administrator's stands where the converter's stood."""
+    """Slurm has one Reason: an administrator's replaces the converter's."""
     drains = sorted(machine.drains.items(), key=lambda drain: drain[0] == OWN_DRAIN)
     for owner, text in drains:
         is_own = owner == OWN_DRAIN

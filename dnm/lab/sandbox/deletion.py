@@ -24,7 +24,7 @@ class Deletion:
         self.store = store
 
     def delete(self, kind: Kind, namespace: str, name: str, request: Request) -> Object:
-        """What the API answers; raises 404, and 409 where a precondition does not hold."""
+        """Returns the API's answer; raises 404, and 409 if a precondition does not hold."""
         options = request.json() if request.body else {}
         entry = self.store.require(kind.plural, namespace, name)
         conditions = options.get("preconditions") or {}
@@ -108,7 +108,7 @@ def disruptions_allowed(spec: Object, pods: Sequence[Object]) -> int:
 
 # --- violations ----------------------------------------------------------------------------------
 
-# What must never happen to a node, written down by the sandbox when it does.
+# The events that must never happen to a node, recorded by the sandbox.
 
 ViolationKind = Literal[
     "job-killed",  # a node with a running batch job was converted or power-cycled
@@ -120,7 +120,7 @@ ViolationKind = Literal[
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that must never happen, and when it did."""
+    """An event that must never happen, and its time."""
 
     kind: ViolationKind
     node: str

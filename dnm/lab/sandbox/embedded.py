@@ -60,7 +60,7 @@ class EmbeddedCluster:
 
     @property
     def violations(self) -> list[Violation]:
-        """What must never happen and did."""
+        """Returns the events that must never happen and did."""
         with self.lock:
             return list(self._violations.all)
 
@@ -283,7 +283,7 @@ class EmbeddedCluster:
         return names
 
     def behave(self, **details: Any) -> Behaviour:
-        """How the converter acts in its next call: see `conversion.Behaviour`."""
+        """Sets the converter's behaviour in its next call: see `conversion.Behaviour`."""
         behaviour = msgspec.convert(details, Behaviour)
         with self.lock:
             self.conversion.behaviours.append(behaviour)

@@ -1,4 +1,4 @@
-"""Who owns which field of an object, as its managedFields tell.
+"""The owners of an object's fields, from its managedFields.
 
 As apimachinery's managedfields has it (kubernetes v1.34): owners are remembered where an object is
 created by a request. A path is the steps of FieldsV1: `f:NAME`, `k:{"name":"c"}` and `v:"x"` for
@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 
 
 class Owner(NamedTuple):
-    """One entry of managedFields."""
+    """An entry of managedFields."""
 
     manager: str
     operation: str  # Update, of requests to the sandbox
@@ -66,7 +66,7 @@ def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Objec
 
 
 def _owned(item: Object) -> Object:
-    """What of an object can be owned."""
+    """Returns the fields of an object that can be owned."""
     metadata = item.get("metadata") or {}
     kept = {key: metadata[key] for key in _OWNED_METADATA if metadata.get(key)}
     rest = {key: item[key] for key in item if key not in ("apiVersion", "kind", "metadata")}

@@ -1,6 +1,6 @@
-"""HTTP/1.1 on loopback: reads requests, lets faults strike, writes answers.
+"""HTTP/1.1 on loopback: reads requests, applies injected faults, writes answers.
 
-A thread for each connection. What is answered is decided elsewhere; here are only bytes.
+A thread for each connection. Other modules decide about the answers; this one handles only bytes.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def is_asked_for(query: Mapping[str, str], name: str) -> bool:
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """What a client asks."""
+    """A request of a client."""
 
     method: str
     path: str
@@ -63,7 +63,7 @@ def error_answer(error: ApiError) -> Answer:
 
 
 class Fault(msgspec.Struct, kw_only=True):
-    """What goes wrong, with which requests, how often.
+    """An injected fault: its kind, its requests, and how often.
 
     slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut:
     acts, and breaks off in the middle of the answer. lost: acts, and hangs up without an answer.
@@ -82,9 +82,9 @@ class Fault(msgspec.Struct, kw_only=True):
     retry_after: int | None = None
     seconds: float = 1.0
     skip: int = 0  # so many matching requests pass first
-    times: int = -1  # so many are struck then; -1: all
+    times: int = -1  # so many requests then; -1: all
     chance: float = 1.0
-    struck: int = 0  # so many were struck already
+    struck: int = 0  # so many requests already
 
     def matches(self, request: Request) -> bool:
         if self.methods and request.method not in self.methods:
@@ -114,7 +114,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return json_answer({**msgspec.json.decode(answer.body), "items": []})
 
     def replaces(self, answer: Answer) -> bool:
-        """Whether it does so with this answer: `empty` only with a list."""
+        """Returns whether it applies to this answer: `empty` only to a list."""
         return self.kind == "garbage" or (self.kind == "empty" and b'"items":[' in answer.body)
 
 

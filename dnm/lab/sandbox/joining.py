@@ -11,7 +11,7 @@ from dnm.lab.sandbox.store import Object, Store
 
 
 class Arrival(msgspec.Struct, kw_only=True):
-    """A machine on its way into Kubernetes; `claim` tells it from a later conversion."""
+    """A machine that joins Kubernetes; `claim` distinguishes it from a later conversion."""
 
     machine: str
     namespace: str

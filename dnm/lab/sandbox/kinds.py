@@ -1,4 +1,4 @@
-"""The kinds of objects that the sandbox's API serves, and what discovery says of them."""
+"""The kinds of objects that the sandbox's API serves, and their discovery."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Kubelet:
             self.ended[meta["namespace"]] += 1
 
     def _is_due(self, uid: str, what: str, seconds: float) -> bool:
-        """Whether a duration is over that began when this was first asked."""
+        """Returns whether a duration has passed since the first call."""
         key = (uid, what)
         if key not in self._due:
             self._due[key] = self.clock.after(seconds)

@@ -31,7 +31,7 @@ class Lists:
         self._counter = 0
 
     def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
-        """One page; raises 400 for a bad selector or limit and 410 for an expired token."""
+        """Returns a page; raises 400 for a bad selector or limit and 410 for an expired token."""
         limit = _limit(query)
         token = query.get("continue", "")
         snapshot, start = _read_token(token) if token else ("", 0)
@@ -105,7 +105,7 @@ class Lists:
     ) -> Iterator[bytes]:
         deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
         wants_bookmarks = is_asked_for(query, "allowWatchBookmarks")
-        told = version  # an API server sends no bookmark of a version that it has told
+        told = version  # an API server sends no bookmark of a version that it has sent
         while True:
             if backlog:
                 yield b"".join(_watch_line(kind, name, data) for name, data in backlog)

@@ -1,4 +1,4 @@
-"""Whether a pod may be on a node: taints, node selectors, volume claims.
+"""The rules for pods on nodes: taints, node selectors, volume claims.
 
 Free capacity is not compared here. The rules are those of the filter plug-ins of kube-scheduler,
 which YuniKorn's shim runs too.
@@ -107,7 +107,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 def fits_node(pod: Object, node: Object) -> bool:
-    """What depends on this pod and this node alone."""
+    """Returns whether the pod fits, by this pod and this node alone."""
     return tolerates(pod, node) and _is_selected(pod["spec"].get("nodeSelector") or {}, node)
 
 
@@ -141,7 +141,7 @@ def _is_selected(selector: Mapping[str, str], node: Object) -> bool:
 
 
 def has_its_volumes(store: Store, pod: Object) -> bool:
-    """Whether every claim of the pod exists and is bound."""
+    """Returns whether every claim of the pod exists and is bound."""
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes") or ():
         name = (volume.get("persistentVolumeClaim") or {}).get("claimName")

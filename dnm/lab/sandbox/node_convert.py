@@ -76,7 +76,7 @@ def _show(stdout: bytes, stderr: bytes) -> None:
 
 
 def _hang() -> None:
-    """As a converter whose ssh never comes back: deaf to SIGTERM, with a child that is deaf too."""
+    """Acts like a converter with a hanging ssh: it and its child ignore SIGTERM."""
     import signal
     import subprocess
 

@@ -212,7 +212,7 @@ def queue_asked_by(pod: Object) -> str:
 
 
 def is_placeholder(pod: Object) -> bool:
-    """Tells whether the pod keeps a gang member's place (since 1.6 by this annotation)."""
+    """Returns whether the pod is a placeholder of a gang (since 1.6 by this annotation)."""
     return _annotation(pod, f"internal.{_DOMAIN}placeholder") in _TRUE
 
 
@@ -232,7 +232,7 @@ def gang_of(pod: Object) -> dict[str, int]:
 
 
 def _of_group(group: Any) -> dict[str, int]:
-    """One task group; raises ValueError for what `GetTaskGroupsFromAnnotation` refuses. Go finds
+    """Returns a task group; raises ValueError if `GetTaskGroupsFromAnnotation` refuses it. Go finds
     a field whatever the case of its letters."""
     fields = {name.lower(): value for name, value in group.items()}
     members, resources = fields.get("minmember", 0), fields.get("minresource")

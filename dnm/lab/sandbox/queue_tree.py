@@ -22,7 +22,7 @@ def ancestors(path: str) -> list[str]:
 
 
 def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> dict[str, int]:
-    """What may still be used below all of these queues: by type, the tightest. A type without any
+    """Returns the headroom below all of these queues: by type, the smallest. A type without any
     limit is not in it."""
     room: dict[str, int] = {}
     for place, limit in limits.items():
@@ -67,7 +67,7 @@ class QueueTree:
     def headroom(
         self, path: str, used: Mapping[str, _Amounts], root: _Amounts | None
     ) -> dict[str, int]:
-        """What the queue may still use. `root` is the cluster's size; None leaves it out."""
+        """Returns the headroom of the queue. `root` is the cluster's size; None leaves it out."""
         limits = {
             place: (root or {}) if place == ROOT else self.limit(place) for place in ancestors(path)
         }

@@ -1,4 +1,4 @@
-"""What was asked of the server, so that tests can count lists and writes."""
+"""The requests to the server, so that tests can count lists and writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 100_000
 
 
 class Logged(NamedTuple):
-    """One request; `verb` and `resource` are empty for what is not an object of the API."""
+    """A request; `verb` and `resource` are empty if it is not for an object of the API."""
 
     method: str
     path: str

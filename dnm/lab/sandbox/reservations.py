@@ -79,7 +79,7 @@ class Reservations:
 
 
 def is_booking(name: str, instance: str) -> bool:
-    """Whether it is the name of an instance's booking, by the mark at its end."""
+    """Returns whether it is the name of an instance's booking, by the mark at its end."""
     found = _BOOKING.fullmatch(name)
     return found is not None and found[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
 

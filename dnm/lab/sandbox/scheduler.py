@@ -34,7 +34,7 @@ _WAITING = "request is waiting for cluster resources become available"
 
 
 class Application(msgspec.Struct, kw_only=True):
-    """One application of the scheduler; `forget_at` is set while it has no pods."""
+    """An application of the scheduler; `forget_at` is set while it has no pods."""
 
     id: str
     queue: str
@@ -253,12 +253,12 @@ def _age(pod: Object) -> tuple[str, int]:
 
 
 def _kind(pod: Object) -> bytes:
-    """Equal for pods that the scheduler can't tell apart."""
+    """Returns a key that is equal for pods that the scheduler cannot distinguish."""
     return msgspec.json.encode([pod["metadata"]["namespace"], pod["spec"]])
 
 
 def _share(free: Amounts, node: Object) -> float:
-    """How much of it is used, as `nodesorting.go` weighs it: cpu and memory alike."""
+    """Returns the used share, as `nodesorting.go` weighs it: cpu and memory equally."""
     whole = yunikorn_units(node["status"]["allocatable"])
     shares = [1 - free.get(r, 0) / whole[r] for r in ("vcore", "memory") if whole.get(r)]
     return sum(shares) / len(shares) if shares else 0.0

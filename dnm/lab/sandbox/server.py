@@ -22,7 +22,7 @@ SERVER_FILE = "server.json"
 
 
 class Server(msgspec.Struct, kw_only=True):
-    """Which process serves a directory; the start time tells it from a later one of its number."""
+    """The process that serves a directory, with its start time, because numbers are reused."""
 
     pid: int
     start_ticks: int

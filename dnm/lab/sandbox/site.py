@@ -18,7 +18,7 @@ WORKSHOP_QUEUE = "root.anvil.services.dev"
 NOTEBOOK_QUEUE = "root.anvil.services.notebook"
 WORKSHOP_PODS = 75
 QUEUES = """\
-# The queues of this site. Limits are for people; dnm adds what it lends, and takes it away again.
+# The queues of this site. Limits are for people; dnm adds lent nodes, and removes them again.
 partitions:
   - name: default
     queues:
@@ -92,7 +92,7 @@ def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) 
     lines, pace = (
         "".join(f"{key} = {text}\n" for key, text in entry.items()) for entry in (values, lab)
     )
-    heading = "# dnm's configuration for the sandbox beside it; seconds stand for minutes here.\n"
+    heading = "# dnm's configuration for the sandbox beside it; seconds replace minutes here.\n"
     queues = {"dev": WORKSHOP_QUEUE, "notebook": NOTEBOOK_QUEUE}
     (directory / "state").mkdir(mode=0o700, exist_ok=True)
     write_file(directory / "namespace_queue_paths.json", json.dumps(queues, indent=2).encode())

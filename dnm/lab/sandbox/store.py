@@ -77,7 +77,7 @@ class Entry:
 
 
 class Event(NamedTuple):
-    """One change, for watches."""
+    """A change, for watches."""
 
     version: int
     type: str  # ADDED | MODIFIED | DELETED
@@ -228,7 +228,7 @@ class Store:
 
     def load(self, document: Object) -> None:
         self.version = document["version"]
-        self.events.clear()  # as a server that has started anew
+        self.events.clear()  # as a server that was restarted
         self.events_after = self.version
         for plural, kept in document["objects"].items():
             for data in kept:

@@ -1,7 +1,7 @@
 """Controllers of workloads: Deployments make ReplicaSets, these make pods; owners.
 
 A change of a Deployment's template makes a new ReplicaSet and takes the old one's pods away at once
-(strategy Recreate). Objects whose controlling owner is gone are collected.
+(strategy Recreate). Objects without their controlling owner are collected.
 """
 
 from __future__ import annotations

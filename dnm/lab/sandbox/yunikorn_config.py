@@ -40,7 +40,7 @@ class ConfigRefused(Exception):
 
 
 class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue of the document as it is in force; a limit without a value above 0 is none."""
+    """A queue of the current document; a limit without a value above 0 is none."""
 
     path: str  # in lower case
     is_leaf: bool
@@ -65,7 +65,7 @@ class YunikornConfig:
     # --- taking up --------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Puts a changed document in force as soon as it is due."""
+        """Applies a changed document as soon as it is due."""
         text = self._text_of(self._settings())
         if text == self.text:
             self._waiting = None
@@ -97,7 +97,7 @@ class YunikornConfig:
         return read_document(text)
 
     def _settings(self, changed: Object | None = None) -> dict[str, str]:
-        """Both ConfigMaps as one: key by key the later one holds."""
+        """Returns both ConfigMaps as one: for each key, the later one applies."""
         found: dict[str, str] = {}
         for name in (DEFAULTS_NAME, CONFIGS_NAME):
             data = self.store.get("configmaps", NAMESPACE, name)
@@ -115,12 +115,12 @@ class YunikornConfig:
 
     @property
     def checksum(self) -> str:
-        """Of the exact text, in upper-case hexadecimal SHA-256 (`GET /ws/v1/config`)."""
+        """Returns the upper-case hexadecimal SHA-256 of the exact text (`GET /ws/v1/config`)."""
         return hashlib.sha256(self.text.encode()).hexdigest().upper()
 
     @property
     def is_built_in(self) -> bool:
-        """Whether no document is there: each namespace has a queue of its name below root then."""
+        """Returns whether there is no document, so that each namespace has a queue of its name."""
         return self.text == _BUILT_IN
 
     @property
@@ -129,7 +129,7 @@ class YunikornConfig:
 
     @property
     def counts_sidecars_twice(self) -> bool:
-        """Whether this release does (YUNIKORN-3206, mended in 1.9)."""
+        """Returns whether this release does so (YUNIKORN-3206, fixed in 1.9)."""
         major, minor = self.version.split(".")[:2]
         return (1, 6) <= (int(major), int(minor)) <= (1, 8)
 
@@ -149,7 +149,7 @@ class YunikornConfig:
             )
 
     def refusal(self, text: str) -> str:
-        """Says why `/ws/v1/validate-conf` does not allow the document; empty where it does."""
+        """Returns why `/ws/v1/validate-conf` refuses the document; empty if it accepts it."""
         try:
             self._read(text)
         except ConfigRefused as refused:
