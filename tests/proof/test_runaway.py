@@ -168,7 +168,7 @@ def _pods(game: Game) -> list[dict]:  # type: ignore[type-arg]
 
 
 WAITS = "waiting for something else"
-UNUSED = "nodes that it got went unused"
+UNUSED = "its lent nodes stayed unused"
 BACKS_OFF = "has failed and is in back-off"
 # Adversary, minutes, and the reason that dnm reports for the queue at some time.
 ADVERSARIES = [
