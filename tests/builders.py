@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.host.faults import struck_by
+from dnm.host.faults import inject_faults
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, LentNode, Phase
@@ -39,7 +39,7 @@ def struck_at(point: str, when: str, error: BaseException) -> Iterator[None]:
         if (passed, at) == (point, when):
             raise error
 
-    with struck_by(strike), pytest.raises(type(error)):
+    with inject_faults(strike), pytest.raises(type(error)):
         yield
 
 

@@ -2,7 +2,7 @@
 others. Pure.
 
 An event ends when its calendar is read without it. An unreadable event stays as it was. So do all
-events of a calendar that can't be read, or that has unreadable content which might be one of them.
+events of a calendar that is unreadable or has unreadable content which may be one of them.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ def keep_within_bound(
     kept: KeptCalendar, read: CalendarReading | Unreadable, path: str
 ) -> KeptCalendar:
     """Returns the current events, unless they would not fit into the registry."""
-    found = keep_calendar(kept, read)
-    if len(msgspec.json.encode(found)) <= _MOST_KEPT:
-        return found
+    calendar = keep_calendar(kept, read)
+    if len(msgspec.json.encode(calendar)) <= _MOST_KEPT:
+        return calendar
     return keep_calendar(kept, Unreadable(what=path, error=_too_much(path)))
 
 
 def _too_much(path: str) -> str:
-    return f"{path}: says more than {_MOST_KEPT // 1024} KiB about events; leave out some"
+    return f"{path}: has more than {_MOST_KEPT // 1024} KiB of events; remove some"
 
 
 def with_calendars(
-    config: Config, registry: Registry, others: Mapping[str, KeptCalendar]
+    config: Config, registry: Registry, other_calendars: Mapping[str, KeptCalendar]
 ) -> Registry:
-    """Returns the registry with the events of the configuration and of the `others` that it names;
-    those of a calendar that it names no more are gone."""
+    """Returns the registry with the events of the configuration and of `other_calendars`. Events of
+    calendars that are not configured any more are removed."""
     path = str(config.path)
     read = CalendarReading(events=config.calendar_events, unread=config.unread_events)
     own = keep_within_bound(registry.calendars.get(path, KeptCalendar()), read, path)
-    calendars = {**others, **({path: own} if own != KeptCalendar() else {})}
+    calendars = {**other_calendars, **({path: own} if own != KeptCalendar() else {})}
     replaced: Registry = msgspec.structs.replace(registry, calendars=calendars)
     return replaced
 
 
 def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the events of all places. Events in the configuration itself need no record."""
+    """Returns the events of all places. The registry does not repeat those of the configuration."""
     path = str(config.path)
     kept = (
         event
@@ -83,10 +83,10 @@ def list_troubles(config: Config, registry: Registry) -> tuple[str, ...]:
     )
     if _too_much(path) in registry.calendars.get(path, KeptCalendar()).troubles:
         own = (_too_much(path),)
-    others = (
+    other_troubles = (
         text
         for source, calendar in registry.calendars.items()
         for text in calendar.troubles
         if source != path
     )
-    return tuple(dict.fromkeys((*own, *others)))
+    return tuple(dict.fromkeys((*own, *other_troubles)))

@@ -1,11 +1,11 @@
 """The windows of events, in UTC, the request of one of their pods, and whether it can cause a
 conversion. Pure.
 
-An event's times are wall times of its zone. Each becomes UTC before it is compared or subtracted,
+An event's times are local times of its zone. Each becomes UTC before it is compared or subtracted,
 so that a night of 23 or 25 hours has its real length. A time that does not exist (clocks go
 forward) is later by the change. If a time exists twice (clocks go back), an event begins at the
-first and ends at the second: it is never cut short. Nothing is recorded: an event is current or not
-at a given moment, so runs may be missed and clocks may jump.
+first and ends at the second, so it is never shortened. Nothing is recorded: the given moment
+decides whether an event is current, so runs may be missed and clocks may jump.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 _DAY = timedelta(days=1)
 LONGEST_LOOK = timedelta(days=400)
 MOST_WINDOWS = 10_000  # of all events together
-_OF_THE_HOST = ("localtime", "posixrules")  # links to whatever zone it is in
+_OF_THE_HOST = ("localtime", "posixrules")  # links to the zone of the host
 
 
 @cache
 def zone_named(name: str) -> ZoneInfo:
-    """Returns the zone; raises ValueError where this host knows none of the name."""
-    from zoneinfo import ZoneInfo  # only where there is an event
+    """Returns the zone. Raises ValueError if this host does not have the name."""
+    from zoneinfo import ZoneInfo  # only if there is an event
 
     try:
         if name in _OF_THE_HOST:
             raise ValueError
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError) as error:
-        raise ValueError("is no time zone; write e.g. America/Indiana/Indianapolis") from error
+        raise ValueError("is not a time zone; write e.g. America/Indiana/Indianapolis") from error
 
 
 def begin_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns the moment of a beginning that is given as a wall time."""
+    """Returns the moment of a beginning from a local time."""
     return wall.replace(tzinfo=zone_named(zone), fold=0).astimezone(UTC)
 
 
 def end_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns when something ends that ends at a wall time: of two moments the second."""
+    """Returns the moment of an end from a local time: the second of two moments."""
     moments = (wall.replace(tzinfo=zone_named(zone), fold=fold) for fold in (0, 1))
     return max(moment.astimezone(UTC) for moment in moments)
 
 
 def why_never(event: CalendarEvent) -> str | None:
-    """Returns why an event has no time. A record outlives the reading that
-    refuses such an event: another host may know fewer zones."""
+    """Returns why an event has no time. A stored event may have an invalid zone, because another
+    host may have fewer zones."""
     try:
         begin_in_utc(event.begins, event.zone)
         end_in_utc(event.ends, event.zone)
@@ -67,28 +67,27 @@ def why_never(event: CalendarEvent) -> str | None:
 def list_windows(
     events: Iterable[CalendarEvent], after: datetime, before: datetime
 ) -> list[Window]:
-    """Returns the occurrences that are in force at any moment from `after` on and before `before`,
-    the earliest first; at most 400 days are looked at, and the first MOST_WINDOWS given. An event
-    that has no moment has none."""
+    """Returns the occurrences that overlap the time from `after` until `before`, the earliest
+    first: within 400 days, and at most MOST_WINDOWS. Events without a valid time have none."""
     before = min(before, after + LONGEST_LOOK)
-    found: list[Window] = []
+    windows: list[Window] = []
     for event in (event for event in events if not why_never(event)):
         for window in _windows_of(event, after, before):
             if window.ends > after and window.begins < before:
-                found.append(window)
-            if len(found) == 2 * MOST_WINDOWS:
-                found = _first(found)
-                before = found[-1].begins
-    return _first(found)
+                windows.append(window)
+            if len(windows) == 2 * MOST_WINDOWS:
+                windows = _first(windows)
+                before = windows[-1].begins
+    return _first(windows)
 
 
-def _first(found: list[Window]) -> list[Window]:
-    found.sort(key=lambda window: (window.begins, window.ends, window.event.name))
-    return found[:MOST_WINDOWS]
+def _first(windows: list[Window]) -> list[Window]:
+    windows.sort(key=lambda window: (window.begins, window.ends, window.event.name))
+    return windows[:MOST_WINDOWS]
 
 
 def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iterator[Window]:
-    """Those of them that may overlap the span, and a few around it."""
+    """Yields the windows that may overlap the span, and a few around it."""
     if not event.weekly:
         yield _window_on(event, event.begins.date())
         return
@@ -103,7 +102,7 @@ def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iter
 
 
 def is_day_of(event: CalendarEvent, day: date) -> bool:
-    """Returns whether a series begins on a day, if it has not ended before."""
+    """Returns whether a series begins on a day, if it has not ended earlier."""
     return day.weekday() in event.weekly
 
 
@@ -112,38 +111,38 @@ def _window_on(event: CalendarEvent, day: date) -> Window:
     length = event.ends - event.begins
     starts = begin_in_utc(begins, event.zone)
     ends = end_in_utc(begins + length, event.zone)
-    # It begins in an hour that is left out, and would end before it.
+    # If it begins in a skipped hour, its end could be before its start.
     return Window(event=event, begins=starts, ends=ends if ends > starts else starts + length)
 
 
 def without_doubles(windows: Iterable[Window]) -> list[Window]:
-    """Returns one window of each event, the earliest, or a larger one after it: one that overlaps
-    itself is for the same pods, and so are two of one name and namespace in two calendars."""
-    found: dict[tuple[str, str], Window] = {}
+    """Returns one window of each event: the earliest, or a larger one after it. Overlapping windows
+    of an event, or of equal names in two calendars, are for the same pods."""
+    by_name: dict[tuple[str, str], Window] = {}
     for window in windows:
-        known = found.setdefault((window.event.namespace, window.event.name), window)
-        more = (window.event.nodes, window.event.pods) > (known.event.nodes, known.event.pods)
-        if more and window.begins >= known.ends:
-            found[window.event.namespace, window.event.name] = window
-    return list(found.values())
+        earlier = by_name.setdefault((window.event.namespace, window.event.name), window)
+        more = (window.event.nodes, window.event.pods) > (earlier.event.nodes, earlier.event.pods)
+        if more and window.begins >= earlier.ends:
+            by_name[window.event.namespace, window.event.name] = window
+    return list(by_name.values())
 
 
-# --- whether it can bring a node --------------------------------------------------------------
+# --- whether it can cause a conversion ----------------------------------------------------------
 
 
 def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
-    """Returns the request of one pod, with what a pod that does not say it is taken to ask for."""
+    """Returns the request of one pod, with the defaults for missing resources."""
     return {**config.default_request, **event.request, "pods": 1}
 
 
 def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
-    """Returns why the event can't cause a conversion."""
+    """Returns why the event cannot cause a conversion."""
     policy = config.namespaces.get(event.namespace)
     if policy is None:
-        known = ", ".join(sorted(config.namespaces)) or "none"
+        monitored = ", ".join(sorted(config.namespaces)) or "none"
         return (
             f"namespace = {event.namespace}: is not a monitored namespace; name it in "
-            f"monitored_namespaces, or write one of {known}"
+            f"monitored_namespaces, or write one of {monitored}"
         )
     request = request_of(config, event)
     sizes = (

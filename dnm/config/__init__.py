@@ -1,5 +1,5 @@
-"""The ini, the map of queues and files of events -> `Config`, every problem at once; the one reader
-of settings for every program of dnm.
+"""Reading of the ini, the queue map and files of events into `Config`, with all problems at once.
+Every program of dnm reads its settings here.
 The edges of the programs (run, cli, verbs, converters, demo) may import it; it imports model, host
 and calendar.
 """

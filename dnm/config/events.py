@@ -1,6 +1,6 @@
-"""The sections [event:NAME] of a configuration or of a file of events, and the options of
-`dnm event add` -> `CalendarEvent`, by the same keys. Each is parsed by itself: what is wrong with
-one is nothing to the others, nor to the rest of the file.
+"""Parsing of the sections [event:NAME] of a configuration or of a file of events, and of the
+options of `dnm event add`, into `CalendarEvent`. Each event is parsed alone: an error in one does
+not affect the others or the rest of the file.
 
 A problem is a sentence, as in `sections.py`.
 """
@@ -34,31 +34,31 @@ from dnm.config.sections import parse_section
 from dnm.model.calendar import CalendarEvent, CalendarReading
 from dnm.model.printable import printable
 
-_LARGEST_OF_EVENTS = 256 * 1024  # bytes of a file of events: it is read in every run
+_LARGEST_OF_EVENTS = 256 * 1024  # bytes of a file of events, which every run reads
 _MOST_LINES = 1_000  # of one event
-_MOST_TOLD = 20  # lines of a file of events that are of no event
+_MOST_REPORTED = 20  # reported lines of a file of events without an event
 _MOST_DUPLICATES_OF_EVENT = 3
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = r"(\d{4}-\d{2}-\d{2})"
 _CLOCK = r"(\d{1,2}:\d{2})(?::00)?"
-_YEARS = range(1970, 3000)  # no sum of times of these leaves what a clock can show
+_YEARS = range(1970, 3000)  # sums of their times stay within the range of datetime
 _LONGEST = timedelta(days=366)
 _LONGEST_OF_SERIES = timedelta(days=7)
 _NAME = r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?"
 
 
 def event_name(text: str) -> str:
-    """A name that fits a reservation's too."""
+    """Returns a name that is also valid in the name of a reservation."""
     if not re.fullmatch(_NAME, text):
         raise ValueError(
-            f"'{shown(text)}' is no name for an event; write up to 52 of a-z, 0-9 and '-', with a "
-            "letter or digit at both ends"
+            f"'{shown(text)}' is no event name; write up to 52 of a-z, 0-9 and '-', with "
+            "a letter or digit at both ends"
         )
     return text
 
 
 def moment(text: str) -> datetime:
-    """A day and a time, as clocks on the wall show them."""
+    """Returns a day and a time, as clocks show them."""
     match = re.fullmatch(rf"{_DAY}[ T]{_CLOCK}", text)
     if match is None:
         raise ValueError("is no time; write e.g. 2026-12-01 09:00")
@@ -66,7 +66,7 @@ def moment(text: str) -> datetime:
 
 
 def moment_at(text: str, zone: str) -> datetime:
-    """The moment that a time is in a zone, or by the offset behind it."""
+    """Returns the moment of a time in a zone, or with its own offset."""
     try:
         with_offset = datetime.fromisoformat(text)
     except ValueError:
@@ -78,21 +78,21 @@ def moment_at(text: str, zone: str) -> datetime:
 
 
 def day(text: str) -> date:
-    """A day of the calendar."""
+    """Returns a day of the calendar."""
     try:
         if not re.fullmatch(_DAY, text):
             raise ValueError
-        found = date.fromisoformat(text)
+        parsed = date.fromisoformat(text)
     except ValueError as error:
         raise ValueError("is no day; write e.g. 2026-12-01") from error
-    return _in_our_years(found)
+    return _in_our_years(parsed)
 
 
-def _in_our_years(found: date) -> date:
-    if found.year not in _YEARS:
+def _in_our_years(parsed: date) -> date:
+    if parsed.year not in _YEARS:
         first, last = _YEARS[0], _YEARS[-1]
-        raise ValueError(f"is a day of {found.year}; write a year from {first} to {last}")
-    return found
+        raise ValueError(f"is a day of {parsed.year}; write a year from {first} to {last}")
+    return parsed
 
 
 def _since_midnight(text: str) -> timedelta:
@@ -103,38 +103,38 @@ def _since_midnight(text: str) -> timedelta:
 
 
 def until(text: str) -> datetime | timedelta:
-    """A day and a time, or the time alone."""
+    """Returns a day and a time, or the time alone."""
     return _since_midnight(text) if re.fullmatch(r"\d{1,2}:\d{2}", text) else moment(text)
 
 
 def weekdays(text: str) -> tuple[int, ...]:
-    """Days of the week by their first three letters, e.g. Mon, Wed."""
-    found = values.names(text)
-    for name in found:
+    """Returns days of the week from their first three letters, e.g. Mon, Wed."""
+    days = values.names(text)
+    for name in days:
         if name.lower() not in _DAYS:
             raise ValueError(f"'{name}' is no day of the week; write Mon, Tue, Wed, Thu or so")
-    if not found:
+    if not days:
         raise ValueError("names no day; write Mon, Tue, Wed, Thu or so, or leave it out")
-    return tuple(sorted({_DAYS.index(name.lower()) for name in found}))
+    return tuple(sorted({_DAYS.index(name.lower()) for name in days}))
 
 
-# [event:NAME] -> CalendarEvent; a key that looks like RESOURCE is an amount of it
+# [event:NAME] -> CalendarEvent; a key that matches RESOURCE is an amount of that resource
 EVENT_KEYS: Keys = {
     "namespace": ("namespace", values.namespace),
     "from": ("begins", moment),
     "until": ("", until),
     "weekly": ("weekly", weekdays),
     "last": ("last", day),
-    "pods": ("pods", numbers.whole_number(1, 100_000)),
+    "pods": ("pods", numbers.integer(1, 100_000)),
     "cpu": ("", values.quantity("vcore")),
     "memory": ("", values.quantity("memory")),
-    "nodes": ("nodes", numbers.whole_number(1, 100_000)),
+    "nodes": ("nodes", numbers.integer(1, 100_000)),
 }
 
 
 def read_events(sections: EventSections, zone: str, source: str) -> CalendarReading:
-    """Returns the events of all sections [event:NAME]; of one in which anything is wrong, why."""
-    found: dict[str, CalendarEvent] = {}
+    """Returns the events of all sections [event:NAME], and the errors of unreadable ones."""
+    events: dict[str, CalendarEvent] = {}
     unread: dict[str, tuple[str, ...]] = {}
     if len(sections) > MOST_EVENTS:
         kept = dict(list(sections.items())[:MOST_EVENTS])
@@ -142,49 +142,49 @@ def read_events(sections: EventSections, zone: str, source: str) -> CalendarRead
         unread[""], sections = (many,), kept
     for section, (entries, problems) in sections.items():
         name = section.partition(":")[2].strip()
-        told = list(problems)
-        event = read_event(name, section, entries, zone, told)
-        if name in found or name in unread:
-            told.append(f"[{shown(section)}]: another section has this name; merge the two")
-        if told or event is None:
-            found.pop(name, None)
-            unread[name] = (*unread.get(name, ()), *told)
+        errors = list(problems)
+        event = read_event(name, section, entries, zone, errors)
+        if name in events or name in unread:
+            errors.append(f"[{shown(section)}]: another section has this name; merge the two")
+        if errors or event is None:
+            events.pop(name, None)
+            unread[name] = (*unread.get(name, ()), *errors)
         else:
-            found[name] = replace(event, source=source)
-    return CalendarReading(events=tuple(found.values()), unread=unread)
+            events[name] = replace(event, source=source)
+    return CalendarReading(events=tuple(events.values()), unread=unread)
 
 
 def read_event(
     name: str, section: str, entries: Mapping[str, str], zone: str, problems: list[str]
 ) -> CalendarEvent | None:
-    """Returns the event; None where something of it is wrong, which `problems` then tell."""
-    found: list[str] = []
+    """Returns the event, or None after adding its errors to `problems`."""
+    errors: list[str] = []
     if not name:
         problems.append(f"[{shown(section)}]: has no name; write [event:NAME]")
         return None
     try:
         event_name(name)
     except ValueError as error:
-        found.append(f"[{shown(section)}]: {printable(str(error))}")
+        errors.append(f"[{shown(section)}]: {printable(str(error))}")
     resources = {
         key: values.quantity(key)
         for key in entries
         if RESOURCE.fullmatch(key) and key.lower() not in EVENT_KEYS
     }
     keys = {**EVENT_KEYS, **{key.lower(): ("", parse) for key, parse in resources.items()}}
-    parsed = parse_section(section, entries, keys, found)
-    found += [
+    parsed = parse_section(section, entries, keys, errors)
+    errors += [
         f"[{shown(section)}] {key}: is missing; write {example}"
         for key, example in (
-            ("namespace", "the namespace that the event is for"),
+            ("namespace", "the namespace of the event"),
             ("from", "e.g. from = 2026-12-01 09:00"),
             ("until", "e.g. until = 17:00"),
         )
         if key not in parsed
     ]
-    event = None if found else _event(name, section, parsed, resources, zone, found)
-    problems.extend(found)
-    return None if found else event
+    event = None if errors else _event(name, section, parsed, resources, zone, errors)
+    problems.extend(errors)
+    return None if errors else event
 
 
 def _event(
@@ -217,7 +217,7 @@ def _event(
 
 
 def _end(begins: datetime, text: datetime | timedelta) -> datetime:
-    """A time alone is the next one of the clock after it begins."""
+    """Returns the end. A time alone means its next occurrence after the start."""
     if isinstance(text, datetime):
         return text
     ends = datetime.combine(begins.date(), datetime.min.time()) + text
@@ -226,22 +226,22 @@ def _end(begins: datetime, text: datetime | timedelta) -> datetime:
 
 def _contradictions(event: CalendarEvent) -> list[str]:
     longest = _LONGEST_OF_SERIES if event.weekly else _LONGEST
-    found = []
+    errors = []
     if event.ends <= event.begins:
-        found.append(f"until = {event.ends:%Y-%m-%d %H:%M}: is not after from; write a later one")
+        errors.append(f"until = {event.ends:%Y-%m-%d %H:%M}: is not after from; write a later one")
     if event.ends - event.begins > longest:
-        found.append(f"until: is more than {longest.days} days after from; write an earlier one")
+        errors.append(f"until: is more than {longest.days} days after from; write an earlier one")
     if bool(event.pods) == bool(event.nodes):
-        found.append("pods or nodes: write one of them: how many pods come, or how many nodes")
+        errors.append("pods or nodes: write one of them: the number of pods or of nodes")
     if event.request and not event.pods:
-        found.append("cpu, memory: are what one pod asks for; write pods too")
+        errors.append("cpu, memory: are the request of one pod; write pods too")
     if event.last and not event.weekly:
-        found.append("last: is of a series; write weekly too, or leave it out")
+        errors.append("last: belongs to a series; write weekly too, or leave it out")
     if event.last and event.last < event.begins.date():
-        found.append(f"last = {event.last}: is before from; write a later day")
+        errors.append(f"last = {event.last}: is before from; write a later day")
     elif event.last and event.weekly and not _has_a_day(event, event.last):
-        found.append(f"last = {event.last}: no day of the series is left; write a later one")
-    return found
+        errors.append(f"last = {event.last}: no day of the series is left; write a later one")
+    return errors
 
 
 def _has_a_day(event: CalendarEvent, last: date) -> bool:
@@ -254,12 +254,12 @@ def _has_a_day(event: CalendarEvent, last: date) -> bool:
 
 
 def read_events_text(path: Path) -> str:
-    """The text of a file of events; raises ConfigError."""
+    """Returns the text of a file of events. Raises ConfigError."""
     return read_trusted_text(path, "file of events", _LARGEST_OF_EVENTS)
 
 
 def parse_sections(lines: list[str], events: Mapping[str, list[int]]) -> EventSections:
-    """Returns section [event:NAME] -> its keys, and what is wrong with their form."""
+    """Returns the keys of each section [event:NAME], and the errors of its form."""
     return {
         name: _parse_event(name, lines, of_event) if place < MOST_EVENTS else ({}, ())
         for place, (name, of_event) in enumerate(events.items())
@@ -285,8 +285,8 @@ def _parse_event(
 
 
 def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
-    """The sections [event:NAME] of a file that holds nothing else, and what stands there all the
-    same."""
+    """Returns the sections [event:NAME] of a file for events only, and a problem for each other
+    line."""
     lines, events = split_events(text)
     of_events = lines_of_events(events)
     problems: list[str] = []
@@ -299,8 +299,8 @@ def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
             problems.append(f"[{shown(section)}]: is no section [event:NAME]")
         elif not section:
             problems.append(
-                f"line {number + 1}: '{line_start(line)}' is of no section [event:NAME]"
+                f"line {number + 1}: '{line_start(line)}' is outside the sections [event:NAME]"
             )
-        if len(problems) == _MOST_TOLD:
+        if len(problems) == _MOST_REPORTED:
             break
     return parse_sections(lines, events), tuple(problems)

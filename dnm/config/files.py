@@ -1,8 +1,8 @@
-"""The two configuration files as text: the ini -> sections, the JSON map -> dict.
+"""The two configuration files as text: the ini as sections, the JSON map as a dict.
 
-Nothing is judged here but the form; what the keys mean is config.py's. A file that is missing,
-unreadable, no text, too large or writable by others raises ConfigError at once, since nothing in it
-could be believed. What is wrong inside is added to `problems`, and reading goes on.
+This module checks only the form; config.py interprets the keys. A file that is missing, unreadable,
+not text, too large or writable by other users raises ConfigError at once, because its content
+cannot be trusted. Errors inside the file are added to `problems`, and reading continues.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from dnm.model.printable import printable
 
 Sections = dict[str, dict[str, str]]
 EventSections = dict[str, tuple[dict[str, str], tuple[str, ...]]]
-"""Section -> its keys, and what is wrong with its form."""
+"""The keys of each section, and the errors of its form."""
 
-MOST_EVENTS = 1_000  # of one file; more are counted, not parsed
+MOST_EVENTS = 1_000  # of one file; dnm counts more of them but does not parse them
 _LARGEST = 4 * 1024 * 1024  # bytes; ten thousand namespaces take one
 _LONGEST = 10_000  # characters of one value
-_MOST_DUPLICATES = 20  # named at once: each costs a parse
+_MOST_DUPLICATES = 20  # in one message, since each requires another parse
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
-_PERCENTAGE = re.compile(r"(?:[^%]*[0-9.] ?%(?=\s*(?:,|$)))+[^%]*")  # or a list with such
+_PERCENTAGE = re.compile(r"(?:[^%]*[0-9.] ?%(?=\s*(?:,|$)))+[^%]*")  # or a list of percentages
 HEADER = re.compile(r"\[(.+)\]")  # as the standard library has it
 _EVENT = re.compile(r"event\s*(:|$)")
-# A line that was meant to begin an event: one that is indented, cut off or in capitals too.
+# A line that was intended to begin an event, also indented, cut off or in capitals.
 _MEANT = re.compile(r"\s*\[\s*event(?=[\s:\]]|$)\s*:?\s*([^\]]*)", re.IGNORECASE)
 _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
 
 
 def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
-    """`~`, `$NAME` and `${NAME}` replaced; what is then still relative is relative to `base`.
+    """Returns the path with `~`, `$NAME` and `${NAME}` replaced, relative to `base`.
 
-    Raises ValueError for a variable or a user that there is not.
+    Raises ValueError for an unknown variable or user.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -58,46 +58,46 @@ def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
     return Path(os.path.normpath(base / path))
 
 
-def read_trusted_text(path: Path, what: str, most: int = _LARGEST) -> str:
-    """The file's text, without a byte order mark; ConfigError says what to do otherwise.
+def read_trusted_text(path: Path, kind: str, most: int = _LARGEST) -> str:
+    """Returns the file's text without a byte order mark. Raises ConfigError with the next step.
 
-    `what` names the file in them."""
+    `kind` names the file in messages."""
     try:
         with fault_point("config.read"):
             content = read_trusted(path, most)
     except FileNotFoundError as error:
-        raise ConfigError(f"the {what} {path} is missing: {_remedy(what)}") from error
+        raise ConfigError(f"the {kind} {path} is missing: {_remedy(kind)}") from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
-            f"the {what} {path} can't be read ({why}): mend its permissions or its path"
+            f"the {kind} {path} can't be read ({why}): fix its permissions or its path"
         ) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(
-            f"the {what} {path} is not UTF-8 text (line {line}): save it as UTF-8"
+            f"the {kind} {path} is not UTF-8 text (line {line}): save it as UTF-8"
         ) from error
     if "\0" in text:
-        raise ConfigError(f"the {what} {path} holds NUL characters: is it another file?")
+        raise ConfigError(f"the {kind} {path} has NUL characters: is it the right file?")
     return text
 
 
-def _remedy(what: str) -> str:
-    if what == "configuration file":
+def _remedy(kind: str) -> str:
+    if kind == "configuration file":
         return "write it (an example is etc/dynamic_node_config.ini) or name another"
-    if what == "queue map":
+    if kind == "queue map":
         return 'write it, e.g. {"dev": "root.services.dev"}, or set namespace_queue_paths'
     return "write it, or name another"
 
 
 def read_ini(path: Path, problems: list[str]) -> Sections:
-    """Section -> key -> text, with `%%` and `%(key)s` resolved as the standard library does.
+    """Returns section -> key -> text, with `%%` and `%(key)s` resolved as in the standard library.
 
-    The keys of a section [DEFAULT] fill gaps of [settings], the one section that always was.
-    Only whole lines can be comments (`#`, `;`), also as the standard library has it. Sections
-    [event:NAME] are left out.
+    The keys of a section [DEFAULT] fill gaps of [settings], which was once the only section. Only
+    entire lines can be comments (`#`, `;`), as in the standard library. Sections [event:NAME] are
+    left out.
     """
     return read_ini_with_events(path, problems)[0]
 
@@ -105,23 +105,23 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
 def read_ini_with_events(
     path: Path, problems: list[str]
 ) -> tuple[Sections, list[str], dict[str, list[int]]]:
-    """The same, and all lines, with the numbers of those of each section [event:NAME]: what is
-    wrong in these is no problem of the file."""
+    """Returns the same, all lines, and the line numbers of each section [event:NAME]. Errors in
+    those are not problems of the file."""
     lines, events = split_events(read_trusted_text(path, "configuration file"))
     of_events = lines_of_events(events)
     raw = parse_lines(["" if n in of_events else line for n, line in enumerate(lines)], problems)
     defaults = raw.pop("DEFAULT", {})
     if "settings" in raw:
         raw["settings"] = {**defaults, **raw["settings"]}
-    found = {name: resolve_section(name, section, problems) for name, section in raw.items()}
-    return found, lines, events
+    resolved = {name: resolve_section(name, section, problems) for name, section in raw.items()}
+    return resolved, lines, events
 
 
 def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
-    """Returns the lines, and the numbers of those of each section [event:NAME]; of one that is
-    there twice, both."""
+    """Returns the lines, and the line numbers of each section [event:NAME], with all occurrences of
+    a repeated one."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    found: dict[str, list[int]] = {}
+    by_section: dict[str, list[int]] = {}
     section = ""
     for number, line in enumerate(lines):
         if is_meant_only(line):
@@ -130,8 +130,8 @@ def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
         elif header := HEADER.match(line):
             section = header[1]
         if _EVENT.match(section):
-            found.setdefault(section, []).append(number)
-    return lines, found
+            by_section.setdefault(section, []).append(number)
+    return lines, by_section
 
 
 def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
@@ -140,11 +140,11 @@ def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
 
 
 def is_meant_only(line: str) -> bool:
-    """Says whether a line was meant to begin an event and does not: what follows it is then of no
-    other section, whose keys would make the whole file one that can't be read."""
+    """Returns whether a line was intended to begin an event but does not. The lines after it belong
+    to no section, since their keys would make the entire file unreadable."""
     header = HEADER.match(line)
-    is_one = header is not None and _EVENT.match(header[1]) is not None
-    return not is_one and _MEANT.match(line) is not None
+    is_event = header is not None and _EVENT.match(header[1]) is not None
+    return not is_event and _MEANT.match(line) is not None
 
 
 def parse_lines(
@@ -153,7 +153,7 @@ def parse_lines(
     numbers: Sequence[int] | None = None,
     tries: int = _MOST_DUPLICATES,
 ) -> Sections:
-    """Returns the sections as they are written; `numbers`: which lines of the file these are."""
+    """Returns the sections as in the file; `numbers` are the numbers of these lines in the file."""
     numbers = range(len(lines)) if numbers is None else numbers
     parser = configparser.RawConfigParser(default_section="\0")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
@@ -168,7 +168,7 @@ def _parse_into(
     numbers: Sequence[int],
     tries: int,
 ) -> None:
-    """Parses, and after each duplicate once more with that one renamed, so that all are found."""
+    """Parses the lines, and again after each duplicate is renamed, so that all are reported."""
     for attempt in range(tries):
         parser.clear()
         try:
@@ -177,7 +177,7 @@ def _parse_into(
         except configparser.DuplicateSectionError as error:
             place = error.lineno or 1
             problems.append(
-                f"line {numbers[place - 1] + 1}: section [{shown(error.section)}] is there "
+                f"line {numbers[place - 1] + 1}: section [{shown(error.section)}] exists "
                 "twice; merge the two"
             )
             lines[place - 1] = f"[\0{attempt}]"
@@ -202,14 +202,14 @@ def _parse_into(
             )
             return
         except (configparser.Error, ValueError, AttributeError) as error:
-            problems.append(f"is no ini file: {printable(str(error), 200)}")
+            problems.append(f"is not an ini file: {printable(str(error), 200)}")
             parser.clear()
             return
-    parser.clear()  # half parsed
+    parser.clear()  # partly parsed
 
 
 def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Returns the section with its references filled in."""
+    """Returns the section with its references resolved."""
     resolved = {}
     folded = {key.lower(): value for key, value in section.items()}
     for key, text in section.items():
@@ -224,8 +224,8 @@ def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) 
 
 
 def _fill_references(text: str, folded: Mapping[str, str]) -> str:
-    """One level deep and bounded: a value that refers to itself must not fill the memory."""
-    if _PERCENTAGE.fullmatch(text):  # refers to nothing: who reads the key says what is right
+    """Returns the text with one level of references, bounded against values that repeat itself."""
+    if _PERCENTAGE.fullmatch(text):  # no reference: the parser of the key checks it
         return text
     length = 0
 
@@ -253,20 +253,20 @@ def _check_text(text: str) -> str:
 
 
 def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
-    """Namespace -> queue path as it is written; wrong entries are left out and named.
+    """Returns the queue path of each namespace as in the file; adds a problem for a wrong entry.
 
-    Raises ConfigError where there is no map at all.
+    Raises ConfigError if the file is not a map.
     """
     text = read_trusted_text(path, "queue map")
     repeated: list[str] = []
 
     def collect(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         for key, value in pairs:
-            if key in found:
+            if key in values:
                 repeated.append(key)
-            found[key] = value
-        return found
+            values[key] = value
+        return values
 
     shape = '{"namespace": "root.queue"}'
     try:
@@ -275,20 +275,18 @@ def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"{path}: is not JSON: {error.msg} ({place}); write {shape}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: is not JSON that can be read: {error}; write {shape}"
-        ) from error
+        raise ConfigError(f"{path}: is unreadable JSON: {error}; write {shape}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: is JSON but no map; write {shape}")
+        raise ConfigError(f"{path}: is JSON but not a map; write {shape}")
     for key in dict.fromkeys(repeated):
         problems.append(f"{path}: has '{shown(key)}' more than once; keep one")
-    found = {}
+    queues = {}
     for key, value in document.items():
         if isinstance(value, str):
-            found[key] = value
+            queues[key] = value
         else:
             problems.append(
                 f"{path}: the queue of '{shown(key)}' is not a string; "
                 'write e.g. "root.services.dev"'
             )
-    return found
+    return queues

@@ -1,7 +1,7 @@
-"""The keys there are: key -> (the field of the model it fills, how its text is read).
+"""All keys: the field of the model that a key fills, and the parser of its text.
 
-A key without a field is used to build another one; `*`: it fills several. The defaults stand on the
-fields of the models; the four below belong to keys that have none.
+A key without a field is used to compute another field; `*` means several fields. The models have
+the defaults; the four below belong to keys without a field.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Keys = Mapping[str, tuple[str, Parser]]
 
 
 class RuleKey(NamedTuple):
-    """Declares a key that one rule alone reads. Where it is set, what it says stands by its name in
-    `options` of the model."""
+    """The declaration of a key for one rule. If it is set, its value is in `options` of the model
+    under its name."""
 
     parse: Parser
     about: str  # its meaning in docs/configuration.md
@@ -36,7 +36,7 @@ class RuleKey(NamedTuple):
     heading: str  # of its table there
 
 
-# The keys of rules, by the kind of section
+# The keys of rules by kind of section
 OF_RULES: Mapping[str, Mapping[str, RuleKey]] = {
     "settings": {
         "max_lend_hours": RuleKey(
@@ -74,7 +74,7 @@ SETTINGS: Keys = {
     "node_cpu_capacity": ("", values.quantity("vcore")),
     "node_memory_capacity": ("", values.quantity("memory")),
     "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
-    "default_cpu_request_m": ("", numbers.whole_number(0, 10**9)),
+    "default_cpu_request_m": ("", numbers.integer(0, 10**9)),
     "default_mem_request": ("", values.quantity("memory")),
     "namespace_queue_paths": ("", path_text),
     "state": ("*", names.state_place),
@@ -84,7 +84,7 @@ SETTINGS: Keys = {
     "exclude_nodes": ("*", names.kept_out),
     "instance_id": ("instance_id", names.label_value),
     "allow_preempt": ("*", names.preemption),
-    "max_conversions_per_run": ("max_conversions_per_run", numbers.whole_number(0, 100_000)),
+    "max_conversions_per_run": ("max_conversions_per_run", numbers.integer(0, 100_000)),
     "headroom": ("headroom", numbers.share),
     "join_timeout_seconds": ("join_timeout", values.seconds(1, YEAR)),
     "convert_timeout_seconds": ("convert_timeout", values.seconds(1, YEAR)),
@@ -107,13 +107,13 @@ SETTINGS: Keys = {
 NAMESPACE_KEYS: Keys = {
     "node_type": ("node_types", names.node_type_names),
     "max_nodes": ("max_nodes", numbers.cap),
-    "min_nodes": ("min_nodes", numbers.whole_number(0, 100_000)),
-    "priority": ("priority", numbers.whole_number(-1_000_000, 1_000_000)),
+    "min_nodes": ("min_nodes", numbers.integer(0, 100_000)),
+    "priority": ("priority", numbers.integer(-1_000_000, 1_000_000)),
     "charge_account": ("charge_account", names.charged_account),
     **_of_rules("namespace"),
 }
 
-# [node_type:NAME] -> NodeType; a key that looks like RESOURCE is an amount of it
+# [node_type:NAME] -> NodeType; a key that matches RESOURCE is an amount of that resource
 NODE_TYPE_KEYS: Keys = {
     "cpu": ("", values.quantity("vcore")),
     "memory": ("", values.quantity("memory")),
@@ -147,7 +147,7 @@ NODE_CONVERT_KEYS: Keys = {
     "min_idle_seconds": ("min_idle_seconds", values.seconds(0, YEAR)),
     "res_lookahead_seconds": ("res_lookahead_seconds", values.seconds(0, YEAR)),
     "hooks_dir": ("hooks_dir", path_text),
-    "nodeset_label": ("nodeset_label", names.one_label),
+    "nodeset_label": ("nodeset_label", names.single_label),
 }
 
 BY_KIND: Mapping[str, Keys] = {
@@ -158,7 +158,7 @@ BY_KIND: Mapping[str, Keys] = {
 }
 PLAIN_SECTIONS = ("settings", "node_convert", "DEFAULT", "lab")
 NAMED_SECTIONS = ("namespace", "node_type", "event")
-# Names of a GPU that are no keys, and what to write instead.
+# Common names of a GPU that are not keys, and the correct form.
 ELSEWHERE = dict.fromkeys(
     ("gres", "gpu", "gpus", "nvidia_gpu", "gpu_count"),
     "; write a resource as Kubernetes names it, with its number, e.g. nvidia.com/gpu = 4",
@@ -166,7 +166,7 @@ ELSEWHERE = dict.fromkeys(
 RESOURCE = re.compile(
     r"(?!gres/)[a-z0-9.-]+/[A-Za-z0-9._-]+|hugepages-[A-Za-z0-9]+|ephemeral-storage|pods"
 )
-# What a key means that stands there without a value; None: the same as one that is left out
+# Values of keys with an empty text; None: the same as a missing key
 MAY_BE_EMPTY: Mapping[str, Any] = {
     "pass_environment": (),
     **dict.fromkeys((

@@ -1,5 +1,5 @@
-"""`[lab]`: where a sandbox or a test, whose seconds stand for minutes, has its own numbers in the
-place of constants. No site has such a section.
+"""`[lab]`: values for a sandbox or a test, in which seconds stand for minutes, instead of
+constants. No site has this section.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ RUN_KEYS: Keys = {
     "shutdown_grace_seconds": ("shutdown_grace", values.seconds(0, 86_400)),
     "request_timeout_seconds": ("request_timeout", values.seconds(0.1, 3_600)),
     "relist_minutes": ("relist_interval", numbers.span("minutes", 1, 1_440)),
-    "watch_from_pods": ("watch_from_pods", numbers.whole_number(0, 10_000_000)),
-    "breaker_strikes": ("breaker_strikes", numbers.whole_number(1, 1_000)),
+    "watch_from_pods": ("watch_from_pods", numbers.integer(0, 10_000_000)),
+    "breaker_strikes": ("breaker_strikes", numbers.integer(1, 1_000)),
     "history_days": ("history_keep", numbers.span("days", 0, 36_500)),
 }
 CONVERTER_KEYS: Keys = {
@@ -31,6 +31,6 @@ CONVERTER_KEYS: Keys = {
 
 
 def read_lab(sections: Sections, keys: Keys, problems: list[str]) -> dict[str, Any]:
-    """Returns what the section has in the place of these constants."""
+    """Returns the values of the section that replace these constants."""
     every = {**RUN_KEYS, **CONVERTER_KEYS}
     return fields_of(parse_section("lab", sections["lab"], every, problems), keys)

@@ -1,8 +1,8 @@
-"""The ini and the JSON map -> `Config`, or one ConfigError with every problem in it.
+"""Loading of the ini and the JSON map into `Config`, or one ConfigError with all problems.
 
-A key that nobody knows is an error: a misspelt cap that is silently no cap is how a cluster runs
-away. `find_config_path` says which file; what is relative in it is relative to that file.
-Last come names that collide and caps that contradict each other.
+An unknown key is an error, since with a misspelt cap nothing would limit lending. The result of
+`find_config_path` is the file; paths in it are relative to its folder. At the end, dnm checks for
+names that collide and caps that contradict each other.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
 
 _DEFAULTS = Config(path=DEFAULT_PATH, namespaces={}, node_types={})
-_FEWEST_RETURNS = 4  # of one run, however few nodes one may lend
+_FEWEST_RETURNS = 4  # nodes in one run, even if a run may lend fewer
 
 
 def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
@@ -70,8 +70,8 @@ def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
 def load_config(
     path: Path | None, environ: Mapping[str, str], changes: Mapping[str, str] | None = None
 ) -> Config:
-    """Returns what both files say, with every key judged. `changes` stand in the place of keys of
-    [settings]. Raises ConfigError, a line a problem."""
+    """Returns the content of both files after all checks. `changes` replace keys of [settings].
+    Raises ConfigError with a line for each problem."""
     file = find_config_path(path, environ)
     problems: list[str] = []
     sections, lines, of_events = read_ini_with_events(file, problems)
@@ -84,7 +84,7 @@ def load_config(
     node_types = parse_node_types(sections, settings, namespaces, problems)
     fields = fields_of(settings, SETTINGS) | _by_default(settings, environ)
     if "lab" in sections:
-        from dnm.config import lab  # no site has it
+        from dnm.config import lab  # only the sandbox and tests have it
 
         fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
@@ -98,7 +98,7 @@ def load_config(
 
 
 def _with_events(config: Config, read: CalendarReading) -> Config:
-    """A bad event is no problem of the configuration: a run without it still gives nodes back."""
+    """Adds the events. A bad one does not stop a run, which can still return nodes without it."""
     of_no_use = {
         event.name: (f"[event:{event.name}] {why}",)
         for event in read.events
@@ -112,7 +112,7 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
 
 
 def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """What a key says, or what follows from others where it says nothing."""
+    """Returns the fields that depend on several keys or on the host."""
     state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
     lent = given(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
     request = _DEFAULTS.default_request
@@ -129,23 +129,23 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
 
 
 def find_converter(environ: Mapping[str, str]) -> Path:
-    """The site's own converter where there is one, else the one that came with dnm."""
+    """Returns the site's own converter if it exists, else the one that dnm ships."""
     if os.path.exists(SITE_CONVERTER):
         return SITE_CONVERTER
     shipped = Path(sys.executable).parent / "node-convert"
-    found = shutil.which("node-convert", path=environ.get("PATH", os.defpath))
-    return Path(found) if found and not shipped.exists() else shipped
+    installed = shutil.which("node-convert", path=environ.get("PATH", os.defpath))
+    return Path(installed) if installed and not shipped.exists() else shipped
 
 
 def _namespaces(
     sections: Sections, settings: Mapping[str, Any], problems: list[str]
 ) -> dict[str, NamespacePolicy]:
-    """The monitored namespaces, in the order in which they are named."""
+    """Returns the monitored namespaces in the configured order."""
     monitored: tuple[str, ...] = settings.get("monitored_namespaces") or ()
     if "settings" in sections and "monitored_namespaces" not in settings:
         problems.append(
             "[settings] monitored_namespaces: is missing; name the namespaces that may "
-            "be given nodes, e.g. dev, test"
+            "receive nodes, e.g. dev, test"
         )
     queues = _read_queues(settings, problems) if monitored else None
     named = named_sections(sections, "namespace")
@@ -166,7 +166,7 @@ def _namespaces(
 
 
 def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, str] | None:
-    """None where nothing can be said about any namespace."""
+    """Returns the queue map, or None if it is unreadable."""
     try:
         return read_queue_map(given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
     except ConfigError as error:
@@ -187,7 +187,7 @@ def _queue_of(
     try:
         queue = values.queue_path(queues[namespace])
         if queue == "root":
-            raise ValueError("is the whole cluster; name a queue below root")
+            raise ValueError("is the entire cluster; name a queue below root")
     except ValueError as error:
         problems.append(f'{file}: "{namespace}": "{shown(queues[namespace])}": {error}')
         return ""
@@ -200,9 +200,9 @@ def parse_node_types(
     namespaces: Mapping[str, NamespacePolicy],
     problems: list[str],
 ) -> dict[str, NodeType]:
-    """Returns those with a section, and of `node_type` without one, sized by node_*_capacity.
+    """Returns the types with a section, and those of `node_type` with the size node_*_capacity.
 
-    A type that only a namespace names must have its section: nobody knows its size otherwise.
+    A type that only a namespace names must have a section, because its size is unknown otherwise.
     """
     cpu = given(settings, "node_cpu_capacity", values.quantity("vcore")(DEFAULT_NODE_CPU))
     memory = given(settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY))
@@ -215,7 +215,7 @@ def parse_node_types(
     for name in given(settings, "node_type", DEFAULT_NODE_TYPES):
         is_used = any(name in policy.node_types for policy in namespaces.values())
         if name not in types and (is_used or not types):
-            if named and settings.get("node_type") is None:  # nobody named the default type
+            if named and settings.get("node_type") is None:  # the default type is not configured
                 example = shown(", ".join(named))
                 problems.append(f"[settings] node_type: is missing; name what to lend: {example}")
                 break
@@ -237,7 +237,7 @@ def parse_node_types(
 
 
 def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
-    """A node's name must tell its type: the prefix and digits, and of one type only."""
+    """Adds a problem if a node's name, a prefix with digits, does not identify its type."""
     prefixes = {name: node_type.name_prefix or name for name, node_type in types.items()}
     for name, prefix in prefixes.items():
         for other, longer in prefixes.items():
@@ -256,7 +256,7 @@ def check_together(config: Config, queue_map: Path, problems: list[str]) -> None
         why = f"there is no node type {name}; write partition {name} if that is one"
         problems.append(problem("settings", "batch_floor", f"{name}: …", why))
     if config.converted_nodes_path in (config.path, queue_map, config.kubeconfig_path):
-        why = "is a file that dnm only reads; name one of its own"
+        why = "is a file that dnm only reads; name another one"
         path = str(config.converted_nodes_path)
         problems.append(problem("settings", "state_dir", path, why))
     _check_label_lengths(config, problems)
@@ -275,7 +275,7 @@ def _check_caps(config: Config, problems: list[str]) -> None:
 
 
 def _check_label_lengths(config: Config, problems: list[str]) -> None:
-    """The namespace makes a label longer: 63 characters is Kubernetes' limit."""
+    """Adds a problem for labels over Kubernetes' limit of 63 characters, with the namespace in."""
     longest = max(config.namespaces, key=len, default="")
     for node_type in config.node_types.values():
         texts = [*node_type.labels.items(), *((t.key, t.value) for t in node_type.taints)]
@@ -288,5 +288,5 @@ def _check_label_lengths(config: Config, problems: list[str]) -> None:
 
 
 def is_console_log_asked(environ: Mapping[str, str]) -> bool:
-    """Whether $DNM_LOG_CONSOLE requests the log on stderr, as --log-console does."""
+    """Returns whether $DNM_LOG_CONSOLE requests the log on stderr, as --log-console does."""
     return environ.get("DNM_LOG_CONSOLE", "").strip().lower() in ("1", "true", "yes", "on")

@@ -1,7 +1,7 @@
 """Names, labels and addresses, one value at a time, as `values.py` reads texts.
 
-They are held to the alphabet of whoever reads them in the end, because they reach command lines,
-API paths and annotations: RFC 1123 and the label grammar for Kubernetes, Slurm's for its own.
+Each value must fit the grammar of its final reader, because it reaches command lines, API paths and
+annotations: RFC 1123 and the label grammar of Kubernetes, and Slurm's grammar.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 def _matching(
     pattern: str, wrong: str, most: int = 10_000, may_be_empty: bool = False
 ) -> Callable[[str], str]:
-    """A parser of what matches as a whole; `wrong` says what else is no such thing, `{}` is it."""
+    """Returns a parser of texts that match; `wrong` is the error, with `{}` for the text."""
 
     def parse(text: str) -> str:
-        is_known = len(text) <= most and re.fullmatch(pattern, text)
-        if not is_known and (text or not may_be_empty):
+        is_valid = len(text) <= most and re.fullmatch(pattern, text)
+        if not is_valid and (text or not may_be_empty):
             raise ValueError(wrong.format(text))
         return text
 
@@ -40,29 +40,29 @@ def _matching(
 
 
 partition_name = _matching(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "is no name of a partition; write it as in slurm.conf"
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "is not the name of a partition; write it as in slurm.conf"
 )
 object_name = _matching(
     _DNS_SUBDOMAIN,
     f"is not the name of a Kubernetes object; RFC 1123 allows a-z, 0-9, '-' and '.', {_ENDS}",
     most=253,
 )
-# What stands in annotations and labels and in Slurm's reason of a drain.
+# For annotations, labels and Slurm's reason of a drain.
 label_value = _matching(
     _LABEL_VALUE,
     f"is not usable as a name; write up to 63 letters, digits, '-', '_' and '.', {_ENDS}",
 )
-# What dnm calls a call of its converter: the id of a request, or the name of a node.
-request_id = _matching(r"[A-Za-z0-9._-]{1,253}", "is no request of dnm's; leave DNM_REQUEST unset")
-# Of a reservation: it reaches a command line and a comma-separated list.
+# The key of a converter call: the id of a request, or the name of a node.
+request_id = _matching(r"[A-Za-z0-9._-]{1,253}", "is not a request of dnm; leave DNM_REQUEST unset")
+# For a reservation, in a command line and a comma-separated list.
 slurm_name = _matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
-    "is not a name that Slurm takes; write up to 64 letters, digits, '-', '_' and '.', "
+    "is not a name that Slurm accepts; write up to 64 letters, digits, '-', '_' and '.', "
     "beginning with a letter or digit",
     may_be_empty=True,
 )
 account_name = _matching(
-    r"[-.\w]*[^\W_][-.\w]*", "is no name of Slurm's; write letters, digits, . _ -", 64, True
+    r"[-.\w]*[^\W_][-.\w]*", "is not a name in Slurm; write letters, digits, . _ -", 64, True
 )
 preempt_mode = _matching(
     "requeue|cancel",
@@ -73,11 +73,11 @@ _variable_name = _matching(
     "'{}' is not the name of a variable; write letters, digits and '_', beginning with a letter or "
     "'_', e.g. RACADM_PASS, and no value",
 )
-# It begins the names of its nodes, which are the same in Slurm and in Kubernetes.
+# The beginning of the names of its nodes, which are the same in Slurm and in Kubernetes.
 node_type_name = _matching(
     _DNS_SUBDOMAIN, f"'{{}}' is not a node type; write a-z, 0-9, '-' and '.', {_ENDS}, e.g. a", 63
 )
-# Of node names, followed by digits: RFC 1123, but it may end in '-' or '.'.
+# For node names, before the digits: RFC 1123, but it may end in '-' or '.'.
 node_prefix = _matching(
     r"[a-z0-9]([a-z0-9.-]{0,61})",
     "'{}' is not the beginning of a Kubernetes node name; write a-z, 0-9, '-' and '.', e.g. gpu-",
@@ -85,56 +85,54 @@ node_prefix = _matching(
 
 
 def kept_out(text: str) -> dict[str, object]:
-    """Nodes by name, as Slurm's host list; all of a `partition NAME`, with a `feature NAME`, in a
-    `reservation NAME`."""
+    """Returns nodes from Slurm's host list, and the names after `partition`, `feature` and
+    `reservation`."""
     words: dict[str, list[str]] = {"partition": [], "feature": [], "reservation": []}
 
     def take(match: re.Match[str]) -> str:
         kind, name = match[1], match[2].strip()
         if not re.fullmatch(_SLURM_WORD, name):
-            raise ValueError(f"names {name}, which is no name of a {kind}; write it as Slurm does")
+            raise ValueError(f"names {name}, which is not a {kind}; write it as Slurm does")
         words[kind].append(name)
         return ""
 
     rest = re.sub(rf"(?:^|(?<=[,\n]))\s*({'|'.join(words)})\s+([^,\n]+)", take, text)
     nodes = host_list(rest) if rest.strip(" ,\n") else frozenset()
-    if nameless := sorted(nodes & words.keys()):  # as a node's name it would keep nothing out
-        raise ValueError(f"does not say which {nameless[0]}; write {nameless[0]} NAME")
-    return {"exclude_nodes": nodes, **{f"exclude_{kind}s": tuple(dict.fromkeys(found))
-                                       for kind, found in words.items()}}  # fmt: skip
+    if nameless := sorted(nodes & words.keys()):  # as a node's name it would exclude nothing
+        raise ValueError(f"does not name a {nameless[0]}; write {nameless[0]} NAME")
+    return {"exclude_nodes": nodes, **{f"exclude_{kind}s": tuple(dict.fromkeys(entries))
+                                       for kind, entries in words.items()}}  # fmt: skip
 
 
 def host_list(text: str) -> frozenset[str]:
-    """Nodes by name, in Slurm's host lists: `a[001-004], b007`."""
+    """Returns nodes from Slurm's host lists: `a[001-004], b007`."""
     try:
-        found = expand_hostlist(re.sub(r"(\s*[,\n]\s*)+", ",", text).strip(","))
+        nodes = expand_hostlist(re.sub(r"(\s*[,\n]\s*)+", ",", text).strip(","))
     except DnmError as error:
-        raise ValueError(f"is no list of nodes: {error}; write e.g. a[001-004],b007") from error
-    if text.strip(" ,\n") and not found:
+        raise ValueError(f"is not a list of nodes: {error}; write e.g. a[001-004],b007") from error
+    if text.strip(" ,\n") and not nodes:
         raise ValueError(
             f"names no node: {text.strip()!r}; leave it empty, or write a[001-004],b007"
         )
-    return frozenset(found)
+    return frozenset(nodes)
 
 
 def time_zone(text: str) -> str:
-    """The name of a time zone, as the IANA has it and this host knows it."""
+    """Returns a name of a time zone in the IANA database of this host."""
     zone_named(text)
     return text
 
 
 def variable_names(text: str) -> tuple[str, ...]:
-    """Of the environment, as POSIX names them."""
+    """Returns names of environment variables in the grammar of POSIX."""
     return tuple(map(_variable_name, names(text)))
 
 
 def state_place(text: str) -> dict[str, str]:
-    """Where the registry is: `file`, or `kubernetes`, in the namespace behind it."""
+    """Returns the place of the registry: `file`, or `kubernetes` with its namespace."""
     place, _, namespace = text.partition(" ")
     if place not in ("file", "kubernetes") or (namespace and place == "file"):
-        raise ValueError(
-            "is no place for the registry; write file or kubernetes, with its namespace behind it"
-        )
+        raise ValueError("is not a place for the registry; write file, or kubernetes NAMESPACE")
     if not namespace:
         return {"state": place}
     return {"state": place, "state_namespace": values.namespace(namespace.strip())}
@@ -149,42 +147,42 @@ def label_key(text: str) -> str:
 
 
 def charged_account(text: str) -> str:
-    """Of Slurm's accounts, which it writes in lower case; or - for none."""
+    """Returns a Slurm account in lower case, as Slurm writes it, or - for none."""
     return text if text == "-" else slurm_name(text).lower()
 
 
 def slurm_reason(text: str) -> str:
-    """One line: Slurm's Reason is cut off where a bracket opens."""
+    """Returns one line, because Slurm cuts a Reason at an opening bracket."""
     if not text.isprintable() or "[" in text or len(text) > 200:
-        raise ValueError("is no reason for Slurm; write one line of up to 200 characters without [")
+        raise ValueError("is not a reason; write one line of up to 200 characters without [")
     return text
 
 
 def preemption(text: str) -> dict[str, bool]:
-    """`false`, `true`, or `USER/ACCOUNT`, which only the shipped converter reads."""
+    """Returns the value of `false`, `true`, or `USER/ACCOUNT` for the shipped converter."""
     return {"allow_preempt": bool(preempted_jobs(text)) or values.boolean(text)}
 
 
 def preempted_jobs(text: str) -> dict[str, str]:
-    """The user and the account whose jobs may be preempted. Empty for `true` and `false`."""
+    """Returns the user and account with jobs to preempt; empty for `true` and `false`."""
     user, slash, account = text.partition("/")
     if not slash:
         values.boolean(text)
         return {}
     if not (user and account):
-        raise ValueError("is no user with an account; write false or USER/ACCOUNT")
+        raise ValueError("is not a user with an account; write false or USER/ACCOUNT")
     return {"preempt_user": account_name(user), "preempt_account": account_name(account)}
 
 
 def slurmrestd_url(text: str) -> str:
-    """Without a name and password in it: it is logged."""
+    """Returns an address without a name and password, since it is logged."""
     if not (text.startswith("unix:/") and len(text) > len("unix:/")):
         here = "http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
         _check_address(text, "slurmrestd", here)
     if text.startswith("http://") and not re.match(_HTTP_HERE, text):
         raise ValueError(
-            "would send the token over the network as it is; write https://… where slurmrestd "
-            "stands behind TLS, or let it listen on this host"
+            "would send the token unencrypted over the network; write https://… if slurmrestd "
+            "is behind TLS, or let it listen on this host"
         )
     return text.rstrip("/")
 
@@ -193,17 +191,17 @@ _HTTP_HERE = r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)"
 
 
 def search_domain(text: str) -> str:
-    """Of the nodes' names in DNS, without dots at its ends."""
+    """Returns the domain of the nodes' names in DNS, without dots at its ends."""
     return object_name(text.strip(".")) if text else ""
 
 
 def node_type_names(text: str) -> tuple[str, ...]:
-    """In order of preference."""
+    """Returns node types in order of preference."""
     return tuple(map(node_type_name, some_names(text, "a node type, e.g. a")))
 
 
 def url(text: str) -> str:
-    """Without a name and password in it: it is logged."""
+    """Returns an address without a name and password, since it is logged."""
     _check_address(text, "YuniKorn's REST service", "http://yunikorn-service.yunikorn:9080")
     return text.rstrip("/")
 
@@ -225,29 +223,29 @@ def _has_usable_host(address: str) -> bool:
 
 
 def labels(text: str) -> dict[str, str]:
-    """`key=value, key=value`; `{namespace}` may stand in both."""
-    found: dict[str, str] = {}
+    """Returns labels from `key=value, key=value`; both may contain `{namespace}`."""
+    by_key: dict[str, str] = {}
     for entry in names(text):
         key, equals, value = (part.strip() for part in entry.partition("="))
         if not equals:
             raise ValueError(f"'{entry}' is not a label; write key=value, key=value")
-        if key in found:
+        if key in by_key:
             raise ValueError(f"gives the label {key} two values; give it one")
         _check_template(key, value)
-        found[key] = value
-    return found
+        by_key[key] = value
+    return by_key
 
 
-def one_label(text: str) -> tuple[str, str]:
-    """`key=value`."""
-    if len(found := labels(text)) != 1 or "{" in text:
+def single_label(text: str) -> tuple[str, str]:
+    """Returns a label from `key=value`."""
+    if len(parsed := labels(text)) != 1 or "{" in text:
         raise ValueError("is not one label; write key=value")
-    return next(iter(found.items()))
+    return next(iter(parsed.items()))
 
 
 def taints(text: str) -> tuple[Taint, ...]:
-    """`key=value:NoSchedule, key:NoExecute`; `{namespace}` may stand in key and value."""
-    found: list[Taint] = []
+    """Returns taints from `key=value:NoSchedule, key:NoExecute`; both may contain `{namespace}`."""
+    parsed: list[Taint] = []
     for entry in names(text):
         pair, colon, effect = (part.strip() for part in entry.rpartition(":"))
         if not colon or effect not in _EFFECTS:
@@ -257,15 +255,15 @@ def taints(text: str) -> tuple[Taint, ...]:
                 f"with EFFECT one of {', '.join(_EFFECTS)}"
             )
         key, _, value = (part.strip() for part in pair.partition("="))
-        if any((taint.key, taint.effect) == (key, effect) for taint in found):
+        if any((taint.key, taint.effect) == (key, effect) for taint in parsed):
             raise ValueError(f"gives the taint {key} twice with the effect {effect}; give it once")
         _check_template(key, value)
-        found.append(Taint(key=key, value=value, effect=effect))
-    return tuple(found)
+        parsed.append(Taint(key=key, value=value, effect=effect))
+    return tuple(parsed)
 
 
 def _check_template(key: str, value: str) -> None:
-    """A namespace is a valid name at any place of a key or a value, so a short one stands in."""
+    """Checks key and value with a short namespace, since a namespace is valid at any place."""
     label_key(fill_namespace(key, "x"))
     if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
         write = f"write up to 63 letters, digits, '-', '_' and '.', {_ENDS}"

@@ -17,58 +17,58 @@ T = TypeVar("T", int, float)
 def _number(
     pattern: str, wrong: str, least: int, most: int, make: Callable[[str], T]
 ) -> Callable[[str], T]:
-    """A parser of numbers from `least` to `most`; `wrong` says what a text is not."""
+    """Returns a parser of numbers from `least` to `most`; `wrong` is the error for other texts."""
 
     def parse(text: str) -> T:
         if not re.fullmatch(pattern, text):
             raise ValueError(f"is {wrong}; write one from {least} to {most}")
-        if not least <= (found := make(text)) <= most:
+        if not least <= (number := make(text)) <= most:
             raise ValueError(f"is out of range; write a number from {least} to {most}")
-        return found
+        return number
 
     return parse
 
 
-def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A parser of decimal integers."""
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """Returns a parser of decimal integers."""
     return _number("[+-]?[0-9]{1,18}", "not a whole number", least, most, int)
 
 
 def amount(least: int, most: int) -> Callable[[str], float]:
-    """A parser of numbers, with a fraction where somebody likes one."""
-    return _number(r"[0-9]{1,12}(\.[0-9]{1,6})?", "no number", least, most, float)
+    """Returns a parser of numbers with an optional fraction."""
+    return _number(r"[0-9]{1,12}(\.[0-9]{1,6})?", "not a number", least, most, float)
 
 
 def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations in whole minutes, hours or days; the d of days may stand there."""
-    parse = whole_number(least, most)
+    """Returns a parser of durations in whole minutes, hours or days; days may have a d."""
+    parse = integer(least, most)
     return lambda text: timedelta(
         **{unit: parse(text.removesuffix("d") if unit == "days" else text)}
     )
 
 
 def cap(text: str) -> int | Share:
-    """A number of nodes, or a percentage of those that the batch side has."""
+    """Returns a number of nodes, or a percentage of those of the batch side."""
     if "%" not in text:
-        return whole_number(0, 100_000)(text)
+        return integer(0, 100_000)(text)
     percent = _percent(text)
     if percent is None:
-        raise ValueError("is no percentage of the batch nodes; write one from 0% to 100%, e.g. 25%")
+        raise ValueError("is not a percentage of batch nodes; write one from 0% to 100%, e.g. 25%")
     return Share(percent=percent)
 
 
 def booked_ahead(text: str) -> timedelta:
-    """So many days ahead; `true`: seven, `false` or 0: not at all."""
+    """Returns the days of reservations in advance; `true` is seven, `false` or 0 is none."""
     if text.lower() in _FALSE or text == "0":
         return timedelta()
     try:
         return timedelta(days=7) if text.lower() in TRUE else span("days", 2, 365)(text)
     except ValueError as error:
-        raise ValueError("is no number of days; write true for seven, or 2 to 365") from error
+        raise ValueError("is not a number of days; write true for seven, or 2 to 365") from error
 
 
 def share(text: str) -> float:
-    """More than 0, at most 1."""
+    """Returns a share above 0 and up to 1."""
     if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
         raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
     is_number = text and re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text)
@@ -79,39 +79,39 @@ def share(text: str) -> float:
 
 
 def floors(text: str) -> dict[str, object]:
-    """What Slurm keeps of each type of node, with others behind it: `10, b: 5%, partition p: 2`."""
-    found: dict[str, object] = {}
+    """Returns the floors that Slurm keeps, e.g. `10, b: 5%, partition p: 2`."""
+    fields: dict[str, object] = {}
     types: dict[str, Floor] = {}
     partitions: dict[str, Floor] = {}
-    said: set[str] = set()
+    seen: set[str] = set()
     for entry in values.names(text):
         of, _, amount = entry.rpartition(":")
         kind, _, name = (of := " ".join(of.split())).rpartition(" ")
-        if of in said:
-            raise ValueError(f"has two for {of or 'all'}; write one")
-        said.add(of)
+        if of in seen:
+            raise ValueError(f"has two floors for {of or 'all'}; write one")
+        seen.add(of)
         if not name:
-            found["batch_floor"] = floor(amount.strip())
+            fields["batch_floor"] = floor(amount.strip())
         elif kind == "partition":
             partitions[names.partition_name(name)] = floor(amount.strip())
         elif kind:
             raise ValueError(f"has '{of}'; write TYPE: 5, or partition NAME: 5")
         else:
             types[name] = floor(amount.strip())
-    return {**found, "type_floors": types, "partition_floors": partitions}
+    return {**fields, "type_floors": types, "partition_floors": partitions}
 
 
 def floor(text: str) -> Floor:
-    """A number of nodes, or a percentage of them."""
+    """Returns a number of nodes, or a percentage of them."""
     if re.fullmatch(r"[0-9]{1,6}", text):
         return Floor(nodes=int(text))
     percent = _percent(text)
     if percent is None:
-        raise ValueError("is no floor; write a number of nodes, e.g. 10, or a percentage, e.g. 5%")
+        raise ValueError("is not a floor; write a number of nodes, e.g. 10, or a percentage")
     return Floor(percent=percent)
 
 
 def _percent(text: str) -> float | None:
-    """None: it is no percentage from 0 to 100."""
-    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}", text)
-    return None if found is None or float(found[1]) > 100 else float(found[1])
+    """Returns a percentage from 0 to 100, or None for other texts."""
+    match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}", text)
+    return None if match is None or float(match[1]) > 100 else float(match[1])

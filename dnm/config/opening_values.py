@@ -1,4 +1,4 @@
-"""`opens_when` and `sick_when`: lists of steps, text -> values. Pure."""
+"""Parsing of `opens_when` and `sick_when`, which are lists of checks. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dnm.model.quantity import parse_span
 _MOST_STEPS = 20
 _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,499}"
 _STATUS = ("True", "False", "Unknown")
-# Kind -> how it is written.
+# Kind of check -> its form.
 _KINDS = {
     "daemonsets": "daemonsets",
     "daemonset": "daemonset NAMESPACE/NAME",
@@ -22,7 +22,7 @@ _KINDS = {
     "image": "image NAME",
     "probe": "probe NAMESPACE/PODTEMPLATE",
 }
-# How a sign of a faulty node is written. Ready=True is a sign of every healthy node.
+# Forms of the signs of a faulty node. Ready=True is a sign of every healthy node.
 _SICK = {"condition": "condition TYPE=STATUS, e.g. condition Ready=False", "taint": "taint KEY"}
 _HEALTHY = ("Ready", "True")
 
@@ -48,12 +48,12 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
 
 
 def opening_steps(text: str) -> tuple[Step, ...]:
-    """Parses what a node must have before it is opened: each step with `within TIME`, or not."""
+    """Returns the readiness checks of a node type, each with or without `within TIME`."""
     return _steps(text, _KINDS, has_time=True)
 
 
 def sick_signs(text: str) -> tuple[Step, ...]:
-    """Parses the signs of a faulty lent node."""
+    """Returns the signs of a faulty lent node."""
     steps = _steps(text, _SICK, has_time=False)
     if any((step.name, step.status) == _HEALTHY for step in steps):
         raise ValueError("has 'condition Ready=True', which every healthy node has; name the fault")
@@ -73,12 +73,12 @@ def _steps(text: str, kinds: Mapping[str, str], has_time: bool) -> tuple[Step, .
 
 
 def _step(text: str, kinds: Mapping[str, str], has_time: bool) -> Step:
-    what, within, span = text.partition(" within ") if has_time else (text, "", "")
-    kind, _, rest = what.partition(" ")
+    check, within, span = text.partition(" within ") if has_time else (text, "", "")
+    kind, _, rest = check.partition(" ")
     if kind not in kinds:
         hint = values.suggest(kind, kinds) or f"; write one of {', '.join(kinds.values())}"
         raise ValueError(f"has no step '{kind[:60]}'{hint}")
-    wrong = ValueError(f"has '{what[:100]}'; write {kinds[kind]}")
+    wrong = ValueError(f"has '{check[:100]}'; write {kinds[kind]}")
     name, _, status = rest.partition("=") if kind == "condition" else (rest, "", "")
     if " " in rest or bool(rest) != (" " in kinds[kind]):
         raise wrong

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in sentences. A file that is right needs none of it."""
+"""Sentences about errors in a configuration. A correct file does not need this module."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def line_start(line: str) -> str:
 
 
 def list_problems(where: str, problems: list[str]) -> str:
-    """Returns one message: how many problems there are, and each once, a line each."""
-    found = list(dict.fromkeys(problems))
-    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-    more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
-    return "\n  ".join([f"{where}: {count}", *found[:_MOST_SHOWN], *more])
+    """Returns one message: the number of problems, and each problem once on its own line."""
+    unique = list(dict.fromkeys(problems))
+    count = "1 problem" if len(unique) == 1 else f"{len(unique)} problems"
+    more = [f"and {len(unique) - _MOST_SHOWN} more"] if len(unique) > _MOST_SHOWN else []
+    return "\n  ".join([f"{where}: {count}", *unique[:_MOST_SHOWN], *more])
 
 
 def problem(section: str, key: str, text: str, why: object, has_value: bool = True) -> str:
@@ -37,39 +37,39 @@ def problem(section: str, key: str, text: str, why: object, has_value: bool = Tr
     a blank, it continues the value of the key, and the sentence is about that line."""
     from dnm.config.keys import BY_KIND
 
-    known = {key for keys in BY_KIND.values() for key in keys}
+    all_keys = {key for keys in BY_KIND.values() for key in keys}
     for line in _CONTINUED.finditer(text):
         if "=" in text[: line.start()]:
             break  # a list of pairs, whose names may be those of keys
-        if line[2] == "=" or line[1].lower() in known:
+        if line[2] == "=" or line[1].lower() in all_keys:
             text = text[: line.start()]
             why = (
                 f"the line '{shown(line[1])} {line[2]} …' below begins with a blank, so it "
-                f"continues '{shown(key)}'; take the blank away"
+                f"continues '{shown(key)}'; remove the blank"
             )
             break
     value = f" = {shown(text)}" if has_value else ""
     return f"[{shown(section)}] {shown(key)}{value}: {why}"
 
 
-def unknown_key(section: str, key: str, known: Collection[str]) -> str:
+def unknown_key(section: str, key: str, keys: Collection[str]) -> str:
     """Returns the sentence about an unknown key, without its value, which may be a secret."""
-    return f"[{shown(section)}] {shown(key)}: unknown key{key_hint(key.lower(), known)}"
+    return f"[{shown(section)}] {shown(key)}: unknown key{key_hint(key.lower(), keys)}"
 
 
 def comment_hint(text: str) -> str:
-    """Returns what is added of a text that may have a comment in it: the standard library's ini
-    knows whole-line comments only, which surprises people."""
+    """Returns a hint for a text that may contain a comment: Python's ini parser knows only
+    comments on their own lines."""
     is_commented = re.search(r"\s[#;]", text)
     return " (a comment needs a line of its own)" if is_commented else ""
 
 
 def key_hint(key: str, keys: Collection[str]) -> str:
-    """Returns what is added of a key that is none of these: where it stands, or which was meant."""
+    """Returns a hint for an unknown key: the sections that have it, or a similar key."""
     from dnm.config.keys import BY_KIND, ELSEWHERE, NAMED_SECTIONS, RESOURCE
     from dnm.config.values import suggest
 
-    kinds = [kind for kind, known in BY_KIND.items() if key in known]
+    kinds = [kind for kind, keys_of_kind in BY_KIND.items() if key in keys_of_kind]
     kinds += ["node_type"] if RESOURCE.fullmatch(key) else []
     places = [f"[{kind}:NAME]" if kind in NAMED_SECTIONS else f"[{kind}]" for kind in kinds]
     there = f"; write it in {' or '.join(places)}" if places else ""

@@ -1,7 +1,7 @@
-"""One section of the ini -> values, by a table of keys: the one reader for every program of dnm.
+"""Parsing of one section of the ini by a table of keys, for every program of dnm.
 
-A problem is a sentence with the section, the key and the text; it is added to `problems`, and
-reading goes on, so that all of them are told at once.
+A problem is a sentence with the section, the key and the text. It is added to `problems`, and
+reading continues, so that the user gets all problems at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REGISTRY = "converted_nodes.json"
 
 
 def check_section_names(sections: Sections, problems: list[str]) -> None:
-    """Adds a problem for each section that nobody reads."""
+    """Adds a problem for each unknown section."""
     if "settings" not in sections:
         problems.append("[settings]: the section is missing; write it with monitored_namespaces")
     for name in sections:
@@ -31,8 +31,8 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
         if kind in NAMED_SECTIONS:
             hint = f"; write [{kind}:NAME]"
         else:
-            known = NAMED_SECTIONS if colon else PLAIN_SECTIONS[:2]
-            close = values.suggest(kind, known)  # , did you mean 'node_type'?
+            kinds = NAMED_SECTIONS if colon else PLAIN_SECTIONS[:2]
+            close = values.suggest(kind, kinds)  # , did you mean 'node_type'?
             wanted = f"{colon}{shown(rest)}]?"
             hint = close.replace("'?", wanted).replace("'", "[") or (
                 "; there are [settings], [namespace:NAME], [node_type:NAME], [event:NAME] and "
@@ -42,11 +42,11 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
 
 
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:
-    """Returns NAME -> the section `kind:NAME` as it is written."""
+    """Returns NAME -> the full name of the section `kind:NAME`."""
     named = {}
     for section in sections:
-        found, colon, name = section.partition(":")
-        if found == kind and colon and name.strip():
+        kind_of_section, colon, name = section.partition(":")
+        if kind_of_section == kind and colon and name.strip():
             named[name.strip()] = section
     return named
 
@@ -54,8 +54,8 @@ def named_sections(sections: Sections, kind: str) -> dict[str, str]:
 def parse_section(
     section: str, entries: Mapping[str, str], keys: Keys, problems: list[str]
 ) -> dict[str, Any]:
-    """Returns key -> value for the keys that are there and known, None for those without a usable
-    value. Keys are known in any case."""
+    """Returns key -> value for the valid keys in the section, None for those without a usable
+    value. Keys are valid in upper and lower case."""
     parsed: dict[str, Any] = {}
     for written, text in entries.items():
         key = written.lower()
@@ -63,7 +63,7 @@ def parse_section(
             problems.append(unknown_key(section, written, keys))
             continue
         if key in parsed:
-            problems.append(problem(section, written, text, "is there twice; keep one"))
+            problems.append(problem(section, written, text, "exists twice; keep one"))
         parsed[key] = None
         if not text and key in MAY_BE_EMPTY:
             parsed[key] = MAY_BE_EMPTY[key]
@@ -77,9 +77,9 @@ def parse_section(
     return parsed
 
 
-def known_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:
-    """Returns the entries of these keys that have a value, for a program to which the others are
-    nothing."""
+def select_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:
+    """Returns the entries of these keys that have a value, for a program that ignores all other
+    keys."""
     return {written: text for written, text in entries.items() if text and written.lower() in keys}
 
 
@@ -90,8 +90,8 @@ def resolve_paths(
     at: tuple[Path, Mapping[str, str]],
     problems: list[str],
 ) -> None:
-    """Replaces the texts of paths in `parsed` by paths; `at` is the directory that they are
-    relative to and the environment that they may name."""
+    """Replaces the texts of paths in `parsed` by paths; `at` has their base directory and the
+    environment for variables."""
     for key, (_, parser) in keys.items():
         if parser is path_text and parsed.get(key) is not None:
             try:
@@ -106,9 +106,8 @@ def state_folder(
     begun_in: Path = Path("/etc/dynamic-node"),
     kept_in: Path = Path("/var/lib/dynamic-node"),
 ) -> Path:
-    """Returns the folder that state_dir names, or the one that stood for it before packages kept a
-    registry below /var/lib, as long as one lies there and none here: no edit of a configuration
-    leaves behind what is lent."""
+    """Returns the folder state_dir, or its old place if a registry is only there. Packages moved
+    the registry below /var/lib, and an edit of the configuration must not lose lent nodes."""
     if not named.is_relative_to(kept_in):
         return named
     before = begun_in / named.relative_to(kept_in)
@@ -117,7 +116,7 @@ def state_folder(
 
 
 def _is_missing(path: Path) -> bool:
-    """What is out of sight may be there."""
+    """Returns whether a path is missing. An unreadable path counts as present."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -128,17 +127,17 @@ def _is_missing(path: Path) -> bool:
 
 
 def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
-    """Returns the fields of the model that the parsed keys fill; keys without a value fill none."""
-    found: dict[str, Any] = {}
+    """Returns the fields of the model for the parsed keys; keys without a value have none."""
+    fields: dict[str, Any] = {}
     for key, (field, _) in keys.items():
         if field and (value := parsed.get(key)) is not None:
             if field == "options":
-                value = {**found.get(field, {}), key: value}
-            found |= value if field == "*" else {field: value}
-    return found
+                value = {**fields.get(field, {}), key: value}
+            fields |= value if field == "*" else {field: value}
+    return fields
 
 
 def given(settings: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Returns what a section says, or the default where the key has no value."""
+    """Returns the value of a key, or the default if it has none."""
     value = settings.get(key)
     return default if value is None else value

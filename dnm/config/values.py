@@ -1,8 +1,8 @@
-"""One configuration value at a time: text -> value. Pure; every refusal is a ValueError whose
-sentence says what is wrong and what would be right.
+"""Parsers of configuration values. Pure. Every refusal is a ValueError with a sentence about the
+error and the correct form.
 
-A queue's name is held to YuniKorn's `^[a-zA-Z0-9_:#/@-]{1,64}$` (configvalidator.go, 1.6 to 1.9),
-a namespace's to RFC 1123.
+A queue's name must match YuniKorn's `^[a-zA-Z0-9_:#/@-]{1,64}$` (configvalidator.go, 1.6 to 1.9), a
+namespace's RFC 1123.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the closest known word, or nothing."""
-    import difflib  # 5 ms that only a wrong file has to pay
+def suggest(word: str, candidates: Iterable[str]) -> str:
+    """Returns `, did you mean 'x'?` for the closest candidate, or an empty text."""
+    import difflib  # it takes 5 ms, needed only for a wrong file
 
-    folded = {name.lower(): name for name in known}
+    folded = {name.lower(): name for name in candidates}
     close = difflib.get_close_matches(word[:100].lower(), folded, n=1, cutoff=0.6)
     return f", did you mean '{folded[close[0]]}'?" if close else ""
 
 
 def seconds(least: float, most: int) -> Callable[[str], timedelta]:
-    """A parser of durations: seconds, with a fraction where somebody likes one, or 90m, 2h, 1d."""
+    """Returns a parser of durations: seconds with an optional fraction, or 90m, 2h, 1d."""
 
     def parse(text: str) -> timedelta:
         span = parse_span(text, "s")
         if span is None:
             raise ValueError(
-                f"is no duration; write seconds from {least:g} to {most}, or e.g. 90m, 2h, 1d"
+                f"is not a duration; write seconds from {least:g} to {most}, or e.g. 90m, 2h, 1d"
             )
         if not least <= span.total_seconds() <= most:
             raise ValueError(f"is out of range; write seconds from {least:g} to {most}")
@@ -54,7 +54,7 @@ def boolean(text: str) -> bool:
 
 
 def quantity(resource: str) -> Callable[[str], int]:
-    """A parser of positive amounts, in Kubernetes' or YuniKorn's grammar and model.py's units."""
+    """Returns a parser of positive amounts in Kubernetes' or YuniKorn's grammar."""
 
     def parse(text: str) -> int:
         for grammar in (parse_kubernetes, parse_yunikorn):
@@ -64,7 +64,7 @@ def quantity(resource: str) -> Callable[[str], int]:
                 continue
             if amount > 0:
                 return amount
-            raise ValueError("is not more than nothing; write how much there is")
+            raise ValueError("is not above zero; write a positive amount")
         example = {"vcore": "128 or 127500m", "memory": "256G or 251Gi"}.get(resource, "4")
         raise ValueError(f"is not a quantity; write e.g. {example}")
 
@@ -72,7 +72,7 @@ def quantity(resource: str) -> Callable[[str], int]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """A list split at commas and line ends; empty entries fall out, repeated ones are refused."""
+    """Returns the entries between commas or line ends, without empty ones. Refuses repetitions."""
     entries = tuple(entry.strip() for entry in re.split(r"[,\n]", text) if entry.strip())
     seen: set[str] = set()
     for entry in entries:
@@ -92,23 +92,23 @@ def namespace(text: str) -> str:
 
 
 def namespaces(text: str) -> tuple[str, ...]:
-    found = some_names(text, "the namespaces that may be given nodes, e.g. dev, test")
-    return tuple(map(namespace, found))
+    entries = some_names(text, "the namespaces that may receive nodes, e.g. dev, test")
+    return tuple(map(namespace, entries))
 
 
-def some_names(text: str, what: str) -> tuple[str, ...]:
-    """One at least, none of them with a space in it."""
-    found = names(text)
-    if not found:
-        raise ValueError(f"is empty; name {what}")
-    if any(len(entry.split()) > 1 for entry in found):
-        words = [word for entry in found for word in entry.split()]
+def some_names(text: str, description: str) -> tuple[str, ...]:
+    """Returns at least one name, all without spaces."""
+    entries = names(text)
+    if not entries:
+        raise ValueError(f"is empty; name {description}")
+    if any(len(entry.split()) > 1 for entry in entries):
+        words = [word for entry in entries for word in entry.split()]
         raise ValueError(f"has names without a comma between them; write {', '.join(words)}")
-    return found
+    return entries
 
 
 def queue_path(text: str) -> str:
-    """Lower case, from root: YuniKorn itself folds the case, and a path may leave root out."""
+    """Returns a path in lower case, from root. YuniKorn ignores the case and a missing root."""
     path = text.strip().lower()
     path = path if path == "root" or path.startswith("root.") else f"root.{path}"
     for name in path.split("."):
@@ -121,7 +121,7 @@ def queue_path(text: str) -> str:
 
 
 def path_text(text: str) -> str:
-    """A path as it is written; `resolve_paths` takes the place of its file into account."""
+    """Returns a path as it is written; `resolve_paths` makes it absolute later."""
     if "\n" in text:
-        raise ValueError("runs over several lines; write one path")
+        raise ValueError("has several lines; write one path")
     return text

@@ -68,7 +68,7 @@ _WITH_A_VALUE: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         "--node-type", "TYPE", names.node_type_name,
         "choose nodes of a type, by its name prefix (with --num-nodes)",
     ),
-    ("--num-nodes", "N", numbers.whole_number(1, 100_000), "move N nodes of the type"),
+    ("--num-nodes", "N", numbers.integer(1, 100_000), "move N nodes of the type"),
     ("--namespace", "NS", values.namespace, "lend the nodes to this namespace: label <NS>=true"),
     (
         LEAVE_OUT, "NODES", names.host_list,

@@ -21,10 +21,10 @@ from dnm.config.node_types import kubelet_settings
 from dnm.config.problems import list_problems, shown
 from dnm.config.sections import (
     fields_of,
-    known_entries,
     named_sections,
     parse_section,
     resolve_paths,
+    select_entries,
     state_folder,
 )
 from dnm.model.close_look import CLOSED
@@ -182,7 +182,7 @@ def _shared(
 ) -> dict[str, Any]:
     """Returns the values of dnm's own sections that both programs use; dnm checks all others."""
     settings = sections.get("settings", {})
-    entries = known_entries(settings, _SHARED)
+    entries = select_entries(settings, _SHARED)
     if settings.get("pass_environment") == "":  # empty differs from the default
         entries["pass_environment"] = ""
     parsed = parse_section("settings", entries, _SHARED, problems)
@@ -192,7 +192,7 @@ def _shared(
         values["state_dir"] = state_folder(values["state_dir"]) / program
     types: dict[str, NodeType] = {}
     for name, section in named_sections(sections, "node_type").items():
-        entries = known_entries(sections[section], keys := {**_TYPE_KEYS, **KUBELET_KEYS})
+        entries = select_entries(sections[section], keys := {**_TYPE_KEYS, **KUBELET_KEYS})
         parsed = parse_section(section, entries, keys, problems)
         fields = {"kubelet": kubelet_settings(parsed), **fields_of(parsed, _TYPE_KEYS)}
         types[name] = NodeType(name=name, size={}, **fields)

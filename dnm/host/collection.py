@@ -1,4 +1,4 @@
-"""Building many values at once, without Python's looking for cyclic garbage among them."""
+"""Creation of many values without Python's search for cyclic garbage."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Keeps the collector off: what is built are many small objects that all stay, and to look for
-    garbage among them while they are made would be a third of the time."""
+    """Disables the collector during the creation of many small objects that all stay. A search for
+    garbage among them would take a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""Fault points: every place where a run touches the outside has a name.
+"""Fault points: names for all places where a run accesses something outside.
 
-`with fault_point("registry.rename"): os.replace(...)` does nothing in production; what makes it
-fail is in `faults.py`. At the points that ask others dnm waits for them: a signal ends such a wait
-after its grace.
+`with fault_point("registry.rename"): os.replace(...)` does nothing in production; `faults.py` makes
+it fail in tests. At points with requests to other programs dnm waits for them, and a signal ends
+such a wait after its grace.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Step: TypeAlias = AbstractContextManager[None]
 _IDLE: Step = nullcontext()
 _ASKING = ("kube.", "yunikorn.", "converter.list", "converter.book")
 _RECORDING = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
-_PATIENCE = 5.0  # seconds that have to be enough for those when a grace is over
-_waits: list[float] = []  # until when each wait under way is left alone, outermost first
+_PATIENCE = 5.0  # seconds for these after the grace
+_waits: list[float] = []  # until when each current wait is not ended, outermost first
 
 
 @contextmanager
 def waiting(patience: float = 0.0) -> Iterator[None]:
-    """While it is open dnm waits, and a grace that is over ends it after so long; `inf`: never."""
+    """Marks a wait of dnm. After the grace it is ended when `patience` is over; `inf`: never."""
     _waits.append(time.monotonic() + patience)
     try:
         yield
@@ -39,7 +39,7 @@ def waits_too_long() -> bool:
 
 
 def fault_point(point: str) -> Step:
-    """A named step at the edge; where it is made to fail, it raises OSError."""
+    """Returns a named step at the edge. If it is set to fail, it raises OSError."""
     patience = _PATIENCE if point in _RECORDING else 0.0
     step = waiting(patience) if point.startswith(_ASKING) else _IDLE
     return faults.passed(point, step) if faults.is_armed else step

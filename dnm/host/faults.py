@@ -1,9 +1,8 @@
-"""Makes fault points fail, for the proof harness: it sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`.
-WHEN is before or after; WHAT is kill, hang, stop (as SIGSTOP does), fail (as a broken disk or link
-does) or full (as a full disk does); NTH counts the passes of that point from 1. The point `#K` is
-the K-th of all that are passed. DNM_FAULT_LOG names a file that collects the points as they are
-passed, a line each. Both are read once, at import. Within one process `struck_by` lets every fault
-point call a function, which may raise.
+"""Failures at fault points, for the tests: the test sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`.
+WHEN is before or after. WHAT is kill, hang, stop (SIGSTOP), fail (as a broken disk or link) or full
+(as a full disk). NTH counts the passes of that point from 1. The point `#K` is the K-th pass of any
+point. DNM_FAULT_LOG names a file to which each passed point is appended. Both are read once, at
+import. Within one process `inject_faults` makes every fault point call a function, which may raise.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-inside: list[str] = []  # the fault points that are being passed, outermost first; empty if unarmed
+inside: list[str] = []  # the current fault points, outermost first; empty if unarmed
 
 is_armed = False
 _ERRORS = {"fail": errno.EIO, "full": errno.ENOSPC, "hang": errno.ETIMEDOUT}
 _fault = ""
 _log = ""
 _seen: Counter[str] = Counter()
-_strikers: list[Callable[[str, str], None]] = []
+_injectors: list[Callable[[str, str], None]] = []
 
 
 def arm(fault: str, log: str) -> None:
-    """Sets the faults of the environment in a process that was forked from another."""
+    """Sets the faults in a process that was forked."""
     global _fault, _log
     _fault, _log = fault, log
     _seen.clear()
@@ -35,25 +34,25 @@ def arm(fault: str, log: str) -> None:
 
 
 @contextmanager
-def struck_by(strike: Callable[[str, str], None]) -> Iterator[None]:
-    """Makes every point call `strike(point, "before")` and `(point, "after")` while it is open."""
-    _strikers.append(strike)
+def inject_faults(inject: Callable[[str, str], None]) -> Iterator[None]:
+    """Makes every point call `inject(point, "before")` and `(point, "after")` while it is open."""
+    _injectors.append(inject)
     _set()
     try:
         yield
     finally:
-        _strikers.remove(strike)
+        _injectors.remove(inject)
         _set()
 
 
 def _set() -> None:
     global is_armed
-    is_armed = bool(_fault or _log or _strikers)
+    is_armed = bool(_fault or _log or _injectors)
 
 
 @contextmanager
 def passed(point: str, step: AbstractContextManager[None]) -> Iterator[None]:
-    """Passes a point, with what it is made to do before and after its step."""
+    """Passes a point, with the injected faults before and after its step."""
     _seen.update((point, "#"))
     names = (f"{point}:{_seen[point]}", f"#{_seen['#']}:1")
     if _log:
@@ -63,29 +62,29 @@ def passed(point: str, step: AbstractContextManager[None]) -> Iterator[None]:
     inside.append(point)
     try:
         with step:
-            _strike(names, "before")
+            _inject(names, "before")
             yield
-            _strike(names, "after")
+            _inject(names, "after")
     finally:
         inside.pop()
 
 
-def _strike(names: tuple[str, str], when: str) -> None:
-    for strike in _strikers:
-        strike(inside[-1], when)
+def _inject(names: tuple[str, str], when: str) -> None:
+    for inject in _injectors:
+        inject(inside[-1], when)
     if not _fault:
         return
-    point, wanted_when, what, *nth = _fault.split(":")
+    point, wanted_when, effect, *nth = _fault.split(":")
     if wanted_when != when or f"{point}:{(nth or ['1'])[0]}" not in names:
         return
-    if what == "kill":
+    if effect == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "stop":  # asleep until it gets SIGCONT
+    if effect == "stop":  # asleep until it gets SIGCONT
         os.kill(os.getpid(), signal.SIGSTOP)
         return
-    if what == "hang":
+    if effect == "hang":
         time.sleep(3600)
-    raise OSError(_ERRORS[what], os.strerror(_ERRORS[what]))
+    raise OSError(_ERRORS[effect], os.strerror(_ERRORS[effect]))
 
 
 arm(os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", ""))

@@ -1,4 +1,4 @@
-"""Where this dnm is: its host, its boot, and the path of its registry."""
+"""The place of this dnm: its host, its boot, and the path of its registry."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def boot_id() -> str:
 
 
 def host_name() -> str:
-    """Returns the name of this host; of a container its own."""
+    """Returns the name of this host, or of this container."""
     return _HOST
 
 
 def this_place(config: Config, machine_id: Path | None = None) -> Place:
     """Returns the place of this dnm. A machine id must not leave the host, so it is hashed with the
     name and the path. Copied images share one, and containers often have none. A pod has no place:
-    its disk ends with it, and its name may be its host's."""
+    its disk ends with it, and its name may be that of its host."""
     name = f"{host_name()}:{os.path.realpath(config.converted_nodes_path)}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()
     except (OSError, ValueError):
         machine = ""
-    is_known = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
+    is_unique = len(machine) == 32 and machine.isalnum() and _IN_A_POD not in os.environ
     import hashlib  # as in dnm.model.lease
 
     home = hashlib.sha256(f"dnm {machine} {name}".encode(errors="surrogateescape")).hexdigest()
     return Place(
         holder=printable(name, _LONGEST_HOLDER),
-        home=home[:32] if is_known else "",
+        home=home[:32] if is_unique else "",
         boot=boot_id(),
         up_for=timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME)),
     )

@@ -63,8 +63,8 @@ def _read_all(
     deadline: float,
     largest: int,
 ) -> tuple[bytes, bytes] | None:
-    """Returns what the child has printed when it has ended; None: the time was up. What it printed
-    is in the pipes by then. Children that it leaves can hold these open, and are killed."""
+    """Returns the child's output after its end, or None after the deadline. By then its output is
+    in the pipes. Children that it leaves can hold these open, and are killed."""
     read: dict[int, list[bytes]] = {stream.fileno(): [] for stream in streams}
     total = 0
     with selectors.DefaultSelector() as selector:
@@ -93,7 +93,7 @@ def _read_all(
 
 
 def _has_ended(pid: int) -> bool:
-    """Returns whether a child has ended. It is not reaped, so that its number stays its own."""
+    """Returns whether a child has ended. It is not reaped, so that its number is not used again."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

@@ -35,7 +35,7 @@ def describe_shortage(error: BaseException | None) -> str:
 
 
 def end_command(shortage: str) -> NoReturn:
-    """Prints and logs a shortage, and ends the command with the exit code 2: a person is needed."""
+    """Prints and logs a shortage. Ends the command with exit code 2, since a person must act."""
     print(f"dnm: {shortage}", file=sys.stderr)
     if "logging" in sys.modules and (logger := sys.modules["logging"].getLogger("dnm")).handlers:
         logger.error("error=%r", shortage)

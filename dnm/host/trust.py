@@ -27,9 +27,9 @@ from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConfigError, DnmError
 from dnm.model.value import Value
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_PIECE = 256 * 1024  # bytes that are read at once
-_MOST_LINKS = 40  # as the kernel follows at most
+_SHARED_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_PIECE = 256 * 1024  # bytes of one read
+_MOST_LINKS = 40  # the kernel's limit
 
 
 def find_distrust(path: Path, info: os.stat_result) -> str | None:
@@ -41,15 +41,15 @@ def find_distrust(path: Path, info: os.stat_result) -> str | None:
     for step, on_the_way in _way_to(path):
         if distrust := _distrust_of_step(path, step, on_the_way):
             return distrust
-    what = "directory" if stat.S_ISDIR(info.st_mode) else "file"
-    if not _is_ours(info):
+    kind = "directory" if stat.S_ISDIR(info.st_mode) else "file"
+    if not _is_own(info):
         return (
-            f"the {what} {path} belongs to user id {info.st_uid}, who could change what dnm does: "
+            f"the {kind} {path} belongs to user id {info.st_uid}, who could change what dnm does: "
             f"run 'chown {os.geteuid()} {quote(str(path))}'"
         )
-    if info.st_mode & _OTHERS_WRITE:
+    if info.st_mode & _SHARED_WRITE:
         return (
-            f"the {what} {path} can be written by {_writers(info)} "
+            f"the {kind} {path} can be written by {_writers(info)} "
             f"(mode {stat.S_IMODE(info.st_mode):04o}): run 'chmod go-w {quote(str(path))}'"
         )
     return None
@@ -63,8 +63,8 @@ def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:
 
 
 def _way_to(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields every folder and link that is passed from the root on, links followed, but not where
-    it ends."""
+    """Yields every folder and link on the path from the root, with links followed, but not its
+    last part."""
     todo = _parts(os.path.abspath(path))
     place, links = "/", 0
     yield place, os.lstat(place)
@@ -90,40 +90,40 @@ def _way_to(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _parts(path: str) -> list[str]:
-    """The names of a path, the first last."""
+    """Returns the names of a path, the first name last."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> str | None:
     is_link = stat.S_ISLNK(info.st_mode)
-    what = f"the {'link' if is_link else 'directory'} {step} on the way to {path}"
-    if not _is_ours(info):
+    description = f"the {'link' if is_link else 'directory'} {step} on the path to {path}"
+    if not _is_own(info):
         return (
-            f"{what} belongs to user id {info.st_uid}, who could put another in its place: "
+            f"{description} belongs to user id {info.st_uid}, who could replace it: "
             f"run 'chown -h {os.geteuid()} {quote(step)}'"
         )
-    if not is_link and info.st_mode & _OTHERS_WRITE and not info.st_mode & stat.S_ISVTX:
+    if not is_link and info.st_mode & _SHARED_WRITE and not info.st_mode & stat.S_ISVTX:
         return (
-            f"{what} can be written by {_writers(info)} (mode {stat.S_IMODE(info.st_mode):04o}), "
-            f"who could put another file in its place: run 'chmod go-w {quote(step)}'"
+            f"{description} can be written by {_writers(info)}, who could replace its files "
+            f"(mode {stat.S_IMODE(info.st_mode):04o}): run 'chmod go-w {quote(step)}'"
         )
     return None
 
 
-def _is_ours(info: os.stat_result) -> bool:
+def _is_own(info: os.stat_result) -> bool:
     return info.st_uid in (0, os.geteuid())
 
 
 def _writers(info: os.stat_result) -> str:
-    return "everybody" if info.st_mode & stat.S_IWOTH else f"group id {info.st_gid}"
+    return "every user" if info.st_mode & stat.S_IWOTH else f"group id {info.st_gid}"
 
 
 def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) -> bytes:
-    """Returns the content of a file that only root and the user dnm runs as can write.
+    """Returns the content of a file that only root and dnm's user can write.
 
-    The opened file itself is judged, so nobody can exchange it in between. Raises `error` for what
-    can't be trusted, is no regular file or is larger than `largest` bytes, and OSError where it
-    can't be read.
+    The check applies to the opened file, so that it cannot be exchanged in between. Raises `error`
+    if the file cannot be trusted, is not regular or is larger than `largest` bytes, and OSError if
+    it cannot be read.
     """
 
     def judge(info: os.stat_result) -> None:
@@ -135,7 +135,7 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
     except OSError as irregular:
         if irregular.errno == errno.EFBIG:
             raise error(
-                f"{path} is larger than {largest} bytes: is it another file?"
+                f"{path} is larger than {largest} bytes: is it the right file?"
             ) from irregular
         if irregular.errno != errno.EINVAL:
             raise
@@ -146,9 +146,9 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
 def read_regular(
     path: Path, largest: int, judge: Callable[[os.stat_result], None] | None = None
 ) -> bytes:
-    """Returns the content of a regular file of at most `largest` bytes; opening does not wait, so a
-    named pipe holds nobody up. `judge` may refuse it. Raises OSError, also for what is no regular
-    file."""
+    """Returns the content of a regular file of at most `largest` bytes. Opening does not wait, so a
+    named pipe cannot block dnm. `judge` may refuse the file. Raises OSError, also for a file that
+    is not regular."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         info = os.fstat(descriptor)
@@ -169,7 +169,7 @@ def read_regular(
 
 
 class Access(Value):
-    """The mode of a file, and the numbers of its group and its owner; -1 for those that it has."""
+    """The mode of a file, and the ids of its group and owner; -1: unchanged."""
 
     mode: int = 0o600
     group: int = -1
@@ -181,20 +181,20 @@ def access_in(directory: Path) -> Access:
     group if it has the setgid bit. Raises OSError."""
     try:
         info = os.stat(directory)
-    except FileNotFoundError:  # the write names it
+    except FileNotFoundError:  # the write reports it
         return Access()
     return Access(mode=0o640, group=info.st_gid) if info.st_mode & stat.S_ISGID else Access()
 
 
 def give_access(descriptor: int, access: Access) -> None:
-    """Gives it to a file that was made for its owner alone. Raises OSError."""
+    """Sets the access to a file that was created for its owner alone. Raises OSError."""
     os.fchown(descriptor, -1, access.group)
     os.fchmod(descriptor, access.mode)
 
 
 def fix_access(path: Path, access: Access) -> None:
-    """Gives a file the access that it must have, if an administrator has changed it or named a
-    group. The file is never open to more. Raises OSError, but not where there is none."""
+    """Restores the access to a file that an administrator has changed. The file is never open to
+    more users in between. Raises OSError, but not for a missing file."""
     with suppress(FileNotFoundError):
         info = os.lstat(path)
         is_right = (
@@ -212,19 +212,19 @@ def fix_access(path: Path, access: Access) -> None:
 def replace_file(
     path: Path,
     content: Iterable[bytes],
-    what: str,
+    point: str,
     access: Access | None = None,
     is_durable: bool = True,
     keep: Callable[[], None] | None = None,
     ending: str = "new",
 ) -> None:
-    """Replaces a file by these pieces. Raises OSError; the old one is then still whole. `what`
-    names the fault points; `keep` is called just before the rename, `is_durable`: file and
-    directory are synced, so that it stands there when this returns; `ending` names the temporary
-    file, another for each of those who may write at once."""
+    """Replaces a file by these pieces. Raises OSError; the old file is intact then. `point` names
+    the fault points. `keep` is called just before the rename. `is_durable`: file and directory are
+    synced before this returns. `ending` names the temporary file, and must differ for concurrent
+    writers."""
     temporary = path.parent / f"{path.name}.{ending}"  # a directory may have no name
     try:
-        with fault_point(what + ".write"):
+        with fault_point(point + ".write"):
             temporary.unlink(missing_ok=True)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:
@@ -232,19 +232,19 @@ def replace_file(
                 file.writelines(content)
                 if is_durable:
                     file.flush()
-                    with fault_point(what + ".fsync"):
+                    with fault_point(point + ".fsync"):
                         os.fsync(descriptor)
         if keep is not None:
             keep()
-        with fault_point(what + ".rename"):
+        with fault_point(point + ".rename"):
             os.replace(temporary, path)
     except OSError:
-        # A full disk is not to be filled by what nobody reads.
-        with suppress(OSError), fault_point(what + ".write"):
+        # A useless temporary file must not fill a full disk.
+        with suppress(OSError), fault_point(point + ".write"):
             temporary.unlink(missing_ok=True)
         raise
     if is_durable:
-        with fault_point(what + ".fsync_directory"):
+        with fault_point(point + ".fsync_directory"):
             directory = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(directory)

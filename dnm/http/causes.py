@@ -1,4 +1,4 @@
-"""The failures of a request: what happened to the connection, out of what urllib3 made of it."""
+"""The failures of a request: the cause of an error of urllib3."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CUT = "the connection was cut in the middle of the answer"
 
 
 class NoHttp(ConnectionError):
-    """What came is no HTTP."""
+    """An answer that is not HTTP."""
 
 
 class ProxyFailed(OSError):
-    """There is no way through the proxy."""
+    """A failed connection through the proxy."""
 
 
 def cause_of(error: BaseException) -> Exception:
-    """Returns what happened to the connection, out of what urllib3 has wrapped around it."""
+    """Returns the failure of the connection behind an error of urllib3."""
     cause, is_of_proxy = error, False
     while isinstance(cause, HTTPError):
         is_of_proxy |= isinstance(cause, ProxyError)
@@ -35,9 +35,9 @@ def cause_of(error: BaseException) -> Exception:
 
 
 def _without_cause(error: HTTPError) -> Exception:
-    """Returns what an error of urllib3 stands for. The sentences about its pools name none of what
-    an administrator knows."""
+    """Returns an error with the meaning of urllib3's. The sentences about its pools do not help an
+    administrator."""
     if isinstance(error, HTTPTimeoutError):
-        return TimeoutError("it took longer than it may")
+        return TimeoutError("it exceeded its time")
     is_of_pool = isinstance(error, PoolError)
     return ValueError(f"the request failed ({type(error).__name__})" if is_of_pool else str(error))

@@ -1,4 +1,4 @@
-"""A server that is asked little, without credentials in files: YuniKorn's REST and slurmrestd."""
+"""A client for few requests without credentials in files: to YuniKorn's REST and slurmrestd."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dnm.http.reader import BodyBuffer, Wire
 
 
 class PlainAnswer(NamedTuple):
-    """What a server said, with which status of HTTP."""
+    """The answer of a server, with the status of HTTP."""
 
     status: int
     body: bytes
 
 
 class PlainClient:
-    """One server, each request over a connection of its own; none is redirected or tried again.
-    `socket_path`: it is behind a unix socket. `largest`: bytes of an answer."""
+    """The requests to one server, each on its own connection, without redirects and retries.
+    `socket_path`: the path of its unix socket. `largest`: bytes of an answer."""
 
     def __init__(self, url: str, seconds: float, largest: int, socket_path: str = "") -> None:
         self._url = url.rstrip("/")
@@ -29,7 +29,7 @@ class PlainClient:
 
     @property
     def was_sent(self) -> bool:
-        """Whether the last request may have reached the server."""
+        """Returns whether the last request may have reached the server."""
         return self._wire.was_sent
 
     def ask(
@@ -40,7 +40,7 @@ class PlainClient:
         headers: Mapping[str, str],
         largest: int | None = None,
     ) -> PlainAnswer:
-        """Returns the answer, whatever it says. Raises OSError and ValueError if none came.
+        """Returns the answer with any status. Raises OSError and ValueError without an answer.
         `largest`: bytes of this answer; None: those of the client."""
         largest = self._largest if largest is None else largest
         try:

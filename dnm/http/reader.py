@@ -1,10 +1,10 @@
-"""Reads answers: a deadline over all of it however slowly it drips, a bound in bytes, gzip.
+"""Reader of answers: with a deadline for the entire answer, a bound in bytes, and gzip.
 
-urllib3 connects, sends and keeps connections; it gives up where nothing comes for a while, and not
-where a byte comes now and then. So its connections hand out answers that look at the clock of the
-request before every read. They are read by the standard library below urllib3, which takes twice as
-long for the chunks of 2 KiB in which an API server streams its lists. Everything that is not as it
-should be raises ValueError or OSError, a connection that ends too early ConnectionResetError.
+urllib3 connects, sends and keeps connections. It gives up after a pause without bytes, but not if a
+byte arrives now and then. So its connections return answers that check the request's deadline
+before every read. dnm reads them with the standard library below urllib3, because urllib3 takes
+twice as long for the chunks of 2 KiB in which an API server streams its lists. Invalid answers
+raise ValueError or OSError, and a connection that ends too early raises ConnectionResetError.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _READ_AHEAD = 1 << 18
 
 
 class Wire:
-    """The connections of one PoolManager, of which one is used at a time: the clock of the request
-    under way, whether it may have reached the server, and its answer.
+    """The connections of one PoolManager, of which one is used at a time. It has the deadline of
+    the current request, whether that may have reached the server, and its answer.
 
-    `socket_path`: all of them are to a unix socket, whatever the address says.
+    `socket_path`: all connections go to this unix socket, regardless of the address.
     """
 
     def __init__(self, manager: PoolManager, socket_path: str = "") -> None:
@@ -44,7 +44,7 @@ class Wire:
         self.was_sent = False
         self.answer: Answer | None = None
         self.socket_path = socket_path
-        # urllib3's own way to other connections; to its types they are classes.
+        # urllib3's own setting for other connections, which its types describe as classes.
         manager.pool_classes_by_scheme = {
             "http": partial(self._pool, HTTPConnectionPool, _PlainConnection),  # type: ignore[dict-item]
             "https": partial(self._pool, _tls_pool, _TlsConnection),  # type: ignore[dict-item]
@@ -60,11 +60,11 @@ class Wire:
     def seconds_left(self) -> float:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("it took longer than it may")
+            raise TimeoutError("it exceeded its time")
         return left
 
     def send(self, request: Callable[[], BaseHTTPResponse], seconds: float) -> BaseHTTPResponse:
-        """Makes a request of `preload_content=False`, whose answer may take so long in all."""
+        """Sends a request with `preload_content=False` and a time limit for its entire answer."""
         self.deadline = time.monotonic() + seconds
         self.was_sent, self.answer = False, None
         try:
@@ -74,7 +74,7 @@ class Wire:
 
     @contextmanager
     def reading(self, response: BaseHTTPResponse) -> Iterator[Answer]:
-        """The answer of a request that was sent. It is to be read to its end; where it was not, the
+        """Yields the answer of a sent request. The caller must read it to its end; otherwise the
         connection is closed."""
         answer, self.answer = self.answer, None
         assert answer is not None
@@ -92,12 +92,12 @@ class Wire:
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads a socket and gives up at the deadline of the request, however slowly bytes drip in."""
+    """A reader of a socket with the deadline of the request, however slowly bytes arrive."""
 
     def __init__(self, wire: Wire, sock: socket.socket) -> None:
         self._wire = wire
         self._sock = sock
-        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket while it is read
+        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open while it is read
 
     def readable(self) -> bool:
         return True
@@ -121,7 +121,7 @@ class Answer(HTTPResponse):
         super().__init__(sock, **options)
         self.fp.close()
         self.fp = io.BufferedReader(_TimedReader(wire, sock), _READ_AHEAD)
-        self._unpacker: Any = None  # of what gzip has packed
+        self._unpacker: Any = None  # of gzip
         wire.answer = self
 
     def begin(self) -> None:
@@ -129,10 +129,10 @@ class Answer(HTTPResponse):
         if self.headers.get("Content-Encoding", "").lower() == "gzip":
             self._unpacker = zlib.decompressobj(31)
             self._packed = memoryview(bytearray(_READ_AHEAD))
-        del self.headers["Content-Encoding"]  # nobody else is to unpack it
+        del self.headers["Content-Encoding"]  # it is already unpacked
 
     def fill(self, view: memoryview) -> int:
-        """Fills the view as far as the body goes; less than all of it only at the end."""
+        """Fills the view from the body. Returns fewer bytes only at the end."""
         return self._fill(view) if self._unpacker is None else self._unpack(view)
 
     def _fill(self, view: memoryview) -> int:
@@ -156,13 +156,13 @@ class Answer(HTTPResponse):
             view[size : size + len(plain)] = plain
             size += len(plain)
         if unpacker.eof:
-            while self._fill(self._packed):  # the frame's own end, and what nobody reads
+            while self._fill(self._packed):  # the frame's own end, and unused bytes
                 pass
         return size
 
 
 class _Timed:
-    """A connection whose answers look at the clock."""
+    """A connection with answers that check the deadline."""
 
     sock: Any
     port: int
@@ -177,12 +177,12 @@ class _Timed:
         self.response_class = partial(Answer, wire)
 
     def _new_conn(self) -> socket.socket:
-        """To the first of the name's addresses that answers; all of them share the time."""
+        """Returns a connection to the first address that answers; all addresses share the time."""
         failed: OSError = TimeoutError("the name has no address")
-        found = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
-        for number, (*_, address) in enumerate(found):
+        addresses = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
+        for number, (*_, address) in enumerate(addresses):
             place, options = (str(address[0]), self.port), self.socket_options
-            share = self.wire.seconds_left() / (len(found) - number)
+            share = self.wire.seconds_left() / (len(addresses) - number)
             try:
                 sock = create_connection(place, share, socket_options=options)
                 sock.settimeout(self.wire.seconds_left())
@@ -194,7 +194,7 @@ class _Timed:
     def putrequest(self, *words: Any, **options: Any) -> None:
         if self.sock is None:
             self.connect()
-        self.sock.settimeout(self.wire.seconds_left())  # what fails up to here was not sent
+        self.sock.settimeout(self.wire.seconds_left())  # nothing was sent before this
         self.wire.was_sent = True
         super().putrequest(*words, **options)  # type: ignore[misc]
 
@@ -213,8 +213,8 @@ class _TlsConnection(_Timed, HTTPSConnection):
 
 
 def _tls_pool(*place: Any, **options: Any) -> HTTPSConnectionPool:
-    """Judges certificates by Go's rules, as kubectl does: whatever the site's file holds is
-    trusted, and a CA need not say what its key is for, as Python asks from 3.13 on."""
+    """Returns a pool that checks certificates as Go and kubectl do. Each certificate in the site's
+    file is trusted, and a CA need not state its usage, which Python requires from 3.13 on."""
     context = create_urllib3_context(cert_reqs=options.get("cert_reqs"))
     context.verify_flags &= ~VERIFY_X509_STRICT
     context.verify_flags |= VERIFY_X509_PARTIAL_CHAIN
@@ -224,25 +224,25 @@ def _tls_pool(*place: Any, **options: Any) -> HTTPSConnectionPool:
 
 
 class AnswerTooLarge(ValueError):
-    """The answer has more bytes than dnm takes at once."""
+    """An answer with more bytes than dnm accepts."""
 
     def __init__(self, largest: int) -> None:
         super().__init__(f"the answer is larger than {largest} bytes")
 
 
 class BodyBuffer:
-    """A body that was read is valid until the next one is."""
+    """A buffer for bodies. A body is valid until the next one is read."""
 
     def __init__(self, largest: int | None = None) -> None:
         self._largest = LARGEST_BODY if largest is None else largest
         self._bytes = bytearray(min(1 << 16, self._largest))
 
     def read(self, response: Answer) -> memoryview:
-        """Returns the whole body, unpacked. The buffer never exceeds the largest body."""
-        size, known = 0, response.length or 0
-        if known > self._largest:
+        """Returns the entire body, unpacked. The buffer never exceeds the largest body."""
+        size, expected = 0, response.length or 0
+        if expected > self._largest:
             raise AnswerTooLarge(self._largest)
-        self._reserve(0, known + 1)
+        self._reserve(0, expected + 1)
         while True:
             size += response.fill(memoryview(self._bytes)[size:])
             if size < len(self._bytes):

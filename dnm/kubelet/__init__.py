@@ -1,3 +1,3 @@
-"""The rules of kubelets: settings of a node type, judged, translated and held against a Node. Pure.
+"""The rules of kubelets: checks of settings, their file, and their comparison with a Node. Pure.
 sizing, the rules of plan, run, cli and converters may import it; it imports only model.
 """

@@ -1,9 +1,9 @@
-"""Would a kubelet start with these settings, and do they mean what is likely meant?
+"""Checks whether a kubelet would start with its settings, and whether they are likely intended.
 
-Every problem at once. An error is what the kubelet refuses, or what it takes without looking and
-what can't be: a type with one is never lent. A warning is what can't be told from here, or is valid
-and probably not meant. Rules and their order are those of Kubernetes 1.28 to 1.36: validation in
-pkg/kubelet/apis/config/validation, and the managers' own at their start.
+All problems are reported at once. An error is a setting that the kubelet refuses, or an impossible
+one that it accepts: a type with an error is never lent. A warning is a setting that dnm cannot
+check, or that is valid but probably a mistake. The rules and their order are those of Kubernetes
+1.28 to 1.36: validation in pkg/kubelet/apis/config/validation, and the managers' at their start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dnm.kubelet.reservation import (
     computed_allocatable,
     eviction_amount,
     holds_int64,
-    in_one_unit,
+    in_common_unit,
     memory_sides,
     reserved_cpu,
     shown,
@@ -27,12 +27,12 @@ from dnm.model.node_type import NodeType
 from dnm.model.quantity import format_amount, parse_kubernetes
 from dnm.model.value import Value
 
-MOST_NUMA_NODES = 8  # of the topology manager, unless its option says otherwise
+MOST_NUMA_NODES = 8  # of the topology manager by default
 _ALIGNED = ("single-numa-node", "restricted")
 
 
 class KubeletProblem(Value):
-    """One sentence about one key. `is_error`: a type with it is not lent."""
+    """A problem of one key. `is_error`: a type with it is not lent."""
 
     key: str
     text: str
@@ -44,7 +44,7 @@ class KubeletProblem(Value):
 
 
 def check_node_type(node_type: NodeType) -> tuple[KubeletProblem, ...]:
-    """Returns all that is wrong or doubtful, errors first; nothing for a type without settings."""
+    """Returns all errors and warnings, errors first; nothing for a type without settings."""
     kubelet = node_type.kubelet
     if kubelet is None:
         return ()
@@ -54,7 +54,7 @@ def check_node_type(node_type: NodeType) -> tuple[KubeletProblem, ...]:
 
 
 def why_not_lent(node_type: NodeType) -> str:
-    """Returns the first error and how many there are; empty: the type may be lent."""
+    """Returns the first error and the number of others, or an empty text if it may be lent."""
     errors = [problem for problem in check_node_type(node_type) if problem.is_error]
     if not errors:
         return ""
@@ -70,8 +70,8 @@ def _warning(key: str, text: str) -> KubeletProblem:
 
 
 def _entries(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """What the kubelet's validation refuses whatever its policy, and a negative amount, which it
-    lets through."""
+    """Yields entries that the kubelet refuses under any policy, and negative amounts, which it
+    accepts."""
     key = "reserved_memory"
     counts = Counter((item.numa_node, item.resource) for item in kubelet.reserved_memory)
     for (node, resource), count in counts.items():
@@ -87,7 +87,7 @@ def _entries(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
             text = f"{_shown(reservation)}: the kubelet refuses zero; leave the NUMA node out"
             yield KubeletProblem(key=key, text=text)
         elif amount < 0:
-            text = f"{_shown(reservation)} is negative: the kubelet takes it, and it means nothing"
+            text = f"{_shown(reservation)} is negative: the kubelet accepts it, without any effect"
             yield KubeletProblem(key=key, text=text)
         elif kubelet.is_static and not holds_int64(reservation.amount):
             yield KubeletProblem(key=key, text=f"{_shown(reservation)}: {_other_spelling(amount)}")
@@ -113,7 +113,7 @@ def _shown(reserved_memory: ReservedMemory) -> str:
 def _static(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     if not kubelet.is_static:
         if kubelet.reserved_memory:
-            text = "has no effect unless memory_manager_policy = Static: name it, or leave this out"
+            text = "has no effect unless memory_manager_policy = Static: set that, or omit this key"
             yield KubeletProblem(key="reserved_memory", text=text)
         return
     if not kubelet.reserved_memory:
@@ -124,14 +124,14 @@ def _static(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     if kubelet.topology_manager_policy not in _ALIGNED:
         text = (
             "Static without topology_manager_policy = single-numa-node reserves by NUMA node and "
-            "aligns nothing: likely not meant"
+            "aligns nothing: likely a mistake"
         )
         yield _warning("memory_manager_policy", text)
 
 
 def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """Both sides must agree to the byte. Where a term is not named here, a base file of the site
-    may set it, and nobody can tell beforehand."""
+    """Yields problems if both sides differ by a byte. If the settings lack a term, a base file of
+    the site may set it, and dnm cannot check the sum."""
     key = "reserved_memory"
     for memory in kubelet.reserved_memory:
         if memory.resource.startswith("hugepages-"):
@@ -143,8 +143,8 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     if sides.allocatable is None:
         yield _warning(
             "eviction_hard_memory_available",
-            "a percentage is of a machine's own memory, which numa_memory does not name: whether "
-            "the sums agree can't be told; write an amount",
+            "a percentage is of a machine's own memory, and numa_memory is missing: whether "
+            "the sums agree is unknown; write an amount",
         )
     elif sides.unpinned:
         yield _warning(key, _unpinned_text(sides, sides.allocatable))
@@ -152,31 +152,31 @@ def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
         text = _unequal_text(kubelet, sides, sides.allocatable)
         yield KubeletProblem(key=key, text=text, is_error=not percentage)
     elif sides.reserved == 0:
-        text = "adds up to nothing: the kubelet asks for some reserved memory with Static"
+        text = "adds up to zero: with Static the kubelet requires some reserved memory"
         yield KubeletProblem(key=key, text=text)
     amount = eviction_amount(eviction, kubelet.memory) if percentage else None
     if amount is not None and eviction not in ("0%", "100%"):
         yield _warning(
             "eviction_hard_memory_available",
-            f"a percentage makes {shown(amount)} here, and some KiB else on the next machine, "
-            "whose kubelet then refuses; write an amount",
+            f"a percentage makes {shown(amount)} here, but some KiB more or less elsewhere, "
+            "where the kubelet does not start; write an amount",
         )
 
 
 def _unpinned_text(sides: MemorySides, allocatable: int) -> str:
     keys = " and ".join(name.removesuffix("_memory") for name in sides.unpinned)
     verb = "is" if len(sides.unpinned) == 1 else "are"
-    left, right = in_one_unit(sides.reserved, allocatable)
+    left, right = in_common_unit(sides.reserved, allocatable)
     outcome = f"{left} = {right}, and it starts" if sides.is_equal else f"{left} is not {right}"
     return (
-        f"{keys} {verb} not named, so the kubelet's other files decide whether it starts; with its "
+        f"{keys} {verb} not set, so the kubelet's other files decide whether it starts; with its "
         f"defaults: {outcome}"
     )
 
 
 def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int) -> str:
     difference = sides.reserved - allocatable
-    left, right, by = in_one_unit(sides.reserved, allocatable, abs(difference))
+    left, right, by = in_common_unit(sides.reserved, allocatable, abs(difference))
     word = "more" if difference > 0 else "less"
     terms = " + ".join(term.removesuffix("_memory") for term in TERMS)
     return (
@@ -186,12 +186,12 @@ def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int
 
 
 def _corrected(kubelet: KubeletSettings, difference: int) -> str:
-    """An example that fits: the difference is taken from, or put on, one entry that can bear it."""
+    """Returns a corrected example, with the difference applied to an entry that is large enough."""
     for reservation in kubelet.reserved_memory:
         amount = parse_kubernetes("memory", reservation.amount) - difference
-        room = kubelet.numa_memory.get(reservation.numa_node)
-        if reservation.resource == "memory" and amount > 0 and (room is None or amount < room):
-            return f"; e.g. {reservation.numa_node}: {in_one_unit(amount)[0]} there"
+        most = kubelet.numa_memory.get(reservation.numa_node)
+        if reservation.resource == "memory" and amount > 0 and (most is None or amount < most):
+            return f"; e.g. {reservation.numa_node}: {in_common_unit(amount)[0]} there"
     return ""
 
 
@@ -214,45 +214,45 @@ def _machine(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
         if taken >= kubelet.memory:
             text = (
                 f"the reservation and huge pages take {shown(taken)} of {shown(kubelet.memory)}: "
-                "nothing is left for pods"
+                "no memory is left for pods"
             )
             yield KubeletProblem(key="numa_memory", text=text)
 
 
 def _numa_nodes(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """The kubelet does not look whether a NUMA node has what is reserved on it: the difference
-    wraps round to a huge amount."""
+    """Yields reservations that exceed their NUMA node. The kubelet does not check them: the
+    difference wraps around to a huge amount."""
     if not kubelet.numa_memory:
         if kubelet.reserved_memory:
-            text = "is not named: whether each NUMA node has what is reserved on it can't be told"
+            text = "is not set: whether each NUMA node has the reserved memory is unknown"
             yield _warning("numa_memory", text)
         return
-    pages = kubelet.huge_pages // len(kubelet.numa_memory)  # the kernel spreads them
+    pages = kubelet.huge_pages // len(kubelet.numa_memory)  # the kernel spreads them evenly
     for memory in kubelet.reserved_memory:
-        room = kubelet.numa_memory.get(memory.numa_node)
+        size = kubelet.numa_memory.get(memory.numa_node)
         amount = parse_kubernetes("memory", memory.amount)
-        if room is None:
+        if size is None:
             text = f"{_shown(memory)}: numa_memory has no NUMA node {memory.numa_node}"
             yield KubeletProblem(key="reserved_memory", text=text)
-        elif memory.resource == "memory" and amount > room:
+        elif memory.resource == "memory" and amount > size:
             text = (
-                f"{_shown(memory)}: the NUMA node has {shown(room)}; the kubelet does not look, "
+                f"{_shown(memory)}: the NUMA node has {shown(size)}; the kubelet does not check, "
                 "and would offer a huge amount"
             )
             yield KubeletProblem(key="reserved_memory", text=text)
-        elif memory.resource == "memory" and amount + pages >= room:
-            text = f"{_shown(memory)}: with huge pages nothing of this NUMA node is left for pods"
+        elif memory.resource == "memory" and amount + pages >= size:
+            text = f"{_shown(memory)}: with huge pages no memory of this NUMA node is left for pods"
             yield _warning("reserved_memory", text)
 
 
 def _declared_size(node_type: NodeType, kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """A pod between the declared size and the real one brings a node that does not help it."""
+    """Yields a warning if a pod between the declared and the real size would get a useless node."""
     most, declared = computed_allocatable(kubelet), node_type.size.get("memory", 0)
     if most is not None and declared > most > 0:
         yield _warning(
             "memory",
-            f"{format_amount('memory', declared)} is declared, and pods will get about "
-            f"{shown(most)}: a pod between the two brings a node that does not help it",
+            f"{format_amount('memory', declared)} is declared, but pods will get about "
+            f"{shown(most)}: for a pod between the two, dnm lends a node that does not help",
         )
 
 

@@ -1,7 +1,7 @@
-"""Settings -> the file that a kubelet reads, one to one: only what is named appears, in the very
-spelling in which it was named. Nothing named, nothing rendered. The same settings, the same bytes.
+"""Rendering of settings into the file of a kubelet: only configured keys appear, in the configured
+spelling. Without keys there is no file. Equal settings give equal bytes.
 
-Nothing is judged here; that is the business of `check.py`.
+This module checks nothing; `check.py` does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ HEAD = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfigura
 
 
 class Format(StrEnum):
-    """What the file is for."""
+    """The kinds of file."""
 
-    kubelet = "kubelet"  # a file of its own: --config
+    kubelet = "kubelet"  # a complete file: --config
     dropin = "dropin"  # a file *.conf in the directory of --config-dir
     kubeadm_patch = "kubeadm-patch"  # kubeletconfiguration+merge.yaml in the directory of --patches
 
 
 def render(kubelet: KubeletSettings | None, form: Format = Format.dropin) -> str:
-    """Returns the file's text, which is YAML; empty where nothing is named."""
+    """Returns the file's text, which is YAML; empty without configured keys."""
     fields = kubelet_fields(kubelet) if kubelet is not None else {}
     if not fields:
         return ""
@@ -33,19 +33,19 @@ def render(kubelet: KubeletSettings | None, form: Format = Format.dropin) -> str
 
 
 def cautions(kubelet: KubeletSettings, form: Format) -> tuple[str, ...]:
-    """Returns what is to be known of a file of this form, whatever the settings are worth."""
-    found = []
+    """Returns warnings about a file of this kind, regardless of the settings' validity."""
+    texts = []
     if form is not Format.dropin and kubelet.eviction_hard_memory_available is not None:
-        found.append(
-            "evictionHard is set with memory.available alone: in a file that names no other signal "
-            "the kubelet has no threshold for nodefs and imagefs any more; name them in the base "
+        texts.append(
+            "evictionHard is set with memory.available alone: in a file without other signals "
+            "the kubelet has no threshold for nodefs and imagefs any more; set them in the base "
             "file, or set mergeDefaultEvictionSettings there (1.33 and later)"
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def kubelet_fields(kubelet: KubeletSettings) -> dict[str, Any]:
-    """Returns the fields of KubeletConfiguration v1beta1 that are named, sorted."""
+    """Returns the configured fields of KubeletConfiguration v1beta1, sorted."""
     fields: dict[str, Any] = {
         "cpuManagerPolicy": kubelet.cpu_manager_policy,
         "evictionHard": _named({"memory.available": kubelet.eviction_hard_memory_available}),
@@ -68,20 +68,20 @@ def _named(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reserved(entries: tuple[ReservedMemory, ...]) -> list[dict[str, Any]]:
-    """One entry a NUMA node, in the order in which they are written. What is written twice stays
-    twice, for the kubelet to refuse."""
-    found: list[dict[str, Any]] = []
+    """Returns an entry for each NUMA node, in the configured order. Repeated entries stay, so that
+    the kubelet refuses them."""
+    by_node: list[dict[str, Any]] = []
     for entry in entries:
-        last = found[-1] if found else None
+        last = by_node[-1] if by_node else None
         if last and last["numaNode"] == entry.numa_node and entry.resource not in last["limits"]:
             last["limits"][entry.resource] = entry.amount
         else:
-            found.append({"numaNode": entry.numa_node, "limits": {entry.resource: entry.amount}})
-    return found
+            by_node.append({"numaNode": entry.numa_node, "limits": {entry.resource: entry.amount}})
+    return by_node
 
 
 def _lines(fields: dict[str, Any], indent: str = "") -> list[str]:
-    """Block YAML; every text is quoted as JSON, so that none is taken for something else."""
+    """Returns block YAML with every text quoted as JSON, so that each text stays a text."""
     lines = []
     for key, value in fields.items():
         if isinstance(value, dict):

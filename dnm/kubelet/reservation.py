@@ -1,13 +1,13 @@
-"""What a kubelet will reserve of its machine's memory, as it computes it itself, to the byte; and
-what a pod can get on one NUMA node, where its kubelet aligns pods to one.
+"""The memory that a kubelet reserves, computed like the kubelet, to the byte; and the capacity of
+one NUMA node for a pod, if the kubelet aligns pods to one.
 
 The rules are those of Kubernetes 1.28 to 1.36, below pkg/kubelet: GetNodeAllocatableReservation in
 cm/node_container_manager_linux.go, validateReservedMemory in cm/memorymanager/memory_manager.go,
 and MachineInfo in nodestatus/setters.go.
 
-With single-numa-node a pod that fits on no NUMA node is rejected by the kubelet, and its controller
-makes it again and again. Devices count of every pod; whole CPUs with the static CPU manager, and
-memory and huge pages with the static memory manager, of Guaranteed pods alone.
+With single-numa-node the kubelet rejects a pod that fits on no NUMA node, and the pod's controller
+creates it again and again. Devices count for every pod. Whole CPUs with the static CPU manager, and
+memory and huge pages with the static memory manager, count only for Guaranteed pods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dnm.model.quantity import (
 )
 from dnm.model.value import Resources, Value
 
-DEFAULT_EVICTION = "100Mi"  # memory.available, where a file sets nothing of evictionHard
+DEFAULT_EVICTION = "100Mi"  # memory.available, if a file does not set evictionHard
 TERMS = ("kube_reserved_memory", "system_reserved_memory", "eviction_hard_memory_available")
 _INT64_DIGITS = 18  # apimachinery: maxInt64Factors
 _BINARY = ("Ti", "Gi", "Mi", "Ki")
@@ -37,8 +37,8 @@ _BINARY = ("Ti", "Gi", "Mi", "Ki")
 class MemorySides(Value):
     """Both sides of the comparison at the start of a static memory manager, in bytes.
 
-    `allocatable` is what Node Allocatable keeps back, None where a percentage of an unknown memory
-    is in it. Keys in `unpinned` are not named: their defaults are in the sums."""
+    `allocatable` is the reservation of Node Allocatable, or None if it contains a percentage of an
+    unknown memory. The keys in `unpinned` are not set: the sums contain their defaults."""
 
     reserved: int
     allocatable: int | None
@@ -50,9 +50,9 @@ class MemorySides(Value):
 
 
 def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemorySides:
-    """Returns both sides; `memory` is all there is in the machine, by default what its facts say.
+    """Returns both sides; `memory` is that of the machine, by default from its facts.
 
-    A key that is not named counts as in a file of its own: no reservation, and 100Mi for eviction.
+    A missing key counts as in a complete file: no reservation, and 100Mi for eviction.
     """
     memory = kubelet.memory if memory is None else memory
     eviction = eviction_amount(kubelet.eviction_hard_memory_available or DEFAULT_EVICTION, memory)
@@ -69,8 +69,8 @@ def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemoryS
 
 
 def eviction_amount(text: str, memory: int | None) -> int | None:
-    """Returns a threshold in bytes; None for a percentage of an unknown memory. 0% and 100% are no
-    threshold. The kubelet computes in single precision, so 5% is a little more than a twentieth."""
+    """Returns a threshold in bytes, or None for a percentage of an unknown memory. 0% and 100% mean
+    no threshold. The kubelet uses single precision, so 5% is a little more than a twentieth."""
     if not text.endswith("%"):
         return parse_kubernetes("memory", text)
     if text in ("0%", "100%"):
@@ -85,14 +85,14 @@ def _single(number: float) -> float:
 
 
 def pinned_reservation(kubelet: KubeletSettings, memory: int | None) -> int | None:
-    """Returns what is kept back of a machine's memory; None unless all three terms are named."""
+    """Returns the reservation of a machine's memory, or None unless all three terms are set."""
     sides = memory_sides(kubelet, memory)
     return None if sides.unpinned else sides.allocatable
 
 
 def computed_allocatable(kubelet: KubeletSettings) -> int | None:
-    """Returns the memory that pods will get, as far as it can be told beforehand: a machine's
-    MemTotal is not to the byte the sum of its NUMA nodes. None: its memory is not named."""
+    """Returns the approximate memory for pods: the MemTotal of a machine is not exactly the sum of
+    its NUMA nodes. None: its memory is not configured."""
     sides = memory_sides(kubelet)
     if kubelet.memory is None or sides.allocatable is None:
         return None
@@ -100,7 +100,7 @@ def computed_allocatable(kubelet: KubeletSettings) -> int | None:
 
 
 def reserved_cpu(kubelet: KubeletSettings) -> int | None:
-    """Returns the CPU that the kubelet reserves, in millicores. None: no key names any."""
+    """Returns the CPU that the kubelet reserves, in millicores. None: no key sets it."""
     named = _named("cpu", kubelet.kube_reserved_cpu, kubelet.system_reserved_cpu)
     return sum(named) if named else None
 
@@ -109,7 +109,7 @@ def _named(resource: str, *texts: str | None) -> list[int]:
     return [parse_kubernetes(resource, text) for text in texts if text is not None]
 
 
-def in_one_unit(*amounts: int) -> tuple[str, ...]:
+def in_common_unit(*amounts: int) -> tuple[str, ...]:
     """Returns amounts of memory in the largest binary unit in which all of them are whole."""
     for unit in _BINARY:
         kubernetes = parse_kubernetes("memory", f"1{unit}")
@@ -119,7 +119,7 @@ def in_one_unit(*amounts: int) -> tuple[str, ...]:
 
 
 def shown(amount: int) -> str:
-    """Returns an amount of memory for people: exact where that is short, else in Gi."""
+    """Returns an amount of memory for people: exact if it is short, else in Gi."""
     exact = format_amount("memory", amount)
     if len(exact) <= 9:
         return exact
@@ -129,10 +129,10 @@ def shown(amount: int) -> str:
 _CORE = 1000  # millicores
 
 
-def numa_room(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom | None:
-    """Returns what the NUMA nodes of an empty machine of this declared size have for pods; None
-    where pods are not aligned to one, or the machine's NUMA nodes are not named. CPUs, devices
-    and huge pages count as spread evenly."""
+def numa_capacity(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom | None:
+    """Returns the capacity of the NUMA nodes of an empty machine for pods, or None if pods are not
+    aligned or the NUMA nodes are not configured. CPUs, devices and huge pages count as spread
+    evenly."""
     if kubelet is None or not kubelet.aligns_pods or not kubelet.numa_memory:
         return None
     count = len(kubelet.numa_memory)

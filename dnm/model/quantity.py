@@ -110,7 +110,7 @@ def parse_kubernetes(resource: str, text: str) -> int:
     return -amount if sign == "-" else amount
 
 
-def parse_whole(resource: str, text: str) -> int:
+def parse_exact(resource: str, text: str) -> int:
     """Returns the amount of a Kubernetes quantity that needs no rounding. Raises QuantityError for
     other text, and for a fraction of a unit, e.g. of a byte."""
     amount = parse_kubernetes(resource, text)

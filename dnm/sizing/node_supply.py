@@ -99,7 +99,7 @@ def numa_capacities(config: Config) -> dict[str, NumaRoom]:
     """Returns by node type what one pod can get on one NUMA node, if it must fit on one."""
     if not config.has_aligned_pods:
         return {}
-    from dnm.kubelet.reservation import numa_room
+    from dnm.kubelet.reservation import numa_capacity
 
     capacities = {
         name: numa_room(node_type.kubelet, node_type.size)

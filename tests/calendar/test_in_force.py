@@ -86,5 +86,5 @@ def test_recorded_events_of_the_configuration_are_bounded(
     assert len(msgspec.json.encode(kept)) < 2**19 and kept == with_calendars(long, kept, {})
     assert [item.name for item in list_events(long, kept)] == ["a", "b"]
     (why,) = list_troubles(long, kept)
-    assert why.startswith(f"{config.path}: says more than 512 KiB about events")
+    assert why.startswith(f"{config.path}: has more than 512 KiB of events")
     assert with_calendars(config, kept, {}) == before and not list_troubles(config, before)

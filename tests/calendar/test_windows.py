@@ -151,7 +151,7 @@ def test_malformed_event_key_is_reported(entries: dict[str, str], expected: str)
 def test_missing_event_keys_are_reported() -> None:
     problems: list[str] = []
     assert read_event("W_1", "event:W_1", {}, "UTC", problems) is None
-    words = ("no name for an event", "the namespace", "from = ", "until = ")
+    words = ("no event name", "the namespace", "from = ", "until = ")
     assert all(word in text for word, text in zip(words, problems, strict=True))
 
 

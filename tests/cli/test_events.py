@@ -133,7 +133,7 @@ def test_unusable_event_shows_its_reason_and_list_is_ordered() -> None:
         ("wrong", "of no use"), ("soon", "ahead"), ("nowhere", "of no use"), ("over", "over"),
     ]  # fmt: skip
     assert "not a monitored namespace" in rows[0]["problem"]
-    assert rows[2]["problem"].startswith("zone = Mars/Phobos: is no time zone")
+    assert rows[2]["problem"].startswith("zone = Mars/Phobos: is not a time zone")
     ini = "/nonexistent/dnm.ini"
     assert [row["source"] for row in rows] == ["record", ini, "record", ini]
 

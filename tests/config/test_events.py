@@ -62,7 +62,7 @@ WRONG: dict[str, tuple[str, list[str], dict[str, str]]] = {
     "a section twice": (
         EVENT + "nodes = 1\n" + EVENT,
         [],
-        {"w": "line 9: section [event:w] is there twice"},
+        {"w": "line 9: section [event:w] exists twice"},
     ),
     "a name twice": (
         EVENT + "nodes = 1\n" + EVENT.replace("event:w", "event: w") + "nodes = 2\n",
@@ -112,7 +112,7 @@ def test_malformed_event_is_reported_and_stops_nothing(
 
 
 def test_malformed_events_zone_stops_the_reading(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="events_zone = Mars: is no time zone"):
+    with pytest.raises(ConfigError, match="events_zone = Mars: is not a time zone"):
         load(tmp_path, "events_zone = Mars\n")
 
 

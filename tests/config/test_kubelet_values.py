@@ -72,7 +72,7 @@ REFUSED = [
     ("reserved_memory", "0:", "is not an amount of memory"),
     ("reserved_memory", ",", "is empty"),
     ("numa_memory", "0: 512Gi, 00: 512Gi", "gives NUMA node 0 twice"),
-    ("numa_memory", "0: 0", "is no memory at all"),
+    ("numa_memory", "0: 0", "has no memory"),
     ("numa_memory", "0: -512Gi", "is not a whole number of bytes"),
     ("numa_memory", "0", "is not an entry"),
     ("kube_reserved", "memory=1Gi, memory=8Gi", "gives memory twice"),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.host.faults import struck_by
+from dnm.host.faults import inject_faults
 from dnm.kube.client import KubeClient
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.lab.sandbox.cluster import Sandbox
@@ -410,7 +410,7 @@ def test_injected_fault_is_an_error_of_kubernetes(
             raise OSError(5, "injected")
 
     sandbox.add_node("k1")
-    with struck_by(strike):
+    with inject_faults(strike):
         with pytest.raises(KubeError, match=r"can't patch node k1: .*injected"):
             kube.patch_node("k1", cordon=True)
         with pytest.raises(KubeError, match=r"can't use the kubeconfig .*: .*injected"):

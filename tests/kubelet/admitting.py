@@ -14,7 +14,7 @@ import msgspec
 from dnm.demand.constraints import NodeTraits, describe_misfit
 from dnm.kube.pod_fields import Spec
 from dnm.kube.pod_reading import aligned_amounts
-from dnm.kubelet.reservation import numa_room
+from dnm.kubelet.reservation import numa_capacity
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
 from dnm.model.pod import PodShape
 

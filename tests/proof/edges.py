@@ -75,7 +75,7 @@ class Weather:
         self.effects: list[str] = []
 
     def strike(self, point: str, when: str) -> None:
-        """Injects a fault; `fault_points.struck_by` calls it."""
+        """Injects a fault; `faults.inject_faults` calls it."""
         text = self.strikes.get(self.passes)
         self.passes += 1
         if text == "kill":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.host.faults import struck_by
+from dnm.host.faults import inject_faults
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
@@ -256,7 +256,7 @@ class Play:
         self._keep_old(host)
         host.is_running = True
         try:
-            with struck_by(weather.strike):
+            with inject_faults(weather.strike):
                 result = run_pass(
                     host.config, {}, weather.should_stop, host.now, lambda *_: (kube, converter)
                 )

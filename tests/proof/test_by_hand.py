@@ -23,7 +23,7 @@ from dnm.cli.by_hand import keeping
 from dnm.cli.by_hand.adopt import adopt
 from dnm.cli.by_hand.giving_back import return_
 from dnm.cli.by_hand.nodes import extend, lend
-from dnm.host.faults import struck_by
+from dnm.host.faults import inject_faults
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import DnmError
@@ -100,7 +100,7 @@ def strike_each(
     restore()
     before, lines_before = requests_of(registry_of(config)), lines_of(config, verb)
     counted = Strike()
-    with struck_by(counted):
+    with inject_faults(counted):
         request()
     after, met = requests_of(registry_of(config)), set()
     assert after != before and lines_of(config, verb) == lines_before + 1
@@ -108,7 +108,7 @@ def strike_each(
         for text in STRIKES:
             restore()
             try:
-                with struck_by(Strike(number, text)):
+                with inject_faults(Strike(number, text)):
                     request()
             except (Killed, DnmError):
                 pass  # killed, or refused with an error
@@ -191,7 +191,7 @@ def test_evicting_run_killed_at_each_step_is_completed(base: Play, tmp_path: Pat
     shutil.copytree(directory, kept)
     on_node = sum(pod.node == node for pod in base.world.pods.values())
     points: list[str] = []
-    with struck_by(lambda point, when: points.append(f"{point} {when}")):
+    with inject_faults(lambda point, when: points.append(f"{point} {when}")):
         copy.deepcopy(base).run()
     changing = [n for n, name in enumerate(points) if name.endswith("after") and not _READS(name)]
     assert len(changing) > 15 and "kube.evict after" in points and on_node
@@ -223,7 +223,7 @@ def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
     while was_struck:
         save_registry(config, registry)
         try:
-            with struck_by(Strike(number)):
+            with inject_faults(Strike(number)):
                 return_(config, ["lend-1"])
             was_struck = False
         except Killed:

@@ -118,7 +118,7 @@ def walk(
     strikes, before = choose(runs), world.runs
     for strike in strikes:
         try:
-            _strike(world, strike, runs[strike.minute], book)
+            _inject(world, strike, runs[strike.minute], book)
         except (AssertionError, DnmError) as error:
             world.warm.ask("kill_all")
             failures.append(f"{strike}: {' '.join(str(error).split())[-200:]}")
@@ -131,7 +131,7 @@ def walk(
     return strikes
 
 
-def _strike(world: World, strike: Strike, run: Run, book: Book) -> None:
+def _inject(world: World, strike: Strike, run: Run, book: Book) -> None:
     is_fact = strike.point in _FACTS and run.points.index(strike.point) + 1 == strike.number
     for tries_left in reversed(range(_TRIES)):
         try:

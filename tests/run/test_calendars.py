@@ -75,7 +75,7 @@ FILES: dict[str, tuple[str, str | bytes | None, dict[str, int], str]] = {
         {"a": 1, "b": 7, "c": 3}, "[evnt:c]: is no section [event:NAME]"),
     "no header": (
         "b.ini", "nodes = 7\n" + EVENT.format("b", 7), {"a": 1, "b": 7, "c": 3},
-        "line 1: 'nodes' is of no section"),
+        "line 1: 'nodes' is outside the sections"),
     "too large": ("b.ini", b"#" * 2**19, {"a": 1, "b": 2, "c": 3}, "is larger than"),
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_event_file_larger_than_the_registry_bound_keeps_its_previous_events(
     monkeypatch.setattr(in_force, "_MOST_KEPT", 1000)
     of_files.write("events.d/a.ini", "".join(EVENT.format(name, 5) for name in "adefghij"))
     nodes, (trouble,) = of_files.read()
-    assert nodes == {"a": 1, "b": 2, "c": 3} and "KiB about events; leave out some" in trouble
+    assert nodes == {"a": 1, "b": 2, "c": 3} and "KiB of events; remove some" in trouble
 
 
 def test_events_dir_that_is_a_file_is_reported(tmp_path: Path) -> None:

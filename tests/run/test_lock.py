@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dnm.checks.findings import CheckResult
 from dnm.checks.host import check_converter, check_lock
-from dnm.host.faults import struck_by
+from dnm.host.faults import inject_faults
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.model.registry import Registry
@@ -100,7 +100,7 @@ def test_lock_error_names_a_matching_remedy(config: Config, name: str) -> None:
             raise error
 
     message = f"can't be taken .{error.strerror}.: {remedy}{config.lock_path.parent}"
-    with struck_by(strike), pytest.raises(RegistryError, match=message), run_lock(config):
+    with inject_faults(strike), pytest.raises(RegistryError, match=message), run_lock(config):
         pass
 
 

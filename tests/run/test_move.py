@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dnm.cli.set_up.state import move
 from dnm.host import place
-from dnm.host.faults import struck_by
+from dnm.host.faults import inject_faults
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
@@ -150,7 +150,7 @@ def test_move_is_refused_during_a_run(site: Site) -> None:
 
 def points(site: Site, kind: str) -> list[tuple[str, str]]:
     passed: list[tuple[str, str]] = []
-    with struck_by(lambda point, when: passed.append((point, when))):
+    with inject_faults(lambda point, when: passed.append((point, when))):
         move(site.config, kind)
     return passed
 
@@ -194,7 +194,7 @@ def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
                 raise Killed
             passed += 1
 
-        with pytest.raises(Killed), struck_by(strike):
+        with pytest.raises(Killed), inject_faults(strike):
             move(site.config, kind)
         assert len(active_places(site.config)) <= 1, step
         move(site.config, kind_after)
@@ -232,7 +232,7 @@ def test_move_begun_on_another_host_is_not_continued(
         if point.startswith("registry.rename"):
             raise Killed
 
-    with pytest.raises(Killed), struck_by(strike):
+    with pytest.raises(Killed), inject_faults(strike):
         move(site.config, "kubernetes")
     save_registry(site.config, replace(LENT, held=("a001", "a002")))
     monkeypatch.setattr(place, "_HOST", "west")

@@ -20,7 +20,7 @@ from dnm.cli.terminal.output import print_document
 from dnm.config.files import read_ini
 from dnm.config.keys import SETTINGS
 from dnm.config.load import find_config_path, parse_node_types
-from dnm.config.sections import known_entries, parse_section
+from dnm.config.sections import parse_section, select_entries
 from dnm.config.values import suggest
 from dnm.kubelet import render as kubelet
 from dnm.kubelet.check import check_node_type
@@ -41,7 +41,7 @@ def load_node_types(
     sections = read_ini(file, problems)
     own = ("node_type", "node_cpu_capacity", "node_memory_capacity")
     keys = {key: SETTINGS[key] for key in own}
-    entries = known_entries(sections.get("settings", {}), keys)
+    entries = select_entries(sections.get("settings", {}), keys)
     settings = parse_section("settings", entries, keys, problems)
     return file, parse_node_types(sections, settings, {}, problems), problems
 
