@@ -49,8 +49,8 @@ def examples_of(words: tuple[str, ...]) -> list[tuple[str, str]]:
     ]
     for line in [*(line for block in blocks for line in block.splitlines()), *inline]:
         command, _, why = line.partition("  #")
-        is_whole = not re.search(r"[][|…]|\b[A-Z]{2,}\b", command)
-        if is_whole and command.split()[: len(words)] == list(words):
+        is_complete = not re.search(r"[][|…]|\b[A-Z]{2,}\b", command)
+        if is_complete and command.split()[: len(words)] == list(words):
             found.setdefault(command.strip(), why.strip())
     return list(found.items())[:MOST_EXAMPLES]
 

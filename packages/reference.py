@@ -16,7 +16,7 @@ from dnm.config import keys
 from dnm.config.events import EVENT_KEYS
 from dnm.converters.settings import Settings
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.reason import OF_THE_SPINE
+from dnm.model.reason import CORE_REASONS
 from dnm.plan.explain import list_reasons
 
 DECLARED = {
@@ -103,7 +103,7 @@ def page() -> Iterator[str]:
             yield f"| `{row.key}` | {default} | {row.about} | {row.change} |"
     yield from ("", "## Reasons of rules", "", "| reason | what would change it |", "|---|---|")
     for reason in list_reasons():
-        if reason.change and reason not in OF_THE_SPINE:
+        if reason.change and reason not in CORE_REASONS:
             yield f"| {reason.text} | {reason.change} |"
 
 

@@ -92,7 +92,7 @@ def a_request(**changes: Any) -> ConversionRequest:
         "owner": "prod",
         "count": 1,
         "since": NOW - timedelta(minutes=1),
-        "known_nodes": (),
+        "nodes_before": (),
     }
     return ConversionRequest(**{**values, **changes})
 

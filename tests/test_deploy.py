@@ -305,7 +305,7 @@ def test_list_passes_the_ssh_wrappers_with_its_claims(ends: Path, tmp_path: Path
     environment = converter_env(config, {"PATH": f"{tmp_path}:{ends}:{os.environ['PATH']}"})
     unreadable = list_batch_nodes(config, environment)
     assert isinstance(unreadable, BatchList), unreadable
-    assert unreadable.leaves_out and unreadable.nodes["a001"].tells_claim
+    assert unreadable.leaves_out and unreadable.nodes["a001"].reports_claim
 
 
 def test_remote_ssh_wrapper_equals_the_contract_declaration() -> None:

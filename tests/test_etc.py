@@ -241,7 +241,7 @@ def test_timer_interval_equals_the_configuration() -> None:
 def test_end_of_a_conversion_triggers_the_service_which_removes_the_trigger(at: str) -> None:
     """dnm misses no end during a run, and no end starts two runs."""
     of_state = [
-        Path(folder) / Config(path=Path(), namespaces={}, node_types={}).wake_path.name
+        Path(folder) / Config(path=Path(), namespaces={}, node_types={}).trigger_path.name
         for folder in (f"/var/lib/dynamic-node{'/%i' if at else ''}",
                        f"/etc/dynamic-node{'/%i' if at else ''}")
     ]  # fmt: skip

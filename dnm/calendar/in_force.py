@@ -27,7 +27,7 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
     as_before = tuple(
         event
         for event in kept.events
-        if event.name in read.unread or (not read.is_whole and event.name not in names)
+        if event.name in read.unread or (not read.is_complete and event.name not in names)
     )
     return KeptCalendar(
         events=(*read.events, *as_before),
@@ -42,7 +42,7 @@ def keep_within_bound(
     calendar = keep_calendar(kept, read)
     if len(msgspec.json.encode(calendar)) <= _MOST_KEPT:
         return calendar
-    return keep_calendar(kept, Unreadable(what=path, error=_too_much(path)))
+    return keep_calendar(kept, Unreadable(subject=path, error=_too_much(path)))
 
 
 def _too_much(path: str) -> str:

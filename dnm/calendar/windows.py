@@ -51,7 +51,7 @@ def end_in_utc(wall: datetime, zone: str) -> datetime:
     return max(moment.astimezone(UTC) for moment in moments)
 
 
-def why_never(event: CalendarEvent) -> str | None:
+def time_error(event: CalendarEvent) -> str | None:
     """Returns why an event has no time. A stored event may have an invalid zone, because another
     host may have fewer zones."""
     try:
@@ -71,7 +71,7 @@ def list_windows(
     first: within 400 days, and at most MOST_WINDOWS. Events without a valid time have none."""
     before = min(before, after + LONGEST_LOOK)
     windows: list[Window] = []
-    for event in (event for event in events if not why_never(event)):
+    for event in (event for event in events if not time_error(event)):
         for window in _windows_of(event, after, before):
             if window.ends > after and window.begins < before:
                 windows.append(window)
@@ -135,7 +135,7 @@ def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
     return {**config.default_request, **event.request, "pods": 1}
 
 
-def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
+def event_error(config: Config, event: CalendarEvent) -> str | None:
     """Returns why the event cannot cause a conversion."""
     policy = config.namespaces.get(event.namespace)
     if policy is None:
@@ -153,7 +153,7 @@ def why_of_no_use(config: Config, event: CalendarEvent) -> str | None:
     if event.pods and not any(_takes(size, request) for size in sizes):
         types = ", ".join(policy.node_types)
         return f"pods = {event.pods}: one of them fits no node type of {event.namespace} ({types})"
-    return why_never(event)
+    return time_error(event)
 
 
 def _takes(size: Mapping[str, int], request: Mapping[str, int]) -> bool:

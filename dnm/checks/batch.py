@@ -180,7 +180,7 @@ def check_claims(
         if row.claim is not None
         and (finding := _judge_claim(config, registry, name, row.claim)) is not None
     ]
-    reporting = [name for name, row in listed.items() if row.tells_claim]
+    reporting = [name for name, row in listed.items() if row.reports_claim]
     findings += [
         wrong(f"{name} {claim.why}")
         for name, claim in sorted(registry.claimed.items())

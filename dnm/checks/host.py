@@ -204,7 +204,7 @@ def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[
 @looks_at("by hand")
 def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
     """Reports nodes that were converted manually, from the last run that read Slurm's nodes."""
-    for name in registry.by_hand:
+    for name in registry.manual:
         yield doubtful(
             f"{name} was moved to Kubernetes manually and is not recorded: it counts for no queue",
             f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "

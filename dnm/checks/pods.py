@@ -86,7 +86,7 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     if isinstance(pods, Unreadable) or isinstance(nodes, Unreadable):
         for unread in (pods, nodes):
             if isinstance(unread, Unreadable):
-                yield wrong(f"{unread.what}: {unread.error}")
+                yield wrong(f"{unread.subject}: {unread.error}")
         return
     for namespace, error in pods.unreadable.items():
         yield wrong(f"those of {namespace} can't be read: {error}")
@@ -301,7 +301,7 @@ def check_queue_document(
 ) -> Iterator[Finding]:
     """Checks place, editability and YuniKorn's rules, and appends the document to `documents`."""
     if isinstance(snapshot.queue_maps, Unreadable):
-        yield wrong(f"{snapshot.queue_maps.what}: {snapshot.queue_maps.error}")
+        yield wrong(f"{snapshot.queue_maps.subject}: {snapshot.queue_maps.error}")
         return
     source = resolve_document(*snapshot.queue_maps, config.queue_document)
     for warning in source.warnings:

@@ -275,7 +275,9 @@ def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
         place = f"line {error.lineno}, column {error.colno}"
         raise ConfigError(f"{path}: is not JSON: {error.msg} ({place}); write {shape}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is unreadable JSON: {error}; write {shape}") from error
+        raise ConfigError(
+            f"{path}: is not JSON that can be read: {error}; write {shape}"
+        ) from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: is JSON but not a map; write {shape}")
     for key in dict.fromkeys(repeated):

@@ -1,4 +1,4 @@
-"""`[lab]`: values for a sandbox or a test, in which seconds stand for minutes, instead of
+"""`[lab]`: values for a sandbox or a test, with seconds in the place of minutes, instead of
 constants. No site has this section.
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from dnm.calendar.windows import why_of_no_use
+from dnm.calendar.windows import event_error
 from dnm.config import values
 from dnm.config.events import parse_sections, read_events
 from dnm.config.files import (
@@ -39,9 +39,9 @@ from dnm.config.problems import list_problems, problem, shown
 from dnm.config.sections import (
     check_section_names,
     fields_of,
-    given,
     named_sections,
     parse_section,
+    pick,
     resolve_paths,
     state_folder,
 )
@@ -89,7 +89,7 @@ def load_config(
         fields |= lab.read_lab(sections, lab.RUN_KEYS, problems)
     zone = fields.get("events_zone", _DEFAULTS.events_zone)
     config = Config(path=file, namespaces=namespaces, node_types=node_types, **fields)
-    check_together(config, given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
+    check_together(config, pick(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
     if events:
         config = _with_events(config, read_events(events, zone, ""))
     if problems:
@@ -102,7 +102,7 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
     of_no_use = {
         event.name: (f"[event:{event.name}] {why}",)
         for event in read.events
-        if (why := why_of_no_use(config, event))
+        if (why := event_error(config, event))
     }
     return msgspec.structs.replace(
         config,
@@ -114,7 +114,7 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
 def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Returns the fields that depend on several keys or on the host."""
     state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
-    lent = given(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
+    lent = pick(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
     request = _DEFAULTS.default_request
     return {
         "state_dir": state_dir,
@@ -122,8 +122,8 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
         "node_convert_path": settings.get("node_convert_path") or find_converter(environ),
         "max_reversions_per_run": max(_FEWEST_RETURNS, lent),
         "default_request": {
-            "vcore": given(settings, "default_cpu_request_m", request["vcore"]),
-            "memory": given(settings, "default_mem_request", request["memory"]),
+            "vcore": pick(settings, "default_cpu_request_m", request["vcore"]),
+            "memory": pick(settings, "default_mem_request", request["memory"]),
         },
     }
 
@@ -157,7 +157,7 @@ def _namespaces(
         section = named.get(name, "")
         own = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
         fields = fields_of(own, NAMESPACE_KEYS)
-        fields.setdefault("node_types", given(settings, "node_type", DEFAULT_NODE_TYPES))
+        fields.setdefault("node_types", pick(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
         queue = "" if queues is None else _queue_of(name, queues, settings, problems)
@@ -168,7 +168,7 @@ def _namespaces(
 def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, str] | None:
     """Returns the queue map, or None if it is unreadable."""
     try:
-        return read_queue_map(given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
+        return read_queue_map(pick(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
     except ConfigError as error:
         problems.append(str(error))
         return None
@@ -177,7 +177,7 @@ def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, 
 def _queue_of(
     namespace: str, queues: Mapping[str, str], settings: Mapping[str, Any], problems: list[str]
 ) -> str:
-    file = given(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
+    file = pick(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
     if namespace not in queues:
         hint = values.suggest(namespace, queues) or f'; add "{namespace}": "root.…" there'
         problems.append(
@@ -204,15 +204,15 @@ def parse_node_types(
 
     A type that only a namespace names must have a section, because its size is unknown otherwise.
     """
-    cpu = given(settings, "node_cpu_capacity", values.quantity("vcore")(DEFAULT_NODE_CPU))
-    memory = given(settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY))
+    cpu = pick(settings, "node_cpu_capacity", values.quantity("vcore")(DEFAULT_NODE_CPU))
+    memory = pick(settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY))
     usual = {"vcore": cpu, "memory": memory}
     named = named_sections(sections, "node_type")
     types = {
         name: read_node_type(name, section, sections, usual, problems)
         for name, section in named.items()
     }
-    for name in given(settings, "node_type", DEFAULT_NODE_TYPES):
+    for name in pick(settings, "node_type", DEFAULT_NODE_TYPES):
         is_used = any(name in policy.node_types for policy in namespaces.values())
         if name not in types and (is_used or not types):
             if named and settings.get("node_type") is None:  # the default type is not configured

@@ -11,7 +11,7 @@ from dnm.config import names, values
 from dnm.config.files import Sections
 from dnm.config.keys import KUBELET_KEYS, NODE_TYPE_KEYS, RESOURCE
 from dnm.config.problems import shown
-from dnm.config.sections import fields_of, given, parse_section
+from dnm.config.sections import fields_of, parse_section, pick
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.node_type import NodeType
 from dnm.model.printable import printable
@@ -33,8 +33,8 @@ def read_node_type(
     }
     parsed = parse_section(section, sections[section], keys, problems)
     size = {
-        "vcore": given(parsed, "cpu", usual["vcore"]),
-        "memory": given(parsed, "memory", usual["memory"]),
+        "vcore": pick(parsed, "cpu", usual["vcore"]),
+        "memory": pick(parsed, "memory", usual["memory"]),
     }
     kubelet = kubelet_settings(parsed)
     size |= {key: parsed[key.lower()] for key in resources if parsed.get(key.lower())}

@@ -40,7 +40,7 @@ def problem(section: str, key: str, text: str, why: object, has_value: bool = Tr
     all_keys = {key for keys in BY_KIND.values() for key in keys}
     for line in _CONTINUED.finditer(text):
         if "=" in text[: line.start()]:
-            break  # a list of pairs, whose names may be those of keys
+            break  # a list of pairs, which may have names of keys
         if line[2] == "=" or line[1].lower() in all_keys:
             text = text[: line.start()]
             why = (

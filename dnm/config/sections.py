@@ -137,7 +137,7 @@ def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
     return fields
 
 
-def given(settings: Mapping[str, Any], key: str, default: Any) -> Any:
+def pick(settings: Mapping[str, Any], key: str, default: Any) -> Any:
     """Returns the value of a key, or the default if it has none."""
     value = settings.get(key)
     return default if value is None else value

@@ -67,7 +67,7 @@ class NodeConvert:
     ) -> ConverterProcess:
         """Starts a converter under the caller's key. Raises ConverterError. The converter does not
         begin after `until`, in seconds since boot: another host may act then."""
-        variables = {**self.env.environment, REQUEST: key, WAKE: str(self.config.wake_path)}
+        variables = {**self.env.environment, REQUEST: key, WAKE: str(self.config.trigger_path)}
         env = msgspec.structs.replace(self.env, environment=variables)
         call = ConverterCall(key, command, env, self.directory, until)
         self.calls[key] = call

@@ -89,25 +89,25 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
     try:
         check_trust(program, ConverterError)
     except ConverterError as error:
-        return Unreadable(what=shown, error=str(error))
+        return Unreadable(subject=shown, error=str(error))
     except OSError as error:
-        return Unreadable(what=shown, error=f"{shown} can't be started: {error.strerror}")
+        return Unreadable(subject=shown, error=f"{shown} can't be started: {error.strerror}")
     command = list_command(config, node)
     answer = _run_list(command, shown, env)
     if isinstance(answer, BatchList):
         return _without_secrets(answer, env.secrets, shown)
     if not answer.has_no_list:
-        return Unreadable(what=shown, error=f"{shown}{answer.why}")
+        return Unreadable(subject=shown, error=f"{shown}{answer.why}")
     path = env.environment.get("PATH", os.defpath)
     is_shipped = program.resolve().parent == Path(sys.executable).parent  # and has a list
     if is_shipped or not shutil.which("scontrol", path=path):
-        return Unreadable(what=shown, error=f"{shown}{answer.why}{_NO_LIST}")
+        return Unreadable(subject=shown, error=f"{shown}{answer.why}{_NO_LIST}")
     shown = f"node-convert {' '.join(command[1:])}"
     own = _run_list([sys.executable, "-I", "-m", "dnm.converters.cli", *command[1:]], shown, env)
     if isinstance(own, BatchList):
         return _without_secrets(_without_claims(own), env.secrets, shown)
     both = f"{program} has no list{answer.why}; dnm's own {shown}{own.why}"
-    return Unreadable(what=shown, error=f"{both}{_NO_LIST}")
+    return Unreadable(subject=shown, error=f"{both}{_NO_LIST}")
 
 
 class _NoAnswer(NamedTuple):
@@ -144,7 +144,7 @@ def _without_claims(listed: BatchList) -> BatchList:
     """Returns the list of a program that is not the converter: Slurm's view of the nodes, without
     claims and without options."""
     nodes = {
-        name: msgspec.structs.replace(node, claim=None, tells_claim=False)
+        name: msgspec.structs.replace(node, claim=None, reports_claim=False)
         for name, node in listed.nodes.items()
     }
     return BatchList(nodes=nodes, waiting=listed.waiting)
@@ -156,7 +156,7 @@ def _without_secrets(listed: BatchList, secrets: Secrets, shown: str) -> BatchLi
     for node in listed.nodes.values():
         if any(secrets.hide(name) != name for name in _names_of(node)):
             error = "a name in it holds a secret of the environment: give that another value"
-            return Unreadable(what=shown, error=f"{shown}: {error}")
+            return Unreadable(subject=shown, error=f"{shown}: {error}")
 
     def hidden(text: str) -> str:
         """Hides secrets before it cuts the text: a cut secret would not be recognised."""
@@ -211,7 +211,7 @@ def parse_list(content: bytes) -> BatchList | None:
             reason=printable(node.reason, _LONGEST_LINE),
             in_service=node.in_service,
             claim=_claim(node.claim) if isinstance(node.claim, _ListedClaim) else None,
-            tells_claim=node.claim is not msgspec.UNSET,
+            reports_claim=node.claim is not msgspec.UNSET,
             partitions=_words(node.partitions) or (),
             features=_words(node.features),
             reservations=_words(node.reservations),

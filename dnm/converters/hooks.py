@@ -202,9 +202,9 @@ def check_kubelets(settings: Settings, node_type: str) -> None:
     of_type = settings.node_types.get(node_type)
     if of_type is None or of_type.kubelet is None:
         return
-    from dnm.kubelet.check import why_not_lent
+    from dnm.kubelet.check import lending_error
 
-    if refusal := why_not_lent(of_type):
+    if refusal := lending_error(of_type):
         raise ConverterError(f"{refusal}: no node of this type is converted until this is fixed")
 
 

@@ -25,7 +25,7 @@ from dnm.model.history import PodKind
 from dnm.model.observed import StalledPods
 from dnm.model.pod import Pod
 from dnm.model.quantity import add_to
-from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.queue_path import is_under, present_lineage
 from dnm.model.value import Resources, Value
 
 
@@ -305,15 +305,15 @@ def _by_queue(
     gangs: dict[str, dict[str, int]] = {path: {} for path in queues}
     counted: Counter[str] = Counter()
     for queue, request in used.items():
-        for path in known_lineage(queue, queues):
+        for path in present_lineage(queue, queues):
             add_to(totals[path], request)
     for group in groups:
         counted_request = _without_unknown(group.request, resources)
-        for path in known_lineage(group.queue, queues):
+        for path in present_lineage(group.queue, queues):
             add_to(pending[path], counted_request, group.count)
             counted[path] += group.count
     for queue, request in largest.items():
-        for path in known_lineage(queue, queues):
+        for path in present_lineage(queue, queues):
             gangs[path] = most_of(gangs[path], _without_unknown(request, resources))
     return {
         path: QueueDemand(

@@ -54,7 +54,7 @@ def resolve_devices(
     not. `lent`: node -> its type. `types`: namespace -> the types that it may have."""
     waiting = [pod for pod in pods if pod.devices and is_awaiting_placement(pod, types)]
     if isinstance(facts, Unreadable):
-        return {}, PodWaits(doubts={_title(pod): facts.error for pod in waiting})
+        return {}, PodWaits(unclear={_title(pod): facts.error for pod in waiting})
     shared = Counter((pod.namespace, name) for pod in waiting for name in set(pod.devices))
     asks = [(pod, *_needs(pod, facts, shared)) for pod in waiting]
     asked = {name for _, needs, _ in asks for name in needs} & facts.classes.keys()
@@ -74,7 +74,7 @@ def resolve_devices(
         shape = shapes.setdefault(key, _with_devices(pod.shape, needs))
         resolved[id(pod)] = msgspec.structs.replace(pod, shape=shape, devices=())
     taken = _count(facts.devices, classes, facts.allocated)
-    return resolved, PodWaits(doubts=unclear, offered=offered, taken=taken)
+    return resolved, PodWaits(unclear=unclear, offered=offered, taken=taken)
 
 
 def is_awaiting_placement(pod: Pod, namespaces: Collection[str]) -> bool:

@@ -1,7 +1,7 @@
 """Failures at fault points, for the tests: the test sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`.
 WHEN is before or after. WHAT is kill, hang, stop (SIGSTOP), fail (as a broken disk or link) or full
 (as a full disk). NTH counts the passes of that point from 1. The point `#K` is the K-th pass of any
-point. DNM_FAULT_LOG names a file to which each passed point is appended. Both are read once, at
+point. DNM_FAULT_LOG names a file to which each passed point is appended. These are read once, at
 import. Within one process `inject_faults` makes every fault point call a function, which may raise.
 """
 

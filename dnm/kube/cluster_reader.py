@@ -80,7 +80,7 @@ class ClusterReader:
             is_refused = isinstance(error, ApiRefused) and error.status == 403 and namespaces
             if is_refused or isinstance(error, ListTooLarge):
                 return self._read_pods_by_namespace(namespaces)
-            return Unreadable(what="pods", error=str(error))
+            return Unreadable(subject="pods", error=str(error))
         self._pods = reducer, version
         if self._reflector is not None:
             self._reflector.learn_pods(reducer, version)
@@ -123,7 +123,7 @@ class ClusterReader:
             with asking, fault_point("kube.list_nodes"):
                 version = self.requests.list_pages(listing, take, nodes.clear)
         except KubeError as error:
-            return Unreadable(what="nodes", error=str(error))
+            return Unreadable(subject="nodes", error=str(error))
         self._has_many_nodes = len(nodes) >= _MANY_NODES
         self._nodes = tuple(nodes), version
         if self._reflector is not None:

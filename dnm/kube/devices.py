@@ -147,8 +147,8 @@ def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | U
         templates = _list(api, "list resourceclaimtemplates", "ResourceClaimTemplate", _Template)
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status == 404:
-            return Unreadable(what="devices", error=f"the API server does not serve {PATH}")
-        return Unreadable(what="devices", error=str(error))
+            return Unreadable(subject="devices", error=f"the API server does not serve {PATH}")
+        return Unreadable(subject="devices", error=str(error))
     allocated = [claim.status for claim in claims if claim.status.allocation]
     return DeviceFacts(
         classes={

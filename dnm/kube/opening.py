@@ -15,7 +15,7 @@ from dnm.kube.errors import ApiRefused, clean
 from dnm.kube.objects import READY, Condition, Metadata, check_kind, path_of
 from dnm.kube.pod_reading import NodeRules
 from dnm.kube.requests import ApiRequests, List
-from dnm.model.close_look import Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
+from dnm.model.close_look import CloseLook, DaemonPods, FactsRequest, ImageUsers, OwnPod
 from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.node import Node
 from dnm.model.opening import PodOrder, full_name
@@ -112,7 +112,7 @@ class _Node(_Lean, frozen=True):
 
 
 def look_closely(
-    requests: ApiRequests, asked: Iterable[Asked]
+    requests: ApiRequests, asked: Iterable[FactsRequest]
 ) -> dict[str, CloseLook | Unreadable]:
     """Returns the facts of each node, or why they could not be read."""
     daemons: list[_DaemonSet] | None = None
@@ -124,12 +124,12 @@ def look_closely(
             facts[request.node] = _look(requests, request, daemons or [])
         except (KubeError, msgspec.MsgspecError) as error:
             facts[request.node] = Unreadable(
-                what=f"what node {request.node} lacks", error=clean(str(error))
+                subject=f"what node {request.node} lacks", error=clean(str(error))
             )
     return facts
 
 
-def _look(requests: ApiRequests, asked: Asked, daemons: Sequence[_DaemonSet]) -> CloseLook:
+def _look(requests: ApiRequests, asked: FactsRequest, daemons: Sequence[_DaemonSet]) -> CloseLook:
     task = f"read node {asked.node}"
     with requests.asking(task, "get nodes"), fault_point("kube.look_closely"):
         answer = requests.read_or_none(path_of("nodes", asked.node))

@@ -64,7 +64,7 @@ def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Un
         named = {claim.spec.volume_name for claim in claims} - {""}
         affinities = _list_affinities(api, named) if named else {}
     except KubeError as error:
-        return Unreadable(what="volume claims", error=str(error))
+        return Unreadable(subject="volume claims", error=str(error))
     return tuple(
         Claim(
             namespace=claim.metadata.namespace,
@@ -140,4 +140,4 @@ def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadab
     except KubeError as error:
         if isinstance(error, ApiRefused) and error.status in (403, 404):
             return {}  # there is no exporter, or no permission to read it
-        return Unreadable(what="NUMA nodes", error=str(error))
+        return Unreadable(subject="NUMA nodes", error=str(error))

@@ -99,11 +99,11 @@ def _read_group(api: ApiRequests, group: str) -> Minimums | Unreadable:
             return _list(api, f"/apis/{group}/{version}/podgroups", group)
         except ApiRefused as error:
             if error.status != 404:
-                return Unreadable(what=group, error=str(error))
+                return Unreadable(subject=group, error=str(error))
         except KubeError as error:
-            return Unreadable(what=group, error=str(error))
-    served = ", ".join(_VERSIONS[group])
-    return Unreadable(what=group, error=f"the API server serves no PodGroup of {group} ({served})")
+            return Unreadable(subject=group, error=str(error))
+    text = ", ".join(_VERSIONS[group])
+    return Unreadable(subject=group, error=f"the API server serves no PodGroup of {group} ({text})")
 
 
 def _list(api: ApiRequests, path: str, group: str) -> Minimums:

@@ -148,7 +148,7 @@ def read_daemon_sets(requests: ApiRequests) -> tuple[DaemonSet, ...] | Unreadabl
             daemon_sets = List("/apis/apps/v1/daemonsets", "DaemonSetList")
             return tuple(requests.collect(daemon_sets, _reduce_page))
     except KubeError as error:
-        return Unreadable(what="DaemonSets", error=str(error))
+        return Unreadable(subject="DaemonSets", error=str(error))
 
 
 def _reduce_page(page: memoryview) -> Iterator[DaemonSet]:

@@ -53,7 +53,7 @@ def check_node_type(node_type: NodeType) -> tuple[KubeletProblem, ...]:
     return tuple(sorted(problems, key=lambda problem: not problem.is_error))
 
 
-def why_not_lent(node_type: NodeType) -> str:
+def lending_error(node_type: NodeType) -> str:
     """Returns the first error and the number of others, or an empty text if it may be lent."""
     errors = [problem for problem in check_node_type(node_type) if problem.is_error]
     if not errors:

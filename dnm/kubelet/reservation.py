@@ -35,7 +35,7 @@ _BINARY = ("Ti", "Gi", "Mi", "Ki")
 
 
 class MemorySides(Value):
-    """Both sides of the comparison at the start of a static memory manager, in bytes.
+    """The sides of the comparison at the start of a static memory manager, in bytes.
 
     `allocatable` is the reservation of Node Allocatable, or None if it contains a percentage of an
     unknown memory. The keys in `unpinned` are not set: the sums contain their defaults."""

@@ -46,7 +46,7 @@ class SlurmReason(Value):
 
 class BatchNode(Value):
     """A node as the batch side has it (`node-convert --list`). `in_service` None: unknown.
-    `tells_claim` False: the converter does not report claims."""
+    `reports_claim` False: the converter does not report claims."""
 
     name: str
     state: str  # in Slurm's terms, e.g. IDLE+DRAIN
@@ -54,7 +54,7 @@ class BatchNode(Value):
     reason: str = ""
     in_service: bool | None = None
     claim: BatchClaim | None = None
-    tells_claim: bool = False
+    reports_claim: bool = False
     partitions: tuple[str, ...] = ()  # empty: it is in none, or the converter reports none
     features: tuple[str, ...] | None = None  # None: the converter does not report them
     reservations: tuple[str, ...] | None = None  # with this node, now or later; None: not reported

@@ -47,8 +47,8 @@ class Secrets:
     """The values that must be hidden, and each line of values with several lines."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        found = [part for value in values for part in (value, *value.splitlines())]
-        texts = {part.strip(_SPACE) for part in found if not is_too_short(part)}
+        parts = [part for value in values for part in (value, *value.splitlines())]
+        texts = {part.strip(_SPACE) for part in parts if not is_too_short(part)}
         self.texts = tuple(sorted(texts | {printable(text) for text in texts}, key=len)[::-1])
         flat = {_bytes_of(text).translate(None, _NOISE) for text in texts}
         self._flat = tuple(sorted(flat, key=len, reverse=True))
@@ -64,25 +64,25 @@ class Secrets:
 
     def hide_shown(self, shown: str) -> str:
         """Removes the values that appear only after a line was made printable."""
-        while found := next((hidden for hidden in self.texts if hidden in shown), None):
-            shown = shown.replace(found, STARS)  # the text gets shorter, so this loop ends
+        while value := next((hidden for hidden in self.texts if hidden in shown), None):
+            shown = shown.replace(value, STARS)  # the text gets shorter, so this loop ends
         return shown
 
     def hide_in(self, content: bytes) -> bytes:
         """Returns bytes without these values, if no other bytes follow."""
-        return _replace(content, self.find(content, is_whole=True)[0])
+        return _replace(content, self.find(content, is_complete=True)[0])
 
-    def find(self, content: bytes, is_whole: bool = False) -> tuple[list[tuple[int, int]], int]:
+    def find(self, content: bytes, is_complete: bool = False) -> tuple[list[tuple[int, int]], int]:
         """Returns the places of these values in `content`, disjoint and in order, and the place
         where an incomplete value may begin, or the length of `content`."""
         flat = content.translate(None, _NOISE)
         spans = list(_merged(sorted(span for each in self._flat for span in _spans(flat, each))))
-        begun = len(flat) if is_whole else self._beginning(flat)
+        begun = len(flat) if is_complete else self._beginning(flat)
         if not spans and begun == len(flat):
             return [], len(content)
         places = _places(content)
-        found = [(places[start], places[end - 1] + 1) for start, end in spans]
-        return found, places[begun] if begun < len(flat) else len(content)
+        bounds = [(places[start], places[end - 1] + 1) for start, end in spans]
+        return bounds, places[begun] if begun < len(flat) else len(content)
 
     def _beginning(self, flat: bytes) -> int:
         """Returns the earliest place at the end of `flat` where a value may begin."""
@@ -97,12 +97,12 @@ class Secrets:
 
 def _places(content: bytes) -> list[int]:
     """Returns the positions of the bytes that are not noise."""
-    found: list[int] = []
+    positions: list[int] = []
     before = 0
     for run in _RUN.finditer(content):
-        found.extend(range(before, run.start()))
+        positions.extend(range(before, run.start()))
         before = run.end()
-    return [*found, *range(before, len(content))]
+    return [*positions, *range(before, len(content))]
 
 
 def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
@@ -158,13 +158,13 @@ class SafeLines:
         if len(self.rest) - cut > 2 * self.longest + self.secrets.longest:
             spans = [*_merged([*spans, (begun, len(self.rest))])]
             cut = len(self.rest)
-        whole, self.rest = self.rest[:cut], self.rest[cut:]
-        yield from self._lines_of(_replace(whole, [span for span in spans if span[1] <= cut]))
+        complete, self.rest = self.rest[:cut], self.rest[cut:]
+        yield from self._lines_of(_replace(complete, [span for span in spans if span[1] <= cut]))
 
     def end(self) -> Iterator[str]:
         """Yields the rest, at the end of the output."""
-        whole, self.rest = self.rest, b""
-        yield from self._lines_of(self.secrets.hide_in(whole))
+        rest, self.rest = self.rest, b""
+        yield from self._lines_of(self.secrets.hide_in(rest))
 
     def _lines_of(self, content: bytes) -> Iterator[str]:
         for line in filter(None, content.splitlines()):

@@ -33,11 +33,11 @@ class CalendarEvent(Value, omit_defaults=True):
 
 class CalendarReading(Value):
     """The content of a calendar: its events, and the errors of unreadable events by their names.
-    `is_whole`: the calendar has no other content that may be an event."""
+    `is_complete`: the calendar has no other content that may be an event."""
 
     events: tuple[CalendarEvent, ...] = ()
     unread: Mapping[str, tuple[str, ...]] = {}
-    is_whole: bool = True
+    is_complete: bool = True
 
 
 class KeptCalendar(Value):

@@ -24,7 +24,7 @@ def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
     ]
 
 
-class Asked(Value):
+class FactsRequest(Value):
     """A node with facts to read, its namespace, and the kinds of its readiness checks."""
 
     node: str

@@ -132,7 +132,7 @@ class Config(Value):
         return self.lock_path.with_suffix(".ended")
 
     @property
-    def wake_path(self) -> Path:
+    def trigger_path(self) -> Path:
         """Returns the file that exists if a conversion has ended since the last run started."""
         return self.converted_nodes_path.with_suffix(".wake")
 

@@ -54,7 +54,7 @@ def recorded_moment(text: object) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-class Decision(Value, omit_defaults=True):
+class Decision(Value, omit_defaults=True, rename={"without_capacity": "no_room"}):
     """The numbers behind a queue's verdict. `headroom`: the unused quota up to the root. `wanted`
     and `granted`: nodes by type, from packing. `pods`: some without free capacity or quota."""
 
@@ -65,7 +65,7 @@ class Decision(Value, omit_defaults=True):
     headroom: Mapping[str, int] = {}
     wanted: Mapping[str, int] = {}
     granted: Mapping[str, int] = {}
-    no_room: int = 0
+    without_capacity: int = 0
     no_quota: int = 0
     pods: tuple[str, ...] = ()
 
@@ -116,7 +116,7 @@ class Operation(Value):
     numbers: Mapping[str, Any] = {}
 
 
-class Asked(Value):
+class RequestCause(Value):
     """The reason and the time of a request for nodes. It is kept until they have joined."""
 
     since: Moment
@@ -156,12 +156,12 @@ class Totals(Value):
     step_seconds: dict[str, dict[str, Durations]] = {}
 
 
-class LastingError(Value):
+class LastingError(Value, rename={"reported_at": "said"}):
     """An error that continues: when it began, when it was last reported, and whether several runs
     met it."""
 
     since: Moment
-    said: Moment
+    reported_at: Moment
     has_lasted: bool = False
 
 
@@ -175,7 +175,7 @@ class Memory(Value, rename={"unwritten": "untold"}):  # its name on disk
     last_number: int = 0
     unwritten: tuple[HistoryLine, ...] = ()
     intended: tuple[HistoryLine, ...] = ()
-    asked: dict[str, Asked] = {}  # by request
+    asked: dict[str, RequestCause] = {}  # by request
     lent: dict[str, Lent] = {}  # by node
     lasting: dict[str, LastingError] = {}  # errors, by their sentence
     is_paused: bool = False  # a pause applied at the last record

@@ -19,8 +19,8 @@ def fold_hostlist(names: Iterable[str]) -> str:
         else:
             numbers[match[1], len(match[2])].append(int(match[2]))
     folded = [
-        _folded(prefix, width, _runs(sorted(found)))
-        for (prefix, width), found in sorted(numbers.items())
+        _folded(prefix, width, _runs(sorted(numbers_of_prefix)))
+        for (prefix, width), numbers_of_prefix in sorted(numbers.items())
     ]
     return ",".join([*folded, *plain])
 

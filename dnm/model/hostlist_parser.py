@@ -65,7 +65,7 @@ def _choices(text: str, piece: str) -> list[str]:
         if not _PLAIN.fullmatch(piece):
             raise _refusal(text, f"{piece!r} is no part of a name")
         return [piece]
-    found: list[str] = []
+    names: list[str] = []
     for entry in piece[1:-1].split(","):
         match = _RANGE.fullmatch(entry)
         if match is None:
@@ -73,10 +73,10 @@ def _choices(text: str, piece: str) -> list[str]:
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise _refusal(text, f"the range {entry!r} runs backwards")
-        if len(found) + int(last) - int(first) >= _MOST_NAMES:
+        if len(names) + int(last) - int(first) >= _MOST_NAMES:
             raise _too_many(text)
-        found.extend(f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
-    return found
+        names.extend(f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+    return names
 
 
 def _too_many(text: str) -> SlurmError:

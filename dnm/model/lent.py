@@ -12,6 +12,7 @@ from dnm.model.node import Mark
 from dnm.model.opening import Opening
 from dnm.model.value import Moment, Value
 
+_STORED = {"nodes_before": "known_nodes", "out_before": "known_out", "is_abandoned": "is_given_up"}
 MAX_ATTEMPTS = 3  # to return a node; then dnm asks an administrator
 
 
@@ -33,10 +34,10 @@ class Leaving:
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"
     SICK = "sick"
-    BY_HAND = "by-hand"
+    MANUAL = "by-hand"
 
 
-TOLD_TO_GO = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.BY_HAND)
+OVERRIDES_STAY = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.MANUAL)
 """The reasons that return a node before the end of the time for which it was lent manually."""
 
 
@@ -58,12 +59,12 @@ class ConverterProcess(Value):
     host: str = ""  # the name of its host; empty: this one
 
 
-class Move(Value):
+class Move(Value, rename={"is_back": "goes_back"}):
     """A change of the queue of a lent node: to the namespace `to`, or back if it was cancelled. The
     registry entry keeps the old namespace until the node serves the new one."""
 
     to: str
-    goes_back: bool = False
+    is_back: bool = False
 
 
 class Charge(Value):
@@ -117,7 +118,7 @@ class LentNode(Value):
     def is_kept_at(self, now: datetime) -> bool:
         """Returns whether an administrator lent or extended it for a time that is not over."""
         is_in_time = self.stays_until is not None and now < self.stays_until
-        return is_in_time and self.leaves not in TOLD_TO_GO
+        return is_in_time and self.leaves not in OVERRIDES_STAY
 
     @property
     def failed_attempts(self) -> str:
@@ -149,7 +150,7 @@ class LentNode(Value):
     def heads_for(self) -> str:
         """Returns the namespace that it serves or is going to serve."""
         move = self.move if self.phase is Phase.MOVING else None
-        return self.namespace if move is None or move.goes_back else move.to
+        return self.namespace if move is None or move.is_back else move.to
 
     @property
     def mark(self) -> Mark:
@@ -162,7 +163,7 @@ class LentNode(Value):
         )
 
 
-class ConversionRequest(Value):
+class ConversionRequest(Value, rename=_STORED):
     """Phase `requested`: written before the converter starts, removed when all nodes are named or
     the deadline has passed."""
 
@@ -173,13 +174,13 @@ class ConversionRequest(Value):
     owner: str
     count: int  # nodes that have not appeared yet
     since: Moment
-    known_nodes: tuple[str, ...]  # Nodes of this type that existed before: never adopted
+    nodes_before: tuple[str, ...]  # Nodes of this type that existed before: never adopted
     node: str = ""  # to complete its interrupted conversion; empty: any node
-    known_out: tuple[str, ...] = ()  # nodes of this type that were out of service in Slurm before
+    out_before: tuple[str, ...] = ()  # nodes of this type that were out of service in Slurm before
     names: tuple[str, ...] = ()  # reported by the converter
     ended: bool = False  # the converter has ended, at `since`
     asked_at: Moment | None = None  # when it was written; None: unknown
-    is_given_up: bool = False  # it failed without a node; late nodes are adopted
+    is_abandoned: bool = False  # it failed without a node; late nodes are adopted
     converter: ConverterProcess | None = None
     error: str = ""
     leave_out: str = ""  # a host list: nodes that the converter may not choose
@@ -229,8 +230,8 @@ class Ended(Value):
         if not self.failures:
             return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS
-        said = "; ".join(failure[:LONGEST_REASON] for failure in self.failures[:_MOST_REASONS])
-        return f"{said}; and {more} more" if more > 0 else said
+        reasons = "; ".join(failure[:LONGEST_REASON] for failure in self.failures[:_MOST_REASONS])
+        return f"{reasons}; and {more} more" if more > 0 else reasons
 
 
 LONGEST_REASON, _MOST_REASONS = 500, 2  # characters of a line, and lines

@@ -71,14 +71,14 @@ class SpentHours(Value):
     seconds: float
 
 
-class Sitting(Value):
+class LowUse(Value, rename={"is_reported": "is_told"}):
     """A queue with pods that use less than a tenth of their lent nodes: since when, the highest
     percentage, the number of nodes, and whether dnm reports it."""
 
     since: Moment
     percent: int
     nodes: int
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class DocumentResets(Value):

@@ -44,15 +44,15 @@ class Opening(Value):
     def took(self, asked: datetime) -> dict[str, int]:
         """Returns the seconds of each stage: until the Node exists, until it is ready, and from
         then on for each check."""
-        held, found = dict(self.held), {}
+        held, spans = dict(self.held), {}
         there, ready = held.pop("node", None), held.pop("ready", None)
         if there is not None:
-            found["boot"] = there - asked
+            spans["boot"] = there - asked
         if there is not None and ready is not None:
-            found["join"] = ready - there
+            spans["join"] = ready - there
         if ready is not None:
-            found |= {step: moment - ready for step, moment in held.items()}
-        return {step: max(round(span.total_seconds()), 0) for step, span in found.items()}
+            spans |= {step: moment - ready for step, moment in held.items()}
+        return {step: max(round(span.total_seconds()), 0) for step, span in spans.items()}
 
 
 class PodOrder(Value):

@@ -209,21 +209,21 @@ class Plan(Value):
     uids: Mapping[str, str] = {}  # of the recorded Nodes
     adopted: tuple[str, ...] = ()  # nodes that are recorded again by their mark
     kinds: Mapping[str, tuple[PodKind, ...]] = {}  # by monitored queue, if demand is recorded
-    rooms: tuple[NodeRoom, ...] = ()  # of permanent nodes, likewise
+    node_capacities: tuple[NodeRoom, ...] = ()  # of permanent nodes, likewise
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last read; None: not reported
 
 
 class Outcome(Value):
     """The actions of the actuator, a line each, and its errors. `done`: the actions of the plan
-    that were completed. `told`: the lines of history that the run wrote. `said`: the new errors,
-    `over`: the errors that ended. `notes`: other reports, which are no errors."""
+    that were completed. `history` has the lines of the run, `new_errors` the first reports,
+    `over` the ended errors. `notes`: other reports, which are no errors."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
     done: tuple[Action, ...] = ()
     errors: tuple[str, ...] = ()
-    told: tuple[HistoryLine, ...] = ()
-    said: tuple[str, ...] = ()
+    history: tuple[HistoryLine, ...] = ()
+    new_errors: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

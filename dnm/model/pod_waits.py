@@ -54,10 +54,10 @@ class DeviceFacts(Value):
 
 
 class PodWaits(Value):
-    """The results for pods with claims or of groups. `doubts`: "namespace/pod" -> the part that dnm
-    does not understand. `offered`, `taken`: devices of each node, as resources by class."""
+    """The results for pods with claims or of groups. `unclear`: "namespace/pod" -> the part that
+    is not understood. `offered`, `taken`: devices of each node, as resources by class."""
 
-    doubts: Mapping[str, str] = {}
+    unclear: Mapping[str, str] = {}
     offered: Mapping[str, Resources] = {}
     taken: Mapping[str, Resources] = {}
 

@@ -128,8 +128,8 @@ def _take_apart(resource: str, text: str) -> tuple[str, int, int]:
     match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         raise QuantityError(f"{text!r} is no Kubernetes quantity")
-    sign, whole, fraction, suffix = match.groups(default="")
-    number = int(whole + fraction)
+    sign, integral, fraction, suffix = match.groups(default="")
+    number = int(integral + fraction)
     exponent = -len(fraction) + (3 if resource in ("cpu", "vcore") else 0)
     if suffix in UNITS:
         number *= UNITS[suffix]

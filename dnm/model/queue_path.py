@@ -17,7 +17,7 @@ def lineage(queue: str) -> list[str]:
     return [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
 
 
-def known_lineage(queue: str, known: Container[str]) -> list[str]:
+def present_lineage(queue: str, existing: Container[str]) -> list[str]:
     """Returns the queue and those of its ancestors in `known`, without root; none if the queue
     itself is not in `known`."""
-    return [path for path in lineage(queue) if path in known] if queue in known else []
+    return [path for path in lineage(queue) if path in existing] if queue in existing else []

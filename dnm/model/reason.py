@@ -9,12 +9,12 @@ from dnm.model.value import Value
 
 class Why(Value, kw_only=False):
     """A reason. `text` is for people; details follow after a colon. `change` is the next step, of
-    an administrator or of time; it is empty if nothing must change. `pods_are_told`: pods get an
+    an administrator or of time; it is empty if nothing must change. `has_pod_event`: pods get an
     Event about it, since time alone does not end it soon. `name` is for documents and metrics."""
 
     text: str
     change: str = ""
-    pods_are_told: bool = False
+    has_pod_event: bool = False
     name: str = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -27,14 +27,14 @@ class Reason:
     # queues
     ENOUGH = Why("has free capacity and quota for all its pods")
     LACKS_QUOTA = Why("its pods need more quota than the queue has")
-    LACKS_ROOM = Why("its pods fit the quota, but no node has free capacity for them")
+    LACKS_NODES = Why("its pods fit the quota, but no node has free capacity for them")
     LACKS_BOTH = Why("its pods need more quota and more nodes")
     NEARLY_FULL = Why("demand is above the headroom mark")
     MIN_NODES = Why("fewer nodes are ready than min_nodes requires")
     NOTHING_HELPS = Why(
         "no new node would help its pending pods",
         "pods that request only what a node type has; `dnm check` names them",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     ON_THE_WAY = Why("joining nodes will be enough")
     TOO_YOUNG = Why(
@@ -44,17 +44,17 @@ class Reason:
     CAPPED = Why(
         "a cap is reached",
         "a node that is returned, or a higher cap in the configuration",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     NO_BATCH_NODE = Why(
         "no batch node can be lent now",
         "an idle batch node; `dnm nodes` shows why none can be lent",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     BRIDGE_EVICTS = Why(
         "slurm-bridge would evict the pods from nodes of its types",
         "slurm-bridge kept off these names (docs/slinky.md)",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     BATCH_NOT_ASKED = Why("the list of batch nodes has not been read yet")
     COOLDOWN = Why(
@@ -64,30 +64,30 @@ class Reason:
     BACKOFF = Why(
         "lending nodes of this type has failed and is in back-off",
         "time, or `dnm reset TYPE` after the cause is fixed",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     BREAKER = Why(
         "its lent nodes stayed unused; it waits for a retry or `dnm reset`",
         "its next retry, or `dnm reset QUEUE` after the cause is fixed",
-        pods_are_told=True,
+        has_pod_event=True,
     )
-    PAUSED = Why("dnm is paused", "`dnm resume`", pods_are_told=True)
+    PAUSED = Why("dnm is paused", "`dnm resume`", has_pod_event=True)
     QUEUE_UNREADABLE = Why(
         "the queue document cannot be used",
         "a queue document that can be used; see `dnm queues check`",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     DEMAND_UNREADABLE = Why(
         "its pods could not be read", "an API server that can be read; see `dnm check`"
     )
-    OTHERS_FIRST = Why(
+    OUTRANKED = Why(
         "other queues have precedence for the nodes that can be lent",
         "a higher priority of its namespace, or more nodes that can be lent",
-        pods_are_told=True,
+        has_pod_event=True,
     )
     # nodes
     CLAIMED = Why("is claimed in Slurm and not lent")
-    BY_HAND = Why("was moved to Kubernetes manually and is not recorded")
+    MANUAL = Why("was moved to Kubernetes manually and is not recorded")
     JOINING = Why("waits for the Node to be Ready")
     JOINED = Why("has joined and serves its queue from now on")
     IN_USE = Why("pods are running on it", "its pods ending")
@@ -117,7 +117,7 @@ class Reason:
     DEMAND_RETURNED = Why("is needed again and continues to serve")
     RETURNING = Why("is being returned to Slurm")
     RETURNED = Why("is back in Slurm and removed from Kubernetes")
-    GONE = Why("has left Kubernetes without dnm")
+    LEFT = Why("has left Kubernetes without dnm")
     EVICTS = Why(
         "has Slinky's taint, which evicts its pods, and serves no queue",
         "the removal of the taint, or `dnm reset NODE`",
@@ -128,8 +128,8 @@ class Reason:
         "needs a person",
         "an administrator: follow the error, then `dnm reset NODE` or `dnm forget NODE`",
     )
-    NOT_OURS = Why("belongs to another instance")
+    FOREIGN = Why("belongs to another instance")
     UNKNOWN = Why("cannot be decided: a fact about it could not be read")
 
 
-OF_THE_SPINE = tuple(var for var in vars(Reason).values() if isinstance(var, Why))
+CORE_REASONS = tuple(var for var in vars(Reason).values() if isinstance(var, Why))

@@ -18,7 +18,7 @@ from dnm.model.observed import (
     DocumentResets,
     LendTimes,
     LentAgain,
-    Sitting,
+    LowUse,
     SpentHours,
     StalledPods,
 )
@@ -40,7 +40,7 @@ class NodePods(Value, omit_defaults=True):
     apart: int = 0
 
 
-class QueueStatus(Value):
+class QueueStatus(Value, rename={"is_demand_read": "is_demand_known"}):
     """A queue in the last run, for `dnm status`."""
 
     limit: dict[str, int]
@@ -53,13 +53,13 @@ class QueueStatus(Value):
     reason: str
     is_judged: bool = True  # False: no run could read the lent part of the limit yet
     code: str = ""  # of the reason
-    is_demand_known: bool = True  # False: its pods could not be read
+    is_demand_read: bool = True  # False: its pods could not be read
     waits_since: str = ""  # creation time of the oldest pending pod
     floor: int = 0  # the current minimum of nodes of its namespaces
     young_pods: int = 0  # pending for too short a time to count
 
 
-class RunRecord(Value):
+class RunRecord(Value, rename={"contradicted_since": "pods_doubted_since"}):
     """The facts and actions of the last run. The times of the lock file and of the state file are
     its begin and end, so that a run without a change does not write the registry."""
 
@@ -75,7 +75,7 @@ class RunRecord(Value):
     codes: dict[str, str] = {}  # lent node -> code of the reason
     pods: dict[str, NodePods] = {}  # lent node -> the pods on it
     attended: tuple[str, ...] = ()  # lent and some other nodes with pods that cannot be evicted
-    pods_doubted_since: Moment | None = None  # the list of pods contradicts the record
+    contradicted_since: Moment | None = None  # the list of pods contradicts the record
     succeeded_at: Moment | None = None  # the last success before the failed runs since then
     waiting_jobs: tuple[WaitingJobs, ...] | None = None  # as last read; None: not reported
     resets: DocumentResets | None = None  # of the queue document; None: never
@@ -93,7 +93,7 @@ def run_name(began: datetime) -> str:
     return f"{began:%Y%m%dT%H%M%S.%fZ}"
 
 
-class Registry(Value):
+class Registry(Value, rename={"low_utilization": "sitting", "manual": "by_hand"}):
     """dnm's record, its only stored state."""
 
     version: int = 1
@@ -112,11 +112,11 @@ class Registry(Value):
     booking_tries: dict[str, BookingTry] = {}  # by the reservation's name
     spent_hours: dict[str, SpentHours] = {}  # by namespace
     spare_nodes: dict[str, Moment] = {}  # half-empty nodes, since when
-    sitting: dict[str, Sitting] = {}  # by queue path
+    low_utilization: dict[str, LowUse] = {}  # by queue path
     pause: Pause | None = None
     held: tuple[str, ...] = ()  # nodes that `dnm hold` keeps: lent ones stay, others are not taken
     holds: dict[str, Keeping] = {}  # details of those: until when, by which operator
-    by_hand: tuple[str, ...] = ()  # Nodes that an administrator converted without a record
+    manual: tuple[str, ...] = ()  # Nodes that an administrator converted without a record
     orders: tuple[LendOrder, ...] = ()  # that have not ended
     excluded: dict[str, Keeping] = {}  # nodes that `dnm exclude` keeps out of lending
     last_run: RunRecord = RunRecord()

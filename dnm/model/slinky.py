@@ -54,10 +54,10 @@ def pod_of(comment: str) -> str:
     """Returns the pod (namespace/name) in which a node's slurmd runs, from the Comment that the
     operator writes on the node; empty without one."""
     try:
-        found = _decode_pod_info(comment)
+        info = _decode_pod_info(comment)
     except _NOT_THEIRS:
         return ""
-    return f"{found.namespace}/{found.pod_name}" if found.namespace and found.pod_name else ""
+    return f"{info.namespace}/{info.pod_name}" if info.namespace and info.pod_name else ""
 
 
 def pods_of_job(admin_comment: str) -> tuple[str, ...]:

@@ -27,5 +27,5 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Unreadable(Value):
     """A failed read, and the error."""
 
-    what: str
+    subject: str
     error: str

@@ -54,8 +54,8 @@ class QueueVerdict(Objection, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        said = "; ".join(filter(None, (self.detail, self.pods)))
-        return Objection(reason=self.reason, detail=said).sentence
+        details = "; ".join(filter(None, (self.detail, self.pods)))
+        return Objection(reason=self.reason, detail=details).sentence
 
     @property
     def without_pods(self) -> str:

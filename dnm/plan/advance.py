@@ -68,14 +68,14 @@ def advance(inputs: Inputs) -> Advanced:
         breakers=_breakers(inputs, before, after),
     )
     registry = _with_rules(inputs, registry)
-    registry = msgspec.structs.replace(registry, by_hand=_manual_conversions(inputs, registry))
+    registry = msgspec.structs.replace(registry, manual=_manual_conversions(inputs, registry))
     return Advanced(
         registry=registry,
         nodes=after,
         verdicts={
             **{name: claim_verdict(name, claim) for name, claim in claims.claimed.items()},
             **{name: transition.verdict for name, transition in after.items()},
-            **{name: manual_verdict(inputs, name) for name in registry.by_hand},
+            **{name: manual_verdict(inputs, name) for name in registry.manual},
         },
         adopted=tuple(adopted.nodes),
         notes=(
@@ -125,7 +125,7 @@ def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
 def _manual_conversions(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
     """Returns the Nodes that have the name of a type and are not recorded. If the batch side was
     not read, only the names of the last run are checked."""
-    nodes, previous = inputs.facts.nodes, registry.by_hand
+    nodes, previous = inputs.facts.nodes, registry.manual
     if nodes is None:
         return previous
     candidates = [

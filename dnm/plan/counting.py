@@ -27,7 +27,7 @@ def count_missing(order: LendOrder, registry: Registry) -> int:
     requests = (
         request
         for request in registry.requests
-        if request.order == order.id and not request.is_given_up
+        if request.order == order.id and not request.is_abandoned
     )
     incoming = sum(request.count for request in requests)
     return max(order.count - len(nodes_of_order(order, registry)) - incoming, 0)
@@ -44,7 +44,7 @@ def count_missing_of_floor(queue: str, registry: Registry) -> int:
     count += sum(
         request.count
         for request in registry.requests
-        if request.queue == queue and not request.is_given_up
+        if request.queue == queue and not request.is_abandoned
     )
     return max(status.floor - count, 0)
 

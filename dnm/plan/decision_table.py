@@ -134,7 +134,7 @@ def _leaves_empty(case: Case) -> NodeVerdict | None:
     return _leaving_verdict(case) if case.entry.leaves is not None else None
 
 
-_EMPTIED = (Leaving.BY_HAND, Leaving.SICK)
+_EMPTIED = (Leaving.MANUAL, Leaving.SICK)
 
 
 def _evicts_pods(case: Case) -> NodeVerdict | None:
@@ -232,7 +232,7 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
     entry, inputs = case.entry, case.inputs
     detail = (
         "an administrator returns it"
-        if entry.leaves == Leaving.BY_HAND
+        if entry.leaves == Leaving.MANUAL
         else "its reason to stay ended"
     )
     for rule in rules_of(inputs.config, case.registry, inputs.facts):

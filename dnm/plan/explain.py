@@ -14,8 +14,8 @@ from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.pod import Pod, PodList
 from dnm.model.printable import count_of
-from dnm.model.queue_path import known_lineage
-from dnm.model.reason import OF_THE_SPINE, Why
+from dnm.model.queue_path import present_lineage
+from dnm.model.reason import CORE_REASONS, Why
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing
@@ -32,7 +32,7 @@ _LEAST_SHARE = 0.9  # of a configured amount; a kubelet reserves a part
 
 def list_reasons() -> Iterator[Why]:
     """Yields every reason: those of the core, then those of each rule."""
-    yield from OF_THE_SPINE
+    yield from CORE_REASONS
     for name, _ in TABLE:
         yield from rule_named(name).reasons
 
@@ -70,7 +70,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     inputs = decided.inputs
     reason = _reason_not_counted(inputs, pod)
     waits = inputs.snapshot.waits
-    causes = filter(None, [waits.doubts.get(title, "") if waits else ""])
+    causes = filter(None, [waits.unclear.get(title, "") if waits else ""])
     if reason:
         state = "rejected" if pod.is_rejected else "pending"
         uncounted = (f"it requests no node: it is {reason}", *causes)
@@ -80,7 +80,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
         reason = "it requests no node: equal pods stayed pending while a node was idle"
         return PodExplanation(pod=title, obstacles=(reason,))
     monitored = [
-        q for q in known_lineage(group.queue, inputs.limits) if q in decided.conversions.verdicts
+        q for q in present_lineage(group.queue, inputs.limits) if q in decided.conversions.verdicts
     ]
     queue = monitored[0] if monitored else ""
     helped_by, refusals = _helpful_types(decided, group, queue)
@@ -126,7 +126,7 @@ def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterat
             f"{fits} of {group.count} equal pods have capacity and quota on existing nodes: "
             "the scheduler places them"
         )
-    for path in known_lineage(group.queue, inputs.limits):
+    for path in present_lineage(group.queue, inputs.limits):
         used = inputs.demand.queues[path].used if path in inputs.demand.queues else {}
         for resource, limit in sorted(inputs.limits[path].max.items()):
             requested = group.request.get(resource, 0)

@@ -69,7 +69,7 @@ class Facts(Value):
         only warn if they cannot drain a node. A converter that reports claims would name it; then
         the reservation is another's, or for an event."""
         row = self.row(name)
-        if row is None or (row.tells_claim and row.claim is None):
+        if row is None or (row.reports_claim and row.claim is None):
             return False
         return row.is_reserved
 
@@ -77,7 +77,7 @@ class Facts(Value):
     def reports_claims(self) -> bool:
         """Checks whether the converter reports its claims, so that other nodes are unclaimed."""
         batch = self.batch or {}
-        return bool(batch) and all(node.tells_claim for node in batch.values())
+        return bool(batch) and all(node.reports_claim for node in batch.values())
 
     def claim_of(self, name: str, instance: str) -> BatchClaim | None:
         """Returns the instance's claim of a node, as the converter reports it."""
@@ -211,11 +211,11 @@ def after_deletion(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     assert facts.nodes is not None  # a Node that was not read is not gone
     in_service = facts.is_in_service(name)
     if in_service:
-        return outcome(name, None, Verdict.REVERT, Reason.GONE, "Slurm has it in service")
+        return outcome(name, None, Verdict.REVERT, Reason.LEFT, "Slurm has it in service")
     # Its queue must shrink, whatever Slurm reports: a missing node serves no pod.
     slurm = "could not be read" if in_service is None else "does not have it in service"
     error = (
         f"the Node of {name} is gone and Slurm {slurm}: make sure that kubeconfig_path still names "
         f"the cluster it was lent to, then return it manually, or let dnm do it: `dnm reset {name}`"
     )
-    return fail_node(name, entry, facts.now, Reason.GONE, error)
+    return fail_node(name, entry, facts.now, Reason.LEFT, error)

@@ -129,7 +129,7 @@ def manual_verdict(inputs: Inputs, name: str) -> NodeVerdict:
     labels = (inputs.facts.nodes or {})[name].labels if inputs.facts.nodes else {}
     named = [namespace for namespace in inputs.config.namespaces if labels.get(namespace) == "true"]
     detail = f"`dnm adopt {name} --namespace {named[0] if named else 'NAMESPACE'}` takes it in"
-    return node_verdict(name, Verdict.WAIT, Reason.BY_HAND, detail)
+    return node_verdict(name, Verdict.WAIT, Reason.MANUAL, detail)
 
 
 def complete_claim(

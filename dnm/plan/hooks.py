@@ -15,7 +15,7 @@ from dnm.model.value import Value
 
 if TYPE_CHECKING:
     from dnm.model.batch import BatchNode
-    from dnm.model.close_look import Asked
+    from dnm.model.close_look import FactsRequest
     from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
     from dnm.model.reason import Why
@@ -127,7 +127,7 @@ class Rule(Value):
     keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, Exclusion]] | None = None
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Findings] | None = None
     # Transitions of a lent node.
-    looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[Asked]] | None = None
+    looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[FactsRequest]] | None = None
     phases: Mapping[Phase, Callable[[Config, str, LentNode, Facts], NodeTransition]] = {}
     is_foreign: Callable[[Config, LentNode, Node], bool] | None = None
     annotates: (

@@ -56,7 +56,7 @@ def reject_incomplete_lists(
         names = ", ".join(list(in_kubernetes)[:_SHOWN])
         lent = count_of(len(in_kubernetes), "lent node")
         error = Unreadable(
-            what="nodes",
+            subject="nodes",
             error=f"the list of Nodes is empty although {lent} should be there ({names}), so dnm "
             "ignores it. Check `kubectl get nodes`; if the nodes are really gone, run `dnm forget "
             "NODE` for each",
@@ -84,7 +84,7 @@ def _without_flawed(snapshot: Snapshot, last_run: RunRecord, flaws: _Flaws) -> S
             f"{flaws.why}. dnm ignores it for {duration(flaws.patience)}. Check "
             "`kubectl get pods -A`"
         )
-        return replace(snapshot, pods=Unreadable(what="pods", error=error))
+        return replace(snapshot, pods=Unreadable(subject="pods", error=error))
     return replace(snapshot, unseen_nodes=flaws.missed | flaws.hidden | flaws.emptied)
 
 
@@ -95,15 +95,15 @@ def _updated_record(
     if not (isinstance(pods, PodList) and pods.cluster_wide):
         return last_run
     is_flawed = flaws != _Flaws(emptied=flaws.emptied)
-    since = (last_run.pods_doubted_since or snapshot.taken_at) if is_flawed else None
+    since = (last_run.contradicted_since or snapshot.taken_at) if is_flawed else None
     is_in_force = _is_active(flaws, last_run, snapshot)
     if flaws.why and is_in_force:
-        return replace(last_run, pods_doubted_since=since)
+        return replace(last_run, contradicted_since=since)
     missed = flaws.missed if is_in_force else frozenset()
     lent = registry.nodes_of(instance, *Phase).keys()
     other_nodes = sorted(attended - lent, key=lambda name: (name not in last_run.attended, name))
     names = missed | (attended & lent) | set(other_nodes[:_OTHER_NODES])
-    return replace(last_run, attended=tuple(sorted(names)), pods_doubted_since=since)
+    return replace(last_run, attended=tuple(sorted(names)), contradicted_since=since)
 
 
 def _check_pods(
@@ -153,6 +153,6 @@ def _hidden_queues(snapshot: Snapshot, pods: PodList, queues: set[str]) -> set[s
 
 
 def _is_active(flaws: _Flaws, last_run: RunRecord, snapshot: Snapshot) -> bool:
-    since = last_run.pods_doubted_since or snapshot.taken_at
+    since = last_run.contradicted_since or snapshot.taken_at
     is_young = timedelta(0) <= snapshot.taken_at - since < flaws.patience
     return is_young and bool(flaws.why or flaws.missed or flaws.hidden)

@@ -111,7 +111,7 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
     incoming = [
         IncomingNode(node_type=r.node_type, namespace=r.namespace, queue=r.queue)
         for r in registry.requests
-        if not r.is_given_up
+        if not r.is_abandoned
         for _ in range(r.count)
     ]
     incoming += [

@@ -18,7 +18,7 @@ from datetime import datetime
 import msgspec
 
 from dnm.demand.demand import Demand
-from dnm.model.lent import TOLD_TO_GO, Leaving, LentNode, Phase
+from dnm.model.lent import OVERRIDES_STAY, Leaving, LentNode, Phase
 from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
 from dnm.model.plan import RelabelNode
@@ -155,7 +155,7 @@ def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
     for name, word in _list_leaving(inputs, registry):
         entry = registry.nodes[name]
         leaving = msgspec.structs.replace(entry, leaves=word)
-        leaves_for_less = word in TOLD_TO_GO and entry.leaves not in TOLD_TO_GO
+        leaves_for_less = word in OVERRIDES_STAY and entry.leaves not in OVERRIDES_STAY
         is_free = (entry.leaves is None or leaves_for_less) and not inputs.is_kept(name, leaving)
         if is_free and name not in new and len(new) < left and _can_leave(inputs, name):
             new[name] = leaving
@@ -177,7 +177,7 @@ def _can_leave(inputs: Inputs, name: str) -> bool:
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
     """Checks whether the reason for which a node leaves has ended. It has if its rule is off."""
     leaves = registry.nodes[name].leaves
-    if leaves == Leaving.BY_HAND:
+    if leaves == Leaving.MANUAL:
         return False
     rules = rules_of(inputs.config, registry, inputs.facts)
     reasons = (rule.leave for rule in rules if rule.leave)

@@ -176,7 +176,7 @@ def possible_nodes(
     return sum(
         config.type_of(name) == request.node_type
         and (not node.in_service or node.is_reserved)
-        and not (name in taken or name in named or name in request.known_nodes)
+        and not (name in taken or name in named or name in request.nodes_before)
         for name, node in facts.batch.items()
     )
 
@@ -191,7 +191,7 @@ def expire_request(
     """Ends an expired request. A failure of the converter was reported when it failed."""
     missing = _out_of_service(config, request, taken | joined.keys(), facts)
     claims = _claimed_by(config, request, missing)
-    if request.is_given_up:
+    if request.is_abandoned:
         return RequestTransition(request=None, joined=joined, left_behind=claims)
     error = request.error or "its converter reported no error"
     for name in request.names:
@@ -217,7 +217,7 @@ def _out_of_service(
         for name, node in sorted((facts.batch or {}).items())
         if config.type_of(name) == request.node_type
         and node.in_service is False
-        and not (name in taken or name in request.known_out or name in (facts.nodes or {}))
+        and not (name in taken or name in request.out_before or name in (facts.nodes or {}))
     ]
 
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import TOLD_TO_GO, Ended, LentNode, Phase
+from dnm.model.lent import OVERRIDES_STAY, Ended, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.printable import printable
 from dnm.model.quantity import format_amount
@@ -48,7 +48,7 @@ _NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     """Returns the transition of one recorded node under this run's facts."""
     if entry.owner != config.instance_id:
-        return outcome(name, entry, Verdict.KEEP, Reason.NOT_OURS, f"instance {entry.owner}")
+        return outcome(name, entry, Verdict.KEEP, Reason.FOREIGN, f"instance {entry.owner}")
     if facts.nodes is None:
         kept = changed(entry, idle_since=None) if entry.phase is Phase.SERVING else entry
         return outcome(name, kept, Verdict.WAIT, Reason.UNKNOWN, "the Nodes could not be read")
@@ -60,7 +60,7 @@ def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> No
     if mark != entry.owner and (other := facts.claimed_by_another(name, entry.owner)):
         # It was returned manually and lent by another instance since the last run.
         detail = f"Slurm names instance {printable(other, 80)}"
-        return outcome(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
+        return outcome(name, None, Verdict.KEEP, Reason.FOREIGN, detail)
     if mark in ("", entry.owner):
         return _BY_PHASE[entry.phase](config, name, entry, facts)
     return _marked_by_another(config, name, entry, facts, mark)
@@ -75,7 +75,7 @@ def _marked_by_another(
     if (facts.lenders or {}).get(name) == mark:
         # Another instance lent it after its return, or was the first to count it.
         detail = f"the ledger counts it for instance {other}"
-        return outcome(name, None, Verdict.KEEP, Reason.NOT_OURS, detail)
+        return outcome(name, None, Verdict.KEEP, Reason.FOREIGN, detail)
     remark = f"{name} has the mark of instance {other}, and nothing else confirms it"
     if entry.phase is Phase.SERVING and facts.lenders is not None and name not in facts.lenders:
         # Not in the ledger yet: the other instance marked it before this run could.
@@ -95,13 +95,13 @@ def _marked_by_another(
 def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
     node = facts.node(name)
     is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
-    if is_here and entry.leaves in TOLD_TO_GO:
+    if is_here and entry.leaves in OVERRIDES_STAY:
         leaving = enter_phase(entry, Phase.RELEASING, facts.now)
         return outcome(name, leaving, Verdict.REVERT, Reason.LEAVING, "it leaves before it serves")
     has_ended = not facts.is_running(entry.converter)
     if entry.converter and has_ended and facts.is_abandoned(name, entry.namespace):
         detail = "its converter has abandoned it"
-        return outcome(name, None, Verdict.FAILED, Reason.GONE, detail, conversion_failed=True)
+        return outcome(name, None, Verdict.FAILED, Reason.LEFT, detail, conversion_failed=True)
     if node is not None and is_here and not node.evicting_taint:
         size = measure_node(config, entry.node_type, node)
         if size is not None:
@@ -110,7 +110,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     in_service = facts.is_in_service(name) and not facts.is_reserved(name)
     if node is None and in_service and has_ended:
         detail = "its conversion was rolled back"
-        return outcome(name, None, Verdict.FAILED, Reason.GONE, detail, conversion_failed=True)
+        return outcome(name, None, Verdict.FAILED, Reason.LEFT, detail, conversion_failed=True)
     deadline = entry.since + config.join_timeout
     if facts.now <= deadline:
         return outcome(name, entry, Verdict.WAIT, Reason.JOINING, f"until {show_time(deadline)}")

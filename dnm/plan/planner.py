@@ -150,7 +150,7 @@ def fold_plan(decided: Decided) -> Plan:
         run=run_name(inputs.now),
         waiting=list_waiting(decided) if inputs.demand and inputs.demand.groups else (),
         kinds=_seen_kinds(inputs),
-        rooms=_free_capacity(inputs) if inputs.config.demand_keep else (),
+        node_capacities=_free_capacity(inputs) if inputs.config.demand_keep else (),
         pods=_holders(inputs, registry),
         uids={
             name: node.uid

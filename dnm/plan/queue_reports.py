@@ -13,7 +13,7 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.history import Decision
 from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueNumbers
-from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.queue_path import is_under, present_lineage
 from dnm.model.registry import NodePods, QueueStatus
 from dnm.model.value import Resources
 from dnm.model.verdict import Verdict
@@ -75,7 +75,7 @@ def _status(
         verdict=previous.verdict,
         reason=previous.reason,
         code=previous.code,
-        is_demand_known=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
+        is_demand_read=inputs.demand is not None and not inputs.unreadable_namespaces(queue),
         is_judged=numbers is not None or (recorded is not None and recorded.is_judged),
         waits_since=min((group.oldest for group in waiting), default=""),
         young_pods=sum(group.young for group in waiting),
@@ -124,7 +124,7 @@ def headroom(
     """Returns what a queue may still use of each resource that it or a queue above it limits,
     except root, which has the size of the cluster."""
     unused: dict[str, int] = {}
-    for above in known_lineage(path, queues):
+    for above in present_lineage(path, queues):
         for resource, amount in queues[above].max.items():
             rest = max(amount - used.get(above, {}).get(resource, 0), 0)
             unused[resource] = min(rest, unused.get(resource, rest))
@@ -155,7 +155,7 @@ def _decision(
         wanted=count_by_type(sizing.wanted),
         # Nodes stopped by a brake, a pause or another host were not granted.
         granted=count_by_type(sizing.granted) if status.verdict == Verdict.CONVERT.value else {},
-        no_room=sizing.without_capacity,
+        without_capacity=sizing.without_capacity,
         no_quota=sizing.no_quota,
         pods=_lacking(inputs, sizing),
     )

@@ -59,7 +59,7 @@ def advance_request(
     if reported.ended and not request.ended and reported.error:
         transition = msgspec.structs.replace(
             transition,
-            conversion_failed=reported.is_given_up,
+            conversion_failed=reported.is_abandoned,
             note=conversion_error(reported.id, reported.error),
         )
     return transition
@@ -141,7 +141,7 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
         return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
     # A mark, also of this instance, was set when it joined for another request, or by its kubelet.
     # A node that the converter named still belongs to this request.
-    is_old = name in request.known_nodes or (node.mark is not None and not is_named)
+    is_old = name in request.nodes_before or (node.mark is not None and not is_named)
     if is_old or (request.ended and facts.is_abandoned(name, request.namespace)):
         return False
     is_labelled = node.labels.get(request.namespace) == "true"
@@ -171,7 +171,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
     left_behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], []
     reported = {request.id: with_converter_report(request, facts) for request in registry.requests}
-    for request in sorted(registry.requests, key=lambda request: reported[request.id].is_given_up):
+    for request in sorted(registry.requests, key=lambda request: reported[request.id].is_abandoned):
         report = reported[request.id]
         siblings = [other for other in reported.values() if other.id != request.id]
         after = advance_request(config, request, frozenset(nodes), facts, siblings)
@@ -180,7 +180,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
         if after.request is not None:
             left.append(after.request)
         if after.conversion_failed:
-            error = report.error if report.is_given_up else after.note
+            error = report.error if report.is_abandoned else after.note
             failures.append(
                 ConversionResult(node_type=request.node_type, count=request.count, error=error)
             )
@@ -218,7 +218,7 @@ def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> Conv
     return msgspec.structs.replace(
         request,
         ended=True,
-        is_given_up=bool(end.error and not request.names),
+        is_abandoned=bool(end.error and not request.names),
         since=now,
         error=end.error,
     )
@@ -320,7 +320,7 @@ def _left_behind(recorded: Mapping[str, ClaimedNode], facts: Facts) -> dict[str,
     return {
         name: node
         for name, node in recorded.items()
-        if name not in rows or not (rows[name].tells_claim or rows[name].in_service)
+        if name not in rows or not (rows[name].reports_claim or rows[name].in_service)
     }
 
 

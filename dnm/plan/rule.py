@@ -97,7 +97,7 @@ LOW_UTILIZATION_FOR = timedelta(hours=2)  # until nodes with low utilization are
 
 
 def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    sits, nodes = bool(registry.sitting), registry.nodes.values()
+    sits, nodes = bool(registry.low_utilization), registry.nodes.values()
     return sits or any(facts and facts.now - node.since >= LOW_UTILIZATION_FOR for node in nodes)
 
 

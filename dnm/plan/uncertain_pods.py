@@ -24,7 +24,7 @@ _MOST_NOTES = 10
 def with_uncertain_pods(plan: Plan, inputs: Inputs) -> Plan:
     """Returns the plan with notes and Events about pods that wait for something unclear."""
     waits, pods = inputs.snapshot.waits, inputs.snapshot.pods
-    if waits is None or isinstance(pods, Unreadable) or not waits.doubts:
+    if waits is None or isinstance(pods, Unreadable) or not waits.unclear:
         return plan
     notes = (*plan.notes, *describe_uncertain_pods(inputs.config, waits, pods.pods))
     last_run = msgspec.structs.replace(plan.registry.last_run, notes=notes)
@@ -75,7 +75,7 @@ def _by_cause(
     """Yields each cause with its pods of one namespace, the oldest first."""
     pods_by_cause: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
-        cause = waits.doubts.get(f"{pod.namespace}/{pod.name}")
+        cause = waits.unclear.get(f"{pod.namespace}/{pod.name}")
         if cause and pod.namespace in config.namespaces:
             pods_by_cause.setdefault((pod.namespace, cause), []).append(pod)
     for (_, cause), peers in sorted(pods_by_cause.items()):

@@ -23,7 +23,7 @@ def list_waiting(decided: Decided) -> tuple[WaitingPods, ...]:
     groups = [
         (group, verdict)
         for verdict in decided.conversions.verdicts.values()
-        if verdict.reason.pods_are_told
+        if verdict.reason.has_pod_event
         for group in groups_lacking(decided.inputs, sizing.of(verdict.queue))
     ]
     groups.sort(key=lambda pair: (-pair[0].count, pair[0].fingerprint))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from dnm.model.history import JOBS, HistoryLine
-from dnm.model.observed import Sitting
+from dnm.model.observed import LowUse
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.record.price import Looks, SeenPrice, price_as_seen
@@ -20,7 +20,7 @@ from dnm.record.stays import BEGINS, ENDS, OpenStay, Stay
 
 ENOUGH = "ENOUGH"
 # Reasons by which dnm itself, and not a lack of batch nodes, holds a queue back.
-BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OTHERS_FIRST", "NO_BATCH_NODE",
+BRAKES = ("CAPPED", "COOLDOWN", "BACKOFF", "BREAKER", "PAUSED", "OUTRANKED", "NO_BATCH_NODE",
           "TOO_YOUNG")  # fmt: skip
 _LONGEST_WAITS = 10
 
@@ -55,7 +55,7 @@ class Accounts(Value):
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
     prices: tuple[SeenPrice, ...] = ()  # by node type, as the queue of jobs was seen
-    sitting: Mapping[str, Sitting] = {}  # by queue, as the last run saw it
+    sitting: Mapping[str, LowUse] = {}  # by queue, as the last run saw it
 
     @property
     def longest_waits(self) -> list[Wait]:
@@ -145,7 +145,7 @@ class Bookkeeper:
             failures=self._counts["failures"],
             returns=self._counts["returns"],
             failed_returns=self._counts["failed_returns"],
-            sitting=registry.sitting,
+            sitting=registry.low_utilization,
         )
 
     # --- nodes ------------------------------------------------------------------------------------

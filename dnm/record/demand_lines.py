@@ -30,7 +30,7 @@ def demand_history(config: Config) -> History:
 def write_demand(history: History, plan: Plan, cause: Cause) -> None:
     """Writes the changes of pods and permanent nodes in a plan. Raises OSError."""
     last = read_tail(history, LOOK_BACK)
-    history.append(list_demand(plan.kinds, last, cause, plan.rooms), cause.now)
+    history.append(list_demand(plan.kinds, last, cause, plan.node_capacities), cause.now)
 
 
 def list_demand(

@@ -46,10 +46,10 @@ def judge_errors(
         key = _TICKING.sub("#", error)
         before = lasting.get(key) or recorded.get(key)
         if before is None:
-            lasting[key] = LastingError(since=now, said=now)
+            lasting[key] = LastingError(since=now, reported_at=now)
             logged.append(error)
         elif key not in lasting and is_due(before, now):
-            lasting[key] = LastingError(since=before.since, said=now, has_lasted=True)
+            lasting[key] = LastingError(since=before.since, reported_at=now, has_lasted=True)
             logged.append(f"{error} (for {duration(now - before.since)} now)")
         elif key not in lasting:
             lasting[key] = msgspec.structs.replace(before, has_lasted=True)
@@ -63,5 +63,5 @@ def judge_errors(
 
 def is_due(lasting: LastingError, now: datetime) -> bool:
     """Returns whether a lasting error is to be reported again."""
-    is_repeated_daily = lasting.said - lasting.since >= HOUR
-    return now - lasting.said >= (DAY if is_repeated_daily else HOUR)
+    is_repeated_daily = lasting.reported_at - lasting.since >= HOUR
+    return now - lasting.reported_at >= (DAY if is_repeated_daily else HOUR)

@@ -120,7 +120,7 @@ def _nodes(facts: Facts) -> Samples:
     for entry in facts.registry.nodes.values():
         counts[entry.phase.value, entry.node_type, entry.queue] += 1
     for request in facts.registry.requests:
-        if not request.is_given_up:
+        if not request.is_abandoned:
             counts["requested", request.node_type, request.queue] += request.count
     for policy in facts.config.namespaces.values():
         for node_type in policy.node_types:

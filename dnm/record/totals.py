@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dnm.model.history import BOUNDS, Asked, Durations, HistoryLine, Lent, Memory, Totals
+from dnm.model.history import BOUNDS, Durations, HistoryLine, Lent, Memory, RequestCause, Totals
 from dnm.model.lent import LentNode
 from dnm.model.registry import Registry
 from dnm.record.transitions import request_of, why_requested
@@ -26,7 +26,7 @@ def remember(
     for request in after.requests:
         if request.id not in asked:
             reason, code = why_requested(after, request)
-            asked[request.id] = Asked(since=now, code=code, reason=reason)
+            asked[request.id] = RequestCause(since=now, code=code, reason=reason)
     lent = {name: lent for name, lent in memory.lent.items() if name in after.nodes}
     for name, entry in after.nodes.items():
         if name not in lent:

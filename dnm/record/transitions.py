@@ -83,7 +83,7 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
             yield _of_request(cause, "failed", request, reason=request.error, numbers=numbers)
     for request in before.requests:
         missing = request.count - count_arrivals(before, after, request)
-        if request.id not in new and missing > 0 and not request.is_given_up:
+        if request.id not in new and missing > 0 and not request.is_abandoned:
             why = next((e for e in cause.errors if f"request={request.id} " in e), request.error)
             reason = why or "its converter was not called: the run ended before"
             yield _of_request(
@@ -140,7 +140,7 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
         if old is not None and new is None:
             yield _departure(after, name, old, cause)
         elif old is not None and new is not None:
-            if new.leaves == Leaving.BY_HAND and _begins_to_leave(name, cause):
+            if new.leaves == Leaving.MANUAL and _begins_to_leave(name, cause):
                 old = msgspec.structs.replace(old, leaves=None)
             yield from _change(name, old, new, cause)
 

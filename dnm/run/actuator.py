@@ -249,7 +249,7 @@ class Actuator(Step):
 
     def _start_return(self, name: str) -> None:
         entry = self.registry.nodes[name]
-        obstacle = self._why_not_return(name)
+        obstacle = self._return_obstacle(name)
         if obstacle:
             log.info("action=return node=%s skipped=%r", name, obstacle)
             return
@@ -270,7 +270,7 @@ class Actuator(Step):
         self.save_node(name, converter=process)
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
-    def _why_not_return(self, name: str) -> str | None:
+    def _return_obstacle(self, name: str) -> str | None:
         """Returns what forbids the call of the converter, by a last check."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
@@ -278,7 +278,7 @@ class Actuator(Step):
                 return "it is not fenced any more"
             if obstacle := self.find_work(node):
                 return obstacle
-        return self.why_not_called(name)
+        return self.batch_obstacle(name)
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:
         """Ends a converter of an earlier run after its time."""
@@ -318,7 +318,7 @@ class Actuator(Step):
     def _conversion_ended(self, request: ConversionRequest, end: Ended) -> None:
         ended = request_ended(request, end, self.clock())
         registry = _with_request(self.registry, ended)
-        if ended.is_given_up:
+        if ended.is_abandoned:
             before = registry.backoffs.get(request.node_type)
             backoff = with_failure(self.config, before, request.count, self.clock(), ended.error)
             backoffs = {**registry.backoffs, request.node_type: backoff}

@@ -54,7 +54,7 @@ def _read_directory(
             if Path(path).parent == directory
         }
         below.setdefault(str(directory), KeptCalendar())
-        unread = Unreadable(what=str(directory), error=trouble)
+        unread = Unreadable(subject=str(directory), error=trouble)
         return {path: keep_calendar(kept_calendar, unread) for path, kept_calendar in below.items()}
     calendars: dict[str, KeptCalendar] = {}
     shown = {name: os.fsencode(name).decode(errors="replace") for name in names}
@@ -91,10 +91,10 @@ def _read_events_file(
     try:
         text = read_events_text(path)
     except ConfigError as error:
-        return Unreadable(what=str(path), error=str(error)), 0
+        return Unreadable(subject=str(path), error=str(error)), 0
     if len(text) > most_text:
         why = f"{path}: {_MOST_TEXT // 1024} KiB are read at most, of all files together"
-        return Unreadable(what=str(path), error=why), 0
+        return Unreadable(subject=str(path), error=why), 0
     return _read_events(config, path, text, most), len(text)
 
 
@@ -103,11 +103,11 @@ def _read_events(config: Config, path: Path, text: str, most: int) -> CalendarRe
     read = read_events(sections, config.events_zone, str(path))
     if len(read.events) > most:
         why = f"{path}: {MOST_EVENTS} events are read at most, of all files together"
-        return Unreadable(what=str(path), error=why)
+        return Unreadable(subject=str(path), error=why)
     unread = _named(path, read.unread)
     if problems:
         unread["\0"] = tuple(f"{path}: {text}" for text in problems)
-    return CalendarReading(events=read.events, unread=unread, is_whole=not problems)
+    return CalendarReading(events=read.events, unread=unread, is_complete=not problems)
 
 
 def _named(path: Path, unread: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -79,7 +79,7 @@ class KubeState(LeaseLock):
         except ValueError as error:
             raise RegistryError(unreadable(self.where, self.previous, str(error))) from error
 
-    def why_missing(self) -> str | None:
+    def missing_error(self) -> str | None:
         stored = self._find()
         if self.moves or (stored is not None and stored != _unwritten(stored)):
             return None
@@ -106,7 +106,7 @@ class KubeState(LeaseLock):
 
     def begin(self) -> None:
         """Takes the Lease. Creates the object before, so that a Lease always has one."""
-        if missing := self.why_missing():
+        if missing := self.missing_error():
             raise RegistryError(missing)
         if self._find() is None:
             self._stored = self._create()

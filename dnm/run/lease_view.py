@@ -71,7 +71,7 @@ class LeaseView:
 
             if not isinstance(error, ApiRefused) or error.status >= _SERVER_ERROR:
                 raise
-            return Unreadable(what="the Lease", error=str(error))
+            return Unreadable(subject="the Lease", error=str(error))
 
     @property
     def highest(self) -> int:

@@ -61,7 +61,7 @@ def move_registry(
         target.write(encode_registry(registry))
         source.write(_note(MOVED, target))
     else:
-        raise RegistryError(_why_none(source, target))
+        raise RegistryError(_missing_error(source, target))
     return registry
 
 
@@ -74,7 +74,7 @@ def _is_left(left: State, arriving: State) -> bool:
     )  # fmt: skip
 
 
-def _why_none(source: State, target: State) -> str:
+def _missing_error(source: State, target: State) -> str:
     """Returns why there is none to move: it never existed, it was moved from here to another host,
     or another host has begun to move it."""
     for state in (source, target):
@@ -119,7 +119,7 @@ def _read_status(state: State) -> str | None:
     """Returns MOVED or ARRIVING, an empty text for a valid registry, or None without one."""
     content = state.read()
     if content is None:
-        if missing := state.why_missing():
+        if missing := state.missing_error():
             raise RegistryError(missing)
         return None
     version = _decode(content).get("version")

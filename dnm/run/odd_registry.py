@@ -33,7 +33,7 @@ _VERBS = b'"verb"'  # kind of line
 def read_unusual(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
     """Returns the registry of such a document, or a new one. Raises RegistryError."""
     if content is None:
-        if missing := state.why_missing():
+        if missing := state.missing_error():
             raise RegistryError(missing)
         return _remake(config, state.where, now)
     try:

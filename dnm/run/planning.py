@@ -149,7 +149,7 @@ def look(
 
             facts = msgspec.structs.replace(facts, close=look_closely(edges[0].requests, asked))
     except KubeError as error:
-        why = Unreadable(what="the Kubernetes API", error=str(error))
+        why = Unreadable(subject="the Kubernetes API", error=str(error))
         facts = nothing_readable(why, taken_at)
     facts = msgspec.structs.replace(facts, events_at=events_at)
     return recorded, registry, facts, edges

@@ -30,8 +30,8 @@ def understand_pods(
     if not any(pod.devices or pod.group for pod in waiting):
         return pods, None
     groups = read_groups(api, (pod.group.partition("/")[0] for pod in waiting if pod.group))
-    grouped, doubts = resolve_groups(pods.pods, groups, config.namespaces)
-    pods, waits = _with(pods, grouped), PodWaits(doubts=doubts)
+    grouped, unclear = resolve_groups(pods.pods, groups, config.namespaces)
+    pods, waits = _with(pods, grouped), PodWaits(unclear=unclear)
     if namespaces := {pod.namespace for pod in waiting if pod.devices}:
         lent = {name: node.node_type for name, node in registry.nodes.items()}
         lent |= {node.name: node.mark.node_type for node in nodes if node.mark}
@@ -39,7 +39,7 @@ def understand_pods(
         facts = read_devices(api, namespaces)
         asking, waits = resolve_devices(pods.pods, facts, lent, types)
         pods = _with(pods, asking)
-        waits = msgspec.structs.replace(waits, doubts={**doubts, **waits.doubts})
+        waits = msgspec.structs.replace(waits, unclear={**unclear, **waits.unclear})
     return pods, waits
 
 

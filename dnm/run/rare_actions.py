@@ -129,7 +129,7 @@ def _evict(step: Step, name: str) -> None:
         raise KubeError("; ".join(dict.fromkeys(result.errors)))
 
 
-class Asked(Value):
+class Evictions(Value):
     """`asked`: evicted pods. `why`: the reason of the first pod that was not evicted. `errors`: of
     the failed requests."""
 
@@ -138,7 +138,7 @@ class Asked(Value):
     errors: tuple[str, ...] = ()
 
 
-def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Asked:
+def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Evictions:
     """Requests the eviction of every pod that keeps the node, each once in a run. A refusal by a
     disruption budget is no failure: the next run tries again. A failed request is one, but the
     other pods are still evicted, unless several consecutive requests fail. Raises KubeError if the
@@ -163,7 +163,7 @@ def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Ask
         in_a_row = 0
         asked += not why
         refused += [f"{pod.key} is not evicted: {why}"] if why else []
-    return Asked(asked=asked, why=_first_of([*errors, *refused]), errors=tuple(errors))
+    return Evictions(asked=asked, why=_first_of([*errors, *refused]), errors=tuple(errors))
 
 
 def _first_of(answers: Sequence[str]) -> str:
@@ -175,7 +175,7 @@ def _relabel(step: Step, action: RelabelNode) -> None:
     """Gives a node to another namespace, if it is still fenced and empty. It may return to its own
     namespace with pods."""
     name, instance = action.node, step.config.instance_id
-    obstacle = "" if action.is_back else _why_not_move(step, name)
+    obstacle = "" if action.is_back else _move_obstacle(step, name)
     if not obstacle:
         is_free = step.patch(
             name,
@@ -191,9 +191,9 @@ def _relabel(step: Step, action: RelabelNode) -> None:
     step.note_done(f"action=move node={name} to={action.mark.namespace}", name)
 
 
-def _why_not_move(step: Step, name: str) -> str | None:
+def _move_obstacle(step: Step, name: str) -> str | None:
     """Returns what forbids the move, by a last check, which reads the pods last."""
-    if obstacle := step.why_not_called(name):
+    if obstacle := step.batch_obstacle(name):
         return obstacle
     node = step.kube.read_node(name)
     return step.find_work(node) if node is not None else None

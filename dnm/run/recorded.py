@@ -46,7 +46,7 @@ def mark_begin(config: Config) -> None:
     conversion starts a run, since this run sees its end."""
     set_time("lock.time", config.began_path)
     with suppress(OSError), fault_point("lock.wake"):
-        config.wake_path.unlink(missing_ok=True)
+        config.trigger_path.unlink(missing_ok=True)
 
 
 def mark_end(config: Config) -> None:

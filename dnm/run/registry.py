@@ -98,7 +98,7 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
     else:
         from dnm.record.history_file import has_history
 
-        if not (state.why_missing() or has_history(config.converted_nodes_path)):
+        if not (state.missing_error() or has_history(config.converted_nodes_path)):
             return Registry()  # of a new site
     from dnm.run.odd_registry import read_unusual  # it is not a normal document
 

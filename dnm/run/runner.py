@@ -118,8 +118,8 @@ def _locked_pass(
         outcome = _write_demand(config, plan, outcome, clock())
     exit_code = exit_code_of(plan, outcome)
     outcome = _record(state, config, plan, outcome, exit_code, (clock(), ended_before))
-    if edges is not None and (outcome.told or plan.waiting):
-        events = list_events(outcome.told, plan.waiting, plan.uids, moments[0])
+    if edges is not None and (outcome.history or plan.waiting):
+        events = list_events(outcome.history, plan.waiting, plan.uids, moments[0])
         notes = send_events(edges[0].create_event, events)
         outcome = msgspec.structs.replace(outcome, notes=notes)
     moments.append(clock())
@@ -185,7 +185,7 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
     from dnm.record.recording import without_written
 
     registry = without_written(outcome.registry, lines)
-    return msgspec.structs.replace(outcome, registry=registry, told=written)
+    return msgspec.structs.replace(outcome, registry=registry, history=written)
 
 
 def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
@@ -244,7 +244,7 @@ def _record(
     if errors or memory.lasting:
         news = judge_errors(memory.lasting, errors, ended[0])
         memory = msgspec.structs.replace(memory, lasting=news.lasting)
-        outcome = msgspec.structs.replace(outcome, said=news.said, over=news.over)
+        outcome = msgspec.structs.replace(outcome, new_errors=news.said, over=news.over)
     registry: Registry = msgspec.structs.replace(outcome.registry, last_run=record, memory=memory)
     save_registry(config, registry, state)
     mark_end(config)

@@ -142,7 +142,7 @@ def _read_queue_maps(
     try:
         return read_config_maps(kube.read_config_map, config.queue_document)
     except KubeError as error:
-        return Unreadable(what=f"ConfigMap {'/'.join(config.queue_document)}", error=str(error))
+        return Unreadable(subject=f"ConfigMap {'/'.join(config.queue_document)}", error=str(error))
 
 
 def _with_zones(
@@ -175,4 +175,4 @@ def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
     try:
         return YunikornClient(config.yunikorn_url).read_view()
     except YunikornError as error:
-        return Unreadable(what=f"YuniKorn at {config.yunikorn_url}", error=str(error))
+        return Unreadable(subject=f"YuniKorn at {config.yunikorn_url}", error=str(error))

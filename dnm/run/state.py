@@ -62,7 +62,7 @@ class FileState(LeaseLock):
                 f"the registry {path} can't be read ({error.strerror}): fix its permissions"
             ) from error
 
-    def why_missing(self) -> str | None:
+    def missing_error(self) -> str | None:
         """Returns why a document must have existed although `read` found none; None if there may
         never have been one."""
         if not previous_path(self.path).exists():

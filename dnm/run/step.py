@@ -140,7 +140,7 @@ class Step:
             return pods.error
         return "a pod started on it" if any(pod.counts_as_work for pod in pods) else None
 
-    def why_not_called(self, name: str) -> str | None:
+    def batch_obstacle(self, name: str) -> str | None:
         """Returns what forbids a call of the converter on the batch side: the node is in service,
         or another converter is active."""
         listed = self.converter.list_nodes(name)

@@ -342,7 +342,7 @@ def _process(key: str) -> ConverterProcess:
 @cache
 def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
     return BatchNode(
-        name=name, state=state, verdict=verdict, in_service=in_service, tells_claim=True
+        name=name, state=state, verdict=verdict, in_service=in_service, reports_claim=True
     )
 
 

@@ -14,7 +14,7 @@ from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.queue_path import known_lineage
+from dnm.model.queue_path import present_lineage
 from dnm.model.value import Value
 from dnm.sizing.node_supply import ExpectedNode
 from dnm.sizing.packing_input import PackingInput
@@ -65,7 +65,7 @@ def make_backlogs(
     groups: dict[str, list[PendingGroup]] = {}
     for group in demand.groups:
         if group.count:
-            for path in known_lineage(group.queue, queues):
+            for path in present_lineage(group.queue, queues):
                 if path in packing_input.options:
                     groups.setdefault(path, []).append(group)
                     break

@@ -93,7 +93,7 @@ def bounds_of_shares(
             share = Bound(
                 name=f"share of namespace {pool.namespace} in {bound.name}",
                 left=count,
-                reason=Reason.OTHERS_FIRST,
+                reason=Reason.OUTRANKED,
                 node_types=bound.node_types,
                 namespaces=frozenset((pool.namespace,)),
                 why=f"{bound.name} is shared with other namespaces",

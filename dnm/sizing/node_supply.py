@@ -102,7 +102,7 @@ def numa_capacities(config: Config) -> dict[str, NumaRoom]:
     from dnm.kubelet.reservation import numa_capacity
 
     capacities = {
-        name: numa_room(node_type.kubelet, node_type.size)
+        name: numa_capacity(node_type.kubelet, node_type.size)
         for name, node_type in config.node_types.items()
     }
     return {name: capacity for name, capacity in capacities.items() if capacity is not None}

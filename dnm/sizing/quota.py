@@ -16,7 +16,7 @@ from dnm.demand.demand import Demand, QueueDemand
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.quantity import add_to
-from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.queue_path import is_under, present_lineage
 from dnm.model.value import Resources, Value
 
 Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
@@ -57,7 +57,7 @@ class Quota:
 
     def grow(self, queue: str, size: Resources) -> None:
         """Raises the limits by a node of this size that serves the queue."""
-        for path in known_lineage(queue, self._queues):
+        for path in present_lineage(queue, self._queues):
             limit = self.limits[path]
             for resource in limit.keys() - self._queues[path].fixed:
                 limit[resource] += size.get(resource, 0)
@@ -65,7 +65,7 @@ class Quota:
     def use(self, groups: Groups) -> None:
         """Counts these pods as running."""
         for group, count in groups:
-            for path in known_lineage(group.queue, self._queues):
+            for path in present_lineage(group.queue, self._queues):
                 add_to(self._used[path], group.request, count)
 
     def admit(self, groups: Groups, limits: Mapping[str, Resources]) -> list[int]:
@@ -103,7 +103,7 @@ class Quota:
         for group, count in groups:
             asking = [
                 (path, resource)
-                for path in known_lineage(group.queue, self._queues)
+                for path in present_lineage(group.queue, self._queues)
                 for resource in limits[path]
                 if group.request.get(resource) and counts(group, path, resource)
             ]
@@ -125,7 +125,7 @@ class Quota:
         for group, count in groups:
             add_to(requested, group.request, count)
         marked: set[str] = set()
-        for path in known_lineage(queue, self._queues):
+        for path in present_lineage(queue, self._queues):
             for resource, limit in self.limits[path].items():
                 if resource in self._queues[path].fixed:
                     marked.add(resource)

@@ -28,7 +28,7 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import LentNode
 from dnm.model.observed import StalledPods
 from dnm.model.printable import count_of
-from dnm.model.queue_path import known_lineage
+from dnm.model.queue_path import present_lineage
 from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
@@ -296,7 +296,7 @@ class RemovalSimulation:
         with that minimum."""
         queues = (self._node_supply.lent[name].queue for name in names)
         for path in dict.fromkeys(
-            name for queue in queues for name in known_lineage(queue, limits)
+            name for queue in queues for name in present_lineage(queue, limits)
         ):
             least = least_of(self._demand.queues[path]) if path in self._demand.queues else {}
             for resource, limit in limits[path].max.items():
@@ -307,7 +307,7 @@ class RemovalSimulation:
         limits = {path: dict(queue.max) for path, queue in self._queues.items()}
         for name in names:
             entry = self._node_supply.lent[name]
-            for path in known_lineage(entry.queue, self._queues):
+            for path in present_lineage(entry.queue, self._queues):
                 for resource in limits[path].keys() - self._queues[path].fixed:
                     limits[path][resource] -= entry.counted.get(resource, 0)
         return {

@@ -21,9 +21,7 @@ def describe_need(sizing: QueueSizing) -> tuple[Verdict, Why, str]:
     if not granted:
         details[0] = f"{reason.text}: {detail}"
         # If there were nodes, other queues got them.
-        reason = next(
-            (bound.reason for bound in sizing.spent if bound.left <= 0), Reason.OTHERS_FIRST
-        )
+        reason = next((bound.reason for bound in sizing.spent if bound.left <= 0), Reason.OUTRANKED)
     return verdict, reason, "; ".join(filter(None, details))
 
 
@@ -37,7 +35,7 @@ def _describe_bounds(sizing: QueueSizing, granted: int) -> str:
 
 def _reason_for_need(sizing: QueueSizing) -> tuple[Why, str]:
     if sizing.for_pods:
-        reason = Reason.LACKS_ROOM if not sizing.no_quota else Reason.LACKS_QUOTA
+        reason = Reason.LACKS_NODES if not sizing.no_quota else Reason.LACKS_QUOTA
         if sizing.opened_for_capacity and sizing.no_quota:
             reason = Reason.LACKS_BOTH
         if sizing.no_quota and sizing.shortage is not None:

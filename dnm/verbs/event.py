@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from dnm.calendar.in_force import list_events
-from dnm.calendar.windows import LONGEST_LOOK, list_windows, why_of_no_use
+from dnm.calendar.windows import LONGEST_LOOK, event_error, list_windows
 from dnm.config.files import MOST_EVENTS
 from dnm.model.calendar import CalendarEvent, Window
 from dnm.model.config import Config
@@ -49,7 +49,7 @@ def added_event(config: Config, registry: Registry, name: str) -> CalendarEvent 
 
 
 def _refuse_useless(config: Config, event: CalendarEvent, now: datetime) -> Refusal | None:
-    if why := why_of_no_use(config, event):
+    if why := event_error(config, event):
         return Refusal(f"cannot add the event: {why}")
     if next_windows(event, now):
         return None

@@ -150,7 +150,7 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
     # power-cycle it under each other. The node is returned whatever its queue needs.
     again = enter_phase(
         entry, Phase.RETURNING, now,
-        converter=entry.converter, leaves=Leaving.BY_HAND, stays_until=None,
+        converter=entry.converter, leaves=Leaving.MANUAL, stays_until=None,
     )  # fmt: skip
     return replace(registry, nodes={**registry.nodes, name: again})
 

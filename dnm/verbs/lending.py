@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import (
-    TOLD_TO_GO,
+    OVERRIDES_STAY,
     ConversionRequest,
     Emptying,
     Leaving,
@@ -172,7 +172,7 @@ def _node_extended(
     entry = lent_entry(config, registry, name)
     if isinstance(entry, Refusal):
         return entry
-    if entry.leaves in TOLD_TO_GO or entry.phase not in _STAYS:
+    if entry.leaves in OVERRIDES_STAY or entry.phase not in _STAYS:
         return Refusal(f"{name} is being returned already ({entry.phase.value})")
     return _with_node(registry, name, replace(entry, stays_until=until))
 
@@ -233,7 +233,7 @@ def give_back(
         return Refusal(f"{name} is no longer lent")
     if refusal := _refuse_return(registry, name, entry):
         return refusal
-    leaving = replace(entry, leaves=Leaving.BY_HAND, emptying=emptying, stays_until=None, order="")
+    leaving = replace(entry, leaves=Leaving.MANUAL, emptying=emptying, stays_until=None, order="")
     orders = [
         replace(
             order, count=order.count - 1, nodes=tuple(node for node in order.nodes if node != name)

@@ -31,7 +31,7 @@ READ: dict[str, tuple[CalendarReading | Unreadable, dict[str, int], tuple[str, .
         ("why", "and why"),
     ),
     "one never could": (CalendarReading(unread={"c": ("why",)}), {}, ("why",)),
-    "none can be read": (Unreadable(what="x", error="why"), {"a": 1, "b": 1}, ("why",)),
+    "none can be read": (Unreadable(subject="x", error="why"), {"a": 1, "b": 1}, ("why",)),
     "there are none": (CalendarReading(), {}, ()),
 }
 

@@ -181,12 +181,12 @@ def test_no_command_echoes_control_characters(site: Site, words: tuple[str, ...]
 def test_run_removes_the_file_that_triggers_runs(site: Site) -> None:
     """Without the unit, for example with cron, nothing else removes the file."""
     site.command("pause")  # no conversion ends and creates the file again
-    site.config.wake_path.touch()
+    site.config.trigger_path.touch()
     for words in (("plan",), ("status",)):
         site.command(*words)
-        assert site.config.wake_path.exists()
+        assert site.config.trigger_path.exists()
     site.command("run")
-    assert not site.config.wake_path.exists()
+    assert not site.config.trigger_path.exists()
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])

@@ -57,7 +57,7 @@ def config(tmp_path: Path) -> Config:
         "a002": a_lent_node(Phase.FAILED, error="it burns"),
         "a003": a_lent_node(Phase.RETURNING),
         "a004": a_lent_node(owner="other"),
-        "a005": a_lent_node(leaves=Leaving.BY_HAND),
+        "a005": a_lent_node(leaves=Leaving.MANUAL),
         "a006": a_lent_node(),
         "a007": a_lent_node(Phase.FAILED, error="it burns", order="lend-2", stays_until=LATER),
     }

@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
         "registry warning", "serves old, which is not monitored", 0),
     "instance renamed": (lambda s: _lend(s, owner="before"),
         "registry warning", "was lent by the instance before", 0),
-    "came by hand": (lambda s: s.record(Registry(by_hand=("a003",))),
+    "came by hand": (lambda s: s.record(Registry(manual=("a003",))),
         "by hand warning", "a003 was moved to Kubernetes manually and is not recorded", 0),
     "no run for long": (_old_lock, "last run warning", "is the timer on?", 0),
     "last run failed": (

@@ -27,7 +27,7 @@ esac
 def lent(account: str, charged: str) -> tuple[Registry, BatchList]:
     charge = Charge(account=account, since=NOW) if account else None
     claim = BatchClaim(instance="prod", account=charged)
-    nodes = {"a001": a_batch_node("a001", False, claim=claim, tells_claim=True)}
+    nodes = {"a001": a_batch_node("a001", False, claim=claim, reports_claim=True)}
     registry = Registry(nodes={"a001": a_lent_node(charge=charge)})
     return registry, BatchList(nodes=nodes, charges=True)
 

@@ -200,7 +200,7 @@ def test_run_prints_a_single_summary_line(
         a_line("queue", "wait", QUEUE),
         a_line("limit", "changed", QUEUE, before=limits[0], after=limits[1]),
     )
-    outcome = Outcome(registry=Registry(), actions=("action=fence",), told=reported)
+    outcome = Outcome(registry=Registry(), actions=("action=fence",), history=reported)
     print_run(Pass(plan=Plan(registry=Registry()), exit_code=0, outcome=outcome))
     assert capsys.readouterr().out == (
         "requested 2 nodes for dev; lent a[002-003] to dev; fenced b001; limit 80 -> 336 vcore\n"
@@ -225,7 +225,7 @@ def test_run_counts_actions_without_a_line_of_their_own(capsys: pytest.CaptureFi
     registry = Registry(nodes={"a001": a_lent_node()}, requests=(a_request(count=3),))
     outcome = Outcome(
         registry=registry, actions=("did it",), done=(Fence(node="a001"),), errors=("late",),
-        said=("late",),
+        new_errors=("late",),
     )  # fmt: skip
     result = Pass(plan=Plan(registry=registry), exit_code=1, outcome=outcome)
     print_run(result)

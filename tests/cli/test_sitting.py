@@ -33,11 +33,11 @@ def hours(site: Site, count: int) -> None:
 
 def test_lasting_low_utilization_is_named_with_the_next_step(site: Site) -> None:
     hours(site, 3)
-    early = site.registry.sitting[QUEUE]
-    assert not early.is_told and "sits" not in site.command("status").stdout
+    early = site.registry.low_utilization[QUEUE]
+    assert not early.is_reported and "sits" not in site.command("status").stdout
     hours(site, 1)
-    reported = site.registry.sitting[QUEUE]
-    assert reported.is_told and reported.since == early.since
+    reported = site.registry.low_utilization[QUEUE]
+    assert reported.is_reported and reported.since == early.since
     for verb in ("plan", "status"):
         text = " ".join(site.command(verb).stdout.split())
         assert (

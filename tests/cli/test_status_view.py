@@ -61,7 +61,7 @@ QUEUES = {
         {"is_judged": False}, "vcore 336 ? ? 0 0", "memory 832G ? ? 0 0", "(1 pod)",
     ),
     "its pods could not be read": (
-        {"is_demand_known": False}, "vcore 336 80 256 ? ?", "memory 832G 320G ~572.6G ? ?",
+        {"is_demand_read": False}, "vcore 336 80 256 ? ?", "memory 832G 320G ~572.6G ? ?",
         "(? pods)",
     ),
     "without a limit": (
@@ -85,7 +85,7 @@ def test_status_distinguishes_unknown_none_and_zero(
 def test_status_shows_a_queue_with_unknown_limits(capsys: pytest.CaptureFixture[str]) -> None:
     amounts = ("limit", "baseline", "lent", "used", "pending")
     nothing: dict[str, Any] = {name: {} for name in amounts}
-    text = shown(capsys, with_queue(**nothing, is_judged=False, is_demand_known=False))
+    text = shown(capsys, with_queue(**nothing, is_judged=False, is_demand_read=False))
     assert "its limits are unknown; ? pods pending" in text
 
 
@@ -137,7 +137,7 @@ def test_cordon_of_an_administrator_is_shown(
 
 
 def test_abandoned_request_is_not_shown_as_joining(capsys: pytest.CaptureFixture[str]) -> None:
-    requests = (a_request(id="r1", is_given_up=True, error="exit 3"), a_request(id="r2", count=2))
+    requests = (a_request(id="r1", is_abandoned=True, error="exit 3"), a_request(id="r2", count=2))
     text = shown(capsys, Registry(requests=requests))
     assert "1 missing  given up" in text and "2 coming   requested" in text
     assert "request r1: exit 3" in text
@@ -246,7 +246,7 @@ def test_status_shows_the_progress_of_an_order(name: str) -> None:
 
 @pytest.mark.parametrize("held", [(), ("a001",)])
 def test_node_held_after_its_return_is_not_shown_as_returning(held: tuple[str]) -> None:
-    recorded = Registry(nodes={"a001": a_lent_node(leaves=Leaving.BY_HAND)}, held=held)
+    recorded = Registry(nodes={"a001": a_lent_node(leaves=Leaving.MANUAL)}, held=held)
     lines = list(manual_lines(status_document(a_config(), recorded, NOW), NOW))
     assert bool(lines) is not bool(held)
 
@@ -356,7 +356,7 @@ TO_DO = {
     ),
     "a person's pause": (Registry(pause=Pause(since=NOW, who="erin", reason="firmware")), []),
     "a node that came by hand": (
-        Registry(by_hand=("a004",)),
+        Registry(manual=("a004",)),
         ["a004 is not recorded: `dnm adopt a004 --namespace NAMESPACE`"],
     ),
 }  # fmt: skip

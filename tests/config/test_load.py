@@ -291,10 +291,10 @@ BAD = {
     "interval-days": ("check_interval_seconds = 2d", "is out of range"),
     "interval-zero": ("check_interval_seconds = 0", "out of range"),
     "floor-word": ("batch_floor = some", "write a number of nodes, e.g. 10, or a"),
-    "floor-above-all": ("batch_floor = 101%", "or a percentage, e.g. 5%"),
+    "floor-above-all": ("batch_floor = 101%", "or a percentage"),
     "floor-negative": ("batch_floor = -1", "is not a floor"),
-    "blank": ("[namespace:dev]\ncharge_account = a b", "is not a name that Slurm takes"),
-    "option": ("[namespace:dev]\ncharge_account = -x", "is not a name that Slurm takes"),
+    "blank": ("[namespace:dev]\ncharge_account = a b", "is not a name that Slurm accepts"),
+    "option": ("[namespace:dev]\ncharge_account = -x", "is not a name that Slurm accepts"),
     "half-an-hour": ("max_lend_hours = 1.5", "is not a whole number"),
     "budget-word": ("[namespace:dev]\nnode_hours_per_week = much", "is not a number"),
     "budget-exponent": ("[namespace:dev]\nnode_hours_per_week = 1e9", "is not a number"),
@@ -302,9 +302,9 @@ BAD = {
     "floor-of": ("batch_floor = part a: 1", "write TYPE: 5, or partition NAME: 5"),
     "no-type": ("batch_floor = c: 1", "there is no node type c; write partition c"),
     "feature": ("exclude_nodes = feature ?", "is not a feature"),
-    "partition-without-name": ("exclude_nodes = a1, partition", "which partition; write partition"),
+    "partition-without-name": ("exclude_nodes = a1, partition", "does not name a partition"),
     "state-namespace": ("state = kubernetes A", "is not a namespace name"),
-    "file-namespace": ("state = file dnm", "write file or kubernetes, with its"),
+    "file-namespace": ("state = file dnm", "write file, or kubernetes NAMESPACE"),
     "kept-back": ("[node_type:a]\nkube_reserved = gpu=1", "write e.g. cpu=500m"),
     "headroom-high": ("headroom = 1.2", "above 0 and up to 1"),
     "headroom-zero": ("headroom = 0", "out of range"),
@@ -316,7 +316,7 @@ BAD = {
     "types-no-comma": ("node_type = a b", "a comma between them; write a, b"),
     "bool": ("allow_preempt = maybe", "write true or false"),
     "memory-unit": ("node_memory_capacity = 256GB", "write e.g. 256G"),
-    "cpu-zero": ("node_cpu_capacity = 0", "is not more than nothing"),
+    "cpu-zero": ("node_cpu_capacity = 0", "is not above zero"),
     "instance-space": ("instance_id = a b", "letters, digits"),
     "instance-dash": ("instance_id = -rf", "letters, digits"),
     "preempt-half": ("allow_preempt = fill/", "write false or USER/ACCOUNT"),
@@ -332,12 +332,12 @@ BAD = {
     "user": ("state_dir = ~nobody-here-at-all/x", "has no home"),
     "path-lines": (
         "state_dir = /a\n  /b",
-        "runs over several lines"),
+        "has several lines"),
     "blank-before-a-key": (
         "batch_floor = 10%\n  max_converted_nodes = 30",
         "[settings] batch_floor: the line 'max_converted_nodes = …' below begins with a "
-        "blank, so it continues 'batch_floor'; take the blank away"),
-    "tab-before-a-key": ("headroom = 0.5\n\tinstance_id: x", "continues 'headroom'; take the"),
+        "blank, so it continues 'batch_floor'; remove the blank"),
+    "tab-before-a-key": ("headroom = 0.5\n\tinstance_id: x", "continues 'headroom'; remove the"),
     "several-lines-and-no-key": ("exclude_nodes = a1,\n  b[", "'a1,b[' can't be read"),
     "reference": ("state_dir = %(absent)s", "write the value out"),
     "control-character": ("state_dir = /\x07", "can't be shown"),
@@ -403,8 +403,8 @@ def test_thousand_problems_are_shortened(tmp_path: Path) -> None:
     [
         pytest.param('{"dev": "root.a",\n "test" "root.b"}', "(line 2, column 9)", id="broken"),
         pytest.param("", "is not JSON", id="empty"),
-        pytest.param('["dev"]', "is JSON but no map", id="list"),
-        pytest.param("[" * 100_000, "is unreadable JSON", id="deep"),
+        pytest.param('["dev"]', "is JSON but not a map", id="list"),
+        pytest.param("[" * 100_000, "is not JSON that can be read", id="deep"),
         pytest.param("9" * 10_000, "is not JSON", id="long-number"),
         pytest.param('{"dev": {"queue": "root.a"}}', "queue of 'dev' is not a string", id="shape"),
         pytest.param('{"dev": "root.a", "dev": "root.b"}', "'dev' more than once", id="twice"),
@@ -475,7 +475,7 @@ def test_world_writable_configuration_files_are_refused(
 def test_remedy_quotes_the_file_name(tmp_path: Path) -> None:
     target = write(tmp_path / "a b", "")
     target.chmod(0o646)
-    with pytest.raises(ConfigError, match=r"by everybody.*go-w '.*a b'"):
+    with pytest.raises(ConfigError, match=r"by every user.*go-w '.*a b'"):
         check_trust(target)
 
 
@@ -621,4 +621,4 @@ def test_advice_about_swallowed_keys_is_absent_in_a_list_of_pairs(tmp_path: Path
     """The names in such a list may be those of keys."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, "[node_type:a]\nkube_reserved =\n  cpu=1\n  memory=x")
-    assert "take the blank away" not in str(refused.value)
+    assert "remove the blank" not in str(refused.value)

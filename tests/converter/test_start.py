@@ -114,10 +114,10 @@ def test_end_of_a_call_starts_a_run(tmp_path: Path, code: int) -> None:
     config = a_config(tmp_path, node_convert_path=path)
     convert = NodeConvert(config, dict(os.environ))
     convert.start("k", [str(path)])
-    assert not config.wake_path.exists()
+    assert not config.trigger_path.exists()
     (tmp_path / "go").touch()
     convert.calls["k"].child.wait(timeout=300)
-    assert config.wake_path.exists() and convert.read_end("k").exit_code == code
+    assert config.trigger_path.exists() and convert.read_end("k").exit_code == code
 
 
 def test_call_ends_normally_if_no_run_can_be_started(tmp_path: Path) -> None:

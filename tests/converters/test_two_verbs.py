@@ -54,7 +54,7 @@ def test_shipped_node_convert_lists_nodes_for_a_two_verb_converter(
     results = {name: (row.verdict, row.in_service) for name, row in listed.nodes.items()}
     assert results["a001"] == ("SKIP", False) and results["a002"] == ("OK", True)
     assert listed.waiting == () and not (listed.leaves_out or listed.books)
-    assert not any(row.tells_claim or row.claim for row in listed.nodes.values())
+    assert not any(row.reports_claim or row.claim for row in listed.nodes.values())
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ LOST_CLAIM = Claim(namespace="dev", name="data", phase="Lost")
 
 
 @pytest.mark.parametrize(
-    "claims", [Unreadable(what="claims", error="403"), (LOST_CLAIM,)], ids=["unreadable", "lost"]
+    "claims", [Unreadable(subject="claims", error="403"), (LOST_CLAIM,)], ids=["unreadable", "lost"]
 )
 def test_pods_with_unusable_claims_are_left_out(
     claims: tuple[Claim, ...] | Unreadable,

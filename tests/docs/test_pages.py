@@ -22,7 +22,7 @@ from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.lab.sandbox.client import ask
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ConfigError, ExitCode
-from dnm.model.reason import OF_THE_SPINE
+from dnm.model.reason import CORE_REASONS
 from dnm.record.metrics import TABLE as METRICS
 from packages import reference
 from packages.reference import DECLARED
@@ -229,7 +229,7 @@ def test_variables_of_the_predecessor_are_settings() -> None:
 
 def test_every_reason_is_explained() -> None:
     explained = [row[0] for row in rows(section("docs/decisions.md", "What each reason means"))]
-    assert explained == [reason.text for reason in OF_THE_SPINE]
+    assert explained == [reason.text for reason in CORE_REASONS]
 
 
 def test_every_reason_not_to_count_a_pod_is_explained() -> None:

@@ -61,7 +61,7 @@ class RecordingPolicy(DnmPolicy):
         )  # fmt: skip
         some = list_transitions(self._registry, plan.registry, cause)
         self.lines += [line for line in some if line.kind in ("node", "request")]
-        new = list_demand(plan.kinds, self._last.values(), cause, plan.rooms)
+        new = list_demand(plan.kinds, self._last.values(), cause, plan.node_capacities)
         self._last |= {line.object: line for line in new}
         self.demand += new
 

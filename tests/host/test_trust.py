@@ -83,7 +83,7 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
 
 
 def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
-    """`is_whole`: starts a process with dnm's own command line."""
+    """`is_complete`: starts a process with dnm's own command line."""
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
     start = site.process if is_process else site.command
     answer = start(*arguments, **environment)

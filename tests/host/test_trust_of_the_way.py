@@ -17,10 +17,10 @@ SOMEBODY = 65534
 
 WAYS = [
     pytest.param(lambda top: None, "", id="as it should be"),
-    pytest.param(lambda top: (top / "a").chmod(0o777), "directory .*/a on the way", id="world"),
+    pytest.param(lambda top: (top / "a").chmod(0o777), "directory .*/a on the path", id="world"),
     pytest.param(lambda top: (top / "a").chmod(0o770), "group id", id="group"),
     pytest.param(lambda top: (top / "a").chmod(0o1777), "", id="sticky"),
-    pytest.param(lambda top: (top / "a/b").chmod(0o777), "directory .*/b on the way", id="parent"),
+    pytest.param(lambda top: (top / "a/b").chmod(0o777), "directory .*/b on the path", id="parent"),
     pytest.param(
         lambda top: os.chown(top / "a", SOMEBODY, 0), "belongs to user id 65534", id="another's"
     ),
@@ -55,7 +55,9 @@ def test_target_directories_of_a_link_are_checked(top: Path) -> None:
     link.symlink_to("../a/b/file")
     check_trust(link)
     (top / "a").chmod(0o777)
-    with pytest.raises(ConfigError, match=r"/a on the way to .*/link can be written by everybody"):
+    with pytest.raises(
+        ConfigError, match=r"/a on the path to .*/link can be written by every user"
+    ):
         check_trust(link)
 
 
@@ -66,7 +68,7 @@ def test_link_of_another_owner_is_not_followed(top: Path) -> None:
     link = shared / "link"
     link.symlink_to(top / "a" / "b" / "file")
     os.chown(link, SOMEBODY, SOMEBODY, follow_symlinks=False)
-    with pytest.raises(ConfigError, match=r"the link .*/link on the way .* user id 65534"):
+    with pytest.raises(ConfigError, match=r"the link .*/link on the path .* user id 65534"):
         check_trust(link)
 
 

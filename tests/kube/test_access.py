@@ -419,7 +419,9 @@ def test_world_writable_kubeconfig_runs_no_plugin(
         return load_access(a_config(kubeconfig_path=configured))
 
     path.chmod(0o666)
-    with pytest.raises(KubeError, match=f"{path} can be written by everybody .*'chmod go-w {path}"):
+    with pytest.raises(
+        KubeError, match=f"{path} can be written by every user .*'chmod go-w {path}"
+    ):
         load()
     assert not (tmp_path / "ran").exists()
     path.chmod(0o600)
@@ -434,7 +436,7 @@ def test_world_writable_file_named_by_a_kubeconfig_is_refused(tmp_path: Path, th
     path = a_kubeconfig(tmp_path, {"certificate-authority": "ca.pem"}, {**FILES, **owner})
     assert load_access(a_config(kubeconfig_path=path)).server
     (tmp_path / thing).chmod(0o777)
-    with pytest.raises(KubeError, match=f"{thing} can be written by everybody"):
+    with pytest.raises(KubeError, match=f"{thing} can be written by every user"):
         load_access(a_config(kubeconfig_path=path))
 
 

@@ -94,8 +94,8 @@ def test_pods_are_listed_by_namespace_without_cluster_permission(
 def test_failed_list_is_not_empty(sandbox: Sandbox, kube: KubeClient) -> None:
     sandbox.fault("status", path="/api/v1/(pods|nodes)", code=500)
     pods, nodes = kube.read_pods(("dev",)), kube.read_nodes()
-    assert isinstance(pods, Unreadable) and "500" in pods.error and pods.what == "pods"
-    assert isinstance(nodes, Unreadable) and "500" in nodes.error and nodes.what == "nodes"
+    assert isinstance(pods, Unreadable) and "500" in pods.error and pods.subject == "pods"
+    assert isinstance(nodes, Unreadable) and "500" in nodes.error and nodes.subject == "nodes"
 
 
 # --- nodes -----------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_client_accepts_world_writable_files(tmp_path: Path, thing: str) -> None
     path = a_kubeconfig(tmp_path, user={"tokenFile": "token", **FILES})
     (tmp_path / thing).chmod(0o666)
     assert own_authorization(path) == "Bearer from-a-file"
-    with pytest.raises(KubeError, match=f"{thing} can be written by everybody"):
+    with pytest.raises(KubeError, match=f"{thing} can be written by every user"):
         authorization(path)
 
 
@@ -247,7 +247,7 @@ def test_client_runs_a_world_writable_plugin(tmp_path: Path) -> None:
     path = a_kubeconfig(tmp_path, user={"exec": a_plugin(tmp_path, f"print({credential('x')!r})")})
     (tmp_path / "plugin").chmod(0o777)
     assert own_authorization(path) == "Bearer x"
-    with pytest.raises(KubeError, match="plugin can be written by everybody"):
+    with pytest.raises(KubeError, match="plugin can be written by every user"):
         authorization(path)
 
 

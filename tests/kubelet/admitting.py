@@ -110,4 +110,4 @@ def why_dnm_refuses(asked: Question) -> str:
     size = {"vcore": 1000 * (asked["CPUs"] - asked["Reserved"]), "example.com/gpu": asked["GPUs"]}
     spec = msgspec.json.decode(json.dumps(asked["Pod"]), type=Spec)
     shape = PodShape(request={}, aligned=aligned_amounts(spec, asked["Guaranteed"]))
-    return describe_misfit(shape, (), NodeTraits(labels={}, numa=numa_room(kubelet, size)))
+    return describe_misfit(shape, (), NodeTraits(labels={}, numa=numa_capacity(kubelet, size)))

@@ -122,7 +122,7 @@ def stricter(settings: Settings, machine: Machine) -> str:
     )
     pages = sum(amount(settings.get(key, "0")) for key in ("hugepages_2mi", "hugepages_1gi"))
     if kept + pages >= machine["memory"] - 1:
-        return "nothing is left for pods"
+        return "no memory is left for pods"
     fractions = [
         settings.get(key, "0") for key in ("kube_reserved_memory", "system_reserved_memory")
     ]

@@ -143,7 +143,7 @@ def test_node_that_no_ledger_counts_keeps_joining() -> None:
 def test_node_that_another_instance_counts_leaves_the_registry() -> None:
     recorded = facts_with_mark(THEIRS, [AWAY], lenders={"a001": "validation"})
     after = advance_node(a_config(), "a001", a_lent_node(), recorded)
-    assert after.entry is None and after.verdict.reason is Reason.NOT_OURS
+    assert after.entry is None and after.verdict.reason is Reason.FOREIGN
 
 
 def test_mark_of_any_length_is_shortened_in_remarks() -> None:

@@ -51,7 +51,7 @@ def registry_with_verdict(verdict: str) -> Registry:
         pytest.param(
             Registry(), [], PodList(pods=pods(1, is_yunikorn=False)), False, id="not-yunikorn's"
         ),
-        pytest.param(Registry(), [], Unreadable(what="x", error="y"), False, id="pods-unread"),
+        pytest.param(Registry(), [], Unreadable(subject="x", error="y"), False, id="pods-unread"),
     ],
 )  # fmt: skip
 def test_run_reads_slurm_only_if_a_decision_depends_on_it(

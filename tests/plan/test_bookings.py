@@ -256,7 +256,7 @@ def _changed(item: Any, new: dict[str, Any]) -> Any:
 
 QUIET: dict[str, dict[str, Any]] = {
     "paused": {"recorded": {"pause": Pause(since=NOW)}},
-    "Slurm can't be asked": {"set": {"batch": Unreadable(what="x", error="why")}},
+    "Slurm can't be asked": {"set": {"batch": Unreadable(subject="x", error="why")}},
     "off": {"configured": {"book_ahead": timedelta()}},
 }
 

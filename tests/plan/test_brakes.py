@@ -63,7 +63,7 @@ STRANGER = Mark(instance="validation", node_type="a", namespace="dev", queue=QUE
         pytest.param({}, (a_request(count=3),), [], (6, 2, 1), id="on-their-way"),
         pytest.param(
             {},
-            (a_request(count=3, is_given_up=True),),
+            (a_request(count=3, is_abandoned=True),),
             [],
             (6, 2, 1),
             id="abandoned-may-still-join",

@@ -89,9 +89,9 @@ def interrupted(is_bridged: bool) -> World:
     world.nodes += [bridged("b1")] if is_bridged else []
     claim = BatchClaim(instance="prod", direction="k8s", namespace="dev", node_type="a")
     world.batch = {
-        "b1": a_batch_node("b1", verdict="SKIP", tells_claim=True),
+        "b1": a_batch_node("b1", verdict="SKIP", reports_claim=True),
         "a050": a_batch_node(
-            "a050", in_service=False, claim=claim, tells_claim=True, verdict="SKIP"
+            "a050", in_service=False, claim=claim, reports_claim=True, verdict="SKIP"
         ),
     }
     return world

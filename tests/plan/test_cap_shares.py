@@ -20,7 +20,7 @@ from tests.builders import QUEUE, SIZE, a_config
 from tests.plan.worlds import World, namespace_policy, wanting
 
 QUARTER = Share(percent=25)
-SILENT = Unreadable(what="batch", error="the converter's list did not answer")
+SILENT = Unreadable(subject="batch", error="the converter's list did not answer")
 
 OF = {
     "half": (50, 40, 20),

@@ -43,11 +43,11 @@ def claim(direction: str = "k8s", **changes: Any) -> BatchClaim:
 def claimed(name: str = "a001", own: BatchClaim | None = None, **changes: Any) -> BatchNode:
     state = "IDLE+DRAIN+RESERVED"
     changes = {"in_service": False, "state": state, **changes}
-    return a_batch_node(name, claim=own or claim(), tells_claim=True, **changes)
+    return a_batch_node(name, claim=own or claim(), reports_claim=True, **changes)
 
 
 def rows_with_claims(*names: str) -> list[BatchNode]:
-    return [a_batch_node(name, tells_claim=True) for name in names]
+    return [a_batch_node(name, reports_claim=True) for name in names]
 
 
 def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
@@ -185,7 +185,7 @@ def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
     """A site's own converter reports no claims. dnm names each node that left Slurm, and counts it
     until it is back."""
     config = a_config()
-    request = a_request(count=2, converter=CONVERTER, known_out=("a009",))
+    request = a_request(count=2, converter=CONVERTER, out_before=("a009",))
     rows = [a_batch_node(name, in_service=False) for name in ("a001", "a002", "a009")]
     recorded = facts(batch=[*rows, a_batch_node("a003")], ended={"r1": Ended()})
     after = advance_request(config, request, frozenset(), recorded)
@@ -224,7 +224,7 @@ def stranded(*names: str, **config: Any) -> World:
     world = World().configured(**config)
     rows = {name: claimed(name) for name in names}
     other = {
-        name: msgspec.structs.replace(row, tells_claim=True) for name, row in world.batch.items()
+        name: msgspec.structs.replace(row, reports_claim=True) for name, row in world.batch.items()
     }
     return world.set(batch={**rows, **other})
 

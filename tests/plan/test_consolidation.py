@@ -50,7 +50,7 @@ SPARE = {
     "the only node": (used(8_000), set()),
     "a pod waits": (used(8_000, 9_000).with_pods(*pods(1)), set()),
     "a person keeps them": (used(8_000, 9_000, stays_until=NOW + SPARE_FOR), set()),
-    "told to go": (used(8_000, 9_000, leaves=Leaving.BY_HAND), set()),
+    "told to go": (used(8_000, 9_000, leaves=Leaving.MANUAL), set()),
     "of another instance": (used(8_000, 9_000, owner="test"), set()),
     "in use for a short time": (used(8_000, 9_000, since=NOW - SPARE_FOR / 2), set()),
     "min_nodes needs both": (

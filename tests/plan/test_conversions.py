@@ -79,7 +79,7 @@ def test_request_records_present_nodes_that_are_not_lent() -> None:
     world = wanting(3).node("a007", mark=None).node("a003", mark=None).node("b1", mark=None)
     world.lent("a001", was_used=True).node("a001")
     (request,) = world.converted().requests
-    assert request.known_nodes == ("a003", "a007")
+    assert request.nodes_before == ("a003", "a007")
 
 
 def test_requests_have_distinct_recorded_ids() -> None:

@@ -125,13 +125,13 @@ BELIEVED, NOT_OF_NODE, NOT_AT_ALL = "believed", "not of the node", "not at all"
             id="the only one that had any"),
         pytest.param(RunRecord(attended=("a001",)), listed(), NOT_AT_ALL, id="and an empty list"),
         pytest.param(RunRecord(attended=("gone",)), listed(), BELIEVED, id="its Node is missing"),
-        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - DAY / 2), listed(),
+        pytest.param(msgspec.structs.replace(LAST, contradicted_since=NOW - DAY / 2), listed(),
             NOT_AT_ALL, id="empty for half a day"),
-        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - DAY), listed(),
+        pytest.param(msgspec.structs.replace(LAST, contradicted_since=NOW - DAY), listed(),
             BELIEVED, id="empty for a day"),
-        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW - HOUR), listed("k1"),
+        pytest.param(msgspec.structs.replace(LAST, contradicted_since=NOW - HOUR), listed("k1"),
             BELIEVED, id="the lent node has none for an hour"),
-        pytest.param(msgspec.structs.replace(LAST, pods_doubted_since=NOW + HOUR), listed(),
+        pytest.param(msgspec.structs.replace(LAST, contradicted_since=NOW + HOUR), listed(),
             BELIEVED, id="a wrong clock"),
     ],
 )  # fmt: skip
@@ -147,7 +147,7 @@ def test_pod_list_that_contradicts_recorded_pods_is_unverified(
 
 
 def test_unread_or_partial_pod_list_is_neither_recorded_nor_rejected() -> None:
-    unread = msgspec.structs.replace(snapshot(), pods=Unreadable(what="pods", error="x"))
+    unread = msgspec.structs.replace(snapshot(), pods=Unreadable(subject="pods", error="x"))
     part = msgspec.structs.replace(snapshot(), pods=PodList(pods=(), cluster_wide=False))
     for seen in (unread, part):
         assert recorded_run(record(LAST), seen) == LAST
@@ -161,7 +161,7 @@ def test_pod_list_is_unverified_until_pods_return_or_time_passes(
     seen: Snapshot, patience: timedelta
 ) -> None:
     last = recorded_run(record(LAST), seen)
-    assert last == msgspec.structs.replace(LAST, pods_doubted_since=NOW)
+    assert last == msgspec.structs.replace(LAST, contradicted_since=NOW)
     later = msgspec.structs.replace(seen, taken_at=NOW + patience / 2)
     assert recorded_run(record(last), later) == last
     assert recorded_run(record(last), listed("a001", "k1")) == LAST
@@ -192,7 +192,7 @@ def test_fenced_node_with_suddenly_empty_namespaces_is_checked_again(
     result = checked_snapshot(record(last, phase), seen)
     assert result.unseen_nodes == (frozenset() if is_seen else {"a001"})
     noted = recorded_run(record(last, phase), seen)
-    assert noted.pods_doubted_since is None and "a001" not in noted.attended
+    assert noted.contradicted_since is None and "a001" not in noted.attended
 
 
 @pytest.mark.parametrize(

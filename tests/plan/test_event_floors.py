@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.calendar.windows import why_of_no_use
+from dnm.calendar.windows import event_error
 from dnm.model.calendar import CalendarEvent, KeptCalendar, Window
 from dnm.model.lent import Phase
 from dnm.model.node_type import NodeType
@@ -128,7 +128,7 @@ def test_malformed_event_of_the_registry_is_reported_and_ignored(bad: CalendarEv
     asked.batch["a001"] = a_batch_node("a001")
     assert floor(asked) == {"a": 2}
     assert [node.reason for node in asked.plan().nodes] == [Reason.RETURNED]
-    why = why_of_no_use(asked.config, bad)
+    why = event_error(asked.config, bad)
     assert why and f"dnm event: [event:bad] {why}" in asked.plan().notes
 
 

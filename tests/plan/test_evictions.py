@@ -21,7 +21,7 @@ DUE = Emptying(since=NOW)
 
 def emptying(count: int = 1, **changes: Any) -> World:
     """Builds a fenced node with that many pods, which an administrator is emptying."""
-    entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.BY_HAND, "emptying": DUE}
+    entry = {"was_used": True, "since": LONG_AGO, "leaves": Leaving.MANUAL, "emptying": DUE}
     world = World().lent("a001", **{**entry, **changes})
     world.node("a001", is_cordoned=True, mark=FENCED)
     return world.with_pods(*pods(count, SMALL, node="a001"))

@@ -54,7 +54,7 @@ def idle(**changes: object) -> World:
 
 def emptying() -> World:
     """Builds a node that serves pods and that an administrator wants to empty."""
-    world = serving(leaves=Leaving.BY_HAND, emptying=Emptying(since=LONG_AGO), was_used=True)
+    world = serving(leaves=Leaving.MANUAL, emptying=Emptying(since=LONG_AGO), was_used=True)
     return world.with_pods(*pods(1, SMALL, node="a001"))
 
 
@@ -75,17 +75,17 @@ def returning(world: World) -> World:
 CASES = (
     Spec("idle and held, in a pause", idle().recorded(held=("a001",), pause=PAUSED),
          NodeDecision.STAYS, Reason.HELD),
-    Spec("idle and held, to leave no more", idle(leaves=Leaving.BY_HAND).recorded(held=("a001",)),
+    Spec("idle and held, to leave no more", idle(leaves=Leaving.MANUAL).recorded(held=("a001",)),
          NodeDecision.STAYS, Reason.HELD, has_ceased=True),
-    Spec("idle, to leave no more, in a pause", idle(leaves=Leaving.BY_HAND).recorded(pause=PAUSED),
+    Spec("idle, to leave no more, in a pause", idle(leaves=Leaving.MANUAL).recorded(pause=PAUSED),
          NodeDecision.STAYS, Reason.IDLE, has_ceased=True),
     Spec("idle in a pause, without a document", idle().recorded(pause=PAUSED).set(maps=UNREAD),
          NodeDecision.PAUSED, Reason.PAUSED),
     Spec("idle, without a document, pods unread", idle().set(maps=UNREAD, pods=BLIND),
          NodeDecision.WAITS, Reason.QUEUE_UNREADABLE, refusal="not found", detail="not found"),
-    Spec("idle, to leave, pods unread", idle(leaves=Leaving.BY_HAND).set(pods=BLIND),
+    Spec("idle, to leave, pods unread", idle(leaves=Leaving.MANUAL).set(pods=BLIND),
          NodeDecision.WAITS, Reason.DEMAND_UNREADABLE),
-    Spec("idle, to leave", idle(leaves=Leaving.BY_HAND), NodeDecision.RELEASED, Reason.LEAVING),
+    Spec("idle, to leave", idle(leaves=Leaving.MANUAL), NodeDecision.RELEASED, Reason.LEAVING),
     Spec("used, its pods to go", emptying(), NodeDecision.EMPTIES, Reason.LEAVING),
     Spec("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
          NodeDecision.PAUSED, Reason.PAUSED),

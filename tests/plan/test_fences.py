@@ -102,7 +102,7 @@ def test_longest_idle_nodes_are_returned_first_within_the_run_limit() -> None:
     ("entry", "late"),
     [
         pytest.param({}, NodeDecision.STAYS, id="idle"),
-        pytest.param({"leaves": Leaving.BY_HAND}, NodeDecision.LEAVES, id="to-leave"),
+        pytest.param({"leaves": Leaving.MANUAL}, NodeDecision.LEAVES, id="to-leave"),
     ],
 )
 def test_nodes_beyond_the_run_limit_have_a_decision_too(entry: Any, late: NodeDecision) -> None:

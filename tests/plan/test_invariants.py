@@ -169,7 +169,7 @@ LISTED = [
     None,
     *(a_batch_node(in_service=recorded) for recorded in (True, None)),
     *(
-        a_batch_node(in_service=False, tells_claim=True, claim=claim)
+        a_batch_node(in_service=False, reports_claim=True, claim=claim)
         for claim in (BatchClaim(instance="prod"), BatchClaim(instance="other"), None)
     ),
 ]
@@ -180,7 +180,7 @@ def test_no_combination_of_manual_changes_makes_a_plan_refused(phase: Phase) -> 
     """A plan that breaks an invariant stops every run until an administrator acts.
     So the test combines each phase, Node, row of Slurm's, work and request."""
     move = Move(to="notebook") if phase is Phase.MOVING else None
-    for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.BY_HAND)):
+    for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.MANUAL)):
         working, waiting = pods(works, SMALL, node="a001"), pods(2, BIG)[1:]
         world = site().with_pods(*working, *waiting)
         world.lent("a001", phase, idle_since=LONG_AGO, leaves=leaves, move=move, attempts=1)

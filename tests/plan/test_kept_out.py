@@ -124,7 +124,7 @@ def test_exclusion_list_too_long_for_an_argument_becomes_node_names() -> None:
 
 def test_named_nodes_are_free_in_kubernetes_and_unrequested() -> None:
     world = excluding(wanting(3), "a050").node("a051", mark=None)
-    world.recorded(requests=(a_request(id="r0", node="a052", known_nodes=("a051",)),))
+    world.recorded(requests=(a_request(id="r0", node="a052", nodes_before=("a051",)),))
     assert [node for _, node, _ in calls(world)] == ["a053"]
 
 
@@ -210,7 +210,7 @@ def ended_claim() -> World:
     """Builds a node that joined after its request had expired."""
     batch_claim = BatchClaim(instance="prod", direction="", namespace="dev", node_type="a")
     row = a_batch_node(
-        "a050", in_service=False, claim=batch_claim, tells_claim=True, verdict="SKIP"
+        "a050", in_service=False, claim=batch_claim, reports_claim=True, verdict="SKIP"
     )
     return World().node("a050", mark=None).set(batch={"a050": row})
 

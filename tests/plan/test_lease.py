@@ -86,7 +86,7 @@ MAY, WRITES, REFUSED = "may", "writes", "refused"
                      id="a Secret of another namespace"),
         pytest.param(lease(SECRET, ELSEWHERE), actor(), REFUSED, id="a Secret, and this is a file"),
         pytest.param(lease(SECRET), actor(record(SECRET)), WRITES, id="moved from a Secret"),
-        pytest.param(Unreadable(what="x", error="403"), actor(), REFUSED, id="unreadable"),
+        pytest.param(Unreadable(subject="x", error="403"), actor(), REFUSED, id="unreadable"),
     ],
 )  # fmt: skip
 def test_lease_decides_which_registry_may_act(
@@ -111,7 +111,7 @@ def test_lease_refusal_names_both_places_and_the_next_step() -> None:
     assert "same name" in judge_lease(lease(THEIRS), actor(place=twin)).refusal
     assert "set state = kubernetes" in judge_lease(lease(SECRET, ELSEWHERE), actor()).refusal
     assert "`dnm state move --to kubernetes` there" in judge_lease(FOREIGN, AS_SECRET).refusal
-    unreadable = judge_lease(Unreadable(what="x", error="can't read it"), actor()).refusal
+    unreadable = judge_lease(Unreadable(subject="x", error="can't read it"), actor()).refusal
     assert "can't read it" in unreadable and "etc/rbac.yaml" in unreadable
     spoilt = replace(FOREIGN, last="\x1b[2J" + "x" * 2000)
     refusal = judge_lease(spoilt, actor()).refusal
@@ -134,7 +134,7 @@ def test_refused_plan_has_no_actions() -> None:
 
 def test_refused_plan_reports_no_nodes_of_the_other_registry() -> None:
     claim = BatchClaim(instance="prod", namespace="theirs", node_type="a")
-    theirs = a_batch_node("a009", in_service=False, claim=claim, tells_claim=True)
+    theirs = a_batch_node("a009", in_service=False, claim=claim, reports_claim=True)
     world = wanting().set(batch={"a009": theirs})
     assert any("a009" in error for error in world.plan().errors)
     plan = world.with_facts(lease=FOREIGN).plan()

@@ -55,7 +55,7 @@ LABELS = {
 IDLE = NOW - timedelta(minutes=2)
 MOVE = Move(to="notebook")
 HALF = Share(percent=50)
-SILENT = Unreadable(what="batch", error="the converter's list did not answer")
+SILENT = Unreadable(subject="batch", error="the converter's list did not answer")
 
 
 def site(**policy: Any) -> World:
@@ -144,7 +144,7 @@ WORLDS: dict[str, Callable[[], World]] = {
     "excluded": lambda: idle().recorded(excluded={"a001": Keeping(since=LONG_AGO)}),
     "kept out by the configuration": lambda: idle().configured(exclude_nodes=frozenset({"a001"})),
     "a person's": lambda: idle(stays_until=NOW + timedelta(hours=1)),
-    "it leaves": lambda: idle(leaves=Leaving.BY_HAND),
+    "it leaves": lambda: idle(leaves=Leaving.MANUAL),
     "it failed to move": lambda: idle(retry_after=NOW + timedelta(minutes=1)),
     "its converter is at work": lambda: _converting(idle()),
     "a converter has it": lambda: idle().set(
@@ -286,7 +286,7 @@ STAYS: dict[str, Callable[[], World]] = {
     "its time is over": lambda: moving(since=LATE),
     "its fence was lifted": lambda: moving(node=fenced("dev", is_cordoned=False)),
     "an administrator's cordon": lambda: moving(node=node_fields("dev", is_cordoned=True)),
-    "it leaves": lambda: moving(leaves=Leaving.BY_HAND),
+    "it leaves": lambda: moving(leaves=Leaving.MANUAL),
     "a converter is at work": lambda: _converting(moving()),
 }  # fmt: skip
 
@@ -369,13 +369,13 @@ def test_relabeled_node_is_relabeled_back_if_it_may_not_be_opened(world: World) 
     world.configured(node_types={"a": TYPE})
     plan = world.plan()
     entry = plan.registry.nodes["a001"]
-    assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", goes_back=True))
+    assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", is_back=True))
     (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
     assert (action.is_back, action.mark, action.on) == (True, MARK, (DEV,))
     assert kinds(plan) == [RelabelNode]
 
 
-BACK = Move(to="notebook", goes_back=True)
+BACK = Move(to="notebook", is_back=True)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dnm.model.pod import PodShape, Toleration
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.breaker import allowed_at_once, judge_breaker
-from dnm.plan.rules.opening import NOT_OPENED, OPENING, list_close_looks
+from dnm.plan.rules.opening import NOT_OPENED, OPENING, list_looks
 from dnm.verbs.lending import give_back
 from tests.builders import FENCED, NOW, SIZE, a_batch_node, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
@@ -321,19 +321,19 @@ def test_successful_probe_opens_the_node() -> None:
 def test_only_joining_nodes_are_observed_for_readiness() -> None:
     world = joining("images, daemonset a/b")
     world.lent("a002").lent("a003", Phase.FAILED).lent("a004", Phase.JOINING, owner="other")
-    asked = list(list_close_looks(world.config, world.registry, ()))
+    asked = list(list_looks(world.config, world.registry, ()))
     assert [request.node for request in asked] == ["a001", "a003"]
     assert asked[0].kinds == {"images", "daemonset"}
     arrived = [a_node("a005", mark=None), a_node("a006", mark=None, labels={}), a_node("a007")]
-    world.recorded(requests=(a_request(known_nodes=("a007",)),))
+    world.recorded(requests=(a_request(nodes_before=("a007",)),))
     (new,) = (
         asked_look
-        for asked_look in list_close_looks(world.config, world.registry, arrived)
+        for asked_look in list_looks(world.config, world.registry, arrived)
         if asked_look not in asked
     )
     assert (new.node, new.namespace) == ("a005", "dev"), "no run passes before its images are there"
     assert not list(
-        list_close_looks(World().config, Registry(nodes={"a001": a_lent_node(Phase.JOINING)}), ())
+        list_looks(World().config, Registry(nodes={"a001": a_lent_node(Phase.JOINING)}), ())
     )
 
 
@@ -359,7 +359,7 @@ def test_opening_node_counts_as_joining_and_the_shortfall_is_requested() -> None
     """Its taint is dnm's own, and dnm removes it, as it does those in the type's list. Pods need
     not tolerate them."""
     net = Taint(key="readiness.k8s.io/net", effect="NoSchedule")
-    for count, reason in ((1, Reason.ON_THE_WAY), (2, Reason.LACKS_ROOM)):
+    for count, reason in ((1, Reason.ON_THE_WAY), (2, Reason.LACKS_NODES)):
         world = joining("taint readiness.k8s.io/net").with_pods(*pods(count))
         world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], taints=(CLOSED, net))
         plan = world.plan()

@@ -70,7 +70,7 @@ def serving(world: World, *names: str, **changes: Any) -> World:
         pytest.param(ordered(World().recorded(requests=(a_request(order="o1"),))), [(1, "")],
                      id="one-is-coming"),
         pytest.param(
-            ordered(World().recorded(requests=(a_request(order="o1", is_given_up=True,
+            ordered(World().recorded(requests=(a_request(order="o1", is_abandoned=True,
                                                          ended=True, since=NOW),))),
             [(2, "")], id="one-was-given-up"),
         pytest.param(ordered(until=NOW), [], id="its-time-is-over"),
@@ -246,10 +246,10 @@ MINUTE_AT_MOST = {"options": {"max_lend_hours": timedelta(minutes=1)}}
             MINUTE_AT_MOST, Phase.SERVING, None, id="overdue"),
         pytest.param({"stays_until": LATER, "leaves": "overdue", "lent_since": EARLIER},
             MINUTE_AT_MOST, Phase.SERVING, None, id="extended-when-overdue"),
-        pytest.param({"leaves": Leaving.BY_HAND}, {}, Phase.RELEASING, Leaving.BY_HAND,
+        pytest.param({"leaves": Leaving.MANUAL}, {}, Phase.RELEASING, Leaving.MANUAL,
             id="returned"),
-        pytest.param({"leaves": Leaving.BY_HAND, "stays_until": LATER}, {}, Phase.RELEASING,
-            Leaving.BY_HAND, id="returned-before-its-time"),
+        pytest.param({"leaves": Leaving.MANUAL, "stays_until": LATER}, {}, Phase.RELEASING,
+            Leaving.MANUAL, id="returned-before-its-time"),
     ],
 )  # fmt: skip
 def test_ordered_node_stays_until_its_time(
@@ -274,7 +274,7 @@ def test_extended_node_is_unfenced() -> None:
 
 
 def test_manually_returned_node_is_fenced_while_its_pods_run() -> None:
-    world = World().lent("a001", leaves=Leaving.BY_HAND, was_used=True).node("a001")
+    world = World().lent("a001", leaves=Leaving.MANUAL, was_used=True).node("a001")
     world.with_pods(*(msgspec.structs.replace(pod, node="a001")
                       for pod in wanting(1).pods))  # fmt: skip
     plan = world.plan()
@@ -336,20 +336,20 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
             World().node("a070", mark=None).set(batch=OUT).recorded(requests=(a_request(),)), (),
             id="may-be-coming"),
         pytest.param(World().lent("a070").node("a070").set(batch=OUT), (), id="recorded"),
-        pytest.param(World().node("a070", mark=None).set(batch=None).recorded(by_hand=("a070",)),
+        pytest.param(World().node("a070", mark=None).set(batch=None).recorded(manual=("a070",)),
             ("a070",), id="recorded-and-not-requested"),
         pytest.param(World().node("a070", mark=None).set(batch=None), (), id="not-asked"),
-        pytest.param(World().set(batch=None).recorded(by_hand=("a070",)), (), id="gone"),
+        pytest.param(World().set(batch=None).recorded(manual=("a070",)), (), id="gone"),
     ],
 )  # fmt: skip
 def test_manually_converted_nodes_are_reported_for_adoption(
     world: World, names: tuple[str, ...]
 ) -> None:
     advanced = world.advanced()
-    assert advanced.registry.by_hand == names
+    assert advanced.registry.manual == names
     for name in names:
         verdict = advanced.verdicts[name]
-        assert verdict.reason is Reason.BY_HAND and "`dnm adopt a070 --namespace dev`" in (
+        assert verdict.reason is Reason.MANUAL and "`dnm adopt a070 --namespace dev`" in (
             verdict.detail
         )
         assert name not in advanced.registry.nodes

@@ -50,15 +50,15 @@ CASES = [
     case(Phase.JOINING, facts(), Reason.JOINING, Phase.JOINING, "not yet there"),
     case(Phase.JOINING, facts([a_node(allocatable={"vcore": 1000})]), Reason.JOINING, Phase.JOINING,
         "promised resource missing"),
-    case(Phase.JOINING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "rolled back"),
+    case(Phase.JOINING, facts(batch=[BACK]), Reason.LEFT, GONE_PHASE, "rolled back"),
     case(Phase.JOINING, facts(batch=[BACK], running=frozenset([CONVERTER])), Reason.JOINING,
         Phase.JOINING, "converter still at work", converter=CONVERTER),
     case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED")]), Reason.JOINING,
         Phase.JOINING, "held by the reservation alone"),
-    case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED", tells_claim=True)]),
-        Reason.GONE, GONE_PHASE, "rolled back under a booking"),
+    case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED", reports_claim=True)]),
+        Reason.LEFT, GONE_PHASE, "rolled back under a booking"),
     case(Phase.JOINING, facts([a_node(labels={})], [a_batch_node(in_service=False,
-            tells_claim=True)]), Reason.GONE, GONE_PHASE, "abandoned", converter=CONVERTER),
+            reports_claim=True)]), Reason.LEFT, GONE_PHASE, "abandoned", converter=CONVERTER),
     case(Phase.SERVING, facts([a_node()], working_pods={"a001": 2}), Reason.IN_USE, Phase.SERVING,
         "in use"),
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE, Phase.SERVING, "just idle"),
@@ -72,13 +72,13 @@ CASES = [
     case(Phase.SERVING, facts([a_node()]), Reason.IDLE_LONG_ENOUGH, Phase.SERVING,
         "idle long enough", idle_since=LONG_AGO),
     case(Phase.SERVING, facts([a_node()]), Reason.LEAVING, Phase.SERVING, "empty, to leave",
-        leaves=Leaving.BY_HAND),
+        leaves=Leaving.MANUAL),
     case(Phase.SERVING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "cordoned by an administrator", idle_since=LONG_AGO),
-    case(Phase.SERVING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
-    case(Phase.SERVING, facts([a_node(mark=None)], [OTHER_CLAIM]), Reason.NOT_OURS, GONE_PHASE,
+    case(Phase.SERVING, facts(batch=[BACK]), Reason.LEFT, GONE_PHASE, "returned by hand"),
+    case(Phase.SERVING, facts([a_node(mark=None)], [OTHER_CLAIM]), Reason.FOREIGN, GONE_PHASE,
         "returned by hand, and lent by another since"),
-    *(case(phase, facts([], [OTHER_CLAIM]), Reason.NOT_OURS, GONE_PHASE,
+    *(case(phase, facts([], [OTHER_CLAIM]), Reason.FOREIGN, GONE_PHASE,
         "returned by hand, and the other's machine boots", error="x")
         for phase in Phase if phase is not Phase.MOVING),
     *(case(Phase.RETURNING, facts(nodes, [OTHER_CLAIM], lenders={"a001": "other"},
@@ -88,8 +88,8 @@ CASES = [
         for number, nodes in enumerate(([], [a_node(mark=None)], [a_node(mark=OTHER_MARK)]))),
     case(Phase.SERVING, facts([a_node()], [OTHER_CLAIM]), Reason.IDLE, Phase.SERVING,
         "claimed for the name that this instance had"),
-    case(Phase.SERVING, facts(batch=[AWAY]), Reason.GONE, Phase.FAILED, "Node deleted by hand"),
-    case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.GONE, Phase.FAILED, "gone, Slurm mute"),
+    case(Phase.SERVING, facts(batch=[AWAY]), Reason.LEFT, Phase.FAILED, "Node deleted by hand"),
+    case(Phase.SERVING, facts(batch=[UNKNOWN]), Reason.LEFT, Phase.FAILED, "gone, Slurm mute"),
     case(Phase.RELEASING, facts([a_node(is_cordoned=True, mark=FENCED)]), Reason.FENCED,
         Phase.RELEASING, "fenced"),
     case(Phase.RELEASING, facts([a_node()]), Reason.FENCED, Phase.RELEASING, "killed before fence"),
@@ -99,7 +99,7 @@ CASES = [
         Reason.DEMAND_RETURNED, Phase.SERVING, "a pod landed"),
     case(Phase.RELEASING, facts([a_node(is_cordoned=True)]), Reason.HELD_BY_ADMIN, Phase.SERVING,
         "an administrator was first"),
-    case(Phase.RELEASING, facts(batch=[BACK]), Reason.GONE, GONE_PHASE, "returned by hand"),
+    case(Phase.RELEASING, facts(batch=[BACK]), Reason.LEFT, GONE_PHASE, "returned by hand"),
     case(Phase.RELEASING, facts([a_node(is_cordoned=True, mark=FENCED)], [UNKNOWN]),
         Reason.GAVE_UP, Phase.FAILED, "fenced for long, and Slurm can't say", since=LONG_AGO),
     case(Phase.RETURNING, facts([a_node(is_cordoned=True)], batch=[AWAY]), Reason.HELD_BY_ADMIN,
@@ -131,7 +131,7 @@ def test_fact_and_phase_determine_the_next_phase_and_reason(
     step = advance_node(a_config(), "a001", entry, seen)
     assert step.verdict.reason is reason
     assert (step.entry.phase if step.entry else None) is after
-    is_kept = step.entry is not None or reason is Reason.NOT_OURS
+    is_kept = step.entry is not None or reason is Reason.FOREIGN
     assert is_kept or step.verdict.verdict is not Verdict.KEEP  # a forgotten node is not kept
     if step.entry and after is Phase.FAILED and entry.phase is not Phase.FAILED:
         assert "a001" in step.entry.error

@@ -17,7 +17,7 @@ from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
 from dnm.model.pod import PodList, PodShape
-from dnm.model.reason import OF_THE_SPINE, Reason, Why
+from dnm.model.reason import CORE_REASONS, Reason, Why
 from dnm.model.registry import QueueStatus
 from dnm.model.verdict import Verdict
 from dnm.plan.queue_reports import holders_of
@@ -54,7 +54,7 @@ BACKS_OFF = {"a": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_m
 QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
     "nothing to do": (Reason.ENOUGH, 0, World),
     "quota and room": (Reason.LACKS_BOTH, 3, lambda: wanting(3)),
-    "room only": (Reason.LACKS_ROOM, 1, lambda: World().with_pods(*pods(2, SMALL))),
+    "room only": (Reason.LACKS_NODES, 1, lambda: World().with_pods(*pods(2, SMALL))),
     "quota only": (Reason.LACKS_QUOTA, 1, lambda: wanting(1).node("k2", mark=None)),
     "nearly full without pending pods": (Reason.NEARLY_FULL, 1,
         lambda: World().configured(headroom=0.95).node("k2", mark=None)
@@ -157,11 +157,11 @@ NODE_CASES: dict[str, tuple[Why, Phase | None, tuple[type, ...], Callable[[], Wo
         lambda: World().lent("a001", Phase.RETURNING).set(batch={"a001": a_batch_node()})),
     "given up": (Reason.GAVE_UP, Phase.FAILED, (),
         lambda: World().lent("a001", Phase.FAILED, error="look at it")),
-    "left without dnm": (Reason.GONE, None, (SetQueueLimits,),
+    "left without dnm": (Reason.LEFT, None, (SetQueueLimits,),
         lambda: World().lent("a001").set(batch={"a001": a_batch_node()})),
     "late": (Reason.LATE, Phase.FAILED, (),
         lambda: World().lent("a001", Phase.JOINING, since=LONG_AGO)),
-    "another instance's": (Reason.NOT_OURS, Phase.SERVING, (),
+    "another instance's": (Reason.FOREIGN, Phase.SERVING, (),
         lambda: World().lent("a001", owner="validation").node("a001")
             .set(maps=(queue_map(), None))),
     "nodes unreadable": (Reason.UNKNOWN, Phase.SERVING, (), lambda: serving().set(nodes=UNREAD)),
@@ -182,14 +182,14 @@ def test_node_decision_follows_from_each_case(name: str) -> None:
 
 
 ELSEWHERE = {
-    Reason.RETRY, Reason.CAPPED, Reason.OTHERS_FIRST, Reason.CLAIMED,
-    Reason.LEAVING, Reason.BRIDGE_EVICTS, Reason.EVICTS, Reason.BY_HAND, Reason.ASKED_FOR,
+    Reason.RETRY, Reason.CAPPED, Reason.OUTRANKED, Reason.CLAIMED,
+    Reason.LEAVING, Reason.BRIDGE_EVICTS, Reason.EVICTS, Reason.MANUAL, Reason.ASKED_FOR,
 }  # fmt: skip
 
 
 def test_each_reason_has_a_case() -> None:
     shown = {case[0] for case in (*QUEUE_CASES.values(), *NODE_CASES.values())}
-    assert set(OF_THE_SPINE) == shown | ELSEWHERE
+    assert set(CORE_REASONS) == shown | ELSEWHERE
 
 
 def test_paused_node_reports_the_comment_of_the_pause() -> None:
@@ -321,10 +321,10 @@ def test_status_records_waiting_pods_and_their_start() -> None:
     assert status.limit["vcore"] == status.baseline["vcore"] + SIZE["vcore"]
     assert isinstance(status, QueueStatus)
     assert decision.headroom["vcore"] == decision.limit["vcore"] - decision.used["vcore"] > 0
-    assert status.is_demand_known and status.waits_since == OLD
+    assert status.is_demand_read and status.waits_since == OLD
     blind = PodList(pods=world.pods[:1], unreadable={"dev": "403"})
     status = world.set(pods=blind).plan().status[QUEUE]
-    assert not status.is_demand_known and status.waits_since == ""
+    assert not status.is_demand_read and status.waits_since == ""
 
 
 def test_equal_facts_give_equal_plans() -> None:

@@ -38,7 +38,7 @@ NAMESPACES = {"dev": QUEUE, "two": QUEUE, "nb": NOTEBOOK}
 MACHINES = [*(f"a{number:03}" for number in range(1, 6)), "b001", "b002", "b003"]
 PHASES = [Phase.SERVING] * 6 + [phase for phase in Phase if phase is not Phase.SERVING]
 LEAVES = [None] * 8 + [
-    "overdue", "spent", Leaving.KEPT_OUT, Leaving.BY_HAND, Leaving.SICK, Leaving.NOT_OPENED,
+    "overdue", "spent", Leaving.KEPT_OUT, Leaving.MANUAL, Leaving.SICK, Leaving.NOT_OPENED,
 ]  # fmt: skip
 Lent = dict[str, dict[str, Resources]]
 
@@ -121,7 +121,7 @@ class Draw(Random):
                 opening=Opening(held={"ready": self.moment()}, is_open=self.is_so(0.5)),
                 emptying=Emptying(since=self.moment(-30, 30)) if leaves else None,
             ),
-            **({"move": Move(to=self.namespace(), goes_back=self.is_so(0.3))}
+            **({"move": Move(to=self.namespace(), is_back=self.is_so(0.3))}
                if phase is Phase.MOVING or self.is_so(0.05) else {}),
             **({"attempts": self.choice([0, 1, 3]), "is_handed_over": self.is_so(0.3),
                 "retry_after": self.choice([None, self.moment(-60, 30)]),
@@ -171,7 +171,7 @@ def machine(draw: Draw, world: World, lent: Lent, name: str) -> None:
         lent.setdefault(entry["queue"], {})[name] = counted
     has_claims = draw.is_so(0.3)
     world.batch[name] = a_batch_node(
-        name, in_service=draw.choice([False] * 10 + [True, None]), tells_claim=has_claims,
+        name, in_service=draw.choice([False] * 10 + [True, None]), reports_claim=has_claims,
         claim=draw.claim(entry["namespace"], name[0]) if has_claims and draw.is_so(0.5) else None,
     )  # fmt: skip
     if draw.is_so(0.9):
@@ -213,7 +213,7 @@ def record(draw: Draw, world: World) -> None:
         a_request(
             id=f"r{number}", node_type=draw.choice("ab"), count=draw.choice([1, 2]),
             namespace=(of := draw.namespace()), queue=NAMESPACES[of], since=draw.moment(-40, 0),
-            ended=draw.is_so(0.5), is_given_up=draw.is_so(0.2),
+            ended=draw.is_so(0.5), is_abandoned=draw.is_so(0.2),
             names=draw.choice([(), ("a004",), ("b002",)]), node=draw.choice(["", "", "a005"]),
             converter=draw.choice([None, CONVERTER]), order=draw.choice(["", "", "lend-1"]),
         )

@@ -29,7 +29,7 @@ NEW = a_node("a002", mark=None)
             facts([], [a_batch_node("x9", in_service=False)]), {"x9"}, None,
             id="named, joining, in Slurm"),
         pytest.param(a_request(ended=True, names=("a009",), error="exit code 1"),
-            facts([], [a_batch_node("a009", in_service=False, tells_claim=True)]), set(), None,
+            facts([], [a_batch_node("a009", in_service=False, reports_claim=True)]), set(), None,
             id="named, and given back to a health check that has drained it"),
         pytest.param(a_request(ended=True, names=("done",)), facts([]), set(), 1, id="a word"),
         pytest.param(a_request(ended=True, names=("k1",)),
@@ -46,7 +46,7 @@ NEW = a_node("a002", mark=None)
         pytest.param(a_request(ended=True),
             facts([NEW], [a_batch_node("a002", False, claim=BatchClaim(instance="prod"))]),
             {"a002"}, None, id="claimed by this instance"),
-        pytest.param(a_request(ended=True, known_nodes=("a002",)), facts([NEW]), set(), 1,
+        pytest.param(a_request(ended=True, nodes_before=("a002",)), facts([NEW]), set(), 1,
             id="was there"),
         pytest.param(a_request(ended=True), facts([a_node("a002", labels={}, mark=None)]), set(), 1,
             id="no label"),
@@ -104,7 +104,7 @@ def test_converter_that_loses_dnm_instance_is_reported() -> None:
 def test_request_that_brought_no_node_backs_off_once() -> None:
     late = a_request(ended=True, since=LONG_AGO)
     assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
-    abandoned = msgspec.structs.replace(late, is_given_up=True, error="exit code 1")
+    abandoned = msgspec.structs.replace(late, is_abandoned=True, error="exit code 1")
     step = advance_request(a_config(), abandoned, frozenset(), facts([]))
     assert step.request is None and not step.note and not step.conversion_failed
 
@@ -126,7 +126,7 @@ def test_unnamed_nodes_are_limited_to_the_requested_count() -> None:
 
 # --- calls that failed and named nobody ------------------------------------------------------
 
-FIELDS = {"id": "r1", "ended": True, "is_given_up": True, "count": 2, "error": "exit code 1"}
+FIELDS = {"id": "r1", "ended": True, "is_abandoned": True, "count": 2, "error": "exit code 1"}
 FAILED = a_request(**FIELDS)
 IN_SERVICE = [a_batch_node("a002"), a_batch_node("a003")]
 AWAY = [a_batch_node("a002", in_service=False), a_batch_node("a003", in_service=False)]
@@ -206,7 +206,7 @@ def test_missing_nodes_of_a_partly_failed_call_are_requested_again(
 def test_recorded_and_foreign_nodes_are_not_leftovers_of_a_failed_call(
     taken: set[str], named: tuple[str, ...], already_out: tuple[str, ...]
 ) -> None:
-    failed = a_request(**{**FIELDS, "known_nodes": already_out})
+    failed = a_request(**{**FIELDS, "nodes_before": already_out})
     other = a_request(id="r2", ended=True, names=named)
     seen = facts([], [AWAY[0]])
     step = advance_request(a_config(), failed, frozenset(taken), seen, [other])

@@ -41,7 +41,7 @@ SMALL = PodShape(request={"vcore": 1000, "memory": 10**9, "pods": 1})
 OLD = "2026-03-02T10:00:00Z"
 CONVERTER = ConverterProcess(pid=77, start_ticks=5)
 LONG_AGO = NOW - timedelta(hours=2)
-UNREAD = Unreadable(what="x", error="the API did not answer")
+UNREAD = Unreadable(subject="x", error="the API did not answer")
 
 
 def pods(count: int, shape: PodShape = BIG, **changes: Any) -> tuple[Pod, ...]:

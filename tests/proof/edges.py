@@ -161,7 +161,7 @@ class ModelKube:
             with self._call("kube.list_nodes", "nodes"):
                 return tuple(map(as_read, self.world.nodes.values()))
         except KubeError as error:
-            return Unreadable(what="nodes", error=str(error))
+            return Unreadable(subject="nodes", error=str(error))
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         try:
@@ -170,7 +170,7 @@ class ModelKube:
                 return PodList(pods=tuple(self.world.pods.values()))
         except KubeError as error:
             if "403" not in str(error):
-                return Unreadable(what="pods", error=str(error))
+                return Unreadable(subject="pods", error=str(error))
             self.weather.failed.remove("pods")
             self.weather.failed.add("all pods")
         seen = tuple(pod for pod in self.world.pods.values() if pod.namespace in namespaces)
@@ -498,7 +498,7 @@ class ModelConverter:
                     raise OSError(5, fault)
         except OSError as error:
             self.weather.failed.add("batch")
-            return Unreadable(what="--list", error=str(error))
+            return Unreadable(subject="--list", error=str(error))
         nodes = {
             machine.name: self._row(machine, is_known=fault != "unknown")
             for machine in self.world.machines.values()
@@ -506,7 +506,7 @@ class ModelConverter:
         }
         return BatchList(
             nodes=nodes,
-            waiting=self._waiting() if self.world.tells_claims else None,
+            waiting=self._waiting() if self.world.reports_claims else None,
             leaves_out=True,
         )
 
@@ -517,8 +517,8 @@ class ModelConverter:
             verdict=self.world.batch.judge(machine, self.instance)[0],
             in_service=self.world.batch.is_in_service(machine) if is_known else None,
         )
-        if self.world.tells_claims:
-            row = msgspec.structs.replace(row, claim=claim_of(machine), tells_claim=True)
+        if self.world.reports_claims:
+            row = msgspec.structs.replace(row, claim=claim_of(machine), reports_claim=True)
         return row
 
     def _waiting(self) -> tuple[WaitingJobs, ...]:

@@ -90,7 +90,7 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
 def _claims(world: World, instance: str) -> dict[str, Held]:
     """Returns the converter's claims of an instance, without nodes that administrators returned in
     both clusters: resumed in Slurm, and the Node deleted."""
-    if not world.tells_claims:
+    if not world.reports_claims:
         return {}
     return {
         machine.name: machine.claim
@@ -209,8 +209,8 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
                 problems.append(f"8: request {request.id} is open since {request.since}")
     # Without a ledger and recorded limits, dnm waits for an administrator; when stopped, a run only
     # writes the Lease.
-    is_whole = not (ran.result.plan.errors or ran.result.outcome.errors)
-    if ran.is_clean and is_whole and "write" in effects:
+    is_complete = not (ran.result.plan.errors or ran.result.outcome.errors)
+    if ran.is_clean and is_complete and "write" in effects:
         ledger = ledger_of(play)
         serving = {n: e.counted for n, e in registry.nodes.items() if e.phase is Phase.SERVING}
         section = ledger.sections.get(host.instance) if ledger else None

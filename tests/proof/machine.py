@@ -57,7 +57,7 @@ class Machine(RuleBasedStateMachine):
         count = min(max(hosts, self.HOSTS[0]), self.HOSTS[1])
         FIGURES[state] += 1
         self.play = Play(
-            self.directory, count, is_shared=is_shared, tells_claims=tells, remembers=remembers,
+            self.directory, count, is_shared=is_shared, reports_claims=tells, remembers=remembers,
             state=state, rule=rule,
         )  # fmt: skip
 

@@ -198,7 +198,7 @@ class Play:
         hosts: int,
         *,
         is_shared: bool,
-        tells_claims: bool = True,
+        reports_claims: bool = True,
         remembers: bool = False,
         instances: tuple[str, str] = ("east", "west"),
         state: str = "file",
@@ -207,7 +207,7 @@ class Play:
         self.world = World()
         self.world.is_tainted = rule == "moves"
         remembers = remembers and rule != "moves"  # its API server reports no tolerations
-        self.world.tells_claims = tells_claims
+        self.world.reports_claims = reports_claims
         theirs = (("dev", "lab"), ("train", "dev") if is_shared else ("train",))
         self.reported = ReportedWorld(self.world)
         self.hosts = [

@@ -174,7 +174,7 @@ def test_command_with_a_fault_at_any_step_took_effect_or_did_not(
         assert registry.held == left.held and [*registry.excluded] == [*left.excluded]
         assert [order.id for order in registry.orders] == [order.id for order in left.orders]
         assert registry.nodes[node].leaves == left.nodes[node].leaves
-        is_fenced = registry.nodes[node].leaves == Leaving.BY_HAND
+        is_fenced = registry.nodes[node].leaves == Leaving.MANUAL
         assert play.world.nodes[node].is_cordoned is is_fenced
         assert (len(registry.nodes) > len(left.nodes)) is bool(registry.orders)
         assert not registry.memory.unwritten, "the runs write the lines that the command could not"
@@ -231,7 +231,7 @@ def test_interrupted_return_of_an_order_is_repeatable(tmp_path: Path) -> None:
             if registry_of(config).orders:
                 return_(config, ["lend-1"])
         left = registry_of(config)
-        assert {node.leaves for node in left.nodes.values()} == {Leaving.BY_HAND}, number
+        assert {node.leaves for node in left.nodes.values()} == {Leaving.MANUAL}, number
         assert not left.orders
         number += 1
     assert number > 60

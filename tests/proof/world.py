@@ -139,7 +139,7 @@ class World:
         self.config_map: ConfigMap | None = None
         self.injected_jobs = 0  # jobs that a fault adds to Slurm's answer
         self.processes: dict[int, Operation] = {}  # running converters, by process id
-        self.tells_claims = True  # False: the site's own converter, which lists no claims
+        self.reports_claims = True  # False: the site's own converter, which lists no claims
         self.is_tainted = False  # a lent node accepts only pods of its namespace
         self.patience: float | None = None  # seconds that runs wait; None: half an interval
         self.budget = 1  # how many pods may be evicted until one has ended
@@ -338,7 +338,7 @@ class World:
 
     def lose(self, machine: Machine) -> None:
         """Marks a machine as half converted; without a claim, dnm cannot know of it."""
-        if not self.tells_claims:
+        if not self.reports_claims:
             self.astray_is_excused.add(machine.name)
 
     def give_back(self, machine: Machine) -> None:

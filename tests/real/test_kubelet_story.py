@@ -59,7 +59,7 @@ def test_real_node_with_other_kubelet_settings_is_reported(rig: Rig, make_site: 
     (site.directory / "memory").write_text("262244Mi")
     add_pods(rig, 45)
     site.run_until(lambda: rig.running("dev") == 45, "every pod runs")
-    difference = "it keeps back 100Mi of its memory, 8500Mi less than the 8600Mi that are named"
+    difference = "it reserves 100Mi of its memory, 8500Mi less than the configured 8600Mi"
     for command in ("plan", "status", "check"):
         assert difference in " ".join(site.dnm(command, code=None).stdout.split()), command
 

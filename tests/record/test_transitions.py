@@ -83,7 +83,7 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
     "moving": (NODE(), MOVES, MOVING, "moving serving>moving"),
     "moved": (MOVES, NODE(namespace="two"), MOVED, "moved moving>serving"),
     "stays": (MOVES, NODE(), STAYS, "unfenced moving>serving"),
-    "turned-back": (MOVES, NODE(Phase.MOVING, move=Move(to="two", goes_back=True)), MOVING,
+    "turned-back": (MOVES, NODE(Phase.MOVING, move=Move(to="two", is_back=True)), MOVING,
                     "turned-back moving>moving"),
     "emptying": (NODE(), NODE(leaves="overdue"), Reason.LEAVING, "emptying serving>serving"),
     "returned by hand": (NODE(leaves="by-hand"), NODE(leaves="by-hand"), Reason.LEAVING,
@@ -94,7 +94,7 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
     "emptied": (NODE(leaves="spent"), LEAVES, Reason.LEAVING, "fenced serving>releasing"),
     "returning": (LEAVES, RETURNS, Reason.RETURNING, "returning releasing>returning"),
     "returned": (RETURNS, None, Reason.RETURNED, "returned returning>"),
-    "gone": (NODE(), None, Reason.GONE, "forgotten serving>"),
+    "gone": (NODE(), None, Reason.LEFT, "forgotten serving>"),
     "a return that failed": (RETURNS, NODE(Phase.RETURNING, error="exit 3"), None,
                              "return-failed returning>returning"),
     "failed": (JOINS, NODE(Phase.FAILED, error="late"), Reason.LATE, "failed joining>failed"),
@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
         Registry(requests=(a_request(count=2),)), nodes(a001=JOINS), {},
         ["request given-up r1", "node lent a001 >joining"]),
     "a failure is not repeated": (
-        Registry(requests=(a_request(is_given_up=True, error="exit 1"),)), EMPTY, {}, []),
+        Registry(requests=(a_request(is_abandoned=True, error="exit 1"),)), EMPTY, {}, []),
     "a cap in effect": (
         seen("ENOUGH", "keep"), seen("CAPPED"), {},
         [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"]),

@@ -87,7 +87,7 @@ class Kube:
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
         self.asked.append("nodes")
         if "nodes" in self.refuses:
-            return Unreadable(what="nodes", error="nodes: 403 Forbidden")
+            return Unreadable(subject="nodes", error="nodes: 403 Forbidden")
         return tuple(self.nodes.values())
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:

@@ -228,7 +228,7 @@ def _growing() -> Plan:
     """Builds a plan: a node has joined, another is to be fenced, one more is requested."""
     world = World().lent("a001", Phase.JOINING).node("a001", mark=None)
     plan = world.plan()
-    request = a_request(known_nodes=())
+    request = a_request(nodes_before=())
     return msgspec.structs.replace(
         plan,
         actions=(*plan.actions, StartConversion(request=request)),
@@ -314,7 +314,7 @@ def test_end_of_a_conversion_is_recorded(home: Path, end: Ended, has_failed: boo
     outcome = convert(home, converter)
     assert converter.recorded["r1"].requests == (a_request(),)  # before the converter started
     (ended,) = outcome.registry.requests
-    assert (ended.ended, ended.names, ended.is_given_up) == (True, end.names, has_failed)
+    assert (ended.ended, ended.names, ended.is_abandoned) == (True, end.names, has_failed)
     assert ("a" in outcome.registry.backoffs) is has_failed
     assert bool(outcome.errors) is bool(end.error)
 
@@ -339,7 +339,7 @@ def test_hanging_converter_is_ended_and_reported(home: Path) -> None:
     converter, request = Converter(), a_request(converter=PROCESS)
     actions: list[Action] = [EndConverter(key="r1", process=PROCESS)]
     outcome = apply(home, Kube(), converter, actions, requests=(request,))
-    assert converter.ended == [PROCESS] and outcome.registry.requests[0].is_given_up
+    assert converter.ended == [PROCESS] and outcome.registry.requests[0].is_abandoned
     assert "ran out of its time" in outcome.errors[0]
 
 
@@ -371,7 +371,7 @@ def test_hanging_converter_is_ended_and_reported(home: Path) -> None:
         pytest.param(
             SHUT, [], {"a001": a_batch_node(in_service=None)}, False, id="slurm-can't-tell"
         ),
-        pytest.param(SHUT, [], Unreadable(what="x", error="mute"), False, id="slurm-is-mute"),
+        pytest.param(SHUT, [], Unreadable(subject="x", error="mute"), False, id="slurm-is-mute"),
     ],
 )
 def test_return_checks_node_pods_and_slurm_before_the_converter_call(

@@ -82,7 +82,7 @@ def test_check_does_not_advise_deleting_the_reservation_of_an_adopted_node(
 
 def test_nodes_of_a_converter_without_claims_are_reported(sandbox: Sandbox, site: Site) -> None:
     """A site's own converter claims, dies with the host, and lists no claims."""
-    sandbox.conversion.tells_claims = False
+    sandbox.conversion.reports_claims = False
     converter = site.directory / "node-convert"
     converter.write_text(
         f'#!/bin/sh\n[ "$1" = --list ] && exec {sandbox.node_convert_path} "$@"\n'

@@ -15,14 +15,14 @@ from dnm.model.plan import EvictPods, Outcome, Plan
 from dnm.model.pod import DaemonSet
 from dnm.model.registry import Registry
 from dnm.run.actuator import Actuator
-from dnm.run.rare_actions import Asked, ask_pods
+from dnm.run.rare_actions import Evictions, ask_pods
 from dnm.run.registry import file_state
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_node
 from tests.plan.worlds import pods
 from tests.run.edges import Converter, Kube
 
 SHUT = a_node(is_cordoned=True, mark=FENCED)
-LEAVING = a_lent_node(leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW, asked=2))
+LEAVING = a_lent_node(leaves=Leaving.MANUAL, emptying=Emptying(since=NOW, asked=2))
 
 
 def a_pod(name: str, **changes: Any) -> PodOnNode:
@@ -50,26 +50,26 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
 @pytest.mark.parametrize(
     ("pods", "evicted", "expected"),
     [
-        pytest.param([a_pod("p"), a_pod("q")], ["p", "q"], Asked(asked=2), id="all"),
-        pytest.param([a_pod("p", is_terminating=True)], [], Asked(), id="on-its-way"),
-        pytest.param([a_pod("p", stays=True, is_work=False)], [], Asked(), id="a-daemonset-s"),
+        pytest.param([a_pod("p"), a_pod("q")], ["p", "q"], Evictions(asked=2), id="all"),
+        pytest.param([a_pod("p", is_terminating=True)], [], Evictions(), id="on-its-way"),
+        pytest.param([a_pod("p", stays=True, is_work=False)], [], Evictions(), id="a-daemonset-s"),
         pytest.param(
             [a_pod("p", stays=True), a_pod("q")],
             ["q"],
-            Asked(asked=1, why="dev/p is of a NodeSet and is never evicted"),
+            Evictions(asked=1, why="dev/p is of a NodeSet and is never evicted"),
             id="a-slurmd",
         ),
-        pytest.param([a_pod("p", loss="no controller")], ["p"], Asked(asked=1), id="alone"),
+        pytest.param([a_pod("p", loss="no controller")], ["p"], Evictions(asked=1), id="alone"),
         pytest.param(
             [a_pod("no"), a_pod("p"), a_pod("no2")],
             ["p"],
-            Asked(asked=1, why="dev/no is not evicted: its budget says no; and 1 more"),
+            Evictions(asked=1, why="dev/no is not evicted: its budget says no; and 1 more"),
             id="budgets",
         ),
         pytest.param(
             [a_pod("bad"), a_pod("p"), a_pod("bad")],
             ["p"],
-            Asked(
+            Evictions(
                 asked=1,
                 why="evict bad: 403 Forbidden; and 1 more",
                 errors=("evict bad: 403 Forbidden",) * 2,
@@ -79,7 +79,7 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
     ],
 )
 def test_eviction_skips_terminating_daemon_and_protected_pods(
-    pods: list[PodOnNode], evicted: list[str], expected: Asked
+    pods: list[PodOnNode], evicted: list[str], expected: Evictions
 ) -> None:
     kube = on_a001(*pods)
     kube.budgets, kube.refuses = {"no", "no2"}, {"evict bad"}

@@ -91,7 +91,7 @@ def test_new_site_starts_with_an_empty_registry_and_writes_nothing(
     sandbox: Sandbox, east: Host
 ) -> None:
     state = east.run()
-    assert state.read() is None and state.why_missing() is None
+    assert state.read() is None and state.missing_error() is None
     state.stand_by()
     state.end()
     assert writes(sandbox) == 0
@@ -473,13 +473,13 @@ def test_deleted_secret_is_not_an_empty_registry(sandbox: Sandbox, east: Host) -
     wrote(east, ONE)
     sandbox.delete("secrets", NAME, "dnm")
     state = east.run()
-    why = str(state.why_missing())
+    why = str(state.missing_error())
     assert state.read() is None and "Restore it from a backup" in why
     assert "dnm resume" in why
     with pytest.raises(RegistryError, match="dnm resume"):
         state.begin()
     sandbox.delete("leases", NAME, "yunikorn")
-    assert east.run().why_missing() is None
+    assert east.run().missing_error() is None
 
 
 def test_kubernetes_state_before_the_move_is_refused_without_a_write(
@@ -493,7 +493,7 @@ def test_kubernetes_state_before_the_move_is_refused_without_a_write(
         with pytest.raises(RegistryError, match="dnm state move --to kubernetes` here"):
             refused()
     assert writes(sandbox) == 0
-    assert west.run().why_missing() is None, "a new site of another host"
+    assert west.run().missing_error() is None, "a new site of another host"
 
 
 @pytest.mark.parametrize("point", ["kube.write_state:before", "kube.write_state:after"])
@@ -503,7 +503,7 @@ def test_first_run_killed_before_its_write_stays_a_first_run(
     state = east.run()
     if point.endswith("after"):
         state.begin()
-    assert east.run().read() is None and east.run().why_missing() is None
+    assert east.run().read() is None and east.run().missing_error() is None
     wrote(east, ONE)
     assert east.run().read() == ONE
 

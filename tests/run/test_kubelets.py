@@ -108,8 +108,8 @@ def test_differing_kubelet_is_reported_and_its_real_size_counts(
     assert entry.phase is Phase.SERVING
     assert entry.counted["memory"] == 262044 * MI
     difference = (
-        f"the kubelet of {name} differs from [node_type:g]: it keeps back 100Mi of its memory, "
-        "8500Mi less than the 8600Mi that are named; look at its files and flags"
+        f"the kubelet of {name} differs from [node_type:g]: it reserves 100Mi of its memory, "
+        "8500Mi less than the configured 8600Mi; check its files and flags"
     )
     plan = site.plan().plan
     (verdict,) = plan.nodes

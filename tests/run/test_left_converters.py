@@ -143,7 +143,7 @@ def test_hanging_converter_is_ended_by_a_later_run(sandbox: Sandbox, site: Site)
     assert "action=end-converter" in text and "ran out of its time" in text
     assert process_of(keeper.pid) != keeper
     assert all(process_of(int(child)) is None for child in children)
-    assert site.registry.requests[0].is_given_up and "a" in site.registry.backoffs
+    assert site.registry.requests[0].is_abandoned and "a" in site.registry.backoffs
 
 
 def test_failed_call_is_not_credited_with_the_nodes_of_the_next_call(

@@ -305,7 +305,7 @@ def test_tenant_with_many_problems_leaves_the_notes_of_other_tenants() -> None:
     names = [*(("dev", f"w-{number:02}") for number in range(30)), ("gpu", "one")]
     pods = [Pod(namespace=where, name=name, shape=shape) for where, name in names]
     unverified = {f"{where}/{name}": f"no claim {name}" for where, name in names}
-    lines = describe_uncertain_pods(config(), PodWaits(doubts=unverified), pods)
+    lines = describe_uncertain_pods(config(), PodWaits(unclear=unverified), pods)
     assert lines[:2] == ("1 pod like dev/w-00: no claim w-00", "1 pod like gpu/one: no claim one")
     assert len(lines) == 11 and lines[-1] == "and 21 more such causes"
 

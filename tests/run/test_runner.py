@@ -130,7 +130,7 @@ def test_failed_node_is_an_error_until_resolved_and_stops_no_run(config: Config)
         result = run(config, kube, converter, NOW + timedelta(minutes=minute))
         assert result.outcome is not None
         run_record = result.outcome.registry.last_run
-        message.append((result.exit_code, *result.outcome.said, *result.outcome.over))
+        message.append((result.exit_code, *result.outcome.new_errors, *result.outcome.over))
         assert run_record.has_succeeded and run_record.succeeded_at is None
     assert message == [(1, error), (1,), (1,), (0, f"over, after 3 min: {error}"), (0,)]
 

@@ -91,7 +91,7 @@ def test_unreachable_api_is_requested_once() -> None:
 def test_unreadable_document_is_reported_by_name() -> None:
     seen, _ = take(Cluster(yunikorn_configs=KubeError("403 Forbidden")))
     assert seen.queue_maps == Unreadable(
-        what="ConfigMap yunikorn/yunikorn-configs", error="403 Forbidden"
+        subject="ConfigMap yunikorn/yunikorn-configs", error="403 Forbidden"
     )
 
 

@@ -108,7 +108,7 @@ def test_decision_names_the_cap_that_is_shared() -> None:
     details = {queue: verdict.detail for queue, verdict in sizing.verdicts.items()}
     assert "1 can be lent: max_converted_nodes is shared with other namesp" in details["root.one"]
     assert "0 can be lent: max_converted_nodes used up" in details["root.three"]
-    assert sizing.verdicts["root.three"].reason is Reason.OTHERS_FIRST
+    assert sizing.verdicts["root.three"].reason is Reason.OUTRANKED
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.kubelet import NumaRoom
 from dnm.model.observed import StalledPods
 from dnm.model.pod import NodeSelectorTerm, Requirement, TaskGroup, Toleration
-from dnm.model.queue_path import known_lineage
+from dnm.model.queue_path import present_lineage
 from dnm.model.reason import Reason
 from dnm.sizing.caps import NodePool
 from dnm.sizing.node_supply import traits_of
@@ -146,9 +146,9 @@ def test_queue_named_without_root_is_below_root() -> None:
 
 def test_queue_ancestors_exclude_root_and_unconfigured_queues() -> None:
     facts = {"root", "root.a", "root.a.b"}
-    assert known_lineage("root.a.b", facts) == ["root.a.b", "root.a"]
-    assert known_lineage("root.a.x", facts) == known_lineage("root", facts) == []
-    assert known_lineage("root.a.b", facts - {"root.a"}) == ["root.a.b"]
+    assert present_lineage("root.a.b", facts) == ["root.a.b", "root.a"]
+    assert present_lineage("root.a.x", facts) == present_lineage("root", facts) == []
+    assert present_lineage("root.a.b", facts - {"root.a"}) == ["root.a.b"]
 
 
 def test_pods_without_quota_leave_free_capacity_to_other_queues() -> None:

@@ -105,7 +105,7 @@ def row(
 
 
 ENOUGH, NOTHING_HELPS = Reason.ENOUGH, Reason.NOTHING_HELPS
-FREE, QUOTA, BOTH = Reason.LACKS_ROOM, Reason.LACKS_QUOTA, Reason.LACKS_BOTH
+FREE, QUOTA, BOTH = Reason.LACKS_NODES, Reason.LACKS_QUOTA, Reason.LACKS_BOTH
 CARD = "nvidia.com/gpu"
 BROKEN = Taint(key="broken", effect="NoSchedule")
 DEV_TAINT = Taint(key="dedicated", value="dev", effect="NoSchedule")
@@ -592,8 +592,8 @@ def shares(
 
 def test_scarce_nodes_go_to_the_queue_with_the_longest_wait() -> None:
     """Defect 20: the order in the configuration decided."""
-    free = Reason.LACKS_ROOM
-    first = Reason.OTHERS_FIRST
+    free = Reason.LACKS_NODES
+    first = Reason.OUTRANKED
     assert shares(THREE, OF_ALL, budget(total=2)) == {
         "lab": (1, free),
         "gpu": (1, free),
@@ -603,20 +603,20 @@ def test_scarce_nodes_go_to_the_queue_with_the_longest_wait() -> None:
 
 def test_priority_precedes_the_longest_wait() -> None:
     ranked = {**THREE, "dev": policy("dev", DEV, "a", priority=1)}
-    assert shares(ranked, OF_ALL, budget(total=1))["dev"] == (1, Reason.LACKS_ROOM)
+    assert shares(ranked, OF_ALL, budget(total=1))["dev"] == (1, Reason.LACKS_NODES)
 
 
 def test_queue_does_not_take_the_node_type_of_another_queue() -> None:
     kinds = {**THREE, "gpu": policy("gpu", GPU, "g")}
     results = shares(kinds, OF_ALL, budget(batch={"a": 0, "g": 5}))
-    assert results["gpu"] == (1, Reason.LACKS_ROOM)
+    assert results["gpu"] == (1, Reason.LACKS_NODES)
     assert results["lab"] == results["dev"] == (0, Reason.NO_BATCH_NODE)
 
 
 def test_unhelpable_pod_does_not_put_its_queue_first() -> None:
     """Otherwise an old pod that waits for a selector would win every scarce node."""
     stuck = pods(1, SMALL, ago=9000, name="stuck", shape={"node_selector": (("zone", "b"),)})
-    assert shares(THREE, [*stuck, *OF_ALL], budget(total=1))["lab"] == (1, Reason.LACKS_ROOM)
+    assert shares(THREE, [*stuck, *OF_ALL], budget(total=1))["lab"] == (1, Reason.LACKS_NODES)
 
 
 def test_new_node_open_to_all_serves_other_queues_too() -> None:
@@ -624,7 +624,7 @@ def test_new_node_open_to_all_serves_other_queues_too() -> None:
         1, SMALL, namespace="lab", name="l", app="l", ago=900, shape=ANYWHERE
     )
     assert shares(THREE, some, budget(total=9)) == {
-        "lab": (1, Reason.LACKS_ROOM),
+        "lab": (1, Reason.LACKS_NODES),
         "dev": (0, Reason.ON_THE_WAY),
         "gpu": (0, Reason.ENOUGH),
     }

@@ -92,7 +92,7 @@ def test_repeated_hold_replaces_the_earlier_hold() -> None:
 
 def test_held_joining_node_no_longer_leaves() -> None:
     """If it were fenced first, it would be unfenced before its readiness checks passed."""
-    lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.BY_HAND, emptying=Emptying(since=NOW))
+    lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.MANUAL, emptying=Emptying(since=NOW))
     answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
     assert isinstance(answer, Registry)
     assert answer.nodes == {"a001": a_lent_node(Phase.JOINING)}

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import TOLD_TO_GO, Emptying, Leaving, Phase
+from dnm.model.lent import OVERRIDES_STAY, Emptying, Leaving, Phase
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.verbs.lending import (
@@ -41,7 +41,7 @@ REGISTRY = Registry(
         "a003": a_lent_node(Phase.RETURNING),
         "a004": a_lent_node(owner="other"),
         "a005": a_lent_node(),
-        "a006": a_lent_node(leaves=Leaving.BY_HAND),
+        "a006": a_lent_node(leaves=Leaving.MANUAL),
     },
     held=("a005",),
     orders=(ORDER,),
@@ -82,7 +82,7 @@ NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "excluded, and forced": (
         {"nodes": ("a008",), "is_forced": True},
-        "a008 is excluded from lending: somebody excluded it until 2026-03-02 21:00 UTC: "
+        "a008 is excluded from lending: an administrator excluded it until 2026-03-02 21:00 UTC: "
         "dnm unexclude a008",
     ),
     "cap": (
@@ -151,7 +151,7 @@ def test_invalid_extend_is_refused(name: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.SERVING, Phase.RELEASING])
-@pytest.mark.parametrize("leaves", TOLD_TO_GO)
+@pytest.mark.parametrize("leaves", OVERRIDES_STAY)
 def test_returning_node_is_not_extended(phase: Phase, leaves: str) -> None:
     before = Registry(nodes={"a001": a_lent_node(phase, leaves=leaves)})
     answer = sentence(extend(CONFIG, before, "a001", LATER))
@@ -160,7 +160,7 @@ def test_returning_node_is_not_extended(phase: Phase, leaves: str) -> None:
 
 def test_order_is_extended_with_its_nodes_and_requests() -> None:
     """Nodes that leave, and nodes with another end time, keep their state."""
-    returned = a_lent_node(order="o1", leaves=Leaving.BY_HAND)
+    returned = a_lent_node(order="o1", leaves=Leaving.MANUAL)
     coming = a_request(order="o1", stays_until=LATER)
     nodes = {**REGISTRY.nodes, "a021": returned}
     before = replace(REGISTRY, nodes=nodes, requests=(coming, a_request(id="r2")))
@@ -216,7 +216,7 @@ def test_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None) -
     after = give_back(CONFIG, before, "a001", NOW, emptying)
     assert isinstance(after, Registry)
     entry = after.nodes["a001"]
-    assert (entry.leaves, entry.stays_until, entry.order) == (Leaving.BY_HAND, None, "")
+    assert (entry.leaves, entry.stays_until, entry.order) == (Leaving.MANUAL, None, "")
     assert entry.emptying == emptying
     assert [(order.count, order.nodes) for order in after.orders] == [(1, ("a050",))]
     assert give_back(CONFIG, after, "a001", NOW, emptying) == after, "said twice"

@@ -56,7 +56,7 @@ def pass_once(config: Config, log_console: bool) -> Pass:
     signals = StopSignals(config.shutdown_grace)
     with closing(signals), show_activity("running", is_quiet=is_console):
         result = runner.run_pass(config, os.environ, lambda: signals.came, at_once=signals.at_once)
-    log_history(result.outcome.told if result.outcome else ())
+    log_history(result.outcome.history if result.outcome else ())
     log_findings(result)
     return result
 
@@ -88,7 +88,7 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
     shown, notes = errors, result.plan.notes
     if outcome is not None and not sys.stdout.isatty():
-        shown, notes = list(outcome.said), result.plan.news
+        shown, notes = list(outcome.new_errors), result.plan.news
     over = (*outcome.over, *outcome.notes) if outcome else ()
     if not (actions or shown or over or sys.stdout.isatty()):
         return
@@ -104,12 +104,12 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
 
 def _describe(result: Pass) -> str:
     """Returns the actions of a run, from its history lines, or else the number of lent nodes."""
-    if parts := summarize(result.outcome.told) if result.outcome else ():
+    if parts := summarize(result.outcome.history) if result.outcome else ():
         return "; ".join(parts)
     if result.outcome and result.outcome.actions:
         return f"{count_of(len(result.outcome.actions), 'action')}; the log has the details"
     registry = result.outcome.registry if result.outcome else result.plan.registry
-    coming = sum(request.count for request in registry.requests if not request.is_given_up)
+    coming = sum(request.count for request in registry.requests if not request.is_abandoned)
     lent = f"{count_of(len(registry.nodes), 'node')} lent"
     return f"nothing done; {lent}" + (f", {coming} coming" if coming else "")
 

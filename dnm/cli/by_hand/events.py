@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dnm.calendar.in_force import list_events
-from dnm.calendar.windows import why_of_no_use, zone_named
+from dnm.calendar.windows import event_error, zone_named
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.operation import RefusedError, carry_out, new_operation, rehearse
 from dnm.cli.terminal.options import ConfigOption, NamesOption, NamespaceOption, ReasonOption
@@ -112,7 +112,7 @@ def _first(row: Mapping[str, Any]) -> datetime:
 
 def _row(config: Config, registry: Registry, event: CalendarEvent, now: datetime) -> dict[str, Any]:
     windows = next_windows(event, now)[:_SHOWN]
-    problem = why_of_no_use(config, event)
+    problem = event_error(config, event)
     times = (
         None if problem else (lead_of(config, registry, event), stay_of(config, registry, event))
     )

@@ -65,7 +65,7 @@ def print_batch_nodes(
     if output != "text":
         documents: list[dict[str, object]] = [msgspec.to_builtins(node) for node in rows]
         for entry in documents:
-            if not entry.pop("tells_claim"):
+            if not entry.pop("reports_claim"):
                 del entry["claim"]
             entry["kept_out"] = out.get(str(entry["name"]), "")
         document = {"schema": "dnm.nodes/1", "nodes": documents}

@@ -148,7 +148,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "orders": [order_row(order, as_recorded(plan)) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
-        "sitting": sitting_rows(plan.registry.sitting),
+        "sitting": sitting_rows(plan.registry.low_utilization),
     }
 
 
@@ -189,7 +189,7 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, as_recorded(plan))
     waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
-    sitting = sitting_lines(sitting_rows(plan.registry.sitting), zone)
+    sitting = sitting_lines(sitting_rows(plan.registry.low_utilization), zone)
     for line in (*orders, *waiting, *sitting):
         print_line(line)
     for note in plan.notes:

@@ -90,7 +90,7 @@ def status_document(
                 "queue": request.queue,
                 "missing": request.count,
                 "since": request.since,
-                "is_given_up": request.is_given_up,
+                "is_given_up": request.is_abandoned,
                 "error": request.error,
                 "converter_host": _converter_host(None if request.ended else request.converter),
             }
@@ -106,13 +106,13 @@ def status_document(
             }
             for name, claim in sorted(registry.claimed.items())
         ],
-        "by_hand": list(registry.by_hand),
+        "by_hand": list(registry.manual),
         "orders": [order_row(order, registry) for order in registry.orders if now < order.until],
         "queues": [
             {"queue": queue, **msgspec.to_builtins(status)}
             for queue, status in sorted(run.queues.items())
         ],
-        "sitting": sitting_rows(registry.sitting),
+        "sitting": sitting_rows(registry.low_utilization),
         "brakes": _brakes(config, registry, now),
         "waiting_jobs": waiting_rows(run.waiting_jobs),
         "last_run": {

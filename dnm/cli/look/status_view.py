@@ -165,7 +165,7 @@ def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> st
 def manual_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
     """Yields the orders and returns of administrators, and nodes that joined without dnm."""
     for node in document["nodes"]:
-        if node["leaves"] == Leaving.BY_HAND and not node["held"]:
+        if node["leaves"] == Leaving.MANUAL and not node["held"]:
             yield f"{node['node']} is returned manually: {_emptied(node['emptying'], now, zone)}"
     for order in document["orders"]:
         nodes = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"

@@ -50,7 +50,7 @@ def log_findings(result: Pass) -> None:
     later = (*outcome.over, *outcome.notes) if outcome else ()
     for note in (*result.plan.news, *later):
         logging.getLogger("dnm").info("note=%r", note)
-    for error in outcome.said if outcome else result.plan.errors:
+    for error in outcome.new_errors if outcome else result.plan.errors:
         if outcome is None or error not in outcome.errors:
             logging.getLogger("dnm").error("error=%r", error)
 

@@ -12,7 +12,7 @@ import msgspec
 from dnm.model.amounts import amounts
 from dnm.model.batch import WaitingJobs
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.observed import Sitting
+from dnm.model.observed import LowUse
 from dnm.model.orders import LendOrder
 from dnm.model.printable import Meanings, Part, count_of, duration, json_text, printable
 from dnm.model.registry import Registry
@@ -187,7 +187,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
     return f"{count_of(lent, 'node')} lent, {coming}{missing} missing{waits}"
 
 
-def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:
+def sitting_rows(sitting: Mapping[str, LowUse]) -> list[dict[str, Any]]:
     """Returns the queues with low utilization that are to be reported, as rows by name."""
     return [
         {
@@ -197,7 +197,7 @@ def sitting_rows(sitting: Mapping[str, Sitting]) -> list[dict[str, Any]]:
             "nodes": queue_use.nodes,
         }
         for queue, queue_use in sorted(sitting.items())
-        if queue_use.is_told
+        if queue_use.is_reported
     ]
 
 

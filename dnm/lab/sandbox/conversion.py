@@ -119,7 +119,7 @@ class Conversion:
         self.behaviours: list[Behaviour] = []
         self.calls: list[Call] = []
         self.joining = Joining(store, batch, timing)
-        self.tells_claims = True
+        self.reports_claims = True
         self._asking: ConverterProcess | None = None
         self._operations: dict[int, Operation] = {}
         self._last = 0
@@ -403,7 +403,7 @@ class Conversion:
                     for reservation in self.batch.reservations.on(machine.name)
                 },
                 "slurm_reason": _slurm_reason(machine),
-                **({"claim": self._claim(machine)} if self.tells_claims else {}),
+                **({"claim": self._claim(machine)} if self.reports_claims else {}),
             })  # fmt: skip
         document = {
             "schema": "node-convert.list/1", "nodes": nodes,

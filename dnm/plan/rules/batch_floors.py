@@ -23,7 +23,7 @@ from dnm.sizing.caps import Bound
 BATCH_FLOOR = Why(
     "Slurm has no more nodes than batch_floor requires",
     "a node that is returned or becomes idle, or a lower floor",
-    pods_are_told=True,
+    has_pod_event=True,
     name="BATCH_FLOOR",
 )
 

@@ -17,7 +17,7 @@ import msgspec
 from dnm.demand.demand import Demand, NodeUse
 from dnm.model.lent import LentNode, Phase
 from dnm.model.pod import PodList
-from dnm.model.queue_path import is_under, known_lineage
+from dnm.model.queue_path import is_under, present_lineage
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Leave, Rule
 from dnm.plan.inputs import Inputs
@@ -159,7 +159,7 @@ def _can_do_without(
 ) -> bool:
     """Whether no limit would fall below what is used of it, and no fewer nodes are ready than
     `min_nodes`. `ready`: nodes by namespace and type."""
-    for path in known_lineage(entry.queue, inputs.limits):
+    for path in present_lineage(entry.queue, inputs.limits):
         limit = inputs.limits[path]
         used = demand.queues[path].used if path in demand.queues else {}
         for resource in limit.max.keys() - limit.fixed:

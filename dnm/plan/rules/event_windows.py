@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from dnm.calendar.in_force import list_events, list_troubles
 from dnm.calendar.windows import (
     MOST_WINDOWS,
+    event_error,
     list_windows,
     request_of,
-    why_of_no_use,
     without_doubles,
 )
 from dnm.model.calendar import CalendarEvent, Window
@@ -43,7 +43,7 @@ def usable_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ..
     """Returns the events of all sources that can bring a node here; two with one name and namespace
     count as one if both are current."""
     events = list_events(config, registry)
-    return tuple(event for event in events if not why_of_no_use(config, event))
+    return tuple(event for event in events if not event_error(config, event))
 
 
 def projected_at(config: Config, registry: Registry, at: datetime) -> ProjectedWindows:
@@ -118,7 +118,7 @@ def _list_unusable(config: Config, registry: Registry) -> Iterator[str]:
     """Yields unusable events from other sources than the configuration, which reports its own."""
     for event in list_events(config, registry):
         is_reported = not event.source and event.name in config.unread_events
-        if not is_reported and (why := why_of_no_use(config, event)):
+        if not is_reported and (why := event_error(config, event)):
             yield f"{_place_of(config, registry, event)}: [event:{event.name}] {why}"
 
 

@@ -65,7 +65,7 @@ def count_nodes(registry: Registry, instance: str) -> Counter[tuple[str, str]]:
     own_nodes = registry.nodes_of(instance, *_HERE).values()
     counts = Counter((node.heads_for, node.node_type) for node in own_nodes)
     for request in registry.requests:
-        if not request.is_given_up:
+        if not request.is_abandoned:
             counts[request.namespace, request.node_type] += request.count
     return counts
 

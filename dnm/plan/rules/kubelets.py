@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from dnm.kubelet import compare
-from dnm.kubelet.check import why_not_lent
+from dnm.kubelet.check import lending_error
 from dnm.kubelet.compare import difference_sentence, differences
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
@@ -24,7 +24,7 @@ from dnm.sizing.caps import Bound
 KUBELET_SETTINGS = Why(
     "kubelets of its node types would not start with their settings",
     "settings that go together: `dnm node-types check`",
-    pods_are_told=True,
+    has_pod_event=True,
     name="KUBELET_SETTINGS",
 )
 
@@ -32,7 +32,7 @@ KUBELET_SETTINGS = Why(
 def _closed_types(inputs: CountedFrom) -> Iterator[Bound]:
     """Yields a bound of zero for each type with kubelets that would not start."""
     for name, node_type in inputs.config.node_types.items():
-        if not inputs.is_move and (why := why_not_lent(node_type)):
+        if not inputs.is_move and (why := lending_error(node_type)):
             yield Bound(
                 name=f"kubelet settings of type {name}",
                 left=0,

@@ -75,7 +75,7 @@ def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
     """Returns the change of the Node of a node that moves, or moves back."""
     move, change = move_of(inputs.config, entry)
     policy = inputs.config.namespaces.get(move.to)
-    if not move.goes_back and policy is not None:
+    if not move.is_back and policy is not None:
         mark = msgspec.structs.replace(entry.mark, namespace=policy.name, queue=policy.queue)
         return RelabelNode(node=name, mark=mark, labels=change.labels, off=change.off, on=change.on)
     back = change_labels(inputs.config, entry.node_type, move.to, entry.namespace)
@@ -120,7 +120,7 @@ def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
     move, change = move_of(inputs.config, entry)
     if node is None or node.unreadable or move.to not in inputs.config.namespaces:
         return False
-    return not move.goes_back and not change.is_done(node)
+    return not move.is_back and not change.is_done(node)
 
 
 def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:

@@ -58,7 +58,7 @@ def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> 
     if entry.move is None:  # no dnm writes this
         return _stays(name, entry, facts, "its destination is not recorded")
     move, change = move_of(config, entry)
-    if move.goes_back:
+    if move.is_back:
         return _moving_back(config, node, entry, change, facts)
     if change.is_done(node):
         return _after_relabel(config, node, entry, facts)
@@ -126,7 +126,7 @@ def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -
 def moving_detail(entry: LentNode) -> str:
     """Returns the namespaces of the move."""
     assert entry.move is not None
-    if entry.move.goes_back:
+    if entry.move.is_back:
         return f"back to {entry.namespace}, instead of to {entry.move.to}"
     return f"from {entry.namespace} to {entry.move.to}"
 
@@ -156,7 +156,7 @@ def _after_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) ->
 
 def _move_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTransition:
     assert entry.move is not None
-    back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, goes_back=True))
+    back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, is_back=True))
     return outcome(
         node.name, back, Verdict.MOVE, MOVING, f"{moving_detail(back)}: {why}", wants_relabel=True
     )

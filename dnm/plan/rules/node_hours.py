@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # `dnm status` needs only the remaining hours
 HOURS_SPENT = Why(
     "the node-hours of its namespace's week are used up",
     "Monday, 00:00 UTC, or a higher node_hours_per_week",
-    pods_are_told=True,
+    has_pod_event=True,
     name="HOURS_SPENT",
 )
 _KEY, _HOUR = "node_hours_per_week", timedelta(hours=1)

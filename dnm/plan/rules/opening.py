@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from dnm.demand.constraints import NodeTraits, describe_misfit, tolerates
-from dnm.model.close_look import CLOSED, Asked, CloseLook, DaemonPods, ImageUsers, OwnPod
+from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, FactsRequest, ImageUsers, OwnPod
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.node import Node
@@ -94,13 +94,13 @@ def _steps(config: Config, entry: LentNode) -> tuple[Step, ...]:
     return node_type.opens_when if node_type else ()
 
 
-def list_close_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[Asked]:
+def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[FactsRequest]:
     """Yields the nodes to read closely: joining ones, failed ones that may still join, and nodes of
     a request that may just have joined. So their images are pulled from the first run on."""
     own_nodes = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
     for name, entry in own_nodes.items():
         if steps := _steps(config, entry):
-            yield Asked(
+            yield FactsRequest(
                 node=name,
                 namespace=entry.namespace,
                 kinds=frozenset(step.kind for step in steps),
@@ -110,10 +110,10 @@ def list_close_looks(config: Config, registry: Registry, nodes: Sequence[Node]) 
         node_type = config.node_types.get(request.node_type)
         kinds = frozenset(step.kind for step in node_type.opens_when) if node_type else frozenset()
         for node in nodes if kinds else ():
-            is_new = node.name not in registry.nodes and node.name not in request.known_nodes
+            is_new = node.name not in registry.nodes and node.name not in request.nodes_before
             is_labelled = node.labels.get(request.namespace) == "true"
             if is_new and is_labelled and config.type_of(node.name) == request.node_type:
-                yield Asked(node=node.name, namespace=request.namespace, kinds=kinds)
+                yield FactsRequest(node=node.name, namespace=request.namespace, kinds=kinds)
 
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def _add_actions(inputs: Inputs, registry: Registry, noted: Registry) -> Additio
 
 RULE = Rule(
     reasons=(OPENING, NOT_OPENED),
-    looks_at=list_close_looks,
+    looks_at=list_looks,
     annotates=keep_closed,
     records=in_a_run(open_breakers),
     leave=Leave(

@@ -15,7 +15,7 @@ import msgspec
 
 from dnm.demand.demand import NodeUse
 from dnm.model.lent import LentNode, Phase
-from dnm.model.observed import Sitting
+from dnm.model.observed import LowUse
 from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Rule
@@ -33,7 +33,7 @@ def _record_low_use(inputs: Inputs, registry: Registry, noted: Registry) -> Addi
         return Additions(registry=noted)
     by_queue = {queue: _measure(inputs, queue, nodes) for queue, nodes in sorted(held.items())}
     low_use = {queue: queue_use for queue, queue_use in by_queue.items() if queue_use is not None}
-    return Additions(registry=msgspec.structs.replace(noted, sitting=low_use))
+    return Additions(registry=msgspec.structs.replace(noted, low_utilization=low_use))
 
 
 def _held_nodes(inputs: Inputs, registry: Registry) -> dict[str, _Held] | None:
@@ -53,16 +53,15 @@ def _held_nodes(inputs: Inputs, registry: Registry) -> dict[str, _Held] | None:
     return held
 
 
-def _measure(inputs: Inputs, queue: str, nodes: _Held) -> Sitting | None:
+def _measure(inputs: Inputs, queue: str, nodes: _Held) -> LowUse | None:
     share, now = used_share(nodes), inputs.now
     if share >= FEW:
         return None
-    previous = inputs.registry.sitting.get(queue)
+    previous = inputs.registry.low_utilization.get(queue)
     since = min(previous.since, now) if previous else now
     percent = max(ceil(round(100 * share, 6)), 1)
-    return Sitting(
-        since=since, percent=percent, nodes=len(nodes), is_told=now - since >= LOW_UTILIZATION_FOR
-    )
+    is_reported = now - since >= LOW_UTILIZATION_FOR
+    return LowUse(since=since, percent=percent, nodes=len(nodes), is_reported=is_reported)
 
 
 def used_share(nodes: Iterable[tuple[LentNode, NodeUse]]) -> float:
