@@ -1,4 +1,4 @@
-"""What `sacct` prints of jobs -> jobs to play. Pure.
+"""The parser of `sacct`'s output: it returns the jobs to simulate. Pure.
 
     TZ=UTC sacct -a -X -n -P -S 2026-03-02 -s CD,F,TO,CA,OOM,NF \\
         -o Submit,Start,End,NNodes,TimelimitRaw,NodeList
@@ -22,7 +22,7 @@ _NO_LIMIT = 365 * 86_400.0
 
 
 class SimulationError(DnmError):
-    """What was given to be played can't be."""
+    """The error of an input that cannot be simulated."""
 
     exit_code = ExitCode.NEEDS_PERSON
 

@@ -40,7 +40,7 @@ def play_under(
     workload: Workload, config: Config | None, tell: Callable[[float], object] | None = None
 ) -> tuple[Figures, tuple[str, ...]]:
     """Plays the workload under a configuration, None: with nothing lent; returns the figures and
-    what the plans complained of. `tell` is told how much of it is played."""
+    what the plans complained of. `tell` receives the simulated fraction."""
     if config is None:
         return play(workload, NobodyLends(), tell)[1], ()
     policy = DnmPolicy(workload, as_played(config, workload))
@@ -51,7 +51,7 @@ def play_under(
 def side_by_side(
     workload: Workload, played: Mapping[str, tuple[Figures, tuple[str, ...]]]
 ) -> Comparison:
-    """Returns what `play_under` came to for each name, NOBODY among them, with the prices."""
+    """Returns the results of `play_under` for each name, NOBODY among them, with the prices."""
     nobody, _ = played[NOBODY]
     prices = {
         name: Price(

@@ -5,7 +5,7 @@ Of equal pods those began and ended whose moments of creation explain how the su
 changed; where a record does not tell, the first that came begins first, the first that began ends
 first, as few came as explain the numbers, and they are spread over the time in between. Of a gang
 all begin when the last has a node; it shrinks as its pods end, so that only pods that come tell its
-size. What came and went between two lines was never seen.
+size. Pods that came and went between two lines were never observed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Request = tuple[tuple[str, int], ...]
 _Pod = tuple[datetime, datetime, int]  # came, began, gang
 _Key = tuple[str, Request, bool]  # queue, what one asks for, whether it is of a gang
 _LONGER_THAN_ANY = 10 * 366 * 86_400.0  # seconds: it runs still
-_BETWEEN = timedelta(seconds=60)  # two runs; what a line tells has come since the run before
+_BETWEEN = timedelta(seconds=60)  # two runs; the pods of a line came since the previous run
 _MOST_TRIED = 500  # choices of those that may have ended
 _GOLDEN = 0.6180339887  # multiples of it are spread evenly, however many there are
 
@@ -60,7 +60,7 @@ class _Kind:
         self.running: deque[_Pod] = deque()
         self.complete: dict[int, datetime] = {}
         self.came = 0
-        self.told: Counter[int] = Counter()  # when those came that the line before told
+        self.told: Counter[int] = Counter()  # when the pods of the previous line came
         self.sums: tuple[int, ...] = (0, 0)
         self.is_exact = False
 
@@ -99,7 +99,7 @@ class KindReplay:
 
     def _move(self, key: _Key, some: Sequence[PodKind], now: datetime) -> None:
         kind, told = self._kinds[key], _together(some)
-        # Two runs may be closer than a minute: whom the line before told has not come again.
+        # Two runs may be closer than a minute: pods of the previous line have not come again.
         new, kind.told = Counter(told.came_at) - kind.told, Counter(told.came_at)
         if told.came and told.came_at:
             came = told.came * new.total() // len(told.came_at)
@@ -119,7 +119,7 @@ class KindReplay:
             size = sizes.get(int(moment.timestamp()), usual)
             kind.waiting.append((moment, self._gang_of(kind, size, some)))
         for moment, gang in _take(kind.waiting, begun, begun_at):
-            # Who came since the run before, and has a node, had it at once.
+            # A pod that came since the previous run and has a node got it at once.
             began = moment if kind.is_exact and moment >= before else between
             kind.running.append((moment, began, gang))
             kind.complete[gang] = began
@@ -158,7 +158,7 @@ def _together(some: Sequence[PodKind]) -> PodKind:
 def _moments(
     kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime, gang: int
 ) -> Iterator[datetime]:
-    """When the new ones came; who is not told to have since the run before, as it was made."""
+    """Returns when the new pods came; unrecorded ones came when the previous run was made."""
     yield from (datetime.fromtimestamp(number, UTC) for number in told.came_at[:count])
     for number in range(count - len(told.came_at)):
         kind.came += not gang or number % gang == 0
@@ -169,7 +169,7 @@ def _moments(
 def _spans(
     queue: str, request: Request, pods: Iterable[_Pod], now: datetime | None
 ) -> Iterator[Span]:
-    """Those that end now; None: never."""
+    """Returns the pods that end now; None: never."""
     for came, began, gang in pods:
         lasts = max((now - began).total_seconds(), 1.0) if now else _LONGER_THAN_ANY
         yield Span(queue=queue, came=came, began=began, lasts=lasts, request=request, gang=gang)
@@ -178,7 +178,7 @@ def _spans(
 def _sums(
     kind: _Kind, told: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
 ) -> tuple[float | None, float | None]:
-    """When those that have begun, and that have ended, came, added up; None: it isn't said."""
+    """Returns the sums of the creation times of begun and ended pods; None if not recorded."""
     if not (kind.sums and told.sums):
         return None, None
     waiting, running = (now - before for now, before in zip(told.sums, kind.sums, strict=True))
@@ -191,7 +191,7 @@ def _sums(
 
 
 def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
-    """Takes so many of them out: the first, or those whose moments come nearest to a sum."""
+    """Removes `count` pods: the first ones, or those with creation times nearest to a sum."""
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
     chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)
@@ -222,7 +222,7 @@ def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
 
 
 def _changes(waited: int, ran: int, told: PodKind) -> tuple[int, int, int]:
-    """How many have begun, ended and come, between two looks at a kind."""
+    """The numbers of pods that began, ended and came between two observations of a kind."""
     if told.came is None:
         begun, ended = max(told.bound - ran, 0), max(ran - told.bound, 0)
         # Fewer wait and no more run: some have begun in the place of others that ended.

@@ -1,4 +1,4 @@
-"""What a policy has cost in a world: waiting, node-hours, conversions."""
+"""The cost of a policy in a world: waiting, node-hours, conversions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Waits(Value):
 
 
 class Figures(Value):
-    """What one policy cost. `lent`, `idle`, `booting` in node-hours: out of Slurm's service, in
+    """The cost of one policy. `lent`, `idle`, `booting` in node-hours: out of Slurm's service, in
     Kubernetes without a pod, on the way there and back; `short`: returned within half an hour."""
 
     pods: Waits

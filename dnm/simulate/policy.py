@@ -48,7 +48,7 @@ from dnm.simulate.world import World
 SEEN_AFTER = 5.0  # seconds from the end of a conversion to the limit, where it starts a run
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 _MOST_ERRORS = 20
-# What a queue may be told for days; of the others some moment makes something else.
+# The verdicts that may last for days; the others change with time.
 _LASTING = frozenset(
     (Reason.ENOUGH, Reason.NEARLY_FULL, Reason.NOTHING_HELPS, Reason.CAPPED,
      Reason.ON_THE_WAY)
@@ -56,7 +56,7 @@ _LASTING = frozenset(
 
 
 class DnmPolicy:
-    """One installation of dnm, over some time. `errors`: what its plans complained of, each once.
+    """An installation of dnm, over some time. `errors`: what its plans complained of, each once.
     `may_rest`: whether runs are left out that would do nothing."""
 
     may_rest = True
@@ -107,7 +107,7 @@ class DnmPolicy:
         return world.now
 
     def _changed(self, world: World) -> object:
-        """What the next plan depends on, as a value."""
+        """Returns the inputs of the next plan, as a value."""
         if self._is_watchful:
             return world.changes
         spare = [
@@ -131,7 +131,7 @@ class DnmPolicy:
         self._seen = self._changed(world)
 
     def _note_errors(self, plan: Plan) -> None:
-        """What a site would have to mend; conversions that fail are counted in the figures."""
+        """Returns the errors that a site would have to fix, without failed conversions."""
         for error in plan.errors:
             if len(self.errors) < _MOST_ERRORS and not error.startswith("action=convert "):
                 self.errors[error] = None
@@ -179,7 +179,7 @@ class DnmPolicy:
     # --- the world as values -----------------------------------------------------------------
 
     def snapshot(self, world: World) -> Snapshot:
-        """What the edges would read now."""
+        """Returns the facts that a run would read now."""
         pods = [self._pod(world, pod) for pod in (*world.pending, *world.running)]
         return Snapshot(
             taken_at=self._begins + timedelta(seconds=world.now),
@@ -222,7 +222,7 @@ class DnmPolicy:
         )
 
     def _ended(self, call: Conversion) -> Ended:
-        """What the converter has said so far: a line for each node that has come."""
+        """Returns the converter's output so far: a line for each node that has joined."""
         if not call.is_over:
             return Ended(names=tuple(call.joined))
         lines = tuple(f"{name} did not join" for name in call.failed)
@@ -261,7 +261,7 @@ class DnmPolicy:
         fenced = node.name in self._fenced
         if mark is not None and fenced:
             mark = msgspec.structs.replace(mark, fenced=True)
-        # The permanent nodes are described by what is free on them beside their other pods.
+        # The permanent nodes have the capacity that is free beside their other pods.
         lent = bool(node.node_type)
         taint = msgspec.structs.replace(TAINT, value=node.namespace)
         return Node(
@@ -332,7 +332,7 @@ class DnmPolicy:
         """Seen by the next run."""
 
     def failed(self, world: World, node: str, namespace: str) -> None:
-        """Heard by the next run."""
+        """The next run reads it."""
 
 
 def _process(key: str) -> ConverterProcess:

@@ -138,7 +138,7 @@ class Reader:
         if spans and self._kinds.cancelled:
             yield f"{self._kinds.cancelled} pods went before they had begun and are left out"
         if not spans and self._unused:
-            yield f"{self._unused} of the lent nodes went unused; nobody is replayed for them"
+            yield f"{self._unused} of the lent nodes were unused; no pod is simulated for them"
 
     def _add_request(self, line: HistoryLine) -> None:
         if line.event != "requested":
@@ -281,7 +281,7 @@ def classes_of(
 
 
 def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, int]:
-    """What of a queue's limit its permanent nodes have: all of it, or what was in use."""
+    """Returns the part of a queue's limit on permanent nodes: all of it, or the used part."""
     share = 1.0 if recorded.spans else recorded.fullness.get(queue, 0.0)
     return {name: int(amount * share) for name, amount in limit.items()}
 

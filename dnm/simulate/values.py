@@ -1,4 +1,4 @@
-"""What the world is made of: what users ask for, nodes, conversions, and what a policy costs.
+"""The values of a world: users' requests, nodes, conversions, and the costs of a policy.
 
 Amounts are in thousandths of a core and in bytes, times in seconds since the workload begins.
 """
@@ -50,7 +50,7 @@ class NodeClass:
 
 @dataclass(frozen=True)
 class Workload:
-    """What comes in some days. `limits`: queue path -> baseline limit, parents included;
+    """The workload of some days. `limits`: queue path -> baseline limit, parents included;
     `namespaces`: monitored namespace -> (queue, node type); `free`: what is free on each permanent
     node; `cap`: how many nodes may be lent; `fails`: the share of nodes whose conversion fails;
     `conversions`, `returns`: how long they took, to draw from in place of the spans; `begins`: the
@@ -64,11 +64,11 @@ class Workload:
     classes: Mapping[str, NodeClass]
     seed: int
     lasts: float = WEEK
-    nothing_ends_after: float = 2 * WEEK  # a pod that would end later goes on for ever
+    nothing_ends_after: float = 2 * WEEK  # a pod that would end later runs forever
     jobs: tuple[Job, ...] = ()
     cap: int = 30
     fails: float = 0.0
-    broken: frozenset[str] = frozenset()  # nodes whose conversion always fails
+    broken: frozenset[str] = frozenset()  # nodes that always fail to convert
     rests: bool = True  # whether the converter leaves a node alone that failed
     conversion: tuple[float, float] = CONVERSION
     conversions: tuple[float, ...] = ()
@@ -88,7 +88,7 @@ class PodState:
     node: str = ""
     bound_at: float = -1.0
     works_since: float = -1.0
-    epoch: int = 0  # a pod that is moved begins anew: what was to end it before does not
+    epoch: int = 0  # a moved pod starts again: its earlier end does not apply
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class NodeState:
 
     @property
     def free_share(self) -> float:
-        """How much of it is free, as `nodesorting.go` weighs it."""
+        """Returns the free share, as `nodesorting.go` weighs it."""
         free, size = self.free, self.size
         cores = free["vcore"] / size["vcore"] if size.get("vcore") else 0.0
         memory = size.get("memory", 0)
@@ -113,7 +113,7 @@ class NodeState:
 
 @dataclass(eq=False)
 class Conversion:
-    """One call of the converter: the nodes it took, and what has become of them so far."""
+    """A call of the converter: the nodes it took, and their state so far."""
 
     node_type: str
     names: list[str]
@@ -127,17 +127,17 @@ class Conversion:
 
 @dataclass
 class Ledger:
-    """What a policy cost."""
+    """The cost of a policy."""
 
     waits: list[float] = field(default_factory=list)  # seconds, a pod each
     lent: float = 0.0  # node-seconds from the order to convert to being back in Slurm
     idle: float = 0.0  # node-seconds in Kubernetes without a pod
-    booting: float = 0.0  # node-seconds of use to nobody: on the way, there and back
+    booting: float = 0.0  # node-seconds of conversions and returns
     conversions: int = 0
     failures: int = 0
     short: int = 0  # given back within half an hour of their joining
     unserved: int = 0  # pods that never started
-    moved: int = 0  # pods that were made to begin anew elsewhere
+    moved: int = 0  # pods that were restarted elsewhere
 
     @property
     def waited(self) -> float:

@@ -39,7 +39,7 @@ from dnm.simulate.values import (
 
 class Policy(Protocol):
     """Decides once per `interval`; returns when it may be asked again, at the earliest.
-    `rests_until`: what it decided holds until then, or until something happens to pods or nodes.
+    `rests_until`: its decision holds until then, or until pods or nodes change.
     `woken_after`: so long after a conversion has ended it is asked besides; None: it is not."""
 
     interval: float
@@ -72,7 +72,7 @@ class World:
         self.trace: list[tuple[float, float, PodState]] = []
         self.version = self.changes = 0
         self._woken_at = inf
-        self._new: list[PodState] = []  # that came and have not been looked at
+        self._new: list[PodState] = []  # that came and have not been scheduled yet
         self._events: list[tuple[float, int, bool, Callable[[], None]]] = []
         self._number = 0
         self._failures: dict[str, int] = {}  # in a row
@@ -104,7 +104,7 @@ class World:
         heapq.heappush(self._events, (when, self._number, is_batch, what))
 
     def _at_batch(self, when: float, what: Callable[[], None]) -> None:
-        """What happens among jobs is no change for who wants no node."""
+        """Changes of jobs do not matter if no node is requested."""
         self.at(when, what, is_batch=True)
 
     def play(self, policy: Policy, tell: Callable[[float], object] | None = None) -> Ledger:
@@ -259,7 +259,7 @@ class World:
             self.version += 1
 
     def move(self, pod: PodState) -> None:
-        """Evicts a pod: it begins anew elsewhere, and what it had done counts as waiting."""
+        """Evicts a pod: it starts again elsewhere, and its earlier run counts as waiting."""
         self.ledger.moved += 1
         self.version += 1
         self._leave(pod)
@@ -367,7 +367,7 @@ class World:
 
 
 class NobodyLends:
-    """What pods and jobs wait when no node is ever lent."""
+    """Returns the waits of pods and jobs if no node is ever lent."""
 
     interval = 3600.0
     rests_until = 0.0

@@ -132,7 +132,7 @@ def test_unused_node_is_replayed_without_pods(lines: list[HistoryLine]) -> None:
 
     recorded = read(map(unused, lines))
     assert not recorded.stays
-    assert any("240 of the lent nodes went unused" in note for note in recorded.notes)
+    assert any("240 of the lent nodes were unused" in note for note in recorded.notes)
 
 
 @pytest.mark.parametrize(
