@@ -433,10 +433,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("text", "said"), FORMS.values(), ids=FORMS)
-def test_file_that_is_no_configuration_is_reported(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "hint"), FORMS.values(), ids=FORMS)
+def test_file_that_is_no_configuration_is_reported(tmp_path: Path, text: str, hint: str) -> None:
     assert "is missing: write it (an example" in refusal(tmp_path / "dnm.ini")
-    assert said in refusal(write(tmp_path / "dnm.ini", text))
+    assert hint in refusal(write(tmp_path / "dnm.ini", text))
 
 
 def test_directory_pipe_loop_binary_and_giant_are_refused(tmp_path: Path) -> None:
@@ -576,7 +576,7 @@ def test_readiness_checks_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "hint"),
     [
         ("daemonset", "write daemonset NAMESPACE/NAME"),
         ("daemonset kube-system", "write daemonset NAMESPACE/NAME"),
@@ -596,13 +596,13 @@ def test_readiness_checks_are_parsed() -> None:
         (", ".join(f"image x{number}" for number in range(21)), "write 20 at most"),
     ],
 )
-def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
         opening_steps(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "hint"),
     [
         ("Ready=False", "write one of condition TYPE=STATUS, e.g. condition Ready=False, taint"),
         ("condition GpuOk", "write condition TYPE=STATUS, e.g. condition Ready=False"),
@@ -611,10 +611,10 @@ def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, said
     ],
 )
 def test_malformed_fault_condition_is_answered_with_a_valid_form(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, hint: str
 ) -> None:
     message = refusal(site(tmp_path, f"sick_when = {text}"))
-    assert said in message and "TYPE=True" not in message
+    assert hint in message and "TYPE=True" not in message
 
 
 def test_advice_about_swallowed_keys_is_absent_in_a_list_of_pairs(tmp_path: Path) -> None:

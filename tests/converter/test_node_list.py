@@ -84,7 +84,7 @@ def test_list_names_supported_options(options: list[str], leaves_out: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("key", "said", "known"),
+    ("key", "field", "expected"),
     [
         pytest.param("partitions", [f"p{n}" for n in range(101)], 101, id="many-partitions"),
         pytest.param("partitions", ["p"] * 1001, 0, id="too-many"),
@@ -95,18 +95,18 @@ def test_list_names_supported_options(options: list[str], leaves_out: bool) -> N
     ],
 )
 def test_malformed_optional_fields_do_not_spoil_the_list(
-    key: str, said: object, known: int | None
+    key: str, field: object, expected: int | None
 ) -> None:
-    row = {"node": "a001", "state": "IDLE", "verdict": "OK", key: said}
+    row = {"node": "a001", "state": "IDLE", "verdict": "OK", key: field}
     for options in (None, {}, "--exclude"):
         listed = parse_list(json.dumps({"nodes": [row], "options": options}).encode())
         assert listed is not None and not listed.leaves_out
         words = getattr(listed.nodes["a001"], key)
-        assert known == (None if words is None else len(words))
+        assert expected == (None if words is None else len(words))
 
 
 @pytest.mark.parametrize(
-    ("said", "known"),
+    ("field", "expected"),
     [
         pytest.param({"r": "2026-03-02T12:00:00+01:00"}, {"r": (2026, 3, 2, 11)}, id="reported"),
         pytest.param({"r": "2026-03-02T12:00:00", "s": None, "t": 7, "u": "soon",
@@ -116,13 +116,13 @@ def test_malformed_optional_fields_do_not_spoil_the_list(
     ],
 )  # fmt: skip
 def test_missing_reservation_begin_is_unknown(
-    said: object, known: dict[str, tuple[int, ...]]
+    field: object, expected: dict[str, tuple[int, ...]]
 ) -> None:
-    row = {"node": "a001", "state": "IDLE", "verdict": "OK", "reservations_begin": said}
+    row = {"node": "a001", "state": "IDLE", "verdict": "OK", "reservations_begin": field}
     listed = parse_list(json.dumps({"nodes": [row]}).encode())
     assert listed is not None
     results = listed.nodes["a001"].reservations_begin
-    assert results == {name: datetime(*at, tzinfo=UTC) for name, at in known.items()}  # type: ignore[misc,arg-type]
+    assert results == {name: datetime(*at, tzinfo=UTC) for name, at in expected.items()}  # type: ignore[misc,arg-type]
 
 
 def test_long_partition_name_is_not_cut() -> None:

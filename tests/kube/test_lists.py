@@ -98,9 +98,9 @@ def pods_are_unreadable(client: KubeClient) -> None:
             read("a001")
 
 
-@pytest.mark.parametrize("said", NO_LISTS.values(), ids=NO_LISTS)
-def test_answer_that_is_no_list_is_not_an_empty_list(said: Any) -> None:
-    with ScriptedServer([answer(said)] * 4) as server:
+@pytest.mark.parametrize("sent", NO_LISTS.values(), ids=NO_LISTS)
+def test_answer_that_is_no_list_is_not_an_empty_list(sent: Any) -> None:
+    with ScriptedServer([answer(sent)] * 4) as server:
         pods_are_unreadable(a_client(server))
         nodes = a_client(server).read_nodes()
     assert isinstance(nodes, Unreadable) and "can't be understood" in nodes.error
@@ -182,8 +182,8 @@ def test_pages_of_a_list_must_have_the_same_version() -> None:
 SECRET = {"kind": "Secret", "metadata": {"name": "x"}}
 
 
-@pytest.mark.parametrize("said", [{}, STATUS, SECRET], ids=["nothing", "a Status", "another kind"])
-def test_object_of_another_kind_is_rejected(said: object) -> None:
+@pytest.mark.parametrize("sent", [{}, STATUS, SECRET], ids=["nothing", "a Status", "another kind"])
+def test_object_of_another_kind_is_rejected(sent: object) -> None:
     reads: list[Callable[[KubeClient], object]] = [
         lambda client: client.read_node("x"),
         lambda client: client.read_config_map("yunikorn", "x"),
@@ -192,7 +192,7 @@ def test_object_of_another_kind_is_rejected(said: object) -> None:
         lambda client: client.patch_node("x", cordon=True),
     ]
     for read in reads:
-        with ScriptedServer([answer(said)]) as server, pytest.raises(KubeError):
+        with ScriptedServer([answer(sent)]) as server, pytest.raises(KubeError):
             read(a_client(server))
 
 
@@ -308,10 +308,10 @@ items = st.lists(
 )  # fmt: skip
 
 
-def printed(found: list[Any], token: str = "") -> bytes:
+def printed(pods_of: list[Any], token: str = "") -> bytes:
     """Returns the bytes of an API server: no spaces, `metadata` first, a line end last."""
     metadata = {"resourceVersion": "7"} | ({"continue": token} if token else {})
-    head = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": found}
+    head = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods_of}
     return msgspec.json.encode(head) + b"\n"
 
 
@@ -369,7 +369,7 @@ def packed(chunked: int = 0, end: int | None = None) -> bytes:
 
 
 def read(
-    said: list[Any], what: List = LONG, closes: bool = False
+    sent: list[Any], what: List = LONG, closes: bool = False
 ) -> tuple[list[Any], str, list[str]]:
     """Returns the items, the version, and the requests."""
     seen: list[Any] = []
@@ -377,7 +377,7 @@ def read(
     def take(page: memoryview) -> None:
         seen.extend(msgspec.json.decode(page)["items"])
 
-    with ScriptedServer([*said]) as server:
+    with ScriptedServer([*sent]) as server:
         access = an_access(server.url)
         requests = ApiRequests(access, timedelta(seconds=300))
         version = requests.list_pages(what, take, seen.clear)
@@ -392,9 +392,9 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("said", STREAMS.values(), ids=STREAMS)
-def test_streaming_server_gets_a_single_list_request(said: Callable[[], bytes]) -> None:
-    rows, version, asked = read([VERSION, said()])
+@pytest.mark.parametrize("sent", STREAMS.values(), ids=STREAMS)
+def test_streaming_server_gets_a_single_list_request(sent: Callable[[], bytes]) -> None:
+    rows, version, asked = read([VERSION, sent()])
     assert (rows, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db"]
 
@@ -434,9 +434,9 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("said", FAILING.values(), ids=FAILING)
-def test_failed_single_answer_is_repeated_in_pages(said: Callable[[], bytes]) -> None:
-    rows, version, asked = read([VERSION, Last(said()), *pages()])
+@pytest.mark.parametrize("sent", FAILING.values(), ids=FAILING)
+def test_failed_single_answer_is_repeated_in_pages(sent: Callable[[], bytes]) -> None:
+    rows, version, asked = read([VERSION, Last(sent()), *pages()])
     assert (rows, version) == (PODS, "7")
     assert asked == ["", "fieldSelector=a%3Db", *IN_PAGES]
 

@@ -145,7 +145,7 @@ KEPT = Witness("dev", "p", 9)
 
 
 @pytest.mark.parametrize(
-    ("witness", "lines", "found", "is_right"),
+    ("witness", "lines", "proved", "is_right"),
     [
         pytest.param(KEPT, (bookmark(20),), 9, True, id="as it was"),
         pytest.param(KEPT, (bookmark(20),), 0, False, id="it is gone without an event"),
@@ -169,14 +169,14 @@ KEPT = Witness("dev", "p", 9)
     ],
 )
 def test_changed_reference_object_proves_another_history(
-    witness: Witness, lines: tuple[bytes, ...], found: int, is_right: bool
+    witness: Witness, lines: tuple[bytes, ...], proved: int, is_right: bool
 ) -> None:
     log = a_log(*lines, witness=witness)
     if is_right:
-        log.check_witness(found)
+        log.check_witness(proved)
         return
     with pytest.raises(NotProved) as lack:
-        log.check_witness(found)
+        log.check_witness(proved)
     assert lack.value.why is Why.BACKWARDS
 
 

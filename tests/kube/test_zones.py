@@ -18,7 +18,7 @@ class Api:
     def asking(self, *_: object) -> Any:
         return nullcontext()
 
-    def list_items(self, what: object, of: type, *more: object) -> Any:
+    def list_items(self, kind_list: object, of: type, *more: object) -> Any:
         page = {"items": [topology("a001", "4"), topology("a002", 4)]}
         return msgspec.json.decode(json.dumps(page).encode(), type=ListPage[of]).items  # type: ignore[valid-type]
 

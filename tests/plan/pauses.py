@@ -32,8 +32,8 @@ def paid(pauses: Sequence[int]) -> tuple[float, timedelta]:
             continue
         total += wait.total_seconds() + BACK
         fenced = {"a001": a_lent_node(Phase.RELEASING, idle_since=since)}
-        gone = msgspec.structs.replace(before, nodes=fenced)
-        after = note_returns(CONFIG, before, gone, {}, since + wait)
+        returned = msgspec.structs.replace(before, nodes=fenced)
+        after = note_returns(CONFIG, before, returned, {}, since + wait)
         after = msgspec.structs.replace(after, nodes={})
         registry = note_returns(CONFIG, after, after, {QUEUE: 1}, now)
     idle = {"a001": a_lent_node(Phase.SERVING, idle_since=now)}

@@ -92,15 +92,15 @@ TABLE = {
 
 @pytest.mark.parametrize("case", TABLE)
 def test_pause_before_the_next_need_teaches_the_idle_time(case: str) -> None:
-    found, expected = TABLE[case]
-    assert found == expected
+    result, expected = TABLE[case]
+    assert result == expected
 
 
 def test_only_the_latest_idle_times_are_kept() -> None:
     known = LentAgain(pauses=(900,) * MOST, gone=(BEGAN,) * MOST)
     assert len(learned(idle(), idle(Phase.RELEASING), known).gone) == MOST
-    found = learned(idle(), idle(since=None), known)
-    assert found.pauses == (*(900,) * (MOST - 1), 1200)
+    result = learned(idle(), idle(since=None), known)
+    assert result.pauses == (*(900,) * (MOST - 1), 1200)
 
 
 def test_idle_times_of_an_unmonitored_queue_are_removed() -> None:

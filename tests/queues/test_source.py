@@ -225,9 +225,9 @@ WIDE: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("what", WIDE)
-def test_ledger_of_another_instance_is_bounded(what: str) -> None:
-    stored = {"version": 1, "resources": ["vcore"], "sizes": [[1]], **WIDE[what]}
+@pytest.mark.parametrize("part", WIDE)
+def test_ledger_of_another_instance_is_bounded(part: str) -> None:
+    stored = {"version": 1, "resources": ["vcore"], "sizes": [[1]], **WIDE[part]}
     with pytest.raises(QueueError, match="of length <= 10") as raised:
         decode_ledger(json.dumps(stored))
     assert len(str(raised.value)) < 600

@@ -23,7 +23,7 @@ ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "has_line"),
     [
         pytest.param(None, (), False, id="a queue that was never used"),
         pytest.param(None, TWO, True, id="the first pods"),
@@ -36,13 +36,13 @@ ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
     ],
 )
 def test_demand_history_has_a_line_for_each_change(
-    before: tuple[PodKind, ...] | None, now: tuple[PodKind, ...], told: bool, tmp_path: Path
+    before: tuple[PodKind, ...] | None, now: tuple[PodKind, ...], has_line: bool, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "registry.json", timedelta(days=9), name=DEMAND)
     if before is not None:
         history.append(list_demand({QUEUE: before}, (), CAUSE) or [_line(before)], NOW)
     lines = list_demand({QUEUE: now}, read_tail(history, LOOK_BACK), CAUSE)
-    assert bool(lines) is told
+    assert bool(lines) is has_line
     for line in lines:
         assert (line.kind, line.object, line.queue) == (DEMAND, QUEUE, QUEUE)
         assert line.numbers == {"kinds": msgspec.to_builtins(now)}
@@ -57,7 +57,7 @@ def test_unread_queue_gets_no_demand_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "queues", "told"),
+    ("before", "queues", "has_line"),
     [
         pytest.param((), TWO, True, id="the first time"),
         pytest.param(FREE, TWO, False, id="as they were"),
@@ -68,11 +68,11 @@ def test_unread_queue_gets_no_demand_line() -> None:
     ],
 )
 def test_permanent_nodes_are_recorded_when_their_free_capacity_changed(
-    before: tuple[NodeRoom, ...], queues: tuple[PodKind, ...], told: bool
+    before: tuple[NodeRoom, ...], queues: tuple[PodKind, ...], has_line: bool
 ) -> None:
     last = [CAUSE.line(DEMAND, "seen", NODES, numbers={"nodes": msgspec.to_builtins(before)})]
     lines = list_demand({QUEUE: queues}, last if before else [], CAUSE, FREE)
-    assert [line.object for line in lines] == [NODES] * told + [QUEUE] * bool(queues)
+    assert [line.object for line in lines] == [NODES] * has_line + [QUEUE] * bool(queues)
 
 
 def test_demand_is_compared_with_its_last_line(tmp_path: Path) -> None:

@@ -71,9 +71,9 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("told", NOTHING)
-def test_some_history_lines_create_no_event(told: HistoryLine) -> None:
-    assert list_events([told], (), UIDS, NOW) == []
+@pytest.mark.parametrize("line_without_event", NOTHING)
+def test_some_history_lines_create_no_event(line_without_event: HistoryLine) -> None:
+    assert list_events([line_without_event], (), UIDS, NOW) == []
 
 
 def test_waiting_pods_get_an_event_per_kind_and_per_new_decision() -> None:

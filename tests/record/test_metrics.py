@@ -61,9 +61,9 @@ def values(text: str, name: str) -> dict[tuple[str, ...], float]:
     return results
 
 
-def promtool(*words: str, given: str = "") -> str:
+def promtool(*words: str, stdin: str = "") -> str:
     done = subprocess.run(
-        ["promtool", *words], input=given, text=True, capture_output=True, check=False
+        ["promtool", *words], input=stdin, text=True, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -95,7 +95,7 @@ def test_prometheus_accepts_the_histogram() -> None:
     samples = tuple(histogram_samples(durations, {"type": "a"}))
     family = Family(name="x_seconds", type=HISTOGRAM, help="x.", samples=samples)
     text = format_families([family])
-    promtool("check", "metrics", given=text)
+    promtool("check", "metrics", stdin=text)
     assert values(text, "x_seconds_bucket")["a", "300"] == 2
     assert values(text, "x_seconds_bucket")["a", "+Inf"] == 3
 
@@ -211,7 +211,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
 
 
 def test_prometheus_accepts_the_metrics_file(ran: Ran) -> None:
-    assert promtool("check", "metrics", given=ran.file.read_text()) == ""
+    assert promtool("check", "metrics", stdin=ran.file.read_text()) == ""
     assert re.search(r" \d+ \d+$", ran.file.read_text(), re.M) is None, "no timestamps"
 
 
@@ -260,7 +260,7 @@ def test_run_that_could_not_start_writes_failure_metrics(ran: Ran) -> None:
         text = ran.file.read_text()
     finally:
         path.write_bytes(content)
-    assert promtool("check", "metrics", given=text) == ""
+    assert promtool("check", "metrics", stdin=text) == ""
     assert values(text, "dnm_last_run_exit_code") == {(): 2}
     success = "dnm_last_success_timestamp_seconds"
     assert values(text, success) == values(full, success) != {}

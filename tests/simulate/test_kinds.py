@@ -69,7 +69,7 @@ def lasted(lines: list[tuple[int, ...]]) -> list[float]:
     return sorted(min(span.lasts / 60, OPEN) for span in replay.close())
 
 
-WITH_CAME = {
+WITH_ARRIVALS = {
     "one begins where another ends": ([(0, 1, 1), (0, 1, 1), (0, 1, 1), (0, 0, 0)], [1, 1, 1]),
     "one runs on": ([(0, 1, 1), (0, 1, 0), (0, 1, 0), (0, 0, 0)], [3]),
     "one waits while another takes its place": ([(1, 1, 2), (1, 1, 1), (0, 0, 0)], [1, 1]),
@@ -77,9 +77,9 @@ WITH_CAME = {
 }
 
 
-@pytest.mark.parametrize("name", WITH_CAME)
+@pytest.mark.parametrize("name", WITH_ARRIVALS)
 def test_recorded_arrivals_identify_the_pods(name: str) -> None:
-    lines, expected = WITH_CAME[name]
+    lines, expected = WITH_ARRIVALS[name]
     assert lasted(lines) == expected
 
 
