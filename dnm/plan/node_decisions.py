@@ -36,13 +36,7 @@ from dnm.plan.lendable import conversion_budget, node_supply
 from dnm.plan.limits import CurrentLimits
 from dnm.plan.rule import rules_of
 from dnm.sizing.node_supply import is_sound
-from dnm.sizing.releases import (
-    Candidates,
-    Releases,
-    choose_releases,
-    judge_fenced,
-    keeps_ready,
-)
+from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced, keeps_ready
 
 
 class NodeDecisions(Value):
@@ -66,13 +60,8 @@ def decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Node
     """Decides about fenced nodes, then about moves to another queue, then about new fences."""
     look = Look(inputs=inputs, nodes=seen.nodes, current=current)
     is_complete = inputs.demand is not None and inputs.facts.nodes is not None
-    decisions = NodeDecisions(
-        registry=current.registry, verdicts=seen.verdicts, demand=inputs.demand
-    )
-    if is_complete:
-        decisions = msgspec.structs.replace(
-            decisions, registry=_record_leaving(inputs, decisions.registry)
-        )
+    registry = _record_leaving(inputs, current.registry) if is_complete else current.registry
+    decisions = NodeDecisions(registry=registry, verdicts=seen.verdicts, demand=inputs.demand)
     decisions = _return(look, _reopen(look, _decide_fenced(look, decisions)))
     left = inputs.config.max_reversions_per_run
     if is_complete:
@@ -90,10 +79,8 @@ def decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Node
         if entry.leaves or _was_serving(look, name)
     ]
     decisions = _fence_empty(look, _decide(look, decisions, serving), left)
-    return _report_kept_ready(
-        look,
-        release_idle(look, decisions, left - len(decisions.nodes_with(NodeDecision.RELEASED))),
-    )
+    left -= len(decisions.nodes_with(NodeDecision.RELEASED))
+    return _report_kept_ready(look, release_idle(look, decisions, left))
 
 
 def _own_nodes(look: Look, decisions: NodeDecisions, *phases: Phase) -> dict[str, LentNode]:
