@@ -135,5 +135,4 @@ def _check_stability(before: Registry, plan: Plan) -> Iterator[str]:
         is_new = old is not None and old.phase is Phase.SERVING and entry.phase is Phase.RELEASING
         is_asked = (entry.queue, entry.namespace, entry.node_type) in requested
         if is_new and is_asked and entry.leaves is None:
-            node = f"one of type {entry.node_type}"
-            yield f"{name} would be returned while {entry.queue} requests {node}"
+            yield f"{name} would be returned while {entry.queue} requests one of its type"

@@ -62,8 +62,7 @@ def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
 
 
 def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
-    """Returns the plan, or the rest of one that breaks an invariant; `registry` is the recorded
-    one."""
+    """Returns the plan, or the rest of one that breaks an invariant, for the recorded registry."""
     broken = tuple(check_invariants(inputs.config, inputs.registry, inputs.facts, plan))
     if not broken:
         return plan
@@ -165,8 +164,7 @@ def fold_plan(decided: Decided) -> Plan:
 
 
 def _event_problems(config: Config) -> Iterator[str]:
-    """Yields why events of the configuration cannot be read. The run does the rest and ends with
-    exit code 2."""
+    """Yields why events of the configuration cannot be read; the run ends with exit code 2."""
     texts = (text for texts in config.unread_events.values() for text in texts)
     yield from (f"{config.path}: {text}" for text in islice(texts, _MOST_PROBLEMS))
 
