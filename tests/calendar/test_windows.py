@@ -28,8 +28,8 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def shown(found: list[windows.Window]) -> list[str]:
-    return [f"{window.begins:%m-%d %H:%M} {window.ends:%m-%d %H:%M}" for window in found]
+def shown(rows: list[windows.Window]) -> list[str]:
+    return [f"{window.begins:%m-%d %H:%M} {window.ends:%m-%d %H:%M}" for window in rows]
 
 
 # from, until, zone, other keys -> the windows in UTC

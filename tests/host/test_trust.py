@@ -45,7 +45,7 @@ exec @CONVERTER@ "$@"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\u202e"  # the last one reverses the writing direction
 
 
-class Told(NamedTuple):
+class Story(NamedTuple):
     """The output of a whole lend and return, and the files that it has left."""
 
     site: Site
@@ -54,12 +54,12 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def full_story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def full_story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     directory = tmp_path_factory.mktemp("trust")
     sandbox = Sandbox(directory / "sandbox").start()
     site = a_site(sandbox, directory)
     inject_control_characters(sandbox)
-    yield Told(site, a_story(site), (directory / "calls").read_text())
+    yield Story(site, a_story(site), (directory / "calls").read_text())
     sandbox.stop()
 
 
@@ -106,7 +106,7 @@ def a_story(site: Site) -> str:
     return text
 
 
-def test_no_secret_is_logged_stored_or_on_a_command_line(full_story: Told) -> None:
+def test_no_secret_is_logged_stored_or_on_a_command_line(full_story: Story) -> None:
     site, text, calls = full_story
     assert "action=convert" in text and "action=return" in text  # both did happen
     assert "racadm -p ***" in text and "as ***" in text  # it was printed, without the secrets
@@ -167,7 +167,7 @@ def inject_control_characters(sandbox: Sandbox) -> None:
     sandbox.edit("nodes", "k1", in_node)
 
 
-def test_no_control_character_of_the_cluster_is_printed(full_story: Told) -> None:
+def test_no_control_character_of_the_cluster_is_printed(full_story: Story) -> None:
     site, text, _ = full_story
     for events in ("zone=", "Unauthorized", "owned", "two ?2J"):
         assert events in text, events  # each was printed, without the dangerous characters

@@ -101,9 +101,9 @@ FRAMES = {
 }
 
 
-@pytest.mark.parametrize("said", FRAMES.values(), ids=FRAMES)
-def test_body_is_read_with_any_framing(said: bytes) -> None:
-    with serving(said, closes=True) as server:
+@pytest.mark.parametrize("sent", FRAMES.values(), ids=FRAMES)
+def test_body_is_read_with_any_framing(sent: bytes) -> None:
+    with serving(sent, closes=True) as server:
         assert a_client(server.url).read_node("k1") == Node(
             name="k1", allocatable={}, resource_version="7", is_ready=False
         )
@@ -138,10 +138,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("said", BROKEN.values(), ids=BROKEN)
-def test_malformed_answer_is_an_error_with_a_sentence(said: bytes) -> None:
-    said_again = [said] * 4
-    with serving(*said_again, closes=True) as server, pytest.raises(KubeError) as caught:
+@pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
+def test_malformed_answer_is_an_error_with_a_sentence(sent: bytes) -> None:
+    repeats = [sent] * 4
+    with serving(*repeats, closes=True) as server, pytest.raises(KubeError) as caught:
         a_client(server.url).read_node("k1")
     assert str(caught.value).startswith("can't read node k1: ")
     assert str(caught.value).isprintable()
@@ -241,17 +241,17 @@ PAGED: dict[str, tuple[list[bytes], list[str] | str, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "found", "asked"), PAGED.values(), ids=PAGED)
+@pytest.mark.parametrize(("sent", "outcome", "asked"), PAGED.values(), ids=PAGED)
 def test_list_restarts_after_an_expired_token_a_bounded_number_of_times(
-    said: list[bytes], found: list[str] | str, asked: int
+    sent: list[bytes], outcome: list[str] | str, asked: int
 ) -> None:
-    with serving(*said) as server:
+    with serving(*sent) as server:
         nodes = a_client(server.url).read_nodes()
         assert len(server.asked) == asked
     if isinstance(nodes, Unreadable):
-        assert isinstance(found, str) and found in nodes.error
+        assert isinstance(outcome, str) and outcome in nodes.error
     else:
-        assert [node.name for node in nodes] == found
+        assert [node.name for node in nodes] == outcome
 
 
 # --- retries ---------------------------------------------------------------------------------
@@ -282,11 +282,11 @@ LATER = status_answer(429, "TooManyRequests", "slow down", ["Retry-After: 3600"]
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds", "asked"), [([HANG_UP] * 9, 300, 4), ([LATER, answer(NODE)], 5, 1)],
+    ("sent", "seconds", "asked"), [([HANG_UP] * 9, 300, 4), ([LATER, answer(NODE)], 5, 1)],
     ids=["never", "after a pause longer than the time-out"],
 )  # fmt: skip
-def test_number_of_read_retries_is_bounded(said: list[bytes], seconds: float, asked: int) -> None:
-    with serving(*said) as server:
+def test_number_of_read_retries_is_bounded(sent: list[bytes], seconds: float, asked: int) -> None:
+    with serving(*sent) as server:
         with pytest.raises(KubeError):
             a_client(server.url, seconds=seconds).read_node("k1")
         assert len(server.asked) == asked
@@ -340,9 +340,9 @@ DRIPS = {
 }
 
 
-@pytest.mark.parametrize("said", DRIPS.values(), ids=DRIPS)
-def test_slow_answer_is_abandoned_at_the_time_limit(said: Drip) -> None:
-    with serving(said) as server, pytest.raises(KubeError, match="no complete answer in its time"):
+@pytest.mark.parametrize("sent", DRIPS.values(), ids=DRIPS)
+def test_slow_answer_is_abandoned_at_the_time_limit(sent: Drip) -> None:
+    with serving(sent) as server, pytest.raises(KubeError, match="no complete answer in its time"):
         a_client(server.url, seconds=0.3).read_node("k1")
 
 
@@ -412,9 +412,9 @@ ANSWERED = {
 }
 
 
-@pytest.mark.parametrize(("said", "sentence"), ANSWERED.values(), ids=ANSWERED)
-def test_refusal_is_a_sentence(said: bytes, sentence: str) -> None:
-    with serving(said) as server, pytest.raises(ApiRefused) as caught:
+@pytest.mark.parametrize(("sent", "sentence"), ANSWERED.values(), ids=ANSWERED)
+def test_refusal_is_a_sentence(sent: bytes, sentence: str) -> None:
+    with serving(sent) as server, pytest.raises(ApiRefused) as caught:
         a_client(server.url).read_node("k1")
     assert str(caught.value) == sentence
 
