@@ -175,8 +175,8 @@ def holds_int64(text: str) -> bool:
     match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         return False
-    _, whole, fraction, suffix = match.groups(default="")
-    digits = (whole.lstrip("0") or "0") + fraction
+    _, integral, fraction, suffix = match.groups(default="")
+    digits = (integral.lstrip("0") or "0") + fraction
     if suffix.endswith("i"):
         bits = 10 * ("KMGTPE".index(suffix[0]) + 1)
         return not fraction and 14 - len(digits) - bits * 3 // 10 >= 0

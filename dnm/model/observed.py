@@ -23,7 +23,7 @@ class Backoff(Value):
 class Breaker(Value):
     """The circuit breaker of a queue: unused conversions in a row; tripped until demand changes."""
 
-    # Below zero after `dnm reset`, which forgives so many. The stored name is `strikes`.
+    # Below zero after `dnm reset`, which forgives so many. The registry has another name for it.
     unused: int = msgspec.field(default=0, name="strikes")
     tripped_at: Moment | None = None
     demand: str = ""  # fingerprint of the pending pods when it tripped

@@ -75,7 +75,7 @@ class LeaseLock(LeaseView):
             )
 
     def keep(self, anew: bool = False) -> None:
-        """Renews the Lease after a part of its time, and at once with `anew`, because this host's
+        """Renews the Lease after a part of its time. Renews it at once if asked, since this host's
         clock stops with a virtual machine. Raises LeaseLostError if another run has it, and
         KubeError if it cannot be read."""
         if self._is_lost:
