@@ -257,7 +257,7 @@ def test_checks_outside_the_edited_parts_are_left_to_yunikorn(
     assert check_files([path], output="text") == 0
     assert "YuniKorn was not asked (set yunikorn_url)" in capsys.readouterr().out
     assert check_files([path], "text", Scheduler("http://x")) == 1
-    assert "YuniKorn itself refuses it: no [yunikorn]" in capsys.readouterr().out
+    assert "YuniKorn refuses the document: no [yunikorn]" in capsys.readouterr().out
 
 
 def test_ambiguous_queue_names_are_refused() -> None:
