@@ -53,7 +53,9 @@ def test_interrupted_lend_is_reported_by_each_command_and_continued_on_demand(
     claim(sandbox)
     code, (finding,) = claims_of_check(site)
     assert code == 1 and finding["result"] == "failed"
-    assert finding["text"].startswith("a003 is claimed for namespace dev, and nobody goes on")
+    assert finding["text"].startswith(
+        "a003 is claimed for namespace dev, and no converter continues"
+    )
     assert "--set batch --node-name a003" in finding["remedy"]
     planned = site.command("plan")
     assert "resumes as request" in planned.stdout and "a003" in planned.stdout
@@ -73,7 +75,10 @@ def test_check_does_not_advise_deleting_the_reservation_of_an_adopted_node(
     claim(sandbox, finish=True, DNM_INSTANCE="")
     assert site.command("pause").returncode == 0  # so no other conversion starts
     ((finding,), sent) = claims_of_check(site)[1], "Kubernetes has no such Node, delete"
-    assert finding["text"].startswith("a003 is reserved") and sent in finding["remedy"]
+    assert (
+        finding["text"].startswith("a003 has a converter's reservation")
+        and sent in finding["remedy"]
+    )
     sandbox.tick(60)
     adopted = site.command("adopt", "a003", "--namespace", "dev")
     assert adopted.returncode == 0, adopted.stderr
