@@ -39,8 +39,7 @@ class KubeletSettings(Value):
 
     @property
     def is_static(self) -> bool:
-        """Returns whether the memory manager compares both sides of the reservation at its
-        start."""
+        """Returns whether the memory manager compares the reservation at its start."""
         return self.memory_manager_policy == "Static"
 
     @property

@@ -122,8 +122,7 @@ class LentNode(Value):
 
     @property
     def failed_attempts(self) -> str:
-        """Returns the number of failed attempts to return the node and the last error, or an empty
-        text."""
+        """Returns how many attempts to return it failed, and the last error; empty without one."""
         is_under_way = self.converter is not None or self.is_handed_over
         failed = self.attempts - is_under_way if self.phase is Phase.RETURNING else 0
         if failed <= 0:

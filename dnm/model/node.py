@@ -69,8 +69,7 @@ class Node(Value):
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Returns whether its annotations name this instance of dnm. Its own kubelet can write them
-        too."""
+        """Returns whether its annotations name this instance; its kubelet can write them too."""
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:
@@ -79,8 +78,7 @@ class Node(Value):
 
     @property
     def carries_fence(self) -> bool:
-        """Returns whether its annotations record that dnm cordoned it, even if it is uncordoned
-        now."""
+        """Returns whether its annotations record dnm's cordon, even if it is uncordoned now."""
         return self.mark is not None and self.mark.fenced
 
     @property

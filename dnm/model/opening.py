@@ -42,8 +42,7 @@ class Opening(Value):
     of_pods: bool = False  # it was returned for an image that pods of its queue name
 
     def took(self, asked: datetime) -> dict[str, int]:
-        """Returns the seconds of each stage: until the Node exists, until it is ready, and from
-        then on for each check."""
+        """Returns the seconds until the Node exists, until it is ready, and then for each check."""
         held, spans = dict(self.held), {}
         there, ready = held.pop("node", None), held.pop("ready", None)
         if there is not None:

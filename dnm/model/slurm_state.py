@@ -60,8 +60,7 @@ class NodeState(Value, frozen=True):
 
     @property
     def has_work(self) -> bool:
-        """Returns whether the state shows work. Slurm 22.05 and before hide a suspended job
-        here."""
+        """Returns whether the state shows work. Slurm up to 22.05 hides a suspended job here."""
         return self.base in ("ALLOCATED", "MIXED") or "COMPLETING" in self.flags
 
     @property
