@@ -68,21 +68,21 @@ def pause(
     there = _pause_there(config, was) if was else ""
     if isinstance(done.after, Refusal):
         raise RefusedError(f"{there}; {done.after.sentence}")
-    what = f"{half.value} is paused" if half else "paused"
-    text = f"{what} until {shown(end, config.events_zone, seconds=True) if end else _RESUMED}"
+    state = f"{half.value} is paused" if half else "paused"
+    text = f"{state} until {shown(end, config.events_zone, seconds=True) if end else _RESUMED}"
     text += f"; it replaces an earlier pause: {there}" if there else ""
-    others = acts_elsewhere(done.after, now)
-    if others is None:
+    peer = acts_elsewhere(done.after, now)
+    if peer is None:
         return text
     return (
-        f"{text}, on this host only; {printable(others.holder, _LONGEST_HOLDER)} acts as instance "
+        f"{text}, on this host only; {printable(peer.holder, _LONGEST_HOLDER)} acts as instance "
         f"{config.instance_id}; run `dnm pause` there to stop it"
     )
 
 
 def _pause_there(config: Config, pause: Pause) -> str:
-    said = pause_line(msgspec.structs.asdict(pause), config.events_zone)
-    return said if pause.half else f"lending and returning are {said}"
+    line = pause_line(msgspec.structs.asdict(pause), config.events_zone)
+    return line if pause.half else f"lending and returning are {line}"
 
 
 def resume(config: ConfigOption, output: NamesOption = "text", reason: ReasonOption = "") -> str:

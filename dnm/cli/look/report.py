@@ -189,8 +189,8 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, as_recorded(plan))
     waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
-    sitting = sitting_lines(sitting_rows(plan.registry.low_utilization), zone)
-    for line in (*orders, *waiting, *sitting):
+    low_use = sitting_lines(sitting_rows(plan.registry.low_utilization), zone)
+    for line in (*orders, *waiting, *low_use):
         print_line(line)
     for note in plan.notes:
         print_line(f"note: {note}")

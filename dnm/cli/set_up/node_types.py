@@ -54,7 +54,7 @@ def node_types_document(
     return {
         "schema": "dnm.node-types/1",
         "ok": not problems
-        and not any(problem.is_error for found in by_type.values() for problem in found),
+        and not any(problem.is_error for items in by_type.values() for problem in items),
         "problems": list(problems),
         "types": [
             {

@@ -49,8 +49,8 @@ class View:
 
 def pods_of(state: State, namespace: str) -> dict[str, int]:
     """pending, starting, running; and ended, which are counted when their Node has gone too."""
-    found = state["pods"].get(namespace, {})
-    counts = {word: found.get(word, 0) for word in ("pending", "starting", "running")}
+    pods = state["pods"].get(namespace, {})
+    counts = {word: pods.get(word, 0) for word in ("pending", "starting", "running")}
     return {**counts, "ended": state["ended"].get(namespace, 0)}
 
 

@@ -208,8 +208,8 @@ class Workshop:
         try:
             status: State = msgspec.json.decode(done.stdout)
         except msgspec.DecodeError as error:
-            said = done.stderr.decode()[-200:]
-            raise SandboxError(f"dnm status printed no JSON: {said}") from error
+            error_text = done.stderr.decode()[-200:]
+            raise SandboxError(f"dnm status printed no JSON: {error_text}") from error
         return status
 
     def check_books(self) -> list[str]:

@@ -130,8 +130,8 @@ _KUBELET_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 def node_of(headers: Mapping[str, str]) -> str:
     """Returns the node of a request's credentials; empty if they are not a node's."""
-    given = headers.get("authorization", "")
-    return given.removeprefix(_TOKEN) if given.startswith(_TOKEN) else ""
+    header = headers.get("authorization", "")
+    return header.removeprefix(_TOKEN) if header.startswith(_TOKEN) else ""
 
 
 def authorize(node: str, attempt: Attempt) -> None:

@@ -99,8 +99,8 @@ def _written(name: str, amount: Any) -> str:
         raise ApiError(400, f"{name}: {error}") from error
 
 
-def _invalid(kind: Kind, name: str, what: str) -> ApiError:
-    return ApiError(422, f'{kind.name} "{name}" is invalid: {what}')
+def _invalid(kind: Kind, name: str, problem: str) -> ApiError:
+    return ApiError(422, f'{kind.name} "{name}" is invalid: {problem}')
 
 
 def _check_metadata(kind: Kind, meta: Object) -> None:
@@ -111,8 +111,8 @@ def _check_metadata(kind: Kind, meta: Object) -> None:
                 raise ApiError(400, f"metadata.{field}.{key}: expected a string, got {value!r}")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _ANNOTATIONS_LIMIT:
-        what = f"metadata.annotations: Too long: must have at most {_ANNOTATIONS_LIMIT} bytes"
-        raise _invalid(kind, meta.get("name", ""), what)
+        problem = f"metadata.annotations: Too long: must have at most {_ANNOTATIONS_LIMIT} bytes"
+        raise _invalid(kind, meta.get("name", ""), problem)
 
 
 def _check_config_map(kind: Kind, changed: Object, old: Object | None) -> None:
@@ -187,8 +187,8 @@ def _check_quantities(amounts: Mapping[str, Any]) -> None:
     """Raises 422 for a negative one."""
     for name, text in amounts.items():
         if kubernetes_amount(text) < 0:
-            what = f'{name}: Invalid value: "{text}": must be greater than or equal to 0'
-            raise ApiError(422, what)
+            problem = f'{name}: Invalid value: "{text}": must be greater than or equal to 0'
+            raise ApiError(422, problem)
 
 
 def _default_requests(resources: Object) -> None:
@@ -206,6 +206,6 @@ def _default_workload(kind: Kind, manifest: Object) -> None:
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()) or not spec.get("selector"):
         name = manifest["metadata"].get("name", "")
-        what = "spec.template.metadata.labels: `selector` does not match template `labels`"
-        raise _invalid(kind, name, what)
+        problem = "spec.template.metadata.labels: `selector` does not match template `labels`"
+        raise _invalid(kind, name, problem)
     manifest["status"] = {}

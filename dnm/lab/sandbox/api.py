@@ -99,10 +99,10 @@ class Api:
 
     def _create(self, target: Target, manifest: Object, request: Request) -> Answer:
         kind = target.kind
-        given = manifest.get("kind", kind.name)
-        if given != kind.name or manifest.get("apiVersion", kind.api_version) != kind.api_version:
+        named = manifest.get("kind", kind.name)
+        if named != kind.name or manifest.get("apiVersion", kind.api_version) != kind.api_version:
             version = manifest.get("apiVersion")
-            raise ApiError(400, f"{given} in version {version} cannot be handled as a {kind.name}")
+            raise ApiError(400, f"{named} in version {version} cannot be handled as a {kind.name}")
         meta = manifest.setdefault("metadata", {})
         if kind.namespaced:
             if meta.setdefault("namespace", target.namespace) != target.namespace:
@@ -206,8 +206,8 @@ def attempt_of(request: Request, target: Target) -> Attempt:
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
             request.method, ""
         )
-        names_one = bool(target.name)
-        is_misplaced = {"create": names_one and not target.subresource, "delete": not names_one}
+        has_name = bool(target.name)
+        is_misplaced = {"create": has_name and not target.subresource, "delete": not has_name}
         if not verb or is_misplaced.get(verb):
             raise ApiError(405, "the server does not allow this method on the requested resource")
     return Attempt(verb, target.kind.group, target.resource, target.namespace, target.name)
@@ -272,7 +272,7 @@ def _discovery(request: Request) -> Answer | None:
 
 
 def _resources(group: str, version: str) -> Answer:
-    found = kinds.resources_document(group, version)
-    if found is None:
+    document = kinds.resources_document(group, version)
+    if document is None:
         raise ApiError(404, "the server could not find the requested resource")
-    return json_answer(found)
+    return json_answer(document)

@@ -215,7 +215,7 @@ class Batch:
     ) -> list[str]:  # fmt: skip
         """Reserves so many machines of a type, those that Slurm gives; returns their names. First
         those whose booking of the name begins minutes later: they keep it where Slurm refuses."""
-        found = [
+        machines = [
             machine
             for machine in self.machines.values()
             if machine.type == of_type and machine.name not in left_out
@@ -224,11 +224,11 @@ class Batch:
         booked: list[str] = []
         of_name = self.reservations.by_name
         late = {
-            m.name: entry for m in found
+            m.name: entry for m in machines
             if (entry := of_name.get(f"{name}-{m.name}")) and entry.begins > span[0] + 300
         }  # fmt: skip
         for machine in sorted(
-            found, key=lambda m: (m.name not in late, bool(self.jobs_on(m)), m.name)
+            machines, key=lambda m: (m.name not in late, bool(self.jobs_on(m)), m.name)
         ):
             if len(booked) == count:
                 break
@@ -241,11 +241,11 @@ class Batch:
 
     def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
         """Gives up those of a booking; one that another has made is a violation."""
-        given_up = list(self.reservations.give_up(name, left_out))
-        for resv in given_up:
+        abandoned = list(self.reservations.give_up(name, left_out))
+        for resv in abandoned:
             if resv.instance != instance:
                 self.violations.note("reservation-taken", resv.node, f"{resv.name}, by {instance}")
-        return [item.node for item in given_up]
+        return [item.node for item in abandoned]
 
     # --- administrators ---------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Batch:
 
     def resume(self, name: str, owner: str = "root") -> None:
         machine = self.machines[name]
-        machine.drains = {who: why for who, why in machine.drains.items() if who != owner}
+        machine.drains = {holder: why for holder, why in machine.drains.items() if holder != owner}
         machine.idle_since = self.clock.now()
 
     def set_down(self, name: str, is_down: bool = True) -> None:
@@ -266,13 +266,13 @@ class Batch:
         """Machines that may leave: those that are booked for now first, then those that have been
         idle longest."""
         now = self.clock.now()
-        found = [
+        machines = [
             machine
             for machine in self.machines.values()
             if machine.type == machine_type and self.judge(machine, instance)[0] == "OK"
         ]
         return sorted(
-            found,
+            machines,
             key=lambda m: (
                 self.reservations.in_force(m.name, now) is None, m.idle_since, m.name,
             ),
@@ -293,7 +293,7 @@ class Batch:
         machine.journal = None
         machine.is_down = False
         machine.idle_since = self.clock.now()
-        machine.drains = {who: why for who, why in machine.drains.items() if who != OWN_DRAIN}
+        machine.drains = {by: why for by, why in machine.drains.items() if by != OWN_DRAIN}
         machine.claims += 1
 
     # --- keeping ----------------------------------------------------------------------------

@@ -105,8 +105,8 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
         child.kill()
         child.wait()
         raise SandboxError(f"the sandbox did not answer in time; see {place / _LOG}")
-    said = (place / _LOG).read_text(errors="replace").strip().splitlines()
-    raise SandboxError(said[-1] if said else f"the sandbox ended at once; see {place / _LOG}")
+    lines = (place / _LOG).read_text(errors="replace").strip().splitlines()
+    raise SandboxError(lines[-1] if lines else f"the sandbox ended at once; see {place / _LOG}")
 
 
 def child_environment() -> dict[str, str]:

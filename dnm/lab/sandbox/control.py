@@ -92,11 +92,11 @@ class Control:
     def _set_timing(self, asked: Object) -> Timing:
         """Changes some durations; unknown names are refused."""
         timing = self.sandbox.timing
-        known = msgspec.convert({**msgspec.structs.asdict(timing), **asked}, Timing)
+        changed = msgspec.convert({**msgspec.structs.asdict(timing), **asked}, Timing)
         for name in asked:
             if not hasattr(timing, name):
                 raise ValueError(f"there is no duration {name}")
-            setattr(timing, name, getattr(known, name))
+            setattr(timing, name, getattr(changed, name))
         return timing
 
     # --- reading ----------------------------------------------------------------------------

@@ -262,28 +262,28 @@ class Conversion:
             left_out = expand_hostlist(options.exclude)
         except SlurmError as error:
             return [], options.num_nodes, str(error)
-        found = [
+        idle = [
             machine
             for machine in self.batch.candidates(options.node_type, instance)
             if machine.name not in left_out
         ]
-        if not found:
-            few = f"{len(found)} nodes of type {options.node_type} are eligible"
+        if not idle:
+            few = f"{len(idle)} nodes of type {options.node_type} are eligible"
             return [], options.num_nodes, f"{few}, {options.num_nodes} were asked for"
-        return found[: options.num_nodes], options.num_nodes, ""
+        return idle[: options.num_nodes], options.num_nodes, ""
 
     def _finish_lending(self, operation: Operation) -> Result:
         behaviour = operation.behaviour
-        came = [] if behaviour.stuck else operation.machines
+        joining = [] if behaviour.stuck else operation.machines
         if not behaviour.detached and not behaviour.stuck:
             self._let_join(operation, 0.0)
-        for name in came:
+        for name in joining:
             if (journal := self.batch.machines[name].journal) is not None:
                 journal.is_open = False
-        failed = operation.asked - len(came)
+        failed = operation.asked - len(joining)
         stderr = f"node-convert: {failed} of {operation.asked} nodes were not converted\n"
         return Result(
-            stdout=_names(came), exit_code=1 if failed else 0,
+            stdout=_names(joining), exit_code=1 if failed else 0,
             stderr=stderr if failed else "",
         )  # fmt: skip
 
@@ -306,8 +306,8 @@ class Conversion:
             message = f"node-convert: {options.node_name}: Slurm knows no such node\n"
             return Result(exit_code=1, stderr=message)
         if self.batch.is_in_service(machine):
-            who = environment.get("DNM_INSTANCE", "")
-            self.violations.note("needless-return", machine.name, f"asked by {who or 'somebody'}")
+            by = environment.get("DNM_INSTANCE", "")
+            self.violations.note("needless-return", machine.name, f"asked by {by or 'somebody'}")
             stderr = f"node-convert: {machine.name}: Slurm has it in service, nothing to do\n"
             return Result(stderr=stderr, stdout=f"{machine.name}\n")
         if self.is_at_work(machine):
@@ -330,16 +330,16 @@ class Conversion:
         machine.place = "returning"
         machine.claims += 1
 
-    def remove_node(self, name: str, who: str) -> None:
+    def remove_node(self, name: str, instance: str) -> None:
         """Deletes the Node; pods that count on it are a violation."""
         if self.store.get("nodes", "", name) is not None:
-            self.note_pods(name, who)
+            self.note_pods(name, instance)
             self.store.remove("nodes", "", name)
 
-    def note_pods(self, name: str, who: str) -> None:
+    def note_pods(self, name: str, instance: str) -> None:
         pods = [pod["metadata"]["name"] for pod in working_pods(self.store, name)]
         if pods:
-            detail = f"{len(pods)} pods ran on it, {pods[0]} among them; deleted by {who}"
+            detail = f"{len(pods)} pods ran on it, {pods[0]} among them; deleted by {instance}"
             self.violations.note("pods-killed", name, detail)
 
     def _finish_returning(self, operation: Operation) -> Result:

@@ -89,16 +89,16 @@ def _leaves(value: Any, field: str = "") -> dict[Path, Any]:
     children = _children(value, field)
     if not children:
         return {(): value} if field else {}
-    found: dict[Path, Any] = {}
+    fields: dict[Path, Any] = {}
     for step, inner in children:
         if step.startswith("v:"):
-            found[(step,)] = True
+            fields[(step,)] = True
             continue
         if step.startswith("k:"):
-            found[(step, ".")] = True
+            fields[(step, ".")] = True
         name = step[2:] if step.startswith("f:") else ""
-        found |= {(step, *path): leaf for path, leaf in _leaves(inner, name).items()}
-    return found
+        fields |= {(step, *path): leaf for path, leaf in _leaves(inner, name).items()}
+    return fields
 
 
 # --- managedFields -------------------------------------------------------------------------------

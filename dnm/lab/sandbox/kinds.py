@@ -101,14 +101,14 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
         main["shortNames"] = list(kind.short_names)
     if kind.plural in _SHOWN_BY_ALL:
         main["categories"] = ["all"]
-    found = [main]
+    resources = [main]
     if kind.has_status:
         verbs = ["get", "patch", "update"]
-        found.append(_resource(f"{kind.plural}/status", kind.name, kind.namespaced, verbs))
+        resources.append(_resource(f"{kind.plural}/status", kind.name, kind.namespaced, verbs))
     for name, subkind, verbs in _SUBRESOURCES.get(kind.plural, ()):
         eviction = _resource(f"{kind.plural}/{name}", subkind, True, verbs)
-        found.append({**eviction, "group": "policy", "version": "v1"})
-    return found
+        resources.append({**eviction, "group": "policy", "version": "v1"})
+    return resources
 
 
 def _resource(name: str, kind: str, namespaced: bool, verbs: list[str]) -> dict[str, Any]:

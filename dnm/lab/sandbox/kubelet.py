@@ -72,9 +72,9 @@ class Kubelet:
             self._write(pod, finished_status(pod, self.clock.stamp()))
             self.ended[meta["namespace"]] += 1
 
-    def _is_due(self, uid: str, what: str, seconds: float) -> bool:
+    def _is_due(self, uid: str, step: str, seconds: float) -> bool:
         """Returns whether a duration has passed since the first call."""
-        key = (uid, what)
+        key = (uid, step)
         if key not in self._due:
             self._due[key] = self.clock.after(seconds)
         return self.clock.now() >= self._due[key]
@@ -93,9 +93,9 @@ class Kubelet:
         meta = pod["metadata"]
         self.store.remove("pods", meta["namespace"], meta["name"])
 
-    def _forget(self, known: set[str]) -> None:
-        if len(self._due) > 2 * len(known) + 100:
-            self._due = {key: due for key, due in self._due.items() if key[0] in known}
+    def _forget(self, uids: set[str]) -> None:
+        if len(self._due) > 2 * len(uids) + 100:
+            self._due = {key: due for key, due in self._due.items() if key[0] in uids}
 
     # --- nodes ------------------------------------------------------------------------------
 

@@ -86,11 +86,11 @@ class Lists:
         else:
             version = int(since)
         if version < self.store.events_after and since not in ("", "0"):
-            gone = ApiError(
+            expired = ApiError(
                 410, f"too old resource version: {since} ({self.store.events_after})",
                 reason="Expired",
             )  # fmt: skip
-            event = {"type": "ERROR", "object": gone.status()}
+            event = {"type": "ERROR", "object": expired.status()}
             return Answer(stream=iter([msgspec.json.encode(event) + b"\n"]))
         return Answer(stream=self._stream(kind, _event_test(kind, namespace, query), backlog,
                                           version, query))  # fmt: skip
@@ -105,12 +105,12 @@ class Lists:
     ) -> Iterator[bytes]:
         deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
         wants_bookmarks = is_asked_for(query, "allowWatchBookmarks")
-        told = version  # an API server sends no bookmark of a version that it has sent
+        sent_version = version  # an API server sends no bookmark of a version that it has sent
         while True:
             if backlog:
                 yield b"".join(_watch_line(kind, name, data) for name, data in backlog)
-            if wants_bookmarks and version > told:
-                told = version
+            if wants_bookmarks and version > sent_version:
+                sent_version = version
                 metadata = {"resourceVersion": str(version), "creationTimestamp": None}
                 yield _watch_line(kind, "BOOKMARK", {"metadata": metadata})
             with self.store.changed:
@@ -120,7 +120,7 @@ class Lists:
                 fresh = [event for event in self.store.events if event.version > version]
                 version = max(version, self.store.version)
             mine = [event for event in fresh if event.plural == kind.plural]
-            told = mine[-1].version if mine else told
+            sent_version = mine[-1].version if mine else sent_version
             backlog = [line for line in map(tell, mine) if line is not None]
             if time.monotonic() >= deadline:
                 return

@@ -26,14 +26,14 @@ def node_manifest(
     """`allocatable` in Kubernetes' names and quantities; `pods` is 110 unless given. `capacity` is
     the same but for what it says."""
     amounts = {"pods": "110", **allocatable}
-    whole = {**amounts, **(capacity or {})}
+    total = {**amounts, **(capacity or {})}
     own_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})}
     spec: Object = {"taints": [dict(taint) for taint in taints]} if taints else {}
     return {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own_labels},
         "spec": spec,
         "status": {
-            "capacity": whole, "allocatable": amounts, "conditions": ready_conditions(ready),
+            "capacity": total, "allocatable": amounts, "conditions": ready_conditions(ready),
             "addresses": [{"type": "Hostname", "address": name}],
             "nodeInfo": {"kubeletVersion": "v1.30.0", "containerRuntimeVersion": "sandbox://1",
                          "operatingSystem": "linux", "architecture": "amd64", "osImage": "sandbox",
@@ -53,8 +53,8 @@ def ready_conditions(ready: bool) -> list[Object]:
 def set_ready(node: Object, ready: bool) -> None:
     """As a kubelet does, which leaves conditions alone that are not its own."""
     status = node["status"]
-    others = [item for item in status.get("conditions") or () if item["type"] != "Ready"]
-    status["conditions"] = [*ready_conditions(ready), *others]
+    conditions = [item for item in status.get("conditions") or () if item["type"] != "Ready"]
+    status["conditions"] = [*ready_conditions(ready), *conditions]
 
 
 def is_ready(node: Object) -> bool:

@@ -41,13 +41,13 @@ def _ask(url: str, half: str, body: bytes) -> tuple[int, int, float, bool]:
         status = answer_head.split(None, 2)[1:2]
         if status != [b"200"]:
             raise OSError(f"it answered {b''.join(status).decode() or 'nothing'}")
-        line, _, said = answered.partition(b"\n")
+        line, _, output = answered.partition(b"\n")
         code, operation, wait, hangs, length = line.split()
         at = int(length)
     except (OSError, ValueError) as error:
         print(f"node-convert: the sandbox at {url} can't be asked: {error}", file=sys.stderr)
         raise SystemExit(1) from error
-    _show(said[:at], said[at:])
+    _show(output[:at], output[at:])
     return int(code), int(operation), float(wait), hangs == b"1"
 
 

@@ -54,8 +54,8 @@ def kubernetes_amount(text: str) -> Fraction:
             "quantities must match the regular expression "
             "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
-    sign, whole, decimals, suffix, exponent = match.groups(default="")
-    amount = Fraction(int(f"{whole}{decimals}" or "0"), 10 ** len(decimals))
+    sign, integer, decimals, suffix, exponent = match.groups(default="")
+    amount = Fraction(int(f"{integer}{decimals}" or "0"), 10 ** len(decimals))
     power = max(-_FAR, min(_FAR, int(exponent or "0")))
     amount *= Fraction(10) ** power * _SUFFIXES[suffix]
     amount = min(ceil(amount / _SMALLEST) * _SMALLEST, Fraction(LARGEST))
@@ -81,13 +81,13 @@ def canonical_amount(text: str) -> str:
 def yunikorn_units(requests: Mapping[str, Any]) -> dict[str, int]:
     """Turns a ResourceList into YuniKorn's names and whole numbers, rounded away from zero:
     MilliValue() of cpu, Value() of the rest."""
-    found = {}
+    total = {}
     for name, text in requests.items():
         amount = kubernetes_amount(str(text))
         is_cpu = name == "cpu"
         pieces = min(ceil(abs(amount) * (1000 if is_cpu else 1)), LARGEST)
-        found["vcore" if is_cpu else name] = -pieces if amount < 0 else pieces
-    return found
+        total["vcore" if is_cpu else name] = -pieces if amount < 0 else pieces
+    return total
 
 
 def configured_amount(name: str, text: str) -> int:
@@ -145,8 +145,8 @@ def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, 
             running = total([running, own])
         peak = _larger(peak, total([own, running if sidecars_count_twice else before]))
     sums = _larger(total([sums, running]), peak)
-    whole = (spec.get("resources") or {}).get("requests") or {}
-    sums |= yunikorn_units({name: whole[name] for name in whole if _is_pod_level(name)})
+    pod_level = (spec.get("resources") or {}).get("requests") or {}
+    sums |= yunikorn_units({name: pod_level[name] for name in pod_level if _is_pod_level(name)})
     return total([sums, yunikorn_units(spec.get("overhead") or {})])
 
 
@@ -179,11 +179,11 @@ def _is_pod_level(name: str) -> bool:
 
 
 def _larger(*amounts: Mapping[str, int]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    total: dict[str, int] = {}
     for entry in amounts:
         for name, amount in entry.items():
-            found[name] = max(amount, found.get(name, amount))
-    return found
+            total[name] = max(amount, total.get(name, amount))
+    return total
 
 
 # --- who it is -----------------------------------------------------------------------------

@@ -24,20 +24,20 @@ def ancestors(path: str) -> list[str]:
 def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> dict[str, int]:
     """Returns the headroom below all of these queues: by type, the smallest. A type without any
     limit is not in it."""
-    room: dict[str, int] = {}
+    free: dict[str, int] = {}
     for place, limit in limits.items():
         for resource, amount in limit.items():
             left = amount - used.get(place, {}).get(resource, 0)
-            room[resource] = min(left, room.get(resource, left))
-    return room
+            free[resource] = min(left, free.get(resource, left))
+    return free
 
 
-def fits(request: _Amounts, room: _Amounts) -> bool:
+def fits(request: _Amounts, free: _Amounts) -> bool:
     """Whether what is limited is there; what asks for none of a type needs no room of it."""
     return all(
-        amount <= max(0, room[resource])
+        amount <= max(0, free[resource])
         for resource, amount in request.items()
-        if resource in room and amount > 0
+        if resource in free and amount > 0
     )
 
 
@@ -92,10 +92,10 @@ class QueueTree:
         if self.config.is_built_in:
             return f"{ROOT}.{namespace}"
         path = asked.lower()
-        for known in (path, f"{ROOT}.{path}"):
-            configured = self.config.queues.get(known)
+        for candidate in (path, f"{ROOT}.{path}"):
+            configured = self.config.queues.get(candidate)
             if configured is not None and configured.is_leaf:
-                return known
+                return candidate
         if is_bound:
             return _RECOVERY
         if _FALLBACK in self.config.queues:

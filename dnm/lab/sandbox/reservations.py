@@ -80,8 +80,8 @@ class Reservations:
 
 def is_booking(name: str, instance: str) -> bool:
     """Returns whether it is the name of an instance's booking, by the mark at its end."""
-    found = _BOOKING.fullmatch(name)
-    return found is not None and found[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
+    match = _BOOKING.fullmatch(name)
+    return match is not None and match[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
 
 
 def moment(text: str) -> float:

@@ -128,11 +128,11 @@ class Scheduler:
         """What the pod asks for, in YuniKorn's names and units."""
         meta = pod["metadata"]
         version = (meta["resourceVersion"], self.tree.config.counts_sidecars_twice)
-        known = self._requests.get(meta["uid"])
-        if known is None or known[0] != version:
-            known = (version, request_of(pod, sidecars_count_twice=version[1]))
-            self._requests[meta["uid"]] = known
-        return known[1]
+        cached = self._requests.get(meta["uid"])
+        if cached is None or cached[0] != version:
+            cached = (version, request_of(pod, sidecars_count_twice=version[1]))
+            self._requests[meta["uid"]] = cached
+        return cached[1]
 
     def _forget(self, uids: set[str]) -> None:
         if len(self._requests) > 2 * len(uids) + 100:
@@ -213,12 +213,12 @@ class Scheduler:
     def _bind(self, pod: Object, node: str) -> None:
         def change(item: Object) -> None:
             item["spec"]["nodeName"] = node
-            others = [
+            remaining = [
                 c for c in item["status"].get("conditions") or () if c["type"] != "PodScheduled"
             ]
             scheduled = {"type": "PodScheduled", "status": "True",
                          "lastTransitionTime": self.clock.stamp()}  # fmt: skip
-            item["status"]["conditions"] = [*others, scheduled]
+            item["status"]["conditions"] = [*remaining, scheduled]
 
         meta = pod["metadata"]
         self.store.edit("pods", meta["namespace"], meta["name"], change)
@@ -228,12 +228,12 @@ class Scheduler:
         conditions = pod["status"].get("conditions") or []
         if any(c["type"] == "PodScheduled" for c in conditions):
             return
-        told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": _WAITING, "lastTransitionTime": self.clock.stamp()}  # fmt: skip
         meta = pod["metadata"]
 
         def change(item: Object) -> None:
-            item["status"]["conditions"] = [*conditions, told]
+            item["status"]["conditions"] = [*conditions, condition]
 
         self.store.edit("pods", meta["namespace"], meta["name"], change)
 
@@ -259,6 +259,6 @@ def _kind(pod: Object) -> bytes:
 
 def _share(free: Amounts, node: Object) -> float:
     """Returns the used share, as `nodesorting.go` weighs it: cpu and memory equally."""
-    whole = yunikorn_units(node["status"]["allocatable"])
-    shares = [1 - free.get(r, 0) / whole[r] for r in ("vcore", "memory") if whole.get(r)]
+    size = yunikorn_units(node["status"]["allocatable"])
+    shares = [1 - free.get(r, 0) / size[r] for r in ("vcore", "memory") if size.get(r)]
     return sum(shares) / len(shares) if shares else 0.0

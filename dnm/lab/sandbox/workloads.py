@@ -137,8 +137,8 @@ class Workloads:
                 kind = next((k for k in KINDS.values() if k.name == owner["kind"]), None)
                 if kind is None:
                     continue
-                found = self.store.get(kind.plural, meta["namespace"], owner["name"])
-                if found is None or found["metadata"]["uid"] != owner["uid"]:
+                owner_object = self.store.get(kind.plural, meta["namespace"], owner["name"])
+                if owner_object is None or owner_object["metadata"]["uid"] != owner["uid"]:
                     self._drop(plural, item)
 
     def _drop(self, plural: str, item: Object) -> None:

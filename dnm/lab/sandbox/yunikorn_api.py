@@ -33,13 +33,13 @@ class YunikornApi:
             return self._validate(request)
         if request.method != "GET":
             return _error(405, "Method Not Allowed")
-        found: dict[str, Callable[[], Object | list[Object]]] = {
+        routes: dict[str, Callable[[], Object | list[Object]]] = {
             "config": self._config,
             "clusters": self._clusters,
             "partition/default/queues": lambda: self._queue("root"),
             "partition/default/applications/active": self._applications,
         }
-        return json_answer(found[route]()) if route in found else _error(404, "Not Found")
+        return json_answer(routes[route]()) if route in routes else _error(404, "Not Found")
 
     def _validate(self, request: Request) -> Answer:
         reason = self.config.refusal(request.body.decode("utf-8", "surrogateescape"))
@@ -89,21 +89,21 @@ class YunikornApi:
         for pod in self.store.objects("pods"):
             if pod["status"].get("phase") not in FINISHED:
                 members.setdefault(application_of(pod), []).append(pod)
-        found = []
+        rows = []
         for application in self.scheduler.applications.values():
             pods = members.get(application.id, [])
             bound = [
                 pod for pod in pods if self.store.get("nodes", "", pod["spec"].get("nodeName", ""))
             ]
             waiting = [p for p in pods if not p["spec"].get("nodeName") and not _is_hidden(p)]
-            found.append({
+            rows.append({
                 "applicationID": application.id, "queueName": application.queue,
                 "partition": "default", "applicationState": "Running" if pods else "Completing",
                 "usedResource": self._total(bound), "pendingResource": self._total(waiting),
                 "requests": [self._ask(pod) for pod in waiting],
                 "allocations": [{**self._ask(p), "nodeId": p["spec"]["nodeName"]} for p in bound],
             })  # fmt: skip
-        return found
+        return rows
 
     def _ask(self, pod: Object) -> Object:
         return {

@@ -98,15 +98,15 @@ class YunikornConfig:
 
     def _settings(self, changed: Object | None = None) -> dict[str, str]:
         """Returns both ConfigMaps as one: for each key, the later one applies."""
-        found: dict[str, str] = {}
+        merged: dict[str, str] = {}
         for name in (DEFAULTS_NAME, CONFIGS_NAME):
             data = self.store.get("configmaps", NAMESPACE, name)
             if changed is not None and changed["metadata"]["name"] == name:
                 data = changed
             if data is None:
                 continue
-            found |= data.get("data") or {}
-        return found
+            merged |= data.get("data") or {}
+        return merged
 
     def _text_of(self, settings: dict[str, str]) -> str:
         return settings.get("queues.yaml") or _BUILT_IN
@@ -136,8 +136,8 @@ class YunikornConfig:
     def deny_invalid(self, changed: Object, old: Object | None) -> None:
         """The validating webhook for ConfigMaps; raises 400 with the scheduler's reason."""
         meta = changed["metadata"]
-        is_ours = meta.get("namespace") == NAMESPACE
-        if not (self.has_webhook and is_ours and meta["name"] in (CONFIGS_NAME, DEFAULTS_NAME)):
+        is_there = meta.get("namespace") == NAMESPACE
+        if not (self.has_webhook and is_there and meta["name"] in (CONFIGS_NAME, DEFAULTS_NAME)):
             return
         reason = self.refusal(self._text_of(self._settings(changed)))
         if reason:
@@ -208,8 +208,8 @@ def _in_force(texts: Fields) -> dict[str, int]:
 
 
 def _text(fields: Fields, name: str) -> str:
-    found = fields.get(name)
-    return found if isinstance(found, str) else ""
+    node = fields.get(name)
+    return node if isinstance(node, str) else ""
 
 
 def _is_true(fields: Fields, name: str) -> bool:
@@ -217,10 +217,10 @@ def _is_true(fields: Fields, name: str) -> bool:
 
 
 def _map(fields: Fields, name: str) -> Fields:
-    found = fields.get(name)
-    return found if isinstance(found, dict) else {}
+    node = fields.get(name)
+    return node if isinstance(node, dict) else {}
 
 
 def _list(fields: Fields, name: str) -> list[Fields]:
-    found = fields.get(name)
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    node = fields.get(name)
+    return [entry for entry in node if isinstance(entry, dict)] if isinstance(node, list) else []
