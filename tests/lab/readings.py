@@ -214,7 +214,10 @@ def document_by_dnm(text: str) -> Seen:
 
 def document_by_sandbox(text: str) -> Seen:
     queues = read_document(text)[1].values()
-    return _document_seen((q.path, q.parent, q.is_leaf, q.max, q.guaranteed) for q in queues)
+    rows = ((q.path, q.path.rpartition(".")[0] or None, q) for q in queues)
+    return _document_seen(
+        (path, parent, q.is_leaf, q.max, q.guaranteed) for path, parent, q in rows
+    )
 
 
 def _document_seen(queues: Any) -> Seen:
