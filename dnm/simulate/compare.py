@@ -73,8 +73,8 @@ def side_by_side(
 def as_one(configs: Mapping[str, Config]) -> Config:
     """Returns the first configuration with whatever the others have besides, and as many nodes as
     any of them may lend: what a world must have for all of them."""
-    first, *others = configs.values()
-    for other in others:
+    first, *further = configs.values()
+    for other in further:
         first = msgspec.structs.replace(
             first,
             namespaces={**other.namespaces, **first.namespaces},

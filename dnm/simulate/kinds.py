@@ -98,23 +98,23 @@ class KindReplay:
         return sorted(self._spans, key=lambda span: (span.came, span.began))
 
     def _move(self, key: _Key, some: Sequence[PodKind], now: datetime) -> None:
-        kind, told = self._kinds[key], _together(some)
+        kind, line = self._kinds[key], _together(some)
         # Two runs may be closer than a minute: pods of the previous line have not come again.
-        new, kind.told = Counter(told.came_at) - kind.told, Counter(told.came_at)
-        if told.came and told.came_at:
-            came = told.came * new.total() // len(told.came_at)
-            told = msgspec.structs.replace(told, came=came, came_at=tuple(new.elements()))
-        begun, ended, came = _changes(len(kind.waiting), len(kind.running), told)
+        new, kind.told = Counter(line.came_at) - kind.told, Counter(line.came_at)
+        if line.came and line.came_at:
+            came = line.came * new.total() // len(line.came_at)
+            line = msgspec.structs.replace(line, came=came, came_at=tuple(new.elements()))
+        begun, ended, came = _changes(len(kind.waiting), len(kind.running), line)
         before = max(now - _BETWEEN, self._last.get(key[0], now))
         sizes = {at: one.gang for one in some for at in one.came_at}
         usual = max((one.gang for one in some if one.came != 0), default=0)
-        arrived = sorted(_moments(kind, told, came, before, now, usual))
-        begun_at, ended_at = _sums(kind, told, begun, ended, arrived)
-        kind.sums, kind.is_exact = told.sums, kind.is_exact or bool(told.sums)
+        arrived = sorted(_moments(kind, line, came, before, now, usual))
+        begun_at, ended_at = _sums(kind, line, begun, ended, arrived)
+        kind.sums, kind.is_exact = line.sums, kind.is_exact or bool(line.sums)
         between = before + (now - before) / 2 if kind.is_exact else now
-        gone = [(came, max(began, kind.complete[gang]) if gang else began, gang)
+        ended_pods = [(came, max(began, kind.complete[gang]) if gang else began, gang)
                 for came, began, gang in _take(kind.running, ended, ended_at)]  # fmt: skip
-        self._spans += _spans(key[0], key[1], gone, between)
+        self._spans += _spans(key[0], key[1], ended_pods, between)
         for moment in arrived:
             size = sizes.get(int(moment.timestamp()), usual)
             kind.waiting.append((moment, self._gang_of(kind, size, some)))
@@ -123,7 +123,7 @@ class KindReplay:
             began = moment if kind.is_exact and moment >= before else between
             kind.running.append((moment, began, gang))
             kind.complete[gang] = began
-        while len(kind.waiting) > told.pending:
+        while len(kind.waiting) > line.pending:
             kind.waiting.pop()
             self.cancelled += 1
 
@@ -156,13 +156,13 @@ def _together(some: Sequence[PodKind]) -> PodKind:
 
 
 def _moments(
-    kind: _Kind, told: PodKind, count: int, before: datetime, now: datetime, gang: int
+    kind: _Kind, line: PodKind, count: int, before: datetime, now: datetime, gang: int
 ) -> Iterator[datetime]:
     """Returns when the new pods came; unrecorded ones came when the previous run was made."""
-    yield from (datetime.fromtimestamp(number, UTC) for number in told.came_at[:count])
-    for number in range(count - len(told.came_at)):
+    yield from (datetime.fromtimestamp(number, UTC) for number in line.came_at[:count])
+    for number in range(count - len(line.came_at)):
         kind.came += not gang or number % gang == 0
-        spread = 0.0 if told.came is None else 1.0 if told.sums else (kind.came * _GOLDEN) % 1
+        spread = 0.0 if line.came is None else 1.0 if line.sums else (kind.came * _GOLDEN) % 1
         yield now - (now - before) * spread
 
 
@@ -176,15 +176,15 @@ def _spans(
 
 
 def _sums(
-    kind: _Kind, told: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
+    kind: _Kind, line: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
 ) -> tuple[float | None, float | None]:
     """Returns the sums of the creation times of begun and ended pods; None if not recorded."""
-    if not (kind.sums and told.sums):
+    if not (kind.sums and line.sums):
         return None, None
-    waiting, running = (now - before for now, before in zip(told.sums, kind.sums, strict=True))
+    waiting, running = (now - before for now, before in zip(line.sums, kind.sums, strict=True))
     if not ended:
         return running, None
-    if len(kind.waiting) + len(arrived) - begun > told.pending:  # some went before they had begun
+    if len(kind.waiting) + len(arrived) - begun > line.pending:  # some went before they had begun
         return None, None if begun else -running
     begun_at = sum(moment.timestamp() for moment in arrived) - waiting
     return begun_at, begun_at - running
@@ -195,10 +195,10 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
     chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)
-    found = [pods[item] for item in chosen]
+    taken = [pods[item] for item in chosen]
     for number in reversed(chosen):
         del pods[number]
-    return found
+    return taken
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
@@ -221,17 +221,17 @@ def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
     return sorted(chosen)
 
 
-def _changes(waited: int, ran: int, told: PodKind) -> tuple[int, int, int]:
+def _changes(waited: int, ran: int, line: PodKind) -> tuple[int, int, int]:
     """The numbers of pods that began, ended and came between two observations of a kind."""
-    if told.came is None:
-        begun, ended = max(told.bound - ran, 0), max(ran - told.bound, 0)
+    if line.came is None:
+        begun, ended = max(line.bound - ran, 0), max(ran - line.bound, 0)
         # Fewer wait and no more run: some have begun in the place of others that ended.
-        replaced = min(max(waited - told.pending - begun, 0), ran - ended)
+        replaced = min(max(waited - line.pending - begun, 0), ran - ended)
         begun, ended = begun + replaced, ended + replaced
-        return begun, ended, max(told.pending - waited + begun, 0)
-    here = told.pending + told.bound
-    came = max(told.came, here - waited - ran)
+        return begun, ended, max(line.pending - waited + begun, 0)
+    here = line.pending + line.bound
+    came = max(line.came, here - waited - ran)
     gone = waited + ran + came - here
     # More than have come and waited can't have begun.
-    ended = max(min(gone, ran, waited + came + ran - told.bound), ran - told.bound, 0)
-    return told.bound - ran + ended, ended, came
+    ended = max(min(gone, ran, waited + came + ran - line.bound), ran - line.bound, 0)
+    return line.bound - ran + ended, ended, came

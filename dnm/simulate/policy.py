@@ -88,7 +88,7 @@ class DnmPolicy:
     def run(self, world: World) -> float:
         if self._changed(world) == self._seen and world.now < self.rests_until:
             return world.now  # what began or ended changes nothing
-        known = self._registry.lent_again
+        lent_again = self._registry.lent_again
         plan = make_plan(self._config, self._registry, self.snapshot(world))
         if plan.actions:
             self.acted_at.append(world.now)
@@ -101,7 +101,7 @@ class DnmPolicy:
         self._record(last_run=RunRecord(queues=dict(plan.status), ledger=last.ledger))
         # A node that is returned changes nothing for the next run, but a pause just learned may.
         is_done = all(isinstance(action, ReturnNode) for action in plan.actions)
-        is_done = is_done and plan.registry.lent_again == known
+        is_done = is_done and plan.registry.lent_again == lent_again
         self._watch(world)
         self.rests_until = self._rest(world, plan) if is_done else 0.0
         return world.now
@@ -309,8 +309,8 @@ class DnmPolicy:
         call = world.convert(self, request.node_type, request.namespace, request.count)
         self._calls[request.id] = call
         started = msgspec.structs.replace(request, converter=_process(request.id))
-        others = (item for item in self._registry.requests if item.id != request.id)
-        self._record(requests=(*others, started))
+        remaining = (item for item in self._registry.requests if item.id != request.id)
+        self._record(requests=(*remaining, started))
 
     def _return(self, world: World, name: str) -> None:
         world.revert(name)

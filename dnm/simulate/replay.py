@@ -250,11 +250,11 @@ def make_workload(
 
 def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Returns the monitored namespaces of queues that are known, each with queue and first type."""
-    known = set(queues)
+    paths = set(queues)
     return {
         name: (policy.queue, policy.node_types[0])
         for name, policy in config.namespaces.items()
-        if policy.queue in known
+        if policy.queue in paths
     }
 
 
@@ -271,10 +271,10 @@ def classes_of(
             "jobs (--jobs), or a number (--set max_converted_nodes=10)"
         )
     for name, kind in config.node_types.items():
-        known = lent.get(name, frozenset()) | jobs.nodes.get(name, frozenset())
+        types = lent.get(name, frozenset()) | jobs.nodes.get(name, frozenset())
         classes[name] = NodeClass(
             size=tuple({"pods": PODS_ON_A_NODE, **kind.size}.items()),
-            count=len(known) if isinstance(most, Share) or jobs.jobs else most,
+            count=len(types) if isinstance(most, Share) or jobs.jobs else most,
             prefix=kind.name_prefix,
         )
     return classes
@@ -298,9 +298,9 @@ def _rooms(recorded: Recorded) -> tuple[dict[str, int], ...]:
     """The permanent nodes, one by one, as they were last."""
     if not recorded.spans:
         return ()
-    rooms = ({"vcore": 0, "pods": PODS_ON_A_NODE, **item.free} for item in recorded.rooms
+    node_rooms = ({"vcore": 0, "pods": PODS_ON_A_NODE, **item.free} for item in recorded.rooms
              for _ in range(item.count))  # fmt: skip
-    return tuple(rooms)
+    return tuple(node_rooms)
 
 
 def _of_stays(recorded: Recorded, limits: Mapping[str, object]) -> Iterable[Ask]:

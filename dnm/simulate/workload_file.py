@@ -139,9 +139,9 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
     )
 
 
-def _amounts(given: Amounts) -> dict[str, int]:
+def _amounts(amounts: Amounts) -> dict[str, int]:
     """As a queue document writes them: cores or thousandths of them, bytes, pieces."""
-    return {name: _amount(name, str(amount)) for name, amount in given.items()}
+    return {name: _amount(name, str(amount)) for name, amount in amounts.items()}
 
 
 def _amount(name: str, text: str) -> int:

@@ -99,13 +99,13 @@ class World:
 
     # --- time --------------------------------------------------------------------------------
 
-    def at(self, when: float, what: Callable[[], None], is_batch: bool = False) -> None:
+    def at(self, when: float, action: Callable[[], None], is_batch: bool = False) -> None:
         self._number += 1
-        heapq.heappush(self._events, (when, self._number, is_batch, what))
+        heapq.heappush(self._events, (when, self._number, is_batch, action))
 
-    def _at_batch(self, when: float, what: Callable[[], None]) -> None:
+    def _at_batch(self, when: float, action: Callable[[], None]) -> None:
         """Changes of jobs do not matter if no node is requested."""
-        self.at(when, what, is_batch=True)
+        self.at(when, action, is_batch=True)
 
     def play(self, policy: Policy, tell: Callable[[float], object] | None = None) -> Ledger:
         """The whole time, the policy asked every interval, unless it is still busy or rests. `tell`
@@ -124,8 +124,8 @@ class World:
     def _advance(self, until: float) -> float:
         """Has all happen until the next run, and returns when that is."""
         while self._events and self._events[0][0] <= (until := min(until, self._woken_at)):
-            self.now, _, is_batch, what = heapq.heappop(self._events)
-            what()
+            self.now, _, is_batch, action = heapq.heappop(self._events)
+            action()
             self.changes += not is_batch
             if not self._events or self._events[0][0] > self.now:
                 self._schedule()
@@ -349,8 +349,8 @@ class World:
         back = self.now + self._span(self.workload.returns, REVERSION)
         self.at(back, lambda: self._returned(name, node_type))
 
-    def _span(self, known: tuple[float, ...], between: tuple[float, float]) -> float:
-        return self.random.choice(known) if known else self.random.uniform(*between)
+    def _span(self, recorded: tuple[float, ...], between: tuple[float, float]) -> float:
+        return self.random.choice(recorded) if recorded else self.random.uniform(*between)
 
     def _returned(self, name: str, node_type: str) -> None:
         del self.away[name]

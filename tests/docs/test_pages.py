@@ -350,7 +350,7 @@ def test_wrong_configuration_is_answered_as_shown(tmp_path: Path) -> None:
 
 def test_every_documented_fault_is_injected(sandbox: Sandbox) -> None:
     sandbox.add_machines(3)
-    sandbox.join_by_hand("a003", "dev")
+    sandbox.join_manually("a003", "dev")
     text = section("CONTRIBUTING.md", "The sandbox")
     lines = re.findall(r"^curl (.*)\$URL(/sandbox/.*)$", text, flags=re.M)
     assert len(lines) == 6

@@ -360,9 +360,9 @@ def test_manual_actions_of_administrators_are_no_violation(sandbox: Sandbox) -> 
     sandbox.node_convert(*LEND, "2")
     sandbox.tick()
     sandbox.batch.drain("a001", "look at the fan")
-    sandbox.return_by_hand("a001")
-    sandbox.return_by_hand("a002")
-    sandbox.join_by_hand("a002", "dev")
+    sandbox.return_manually("a001")
+    sandbox.return_manually("a002")
+    sandbox.join_manually("a002", "dev")
     sandbox.tick()
     assert nodes(sandbox) == ["a002"]
     assert sandbox.batch.state_of(sandbox.batch.machines["a001"]) == "IDLE+DRAIN"

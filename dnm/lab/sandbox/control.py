@@ -84,7 +84,7 @@ class Control:
             return json_answer(self._set_timing(asked))
         if route == "return-by-hand":
             with sandbox.lock:
-                sandbox.return_by_hand(asked["node"])
+                sandbox.return_manually(asked["node"])
                 sandbox.step()
             return json_answer({"done": True})
         raise KeyError(route)

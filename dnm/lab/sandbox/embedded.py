@@ -308,14 +308,14 @@ class EmbeddedCluster:
             self.store.changed.notify_all()
             return done
 
-    def return_by_hand(self, name: str) -> None:
+    def return_manually(self, name: str) -> None:
         """An administrator takes a lent node out of Kubernetes and back into Slurm."""
         with self.lock:
             machine = self.batch.machines[name]
             self.delete("nodes", machine.name)
             self.batch.release(machine)
 
-    def join_by_hand(self, name: str, namespace: str = "") -> None:
+    def join_manually(self, name: str, namespace: str = "") -> None:
         """A machine's kubelet registers, whatever Slurm thinks of it."""
         with self.lock:
             machine = self.batch.machines[name]

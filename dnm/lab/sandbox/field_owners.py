@@ -46,7 +46,7 @@ def track_change(old: Object, changed: Object, owner: Owner, stamp: str) -> Obje
 
 def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Object:
     """The object with its managedFields; an owner of the same fields as before keeps his time."""
-    known = {_owner(entry): entry for entry in _entries(old)}
+    by_owner = {_owner(entry): entry for entry in _entries(old)}
     entries = []
     for owner, paths in owners.items():
         entry = {"manager": owner.manager, "operation": owner.operation,
@@ -54,9 +54,9 @@ def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Objec
                  "fieldsType": "FieldsV1", "fieldsV1": _encoded(paths)}  # fmt: skip
         if owner.subresource:
             entry["subresource"] = owner.subresource
-        same = owner in known and known[owner]["fieldsV1"] == entry["fieldsV1"]
+        same = owner in by_owner and by_owner[owner]["fieldsV1"] == entry["fieldsV1"]
         if paths:
-            entries.append(known[owner] if same else entry)
+            entries.append(by_owner[owner] if same else entry)
     entries.sort(key=lambda item: (item["operation"], item["time"], item["manager"]))
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**item, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}

@@ -114,11 +114,11 @@ def configured_amounts(texts: Mapping[str, str] | None) -> dict[str, int]:
 
 def total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Adds up by type; a sum stays within an int64, as YuniKorn's do."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for entry in amounts:
         for name, amount in entry.items():
-            found[name] = min(found.get(name, 0) + amount, LARGEST)
-    return found
+            sums[name] = min(sums.get(name, 0) + amount, LARGEST)
+    return sums
 
 
 _DOMAIN = "yunikorn.apache.org/"

@@ -180,7 +180,7 @@ def return_manually(world: World, rng: random.Random) -> str:
     name = pick(rng, [name for name in world.node_names() if name not in PERMANENT])
     if name is None or world.pods_on(name):
         return "none"
-    world.sandbox.return_by_hand(name)
+    world.sandbox.return_manually(name)
     return str(name)
 
 
