@@ -226,5 +226,5 @@ def test_faulty_node_is_emptied_but_not_returned_by_a_resuming_converter(
     assert "is faulty (GpuOk:False), and its converter can't leave it drained" in message
     assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
     (finding,) = check_sick(site.config, BatchList(nodes={}))
-    assert finding.text.startswith("the converter does not name --leave-drained")
+    assert finding.text.startswith("the converter has no option --leave-drained")
     assert not list(check_sick(site.config, BatchList(nodes={}, leaves_drained=True)))
