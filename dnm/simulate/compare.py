@@ -70,7 +70,7 @@ def side_by_side(
     )
 
 
-def as_one(configs: Mapping[str, Config]) -> Config:
+def merge_configs(configs: Mapping[str, Config]) -> Config:
     """Returns the first configuration with whatever the others have besides, and as many nodes as
     any of them may lend: what a world must have for all of them."""
     first, *further = configs.values()

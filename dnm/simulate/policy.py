@@ -60,7 +60,7 @@ class DnmPolicy:
     `may_rest`: whether runs are left out that would do nothing."""
 
     may_rest = True
-    woken_after: float | None = SEEN_AFTER
+    runs_after: float | None = SEEN_AFTER
 
     def __init__(self, workload: Workload, config: Config) -> None:
         self.interval = config.check_interval.total_seconds()

@@ -77,13 +77,13 @@ class Reader:
         self._fullness: dict[str, list[float]] = {}
         self._nodes: dict[str, set[str]] = {}
         self._kinds = KindReplay()
-        self._rooms: tuple[NodeRoom, ...] = ()
+        self._capacities: tuple[NodeRoom, ...] = ()
 
     def add(self, line: HistoryLine) -> None:
         """Takes one line."""
         if line.kind == "demand":
             if line.object == NODES:
-                self._rooms = msgspec.convert(line.numbers["nodes"], tuple[NodeRoom, ...])
+                self._capacities = msgspec.convert(line.numbers["nodes"], tuple[NodeRoom, ...])
                 return
             self._kinds.add(line)
             self._demand_from = self._demand_from or line.time
@@ -115,7 +115,7 @@ class Reader:
             fails=self._failures / tried if tried else 0.0,
             fullness={queue: median(shares) for queue, shares in self._fullness.items()},
             nodes={name: frozenset(names) for name, names in self._nodes.items()},
-            rooms=self._rooms,
+            rooms=self._capacities,
             notes=tuple(self._notes(spans, young)),
         )
 
@@ -234,7 +234,7 @@ def make_workload(
         asks=(*background, *sorted(asks, key=lambda request: request.at)),
         limits=limits,
         namespaces=namespaces_of(config, limits),
-        free=_rooms(recorded) or (_room(own.values()),),
+        free=_capacities(recorded) or (_room(own.values()),),
         classes=classes,
         seed=seed,
         lasts=lasts,
@@ -294,7 +294,7 @@ def _room(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {**total, "pods": MOST_PODS}
 
 
-def _rooms(recorded: Recorded) -> tuple[dict[str, int], ...]:
+def _capacities(recorded: Recorded) -> tuple[dict[str, int], ...]:
     """The permanent nodes, one by one, as they were last."""
     if not recorded.spans:
         return ()

@@ -40,11 +40,11 @@ from dnm.simulate.values import (
 class Policy(Protocol):
     """Decides once per `interval`; returns when it may be asked again, at the earliest.
     `rests_until`: its decision holds until then, or until pods or nodes change.
-    `woken_after`: so long after a conversion has ended it is asked besides; None: it is not."""
+    `runs_after`: so long after a conversion has ended it is asked besides; None: it is not."""
 
     interval: float
     rests_until: float
-    woken_after: float | None
+    runs_after: float | None
 
     def run(self, world: World) -> float: ...
 
@@ -133,8 +133,8 @@ class World:
 
     def _wake(self, policy: Policy) -> None:
         """Ends that come together are one run."""
-        if policy.woken_after is not None:
-            self._woken_at = min(self._woken_at, self.now + policy.woken_after)
+        if policy.runs_after is not None:
+            self._woken_at = min(self._woken_at, self.now + policy.runs_after)
 
     def _next_run(self, policy: Policy, last: float, busy_until: float) -> float:
         following = (last // policy.interval + 1) * policy.interval
@@ -371,7 +371,7 @@ class NobodyLends:
 
     interval = 3600.0
     rests_until = 0.0
-    woken_after: float | None = None
+    runs_after: float | None = None
 
     def run(self, world: World) -> float:
         return world.now

@@ -20,7 +20,7 @@ class _Autoscaler:
     """The common part: a joining node raises its queue, a leaving node lowers it."""
 
     rests_until = 0.0
-    woken_after: float | None = None
+    runs_after: float | None = None
 
     def __init__(self, interval: float = CA_SCAN) -> None:
         self.interval = interval

@@ -24,7 +24,7 @@ class PredecessorPolicy:
 
     interval = 30.0
     rests_until = 0.0
-    woken_after: float | None = None
+    runs_after: float | None = None
 
     def __init__(self, headroom: float = 0.95) -> None:
         self._headroom = headroom

@@ -32,7 +32,7 @@ from dnm.record.demand_lines import demand_history
 from dnm.record.history_file import read_history
 from dnm.run.registry import load_registry
 from dnm.simulate.accounting import Accounting, SimulationError, parse_jobs
-from dnm.simulate.compare import NOBODY, Comparison, as_one, play_under, side_by_side
+from dnm.simulate.compare import NOBODY, Comparison, merge_configs, play_under, side_by_side
 from dnm.simulate.measure import Figures
 from dnm.simulate.replay import Reader, make_workload
 from dnm.simulate.values import Workload
@@ -84,7 +84,7 @@ def simulate(
     """Simulate the history or a workload, with this configuration and another."""
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     configs = _configs(question)
-    played, notes = _workload(question, as_one(configs))
+    played, notes = _workload(question, merge_configs(configs))
     _check_size(played)
     draws = _play(played, {**configs, NOBODY: None})
     compared = side_by_side(played, {name: some[0] for name, some in draws.items()})

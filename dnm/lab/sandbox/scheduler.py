@@ -171,7 +171,7 @@ class Scheduler:
             if kind not in hopeless and self._quota_allows(queue, request):
                 node = self._choose(pod, request, nodes, free)
                 if node is None and self._quota_allows(queue, request, with_root=False):
-                    self._tell_unschedulable(pod)
+                    self._report_unschedulable(pod)
             if node is None:
                 hopeless.add(kind)
                 self._book(self.pending, pod)
@@ -223,7 +223,7 @@ class Scheduler:
         meta = pod["metadata"]
         self.store.edit("pods", meta["namespace"], meta["name"], change)
 
-    def _tell_unschedulable(self, pod: Object) -> None:
+    def _report_unschedulable(self, pod: Object) -> None:
         """More nodes would help: the one case in which YuniKorn sets the condition."""
         conditions = pod["status"].get("conditions") or []
         if any(c["type"] == "PodScheduled" for c in conditions):

@@ -91,7 +91,7 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
         share = used_share([(entry, use)])
         if share < _HALF:
             half[name] = share
-    free = _rooms(inputs, serving, {serving[name].namespace for name in half})
+    free = _capacities(inputs, serving, {serving[name].namespace for name in half})
     totals = {namespace: _sum(of.values()) for namespace, of in free.items()}
     ready = Counter(
         (node.namespace, node.node_type) for node in serving.values() if not node.leaves
@@ -105,7 +105,7 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
     ]  # fmt: skip
 
 
-def _rooms(
+def _capacities(
     inputs: Inputs, serving: Mapping[str, LentNode], namespaces: Iterable[str]
 ) -> dict[str, dict[str, Counter[str]]]:
     """What is free on the nodes that pods of each namespace can use: those that serve it, and those
