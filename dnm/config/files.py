@@ -66,7 +66,8 @@ def read_trusted_text(path: Path, kind: str, most: int = _LARGEST) -> str:
         with fault_point("config.read"):
             content = read_trusted(path, most)
     except FileNotFoundError as error:
-        raise ConfigError(f"the {kind} {path} is missing: {_remedy(kind)}") from error
+        remedy = _REMEDIES.get(kind, "write it, or name another")
+        raise ConfigError(f"the {kind} {path} is missing: {remedy}") from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
@@ -84,12 +85,10 @@ def read_trusted_text(path: Path, kind: str, most: int = _LARGEST) -> str:
     return text
 
 
-def _remedy(kind: str) -> str:
-    if kind == "configuration file":
-        return "write it (an example is etc/dynamic_node_config.ini) or name another"
-    if kind == "queue map":
-        return 'write it, e.g. {"dev": "root.services.dev"}, or set namespace_queue_paths'
-    return "write it, or name another"
+_REMEDIES = {
+    "configuration file": "write it (an example is etc/dynamic_node_config.ini) or name another",
+    "queue map": 'write it, e.g. {"dev": "root.services.dev"}, or set namespace_queue_paths',
+}
 
 
 def read_ini(path: Path, problems: list[str]) -> Sections:

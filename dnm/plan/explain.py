@@ -37,6 +37,9 @@ def list_reasons() -> Iterator[Why]:
         yield from rule_named(name).reasons
 
 
+NOT_FOUND = "not found"  # the state of a pod that no list has
+
+
 class PodExplanation(Value):
     """The obstacles of a pod, a sentence each; `node`: where it runs, if it does. `helped_by`: node
     types with empty nodes that could run it. `queue`: its verdict decides."""
@@ -60,7 +63,7 @@ def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
         return PodExplanation(pod=title, state="unknown", obstacles=unread)
     matching = [pod for pod in pods.pods if (pod.namespace, pod.name) == (namespace, name)]
     if not matching:
-        return PodExplanation(pod=title, state="not found")
+        return PodExplanation(pod=title, state=NOT_FOUND)
     if matching[0].node:
         return PodExplanation(pod=title, node=matching[0].node)
     return _explain_pending(decided, matching[0], title)

@@ -1,8 +1,8 @@
-"""How long an idle node is kept, and how long lending and returning take. Pure.
+"""The idle time of lent nodes, and the times of lending and returning. Pure.
 
-The idle time is a share of what a return and a conversion take here: the short one, or the long one
-if that would have cost less over the last pauses of the queue; until one is known, the first one.
-A key that is set is followed exactly. docs/economy.md proves how much this can cost at most.
+The idle time is a multiple of the time that a return and a conversion take here. It is the short
+one, or the long one if that had cost less over the last pauses of the queue; without a pause, the
+first one. A key that is set is followed exactly. docs/economy.md proves the highest cost.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict
 
-USUAL = 600.0  # seconds that going, and coming, takes a node of a type of which none has been seen
-LEAST = 180.0  # seconds: no idle node goes sooner
-SHORT, FIRST, LONG = 0.6, 1.5, 2.25  # times what a return and a conversion take
-SOON = 3  # times the same: a node that is needed again so late was not missed
-REGRET = 2  # a return whose node was needed again counts so often: pods waited as well
-MOST = 20  # pauses of one queue, the latest
+USUAL = 600.0  # seconds of a return, and of a conversion, if none of the type is recorded
+LEAST = 180.0  # seconds: the least idle time
+SHORT, FIRST, LONG = 0.6, 1.5, 2.25  # multiples of the time of a return and a conversion
+SOON = 3  # likewise: a node that is needed again later was not missed
+REGRET = 2  # the weight of a return whose node was needed again, since pods waited
+MOST = 20  # recorded pauses of one queue, the latest
 _NONE = LentAgain()
 
 
 def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
-    """Returns how long each lent node is kept once it is idle, by name."""
+    """Returns the idle time of each lent node, by name."""
     queues = {entry.queue for entry in registry.nodes.values()}
     back = {queue: return_seconds(config, registry, queue) for queue in queues}
     times = {}
@@ -47,7 +47,7 @@ def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, t
 
 
 def next_judged(config: Config, registry: Registry) -> list[datetime]:
-    """Returns when each of the open pauses becomes one after which no node was missed."""
+    """Returns when each open pause becomes too long to count as a missed node."""
     return [
         since + _soon(return_seconds(config, registry, queue))
         for queue, one in registry.lent_again.items()
@@ -56,7 +56,7 @@ def next_judged(config: Config, registry: Registry) -> list[datetime]:
 
 
 def best_time(pauses: Sequence[float], back: float) -> float:
-    """Returns for how many seconds an idle node is kept. `back`: of a return and a conversion."""
+    """Returns the idle time in seconds. `back`: the seconds of a return and a conversion."""
     short, first, long = (max(share * back, LEAST) for share in (SHORT, FIRST, LONG))
     if not pauses:
         return first
@@ -85,8 +85,8 @@ def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
     """Returns `after` with the pauses that have ended since `before`. `needed`: how many more nodes
-    each queue needs, whether or not they can be lent. A pause that has only grown too long is
-    recorded with the next change of its queue, so that a run at rest writes nothing."""
+    each queue needs, whether or not they can be lent. A pause that only grew too long is
+    recorded with the next change of its queue, so that no run writes without a change."""
     gone = {queue: list(one.gone) for queue, one in after.lent_again.items()}
     ended = {queue: list(one.pauses) for queue, one in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
@@ -120,7 +120,7 @@ def _judge(
     recent = [since for since in gone if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
     pauses = [*ended, *(_seconds(since, now) for since in gone if since not in recent)]
-    # A node that was needed soon after the long time says nothing against that.
+    # A node that was needed soon after the long time is no argument against that time.
     pauses += [one for since in missed if (one := _seconds(since, now)) <= LONG * back]
     long_enough = [one for one in pauses if one > max(SHORT * back, LEAST)]
     return LentAgain(

@@ -1,10 +1,10 @@
 """Consolidation: pods of half-empty lent nodes move to the other nodes as they are replaced. Pure.
 
-The rule: a lent node is spare if less than half of it is used, the other nodes of its namespace
-have room for its pods with a tenth to spare, and its queue can do without its quota. After ten
-minutes in which the node was spare and no pod of the queue waited, it gets no new pods: it is
-fenced, its pods run on, and it goes back once they have ended. The first pod that waits opens it
-again. Nothing is evicted. One node of a queue begins to leave in a run.
+A lent node is spare if less than half of it is used, its pods fit into nine tenths of the free
+capacity of the other nodes of its namespace, and its queue can do without its quota. If it is spare
+for ten minutes while no pod of the queue waits, it is fenced: it gets no new pods, its pods run on,
+and it is returned once they have ended. The first pod that waits ends the fence. No pod is evicted.
+A run fences at most one node of a queue for this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dnm.plan.rule import CONSOLIDATED, SPARE_FOR
 from dnm.plan.rules.sitting import used_share
 
 _HALF = 0.5
-_KEPT_FREE = 0.1  # of the room on the other nodes
+_KEPT_FREE = 0.1  # of the free capacity of the other nodes
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -33,9 +33,9 @@ def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
     """Records since when nodes are spare."""
     if not _sees_all(inputs):
         return Additions(registry=noted)
-    known = inputs.registry.spare_nodes
+    recorded = inputs.registry.spare_nodes
     spare = {
-        name: min(known.get(name, inputs.now), inputs.now) for name in _spare(inputs, registry)
+        name: min(recorded.get(name, inputs.now), inputs.now) for name in _spare(inputs, registry)
     }
     return Additions(registry=msgspec.structs.replace(noted, spare_nodes=spare))
 
@@ -62,7 +62,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 def _waits(demand: Demand, queue: str) -> bool:
-    """Whether a pod waits in the queue for longer than its scheduler takes."""
+    """Returns whether a pod waits in the queue for longer than its scheduler takes."""
     return any(group.count and is_under(group.queue, queue) for group in demand.groups)
 
 
@@ -73,7 +73,7 @@ def _sees_all(inputs: Inputs) -> bool:
 
 
 def _spare(inputs: Inputs, registry: Registry) -> list[str]:
-    """The spare nodes, the emptiest first; among equals the latest lent."""
+    """Returns the spare nodes, the emptiest first; among equals the latest lent."""
     demand = inputs.demand
     assert demand is not None
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
@@ -91,7 +91,7 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
         share = used_share([(entry, use)])
         if share < _HALF:
             half[name] = share
-    free = _capacities(inputs, serving, {serving[name].namespace for name in half})
+    free = _free_by_node(inputs, serving, {serving[name].namespace for name in half})
     totals = {namespace: _sum(of.values()) for namespace, of in free.items()}
     ready = Counter(
         (node.namespace, node.node_type) for node in serving.values() if not node.leaves
@@ -105,21 +105,21 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
     ]  # fmt: skip
 
 
-def _capacities(
+def _free_by_node(
     inputs: Inputs, serving: Mapping[str, LentNode], namespaces: Iterable[str]
 ) -> dict[str, dict[str, Counter[str]]]:
-    """What is free on the nodes that pods of each namespace can use: those that serve it, and those
-    on which some of its pods run."""
-    there: defaultdict[str, set[str]] = defaultdict(set)
+    """Returns the free capacity of each node that a namespace can use: the nodes that serve it, and
+    those on which some of its pods run."""
+    by_namespace: defaultdict[str, set[str]] = defaultdict(set)
     for name, entry in serving.items():
-        there[entry.namespace].add(name)
+        by_namespace[entry.namespace].add(name)
     pods = inputs.snapshot.pods
     wanted = frozenset(namespaces)
     if wanted and isinstance(pods, PodList):
         for pod in pods.pods:
             if pod.node and pod.namespace in wanted:
-                there[pod.namespace].add(pod.node)
-    return {namespace: dict(_free(inputs, there[namespace])) for namespace in wanted}
+                by_namespace[pod.namespace].add(pod.node)
+    return {namespace: dict(_free(inputs, by_namespace[namespace])) for namespace in wanted}
 
 
 def _free(inputs: Inputs, names: Iterable[str]) -> Iterator[tuple[str, Counter[str]]]:
@@ -145,7 +145,7 @@ def _sum(amounts: Iterable[Counter[str]]) -> Counter[str]:
 
 def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> bool:
     """Checks whether the pods of a node fit on the other nodes of `total`, all of them together.
-    `own`: what is free on the node itself, a part of `total`."""
+    `own`: the free capacity of the node itself, a part of `total`."""
     return all(
         amount - use.daemonsets.get(resource, 0)
         <= (1 - _KEPT_FREE) * (total.get(resource, 0) - own.get(resource, 0))
@@ -157,8 +157,8 @@ def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> boo
 def _can_do_without(
     inputs: Inputs, demand: Demand, ready: Mapping[tuple[str, str], int], entry: LentNode
 ) -> bool:
-    """Whether no limit would fall below what is used of it, and no fewer nodes are ready than
-    `min_nodes`. `ready`: nodes by namespace and type."""
+    """Returns whether each limit would still cover its use, and at least `min_nodes` nodes are
+    ready. `ready`: nodes by namespace and type."""
     for path in present_lineage(entry.queue, inputs.limits):
         limit = inputs.limits[path]
         used = demand.queues[path].used if path in demand.queues else {}
@@ -178,7 +178,7 @@ def _can_do_without(
 RULE = Rule(
     leave=Leave(
         word=CONSOLIDATED,
-        reason="less than half of it was used, and the other nodes have room for its pods",
+        reason="less than half of it was used, and the other nodes can take its pods",
         find_nodes=_leaving,
         is_over=_is_over,
     ),
