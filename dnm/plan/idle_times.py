@@ -50,8 +50,8 @@ def next_judged(config: Config, registry: Registry) -> list[datetime]:
     """Returns when each open pause becomes too long to count as a missed node."""
     return [
         since + _soon(return_seconds(config, registry, queue))
-        for queue, one in registry.lent_again.items()
-        for since in one.gone
+        for queue, entry in registry.lent_again.items()
+        for since in entry.gone
     ]
 
 
@@ -73,7 +73,7 @@ def return_seconds(config: Config, registry: Registry, queue: str) -> float:
     policies = (policy for policy in config.namespaces.values() if policy.queue == queue)
     types = {name for policy in policies for name in policy.node_types}
     times = [registry.lend_times.get(name, LendTimes()) for name in sorted(types)]
-    lends, returns = [one.lends for one in times], [one.returns for one in times]
+    lends, returns = [entry.lends for entry in times], [entry.returns for entry in times]
     return _mean([*chain(*lends)]) + _mean([*chain(*returns)])
 
 
@@ -87,13 +87,13 @@ def note_returns(
     """Returns `after` with the pauses that have ended since `before`. `needed`: how many more nodes
     each queue needs, whether or not they can be lent. A pause that only grew too long is
     recorded with the next change of its queue, so that no run writes without a change."""
-    gone = {queue: list(one.gone) for queue, one in after.lent_again.items()}
-    ended = {queue: list(one.pauses) for queue, one in after.lent_again.items()}
+    returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
+    ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
         was = before.nodes.get(name)
         if was is None or was.idle_since is None or entry.leaves is not None:
             continue
-        of_queue = gone.setdefault(entry.queue, [])
+        of_queue = returned.setdefault(entry.queue, [])
         pauses = ended.setdefault(entry.queue, [])
         if entry.phase is Phase.RELEASING:
             of_queue += [was.idle_since] if was.phase is Phase.SERVING else []
@@ -103,26 +103,26 @@ def note_returns(
             of_queue.remove(was.idle_since)
             pauses.append(_seconds(was.idle_since, now))
     noted: dict[str, LentAgain] = {}
-    for queue in sorted(gone.keys() & set(config.queues)):
+    for queue in sorted(returned.keys() & set(config.queues)):
         back = return_seconds(config, after, queue)
         recorded = after.lent_again.get(queue, _NONE)
-        is_new = (*gone[queue],) != recorded.gone or (*ended[queue],) != recorded.pauses
+        is_new = (*returned[queue],) != recorded.gone or (*ended[queue],) != recorded.pauses
         if is_new or needed.get(queue):
-            recorded = _judge(gone[queue], ended[queue], needed.get(queue, 0), back, now)
+            recorded = _judge(returned[queue], ended[queue], needed.get(queue, 0), back, now)
         noted |= {queue: recorded} if recorded != _NONE else {}
     return msgspec.structs.replace(after, lent_again=noted)
 
 
 def _judge(
-    gone: list[datetime], ended: list[int], needed: int, back: float, now: datetime
+    returned: list[datetime], ended: list[int], needed: int, back: float, now: datetime
 ) -> LentAgain:
     """Ends the pauses of nodes that are needed again, the last first, and of those that are not."""
-    recent = [since for since in gone if now - since < _soon(back)]
+    recent = [since for since in returned if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
-    pauses = [*ended, *(_seconds(since, now) for since in gone if since not in recent)]
+    pauses = [*ended, *(_seconds(since, now) for since in returned if since not in recent)]
     # A node that was needed soon after the long time is no argument against that time.
-    pauses += [one for since in missed if (one := _seconds(since, now)) <= LONG * back]
-    long_enough = [one for one in pauses if one > max(SHORT * back, LEAST)]
+    pauses += [entry for since in missed if (entry := _seconds(since, now)) <= LONG * back]
+    long_enough = [entry for entry in pauses if entry > max(SHORT * back, LEAST)]
     return LentAgain(
         pauses=tuple(long_enough[-MOST:]),
         gone=tuple(recent[: len(recent) - len(missed)][-MOST:]),
@@ -156,8 +156,8 @@ def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
     """The 95th percentile; half an hour before there are ten. No longer than it may take."""
     if len(seconds) < FEWEST_TIMES:
         return config.lead
-    found = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])
-    return min(found, longest_lend_time(config))
+    learned = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])
+    return min(learned, longest_lend_time(config))
 
 
 def longest_lend_time(config: Config) -> timedelta:

@@ -34,10 +34,10 @@ from dnm.queues.limits import current
 from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.tree import DocumentTree, LimitPlace
 from dnm.queues.unsettled import (
-    GONE,
+    LEDGER_LOST,
     NEVER_WRITTEN,
     NOT_OF_THIS_TEXT,
-    OTHERS,
+    OTHER_LEDGER_LOST,
     older_total,
     undecided,
     why_mixed,
@@ -88,7 +88,9 @@ def choose_ledger(document: QueueDocument, wants: QueueWants) -> ChosenLedger:
         chosen = _restore_own_section(document, recorded, instance)
     elif recorded.text == text and is_recorded:
         if recorded.sections and instance not in recorded.sections:
-            raise undecided("the next run of the lending instance may write it again", OTHERS)
+            raise undecided(
+                "the next run of the lending instance may write it again", OTHER_LEDGER_LOST
+            )
         _verify_record(document, recorded, instance)
         chosen = ChosenLedger(recorded, _LOST if current.is_empty else _PUT_BACK)
     else:
@@ -200,7 +202,7 @@ def _verify_record(document: QueueDocument, recorded: Ledger, instance: str) -> 
     in the ConfigMap may be newer than the recorded one."""
     current, source = document.ledger, document.source
     if has_other_writers(source) and _is_moved(recorded):
-        problem = GONE if current.is_empty else NOT_OF_THIS_TEXT
+        problem = LEDGER_LOST if current.is_empty else NOT_OF_THIS_TEXT
         raise undecided("the last run recorded these limits but did not write them", problem)
     if not _owners(source) and {*current.sections, *recorded.sections} != {instance}:
         _refuse_older_totals(document.tree, current, all_totals(current))

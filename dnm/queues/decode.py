@@ -38,7 +38,7 @@ class Struct:
     line = 0
 
 
-_OURS = "YuniKorn may accept it, but dnm does not edit such a document;"
+_NOT_EDITED = "YuniKorn may accept it, but dnm does not edit such a document;"
 _MOST_ALIASED = 100_000  # nodes that are read again for an alias
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _YES = frozenset(("true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON"))
@@ -74,12 +74,16 @@ class Decoder:
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """Returns the value that `reader` makes of the node, or of the target of an alias."""
         if node.tag not in ("", "!!str"):
-            raise YamlError(node.line, f"`{node.tag[:40]}`: {_OURS} remove the tag", "dialect")
+            raise YamlError(
+                node.line, f"`{node.tag[:40]}`: {_NOT_EDITED} remove the tag", "dialect"
+            )
         if node.kind is ALIAS:
             return self._follow(node, reader)
         self._alias_reads += bool(self._open_aliases)
         if self._alias_reads > _MOST_ALIASED:
-            raise YamlError(node.line, f"aliases of aliases: {_OURS} write them out", "dialect")
+            raise YamlError(
+                node.line, f"aliases of aliases: {_NOT_EDITED} write them out", "dialect"
+            )
         self._shared_depth += node.is_aliased
         try:
             return reader(self, node)
@@ -165,7 +169,9 @@ def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
     first: dict[str, YamlNode] = {}
     for key_node, value_node in zip(node.items[::2], node.items[1::2], strict=True):
         if key_node.value == "<<" and key_node.kind is SCALAR and not key_node.style:
-            raise YamlError(key_node.line, f"`<<`: {_OURS} write out the merged keys", "dialect")
+            raise YamlError(
+                key_node.line, f"`<<`: {_NOT_EDITED} write out the merged keys", "dialect"
+            )
         key = decoder.read(key_node, read_text)
         if key is UNSET:
             continue

@@ -16,13 +16,13 @@ from dnm.queues.ledger import Section
 from dnm.queues.limits import current
 from dnm.queues.tree import DocumentTree, LimitPlace
 
-GONE = "the ledger of this instance is gone from the ConfigMap"
+LEDGER_LOST = "the ledger of this instance is gone from the ConfigMap"
 NEVER_WRITTEN = "the ConfigMap has no ledger of this instance"
 NOT_OF_THIS_TEXT = "the ledger in the ConfigMap is not the one of this queue document"
-OTHERS = "another instance's ledger is gone from the ConfigMap"
+OTHER_LEDGER_LOST = "another instance's ledger is gone from the ConfigMap"
 
 
-def undecided(why: str, problem: str = GONE) -> QueueError:
+def undecided(why: str, problem: str = LEDGER_LOST) -> QueueError:
     """Returns the question to the administrator, with the possible answers."""
     return QueueError(
         f"{problem} while nodes are lent, and dnm can't decide whether the limits contain "

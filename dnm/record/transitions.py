@@ -60,7 +60,7 @@ def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[Hi
         *_nodes(before, after, cause),
         *_queues(before, after, cause),
         *_brakes(before, after, cause),
-        *_found(before, cause),
+        *_limit_changes(before, cause),
         *_calendars(before, after, cause),
     ]
 
@@ -321,7 +321,7 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
         yield cause.line("pause", "over", "dnm")
 
 
-def _found(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
+def _limit_changes(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
     """Yields changes of limits by other clients, once each, from the notes of the queue
     document."""
     reported = set(before.last_run.notes)

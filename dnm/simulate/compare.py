@@ -37,14 +37,14 @@ class Comparison(Value):
 
 
 def play_under(
-    workload: Workload, config: Config | None, tell: Callable[[float], object] | None = None
+    workload: Workload, config: Config | None, report: Callable[[float], object] | None = None
 ) -> tuple[Figures, tuple[str, ...]]:
     """Plays the workload under a configuration, None: with nothing lent; returns the figures and
     what the plans complained of. `tell` receives the simulated fraction."""
     if config is None:
-        return play(workload, NobodyLends(), tell)[1], ()
+        return play(workload, NobodyLends(), report)[1], ()
     policy = DnmPolicy(workload, as_played(config, workload))
-    _, figures = play(workload, policy, tell)
+    _, figures = play(workload, policy, report)
     return figures, tuple(policy.errors)
 
 

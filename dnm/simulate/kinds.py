@@ -77,22 +77,22 @@ class KindReplay:
 
     def add(self, line: HistoryLine) -> None:
         """Takes the numbers of one queue at one moment; kinds that it does not name are gone."""
-        told: dict[_Key, list[PodKind]] = {}
+        by_key: dict[_Key, list[PodKind]] = {}
         for kind in msgspec.convert(line.numbers.get("kinds", ()), tuple[PodKind, ...]):
             key = (line.queue, tuple(sorted(kind.request.items())), kind.gang > 0)
-            told.setdefault(key, []).append(kind)
-        for key in told:
+            by_key.setdefault(key, []).append(kind)
+        for key in by_key:
             self._kinds.setdefault(key, _Kind())
         for key in [key for key in self._kinds if key[0] == line.queue]:
-            self._move(key, told.get(key, []), line.time)
-            if key not in told:
+            self._move(key, by_key.get(key, []), line.time)
+            if key not in by_key:
                 del self._kinds[key]
         self._last[line.queue] = line.time
 
     def close(self) -> list[Span]:
         """Returns all pods; those that run still go on for ever."""
         for (queue, request, _), kind in self._kinds.items():
-            waiting = ((came, self._last[queue], gang) for came, gang in kind.waiting)
+            waiting = ((created, self._last[queue], gang) for created, gang in kind.waiting)
             self._spans += _spans(queue, request, (*kind.running, *waiting), None)
         self._kinds = {}
         return sorted(self._spans, key=lambda span: (span.came, span.began))
@@ -102,18 +102,18 @@ class KindReplay:
         # Two runs may be closer than a minute: pods of the previous line have not come again.
         new, kind.told = Counter(line.came_at) - kind.told, Counter(line.came_at)
         if line.came and line.came_at:
-            came = line.came * new.total() // len(line.came_at)
-            line = msgspec.structs.replace(line, came=came, came_at=tuple(new.elements()))
-        begun, ended, came = _changes(len(kind.waiting), len(kind.running), line)
+            created = line.came * new.total() // len(line.came_at)
+            line = msgspec.structs.replace(line, came=created, came_at=tuple(new.elements()))
+        begun, ended, created = _changes(len(kind.waiting), len(kind.running), line)
         before = max(now - _BETWEEN, self._last.get(key[0], now))
-        sizes = {at: one.gang for one in some for at in one.came_at}
-        usual = max((one.gang for one in some if one.came != 0), default=0)
-        arrived = sorted(_moments(kind, line, came, before, now, usual))
+        sizes = {at: kind.gang for kind in some for at in kind.came_at}
+        usual = max((kind.gang for kind in some if kind.came != 0), default=0)
+        arrived = sorted(_moments(kind, line, created, before, now, usual))
         begun_at, ended_at = _sums(kind, line, begun, ended, arrived)
         kind.sums, kind.is_exact = line.sums, kind.is_exact or bool(line.sums)
         between = before + (now - before) / 2 if kind.is_exact else now
-        ended_pods = [(came, max(began, kind.complete[gang]) if gang else began, gang)
-                for came, began, gang in _take(kind.running, ended, ended_at)]  # fmt: skip
+        ended_pods = [(created, max(began, kind.complete[gang]) if gang else began, gang)
+                for created, began, gang in _take(kind.running, ended, ended_at)]  # fmt: skip
         self._spans += _spans(key[0], key[1], ended_pods, between)
         for moment in arrived:
             size = sizes.get(int(moment.timestamp()), usual)
@@ -132,25 +132,25 @@ class KindReplay:
         this size or has grown to it."""
         if not size:
             return 0
-        number, came, was = kind.gang
-        is_new = came >= size or (was != size and any(one.gang == was for one in some))
+        number, created, was = kind.gang
+        is_new = created >= size or (was != size and any(kind.gang == was for kind in some))
         if is_new or not number:
             self._gangs += 1
-            number, came = self._gangs, 0
-        kind.gang = _Gang(number, came + 1, size)
+            number, created = self._gangs, 0
+        kind.gang = _Gang(number, created + 1, size)
         return number
 
 
 def _together(some: Sequence[PodKind]) -> PodKind:
     """Returns gangs of several sizes as one kind."""
-    came = [one.came for one in some if one.came is not None]
-    sums = [one.sums for one in some if one.sums]
+    created = [kind.came for kind in some if kind.came is not None]
+    sums = [kind.sums for kind in some if kind.sums]
     return PodKind(
         request={},
-        pending=sum(one.pending for one in some),
-        bound=sum(one.bound for one in some),
-        came=sum(came) if came else None,
-        came_at=tuple(sorted(at for one in some for at in one.came_at)),
+        pending=sum(kind.pending for kind in some),
+        bound=sum(kind.bound for kind in some),
+        came=sum(created) if created else None,
+        came_at=tuple(sorted(at for kind in some for at in kind.came_at)),
         sums=tuple(map(sum, zip(*sums, strict=True))) if len(sums) == len(some) else (),
     )
 
@@ -170,9 +170,9 @@ def _spans(
     queue: str, request: Request, pods: Iterable[_Pod], now: datetime | None
 ) -> Iterator[Span]:
     """Returns the pods that end now; None: never."""
-    for came, began, gang in pods:
+    for created, began, gang in pods:
         lasts = max((now - began).total_seconds(), 1.0) if now else _LONGER_THAN_ANY
-        yield Span(queue=queue, came=came, began=began, lasts=lasts, request=request, gang=gang)
+        yield Span(queue=queue, came=created, began=began, lasts=lasts, request=request, gang=gang)
 
 
 def _sums(
@@ -230,8 +230,8 @@ def _changes(waited: int, ran: int, line: PodKind) -> tuple[int, int, int]:
         begun, ended = begun + replaced, ended + replaced
         return begun, ended, max(line.pending - waited + begun, 0)
     here = line.pending + line.bound
-    came = max(line.came, here - waited - ran)
-    gone = waited + ran + came - here
+    created = max(line.came, here - waited - ran)
+    removed = waited + ran + created - here
     # More than have come and waited can't have begun.
-    ended = max(min(gone, ran, waited + came + ran - line.bound), ran - line.bound, 0)
-    return line.bound - ran + ended, ended, came
+    ended = max(min(removed, ran, waited + created + ran - line.bound), ran - line.bound, 0)
+    return line.bound - ran + ended, ended, created

@@ -34,11 +34,11 @@ class Figures(Value):
 
 
 def play(
-    workload: Workload, policy: Policy, tell: Callable[[float], object] | None = None
+    workload: Workload, policy: Policy, report: Callable[[float], object] | None = None
 ) -> tuple[World, Figures]:
     """Plays one workload under a policy; the same seed gives the same figures."""
     world = World(workload)
-    ledger = world.play(policy, tell)
+    ledger = world.play(policy, report)
     return world, Figures(
         pods=sum_up(ledger.waits),
         jobs=sum_up(world.job_waits()),

@@ -58,7 +58,7 @@ class Recorded(Value):
     fails: float = 0.0
     fullness: Mapping[str, float] = {}
     nodes: Mapping[str, frozenset[str]] = {}
-    rooms: tuple[NodeRoom, ...] = ()
+    free_capacity: tuple[NodeRoom, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -115,7 +115,7 @@ class Reader:
             fails=self._failures / tried if tried else 0.0,
             fullness={queue: median(shares) for queue, shares in self._fullness.items()},
             nodes={name: frozenset(names) for name, names in self._nodes.items()},
-            rooms=self._capacities,
+            free_capacity=self._capacities,
             notes=tuple(self._notes(spans, young)),
         )
 
@@ -234,7 +234,7 @@ def make_workload(
         asks=(*background, *sorted(asks, key=lambda request: request.at)),
         limits=limits,
         namespaces=namespaces_of(config, limits),
-        free=_capacities(recorded) or (_room(own.values()),),
+        free=_capacities(recorded) or (_least_free(own.values()),),
         classes=classes,
         seed=seed,
         lasts=lasts,
@@ -286,7 +286,7 @@ def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, 
     return {name: int(amount * share) for name, amount in limit.items()}
 
 
-def _room(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _least_free(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {"vcore": 0, "memory": 0}
     for amounts in own:
         for name, amount in amounts.items():
@@ -295,12 +295,14 @@ def _room(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _capacities(recorded: Recorded) -> tuple[dict[str, int], ...]:
-    """The permanent nodes, one by one, as they were last."""
+    """Returns the free capacity of each permanent node at the end of the record."""
     if not recorded.spans:
         return ()
-    node_rooms = ({"vcore": 0, "pods": PODS_ON_A_NODE, **item.free} for item in recorded.rooms
-             for _ in range(item.count))  # fmt: skip
-    return tuple(node_rooms)
+    return tuple(
+        {"vcore": 0, "pods": PODS_ON_A_NODE, **item.free}
+        for item in recorded.free_capacity
+        for _ in range(item.count)
+    )
 
 
 def _of_stays(recorded: Recorded, limits: Mapping[str, object]) -> Iterable[Ask]:

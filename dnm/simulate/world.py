@@ -107,7 +107,7 @@ class World:
         """Changes of jobs do not matter if no node is requested."""
         self.at(when, action, is_batch=True)
 
-    def play(self, policy: Policy, tell: Callable[[float], object] | None = None) -> Ledger:
+    def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Ledger:
         """The whole time, the policy asked every interval, unless it is still busy or rests. `tell`
         is told how much of it is over."""
         next_run = 0.0
@@ -116,8 +116,8 @@ class World:
             self._woken_at = inf
             busy_until = policy.run(self)
             self._schedule()
-            if tell is not None:
-                tell(self.now / self.workload.lasts)
+            if report is not None:
+                report(self.now / self.workload.lasts)
             next_run = self._next_run(policy, self.now, busy_until)
         return self._close()
 
@@ -131,7 +131,7 @@ class World:
                 self._schedule()
         return min(until, self._woken_at)
 
-    def _wake(self, policy: Policy) -> None:
+    def _ask_policy(self, policy: Policy) -> None:
         """Ends that come together are one run."""
         if policy.runs_after is not None:
             self._woken_at = min(self._woken_at, self.now + policy.runs_after)
@@ -312,7 +312,7 @@ class World:
         self._idle_from[node.name] = self.now
         self.version += 1
         policy.joined(self, node.name)
-        self._wake(policy)
+        self._ask_policy(policy)
 
     def _fail(self, policy: Policy, call: Conversion, node: NodeState) -> None:
         """It did not join: the converter gives it back, which takes one more boot."""
@@ -324,7 +324,7 @@ class World:
         self.version += 1
         self._boot_back(node.name, node.node_type)
         policy.failed(self, node.name, node.namespace)
-        self._wake(policy)
+        self._ask_policy(policy)
 
     def relabel(self, name: str, namespace: str) -> None:
         """Gives a node the labels and taints of another namespace."""

@@ -79,7 +79,7 @@ class StaticServer:
         }
         self._lock = threading.Lock()
         self._changes: dict[str, list[Changed]] = {}
-        self._found: dict[tuple[str, str], bytes] = {}
+        self._parts: dict[tuple[str, str], bytes] = {}
         self._kept: dict[str, bytes] = {}  # Secrets and Leases, by their paths
         self._served = Served()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -210,12 +210,12 @@ class StaticServer:
     def _find_item(self, twin: str, kind: str, name: str) -> bytes:
         segment = self._segments[twin.partition("-")[0] if kind == "Pod" else "nodes"]
         key = segment.path.stem, name
-        if key not in self._found:
+        if key not in self._parts:
             with mmap.mmap(self._files[key[0]], 0, prot=mmap.PROT_READ) as content:
                 position = content.find(b'{"metadata":{"name":"%s"' % name.encode())
                 end = content.find(b"\r\n", position)
-                self._found[key] = content[position:end] if position >= 0 else b""
-        return self._found[key]
+                self._parts[key] = content[position:end] if position >= 0 else b""
+        return self._parts[key]
 
     def _pods(self, twin: str, query: dict[str, str]) -> list[tuple[str, int]]:
         parts = [(twin, len(self._segments[twin]))]

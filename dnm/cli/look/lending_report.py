@@ -14,7 +14,7 @@ import typer
 from dnm.cli.look.bill import bill_of, bill_table, make_bill
 from dnm.cli.look.history import make_accounts, parse_moment
 from dnm.cli.terminal.options import ConfigOption, OutputOption
-from dnm.cli.terminal.output import print_document, print_line, print_table, sitting_rows
+from dnm.cli.terminal.output import low_use_rows, print_document, print_line, print_table
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
 from dnm.model.printable import duration
@@ -70,7 +70,7 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
             {"node_type": kind, "step": step, "nodes": len(spans), **_spread(spans)}
             for (kind, step), spans in accounts.steps.items()
         ],
-        "sitting": sitting_rows(accounts.sitting),
+        "sitting": low_use_rows(accounts.sitting),
         "waits": list(_wait_rows(accounts)),
         "refused": [
             {"queue": queue, "code": code, "times": times, "hours": _hours(seconds)}

@@ -14,14 +14,14 @@ from dnm.cli.look.status_view import print_pause
 from dnm.cli.terminal.commands import show_activity
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
+    low_use_lines,
+    low_use_rows,
     merge_sentences,
     order_progress,
     order_row,
     print_document,
     print_line,
     print_title,
-    sitting_lines,
-    sitting_rows,
     waiting_lines,
     waiting_rows,
 )
@@ -148,7 +148,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "orders": [order_row(order, as_recorded(plan)) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
-        "sitting": sitting_rows(plan.registry.low_utilization),
+        "sitting": low_use_rows(plan.registry.low_utilization),
     }
 
 
@@ -189,7 +189,7 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, as_recorded(plan))
     waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
-    low_use = sitting_lines(sitting_rows(plan.registry.low_utilization), zone)
+    low_use = low_use_lines(low_use_rows(plan.registry.low_utilization), zone)
     for line in (*orders, *waiting, *low_use):
         print_line(line)
     for note in plan.notes:

@@ -288,7 +288,7 @@ def _range(draws: list[Figures]) -> _Range:
     """Returns the least and the most of the draws, of waits and node-hours; None of one draw."""
     if len(draws) == 1:
         return None
-    ranges = {key: [find(one) for one in draws] for _, key, find in _ROWS if key in _RANGED}
+    ranges = {key: [find(draw) for draw in draws] for _, key, find in _ROWS if key in _RANGED}
     return {key: (min(values), max(values)) for key, values in ranges.items()}
 
 

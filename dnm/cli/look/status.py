@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dnm.cli.look.status_view import print_status
 from dnm.cli.terminal.options import ConfigOption
-from dnm.cli.terminal.output import order_row, print_document, sitting_rows, waiting_rows
+from dnm.cli.terminal.output import low_use_rows, order_row, print_document, waiting_rows
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
@@ -112,7 +112,7 @@ def status_document(
             {"queue": queue, **msgspec.to_builtins(status)}
             for queue, status in sorted(run.queues.items())
         ],
-        "sitting": sitting_rows(registry.low_utilization),
+        "sitting": low_use_rows(registry.low_utilization),
         "brakes": _brakes(config, registry, now),
         "waiting_jobs": waiting_rows(run.waiting_jobs),
         "last_run": {

@@ -10,13 +10,13 @@ import msgspec
 
 from dnm.cli.terminal.output import (
     briefly,
+    low_use_lines,
     merge_sentences,
     order_progress,
     print_line,
     print_table,
     print_title,
     shown,
-    sitting_lines,
     waiting_lines,
 )
 from dnm.model.amounts import order_resources, shown_amount
@@ -63,7 +63,7 @@ def print_status(
     print_title("Queues")
     for queue in document["queues"]:
         _print_queue(queue)
-    for line in sitting_lines(document["sitting"], zone):
+    for line in low_use_lines(document["sitting"], zone):
         print_line(line, indent=2)
     if not document["queues"]:
         print_line("no run has read the queues yet", indent=2)

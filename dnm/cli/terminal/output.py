@@ -187,7 +187,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
     return f"{count_of(lent, 'node')} lent, {coming}{missing} missing{waits}"
 
 
-def sitting_rows(sitting: Mapping[str, LowUse]) -> list[dict[str, Any]]:
+def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
     """Returns the queues with low utilization that are to be reported, as rows by name."""
     return [
         {
@@ -196,12 +196,12 @@ def sitting_rows(sitting: Mapping[str, LowUse]) -> list[dict[str, Any]]:
             "percent": queue_use.percent,
             "nodes": queue_use.nodes,
         }
-        for queue, queue_use in sorted(sitting.items())
+        for queue, queue_use in sorted(queues.items())
         if queue_use.is_reported
     ]
 
 
-def sitting_lines(rows: Iterable[Mapping[str, Any]], zone: str = "UTC") -> Iterator[str]:
+def low_use_lines(rows: Iterable[Mapping[str, Any]], zone: str = "UTC") -> Iterator[str]:
     """Yields a line for each queue: its utilization, and the remedies."""
     for row in rows:
         yield (

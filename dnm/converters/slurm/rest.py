@@ -281,7 +281,7 @@ class SlurmRestClient:
 _LARGEST_TOKEN = 16 * 1024  # bytes
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}")
-_NEW_ONE = "write a new one there with 'scontrol token username=USER lifespan=SECONDS'"
+_NEW_TOKEN = "write a new one there with 'scontrol token username=USER lifespan=SECONDS'"
 
 
 class _Claims(msgspec.Struct):
@@ -312,17 +312,17 @@ def read_token(file: Path) -> Token:
         content = read_trusted(file, _LARGEST_TOKEN, SlurmError)
     except OSError as error:
         raise SlurmError(
-            f"slurmrestd_token_file {file} can't be read ({error.strerror}): {_NEW_ONE}"
+            f"slurmrestd_token_file {file} can't be read ({error.strerror}): {_NEW_TOKEN}"
         ) from error
     text = content.decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
     claims = _read_claims(text)
     if claims is None:
-        raise SlurmError(f"slurmrestd_token_file {file} has no token of Slurm in it: {_NEW_ONE}")
+        raise SlurmError(f"slurmrestd_token_file {file} has no token of Slurm in it: {_NEW_TOKEN}")
     if claims.exp is not None and claims.exp <= time.time():
         ended = datetime.fromtimestamp(max(claims.exp, 0), UTC)
         raise SlurmError(
             f"the token of slurmrestd_token_file {file} expired at {ended:%Y-%m-%d %H:%M:%S} UTC: "
-            f"{_NEW_ONE}"
+            f"{_NEW_TOKEN}"
         )
     return Token(text=text, user=claims.sun)
 

@@ -1,6 +1,6 @@
 """The sandbox's time: real, or standing still until a test moves it.
 
-Everything that waits is an instant on this clock; who waits asks `wake_at` to be looked at again.
+Everything that waits is an instant on this clock; who waits asks `call_at` to be looked at again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Clock:
     def after(self, seconds: float) -> float:
         """The instant when a duration that begins now is over; it will wake the controllers."""
         instant = self.now() + self.scaled(seconds)
-        self.wake_at(instant)
+        self.call_at(instant)
         return instant
 
     def scaled(self, seconds: float) -> float:
         return seconds / self.speed
 
-    def wake_at(self, instant: float) -> None:
+    def call_at(self, instant: float) -> None:
         with self._lock:
             heapq.heappush(self._due, instant)
 

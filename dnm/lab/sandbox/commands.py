@@ -53,7 +53,7 @@ def up(
     except SandboxError as error:
         print(f"dnm: {error}", file=sys.stderr)
         return ExitCode.FAILED
-    print(_what_next(place, server, workshop))
+    print(_next_steps(place, server, workshop))
     return ExitCode.OK
 
 
@@ -134,7 +134,7 @@ def _prepare(place: Path) -> None:
         ) from error
 
 
-def _what_next(place: Path, server: Server, workshop: bool) -> str:
+def _next_steps(place: Path, server: Server, workshop: bool) -> str:
     waiting = "\n75 pods of a workshop are pending in namespace dev." if workshop else ""
     option = "" if place == default_directory() else f" --dir {place}"
     load = "" if workshop else "\n    dnm test-load dev --wait 30s   pods that need nodes"

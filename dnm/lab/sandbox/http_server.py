@@ -22,7 +22,7 @@ from dnm.lab.sandbox.http_values import Answer, Fault, Faults, Request
 from dnm.model.errors import SandboxError
 
 HOST = "127.0.0.1"
-_WHOLE_UP_TO = 2048  # bytes: Go's server sends what is longer in chunks, without a length
+_UNCHUNKED_UP_TO = 2048  # bytes: Go's server sends what is longer in chunks, without a length
 _PIECE = 65_536
 _PACKED_FROM = 128 * 1024  # bytes; k8s.io/apiserver, responsewriters/writers.go
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._write_stream(answer)
             return
         body = answer.body
-        if len(body) <= _WHOLE_UP_TO or self.request_version == "HTTP/1.0":
+        if len(body) <= _UNCHUNKED_UP_TO or self.request_version == "HTTP/1.0":
             head = self._head(answer, {"Content-Length": str(len(body))})
         else:
             head = self._head(answer, {"Transfer-Encoding": "chunked"})

@@ -135,7 +135,7 @@ class Kubelet:
             return
         over = begun + self.clock.scaled(self.timing.toleration)
         if self.clock.now() < over:
-            self.clock.wake_at(over)
+            self.clock.call_at(over)
             return
         for pod in list(self.store.objects("pods")):
             meta = pod["metadata"]

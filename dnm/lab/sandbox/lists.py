@@ -98,7 +98,7 @@ class Lists:
     def _stream(
         self,
         kind: Kind,
-        tell: Callable[[Event], tuple[str, Object] | None],
+        describe: Callable[[Event], tuple[str, Object] | None],
         backlog: list[tuple[str, Object]],
         version: int,
         query: Mapping[str, str],
@@ -121,7 +121,7 @@ class Lists:
                 version = max(version, self.store.version)
             mine = [event for event in fresh if event.plural == kind.plural]
             sent_version = mine[-1].version if mine else sent_version
-            backlog = [line for line in map(tell, mine) if line is not None]
+            backlog = [line for line in map(describe, mine) if line is not None]
             if time.monotonic() >= deadline:
                 return
 

@@ -12,11 +12,11 @@ import os
 import sys
 import time
 
-_GIVEN = ("RES_NAME", "DNM_INSTANCE", "DNM_CONFIG", "DNM_REQUEST", "KUBECONFIG")
+_PASSED = ("RES_NAME", "DNM_INSTANCE", "DNM_CONFIG", "DNM_REQUEST", "KUBECONFIG")
 
 
 def main(url: str, arguments: list[str]) -> int:
-    environment = [f"{name}={os.environ[name]}" for name in _GIVEN if name in os.environ]
+    environment = [f"{name}={os.environ[name]}" for name in _PASSED if name in os.environ]
     words = [str(os.getpid()), str(len(arguments)), *arguments, *environment]
     body = "\0".join(words).encode("utf-8", "surrogateescape")
     exit_code, operation, wait, hangs = _ask(url, "begin", body)

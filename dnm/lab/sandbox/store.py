@@ -242,7 +242,7 @@ class Store:
         data["metadata"]["resourceVersion"] = str(self.version)
         before = self._objects[plural].get(key)
         entry = self._objects[plural][key] = Entry(data)
-        self._tell(Event(self.version, event, plural, entry, before))
+        self._notify(Event(self.version, event, plural, entry, before))
         return data
 
     def _drop(self, plural: str, key: tuple[str, str]) -> Object:
@@ -250,10 +250,10 @@ class Store:
         data = before.copy()
         self.version += 1
         data["metadata"]["resourceVersion"] = str(self.version)
-        self._tell(Event(self.version, "DELETED", plural, Entry(data), before))
+        self._notify(Event(self.version, "DELETED", plural, Entry(data), before))
         return data
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         if len(self.events) == self.events.maxlen:
             self.events_after = self.events[0].version
         self.events.append(event)
