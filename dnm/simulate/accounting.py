@@ -3,8 +3,8 @@
     TZ=UTC sacct -a -X -n -P -S 2026-03-02 -s CD,F,TO,CA,OOM,NF \\
         -o Submit,Start,End,NNodes,TimelimitRaw,NodeList
 
-A job is of the type of its first node; one that never began, or on nodes that are never lent, is
-left out, and so is what can't be read, with its number told.
+A job has the type of its first node. Jobs that never began, jobs on nodes that are never lent, and
+unreadable lines are left out; their number is reported.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SimulationError(DnmError):
 
 
 class Accounting(Value):
-    """The jobs in their order, the nodes that they ran on by type, and how many lines said nothing
-    that can be played."""
+    """The jobs in their order, their nodes by type, and the number of lines without a job that can
+    be simulated."""
 
     jobs: tuple[Job, ...] = ()
     nodes: dict[str, frozenset[str]] = {}

@@ -3,8 +3,8 @@
 The rule is EASY backfill, as Slurm's sched/backfill does it for the first job in line: that job is
 promised the moment at which enough nodes will be free by the time limits of what runs; a later job
 starts before it only where it keeps that promise. Nodes are taken by name, as Slurm does among
-equals, so that those with high numbers are idle for longest. Those that are idle and planned for
-the first job in line are not lent, as the shipped converter has it.
+equals, so that those with high numbers are idle for longest. As with the
+shipped converter, idle nodes that are planned for the first job are not lent.
 """
 
 from __future__ import annotations

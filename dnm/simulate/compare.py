@@ -1,5 +1,4 @@
-"""One workload under several configurations, and under none: their figures and what they cost each
-other. Pure."""
+"""The comparison of configurations on one workload, with each other and with no lending. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ NOBODY = "nobody lends"
 
 
 class Price(Value):
-    """One configuration against lending nothing: minutes that pods waited less, and that jobs
-    waited more."""
+    """The price of a configuration: the minutes that pods waited less, and jobs more, than without
+    lending."""
 
     pods_saved: float
     jobs_paid: float
 
 
 class Comparison(Value):
-    """By name, in the order given; `prices` where the workload has jobs. `errors`: what plans
-    complained of."""
+    """The figures by name, in the given order; `prices` if the workload has jobs. `errors`: those
+    of the plans."""
 
     workload: str
     figures: Mapping[str, Figures]
@@ -40,7 +39,7 @@ def play_under(
     workload: Workload, config: Config | None, report: Callable[[float], object] | None = None
 ) -> tuple[Figures, tuple[str, ...]]:
     """Plays the workload under a configuration, None: with nothing lent; returns the figures and
-    what the plans complained of. `tell` receives the simulated fraction."""
+    what the plans complained of. `report` receives the simulated fraction."""
     if config is None:
         return play(workload, NobodyLends(), report)[1], ()
     policy = DnmPolicy(workload, as_played(config, workload))
@@ -85,17 +84,16 @@ def merge_configs(configs: Mapping[str, Config]) -> Config:
 
 
 def _larger(share: int | Share, other: int | Share) -> int | Share:
-    """A percentage goes first: it is said of it where nobody knows how many nodes there are."""
+    """Returns the larger cap; a percentage if there is one, as the number of nodes is unknown."""
     if isinstance(share, Share) or isinstance(other, Share):
         return share if isinstance(share, Share) else other
     return max(share, other)
 
 
 def as_played(config: Config, workload: Workload) -> Config:
-    """Returns the configuration with what the world has: queues that are known, node types whose
-    nodes serve one namespace each, no kubelet's settings, no scheduler to be asked. Nor does it
-    have nodes that are kept out, or partitions: of nodes that say nothing of these none would be
-    lent."""
+    """Returns the configuration as the simulated world can follow it: the workload's queues, node
+    types with one namespace each, no kubelet settings and no `yunikorn_url`. It has no excluded
+    nodes or partitions either, since dnm lends no node for which these are unknown."""
     types = {
         name: msgspec.structs.replace(kind, labels={}, taints=(TAINT,), kubelet=None)
         for name, kind in config.node_types.items()

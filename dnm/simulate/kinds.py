@@ -1,11 +1,11 @@
-"""The record of demand -> pods: how many of each kind waited, ran and came, line after line,
-becomes when each came, began and ended. Pure.
+"""Pods from the record of demand. A line has how many pods of a kind waited, ran and were created;
+the result has when each pod was created, began and ended. Pure.
 
-Of equal pods those began and ended whose moments of creation explain how the sums of these have
-changed; where a record does not tell, the first that came begins first, the first that began ends
-first, as few came as explain the numbers, and they are spread over the time in between. Of a gang
-all begin when the last has a node; it shrinks as its pods end, so that only pods that come tell its
-size. Pods that came and went between two lines were never observed.
+Among equal pods, the sums of their creation times show which ones began and ended. If the record
+has no sums, the oldest pod begins first, the one that began first ends first, and as few pods as
+possible were created, spread over the time in between. All pods of a gang begin when the last one
+has a node. A gang shrinks as its pods end, so only created pods show its size. The record never
+has pods that were created and deleted between two lines.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _GOLDEN = 0.6180339887  # multiples of it are spread evenly, however many there 
 
 
 class Span(Value):
-    """A pod: when it came and began, and for how many seconds it ran then; `gang`: the number of
-    those that begin with it, 0: none."""
+    """The times of a pod: created, begun, and its seconds of running. `gang`: the size of its gang,
+    or 0."""
 
     queue: str
     came: datetime
@@ -202,7 +202,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Which come nearest to a sum: of few choices the best, else one of all ages that is mended."""
+    """Returns the choice nearest to a sum: the best of few, or a corrected one of all ages."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)

@@ -1,7 +1,7 @@
-"""The pods that wait, in the order in which they came.
+"""The pending pods, in the order of their creation.
 
-Where one pod does not fit, none of its kind does. So the scheduler asks for the first of each kind
-only, and a year in which nobody lends, at whose end all of its pods wait, takes no longer than any.
+If one pod does not fit, no pod of its kind does. So the scheduler reads only the first of each
+kind, and a year without lending, at whose end all pods wait, takes no longer than any other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""dnm itself: the real `make_plan`, fed with snapshots of the world, carried out there.
+"""dnm itself: the real `make_plan` on snapshots of the simulated world, and its actions there.
 
-Every interval is a run: one leaves converters at work that take longer than half of it, and the
-next ones find what they have named so far and how they ended, as the shipped converter tells it.
-A run that changes nothing and waits for nothing holds until something happens: it is not asked
-again (`_rest`).
+Every interval is a run. A run leaves converters active that take longer than half of the interval,
+and the next runs read their output and their result, as with the shipped converter. After a run
+that changes nothing and waits for nothing, the policy rests until the next event (`_rest`).
 """
 
 from __future__ import annotations
@@ -137,8 +136,8 @@ class DnmPolicy:
                 self.errors[error] = None
 
     def _rest(self, world: World, plan: Plan) -> float:
-        """Until when the next runs would do nothing, if nothing happens: no queue and no node waits
-        for a moment, but those that are known beforehand."""
+        """Returns until when the next runs would do nothing if no event happens: queues and nodes
+        wait only for times that can be computed now."""
         nodes = self._registry.nodes.values()
         young = self._config.pending_grace.total_seconds() + 1
         is_settled = (

@@ -1,13 +1,12 @@
-"""The site's own record -> a workload. Pure.
+"""A workload from the site's own record. Pure.
 
-Two records tell what pods wanted. The record of demand (`demand_days`) says for every minute in
-which something changed how many pods of each kind wait and run: from it come the pods, each of a
-kind beginning and ending in the order in which they came. Where it is not kept, the history tells
-of lent nodes alone: each that was used stands for the pods that it was lent for, from its request
-until it fell idle; what the permanent nodes carried is taken as constant, and a pod that never got
-a node is not known.
+There are two sources. The record of demand (`demand_days`) has, for each minute with a change, how
+many pods of each kind wait and run. Pods of a kind begin and end in the order of their creation.
+Without that record, the history has only lent nodes. Each used node represents the pods of its
+request, from the request until the node was idle. The load of the permanent nodes is constant, and
+pods that never got a node are missing.
 
-How long conversions and returns took, and which share failed, is the history's in both cases.
+The history gives the times of conversions and returns, and the share of failures, in both cases.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Stay(Value):
 
 
 class Recorded(Value):
-    """What the lines of a span say. `fullness`: the share of a queue's limit that was in use when
-    it asked for nodes, by queue; `notes`: what they can't say."""
+    """The content of a span of lines. `fullness`: the used share of a queue's limit when it
+    requested nodes, by queue; `notes`: what the lines do not show."""
 
     since: datetime
     until: datetime
@@ -95,8 +94,8 @@ class Reader:
             self._add_node(line)
 
     def close(self, registry: Registry, since: datetime, until: datetime) -> Recorded:
-        """Returns what all the lines have said, from the first of them on; nodes that are lent now
-        are in the registry."""
+        """Returns the content of all lines, from the first on, with the lent nodes of the
+        registry."""
         for name, entry in registry.nodes.items():
             if name not in self._open and entry.phase is Phase.SERVING:
                 self._lent_before(name, entry, since)
@@ -120,8 +119,8 @@ class Reader:
         )
 
     def _young_demand(self, until: datetime) -> str:
-        """Since when demand is recorded, where that is less than half of the time that lent nodes
-        tell of: a day would stand for a month. Else nothing."""
+        """Returns since when demand is recorded, if that is less than half of the time with lent
+        nodes, so that a day would represent a month; otherwise an empty text."""
         if not (self._demand_from and self._first and self._stays):
             return ""
         is_young = 2 * (until - self._demand_from) < until - self._first

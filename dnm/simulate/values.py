@@ -50,11 +50,11 @@ class NodeClass:
 
 @dataclass(frozen=True)
 class Workload:
-    """The workload of some days. `limits`: queue path -> baseline limit, parents included;
-    `namespaces`: monitored namespace -> (queue, node type); `free`: what is free on each permanent
-    node; `cap`: how many nodes may be lent; `fails`: the share of nodes whose conversion fails;
-    `conversions`, `returns`: how long they took, to draw from in place of the spans; `begins`: the
-    moment that is 0."""
+    """The workload of some days. `limits`: queue path -> baseline limit, with parents.
+    `namespaces`: monitored namespace -> (queue, node type). `free`: the free capacity of each
+    permanent node. `cap`: the most lent nodes. `fails`: the share of conversions that fail.
+    `conversions`, `returns`: recorded times, to draw from instead of the spans. `begins`: the
+    time of second 0."""
 
     name: str
     asks: tuple[Ask, ...]

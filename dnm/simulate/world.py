@@ -1,15 +1,15 @@
-"""A cluster in virtual time: pods are bound as YuniKorn would, jobs run as in Slurm, conversions
-take minutes and may fail.
+"""A cluster in virtual time: pods are bound as by YuniKorn, jobs run as in Slurm, conversions
+take minutes and can fail.
 
-The scheduler takes pods in the order they came, skips those that do not fit, respects every limit
-up the tree and the free space of nodes, and fills the fullest node first, by cores and memory alike
-(nodesortpolicy binpacking, without which nodes are seldom idle: `spreads`). A gang's pods hold what
-they are given and begin to work together; after fifteen minutes it goes on with those it has
-(gangSchedulingStyle Soft). Times are seconds since the workload begins.
+The scheduler takes pods in the order of their creation and skips those that do not fit. It respects
+every limit up the tree and the free capacity of nodes, and fills the fullest node first, by cores
+and memory alike (nodesortpolicy binpacking; without it nodes are seldom idle: `spreads`). The pods
+of a gang keep their nodes and begin together; after fifteen minutes the gang begins with the bound
+pods (gangSchedulingStyle Soft). Times are seconds since the workload begins.
 
-A policy that rests is not asked again before something happens. `changes` counts all that does,
-`version` what matters to one that has no reason to look at more: pods that came and found no room,
-or that had waited; a lent node's first pod and its last one; nodes that come and go.
+A policy that rests is called again after the next event. `changes` counts all events, `version`
+those that concern every policy: pods that found no free capacity when created, or that had waited;
+the first and the last pod of a lent node; nodes that are lent or returned.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class World:
         self.at(when, action, is_batch=True)
 
     def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Ledger:
-        """The whole time, the policy asked every interval, unless it is still busy or rests. `tell`
-        is told how much of it is over."""
+        """Plays all of the time. Calls the policy every interval, unless it is busy or rests, and
+        `report` with the simulated fraction."""
         next_run = 0.0
         while self.now < self.workload.lasts:
             self.now = self._advance(next_run)
@@ -278,8 +278,8 @@ class World:
     # --- nodes -------------------------------------------------------------------------------
 
     def lendable(self, node_type: str) -> list[str]:
-        """Names the nodes that the converter would take now, the first first: a node whose
-        conversion failed rests, as with the shipped one."""
+        """Returns the nodes that the converter would take now, in its order. Like the shipped one,
+        it avoids a node for a while after a failed conversion."""
         names = self.batch[node_type].lendable(self.now)
         return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
 
@@ -333,8 +333,8 @@ class World:
         self.changes += 1
 
     def revert(self, name: str) -> None:
-        """Take a node out of Kubernetes and give it back; Slurm has it again minutes later. One
-        that is on its way back is left there, as converters do with a call that is repeated."""
+        """Removes a node from Kubernetes; Slurm has it minutes later. A node that is being returned
+        is unchanged, since converters accept a repeated call."""
         if name not in self.nodes:
             return
         node = self.nodes.pop(name)
