@@ -57,8 +57,7 @@ def list_node_caps(config: Config) -> list[NodeCap]:
 
 
 def resolve_shares(config: Config, batch: Mapping[str, object] | Unreadable | None) -> Config:
-    """Returns the configuration with every cap as a number; unchanged if the nodes of the batch
-    side are unknown."""
+    """Returns the configuration with every cap as a number, if the batch nodes are known."""
     if batch is None or isinstance(batch, Unreadable) or not config.has_shares:
         return config
     return _resolve_shares(config, Counter(config.type_of(name) for name in batch))

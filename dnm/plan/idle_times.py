@@ -84,9 +84,8 @@ def _mean(seconds: Sequence[int]) -> float:
 def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
-    """Returns `after` with the pauses that have ended since `before`. `needed`: how many more nodes
-    each queue needs, whether or not they can be lent. A pause that only grew too long is
-    recorded with the next change of its queue, so that no run writes without a change."""
+    """Returns `after` with the pauses that ended since `before`. `needed`: the nodes that each queue
+    lacks. A pause that only grew too long is recorded with the next change of its queue."""
     returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
     ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():

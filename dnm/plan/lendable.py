@@ -80,8 +80,7 @@ def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tu
 
 
 def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
-    """Returns, by node type, how many batch nodes the converter could lend now; nothing if it was
-    not asked."""
+    """Returns, by node type, how many batch nodes the converter could lend now, if it was called."""
     if facts.batch is None:
         return {}
     counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
@@ -92,8 +91,7 @@ def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[st
 
 
 def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
-    """Returns the batch nodes that could be lent now, in the converter's order, without excluded
-    ones."""
+    """Returns the batch nodes that could be lent now, without excluded ones, in order."""
     excluded = excluded_nodes(config, registry, facts.batch, facts.now)
     verdicts = ("OK", "PREEMPT") if config.allow_preempt else ("OK",)
     return [

@@ -77,8 +77,7 @@ def judge_text(text: str) -> Judged:
 
 @without_collection()
 def read_document(source: SourceDocument) -> QueueDocument:
-    """Parses and judges the document. Raises QueueError, with lines, if YuniKorn could not read
-    it."""
+    """Parses and judges the document. Raises QueueError with lines if YuniKorn cannot read it."""
     tree, violations = judge_text(source.text)
     document = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:

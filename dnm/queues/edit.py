@@ -71,7 +71,7 @@ def edit_document(
     document: QueueDocument, wants: QueueWants, projected: ProjectedEdit | None = None
 ) -> QueueEdit:
     """Returns the next document and ledger for `wants`, or an edit with a refusal if there is none.
-    `foreseen`: an earlier projection for this document. It is used if it was made for the same
+    `projected`: an earlier projection for this document. It is used if it was made for the same
     wants."""
     if projected is None or projected.wants != wants:
         projected = compute_edit(document, wants)

@@ -183,7 +183,7 @@ def test_reports_each_leftover_with_its_hook(tested: TestSite, rounds: int) -> N
             assert subject in row and row.endswith(THINGS[thing]), row
         stages = re.findall(r"^  (\S+) +\d+\.\d  ok$", text, flags=re.M)
         assert {"join", "reset", "boot", "leftovers", "return"} <= set(stages)
-    assert f"{rounds} of {rounds} round(s) ended well" in done.stdout
+    assert f"{rounds} of {rounds} rounds succeeded" in done.stdout
     assert "not known whether left over: nothing" in done.stdout
     tested.assert_as_before()
 
@@ -216,7 +216,7 @@ def test_unchecked_thing_is_unknown_not_clean(tested: TestSite, case: str) -> No
     again = f"[ -e $M/looked ] || {{ touch $M/looked; exit 0; }}\n{UNSURE[case]}"
     tested.write(tested.site.hooks / "leftovers", again)
     done = tested.run("a001")
-    assert done.returncode == 1 and "1 of 1 round(s) ended well" in done.stdout
+    assert done.returncode == 1 and "1 of 1 round succeeded" in done.stdout
     output = done.stdout.partition("not known whether left over: ")[2]
     unsure = {"mounts"} if "one" in case else set(THINGS)
     assert set(re.findall(r"\w+", output)) == unsure and "left over: nothing" in done.stdout

@@ -80,7 +80,7 @@ UNMISSED = (
     "kube.plugin_start",
     "calendar.read",
     "kube.read_lease", "lease.read_seen",
-    "converter.end", "hook.end", "hook.let_go", "what + '.fsync'", "convert.",
+    "converter.end", "hook.end", "hook.let_go", "point + '.fsync'", "convert.",
     "store.read", "history.fsync", "history.rotate", "history.drop",
 )  # fmt: skip
 
@@ -363,7 +363,7 @@ def test_run_has_no_effect_outside_of_fault_points(world: World) -> None:
     assert not strays, "\n".join(sorted(strays))
     readers = read_package()
     assert {r.module for r in readers if "point" in r.points} == PARAMETERS
-    steps = {f"what + '.{step}'" for step in REPLACING}
+    steps = {f"point + '.{step}'" for step in REPLACING}
     assert [r.module for r in readers if r.points & steps] == ["host.trust"]
     named = points_of(readers).union(*(r.handed for r in readers)) - {"point"} - steps
     unwalked = named - set(world.log.read_text().split())
