@@ -84,7 +84,7 @@ def _mean(seconds: Sequence[int]) -> float:
 def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
-    """Returns `after` with the pauses that ended since `before`. `needed`: the nodes that each queue
+    """Returns `after` with the pauses that ended since `before`. `needed`: the nodes that a queue
     lacks. A pause that only grew too long is recorded with the next change of its queue."""
     returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
     ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}

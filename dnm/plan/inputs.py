@@ -243,8 +243,7 @@ def drop_expired(registry: Registry, now: datetime) -> Registry:
 def needs_batch_side(
     config: Config, registry: Registry, nodes: Collection[Node], pods: PodList | Unreadable
 ) -> bool:
-    """Checks whether a decision needs it: a conversion may be needed, or a lent node does more than
-    serve."""
+    """Checks whether a decision needs it: for a conversion, or a lent node that does not serve."""
     present = {node.name for node in nodes}
     if any(_mark_disagrees(config, registry, node) for node in nodes):
         return True

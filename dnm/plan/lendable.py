@@ -80,7 +80,7 @@ def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tu
 
 
 def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
-    """Returns, by node type, how many batch nodes the converter could lend now, if it was called."""
+    """Returns, by node type, how many batch nodes the converter could lend, if it was called."""
     if facts.batch is None:
         return {}
     counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))

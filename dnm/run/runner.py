@@ -140,8 +140,7 @@ def _follow_run(
 
 
 def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, clock: Clock) -> Plan:
-    """Returns the plan with the right of this run and registry to act, or a refused plan without
-    actions."""
+    """Returns the plan with the right of this run to act, or a refused plan without actions."""
     if state.number or not needs_lease(plan):
         return plan
     from dnm.plan.refusal import refuse_plan  # most runs have nothing to do
