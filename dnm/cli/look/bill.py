@@ -57,7 +57,8 @@ def _read_weights() -> dict[str, float]:
     try:
         return read_weights(os.environ)
     except SlurmError as error:
-        print_line(f"note: the report has no billing weights: {error}", to=sys.stderr)
+        cause = str(error).replace("; nothing is done", "")  # but the report is printed
+        print_line(f"note: the report has no billing weights: {cause}", to=sys.stderr)
         return {}
 
 
