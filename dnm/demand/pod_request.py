@@ -1,7 +1,7 @@
 """The request, application and queue of one pod, as YuniKorn reads them.
 
 The rules are those of apache/yunikorn-k8shim, pkg/common/resource.go and pkg/common/utils/utils.go,
-releases 1.6 to 1.9. `kube/pods.py` calls this once for every distinct kind of pod.
+releases 1.6 to 1.9. `kube/shapes.py` calls this once for every distinct kind of pod.
 """
 
 from __future__ import annotations

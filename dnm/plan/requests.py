@@ -46,7 +46,7 @@ def advance_request(
     """Adopts the nodes that a conversion brought.
 
     A node belongs to the request if it did not exist before and either the converter named it, or
-    it has the type's name and the namespace's label. `taken` are recorded nodes, `other_requests`
+    it has the type's name and the namespace's label. `taken` are recorded nodes, `siblings`
     the other open requests, as `with_converter_report` returns them: a node that one of them named
     is its own. While the converter runs only nodes that it named are adopted: nodes of another host
     look the same, and with this request's later nodes they would exceed the request."""

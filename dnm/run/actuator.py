@@ -1,6 +1,6 @@
 """The actuator, which carries out a plan and decides nothing.
 
-It saves the registry before and after every step, so that a run after a kill finds the open steps.
+It saves the registry before the first action and after each, so that the next run finds open steps.
 A failed action does not stop the others, except for the queue edit, on which later actions depend.
 Just before an action touches a node, dnm reads it again, and skips it if it has changed.
 """

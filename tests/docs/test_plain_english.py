@@ -26,7 +26,7 @@ COMPARED = {
     "not supported",  # slurmctld's refusal of a flag
     "not yet valid",  # OpenSSL's refusal of a certificate
     "is fenced", "will be fenced",  # `dnm plan` words the reason of a fence that is only planned
-    "; nothing is done",  # the end of an error that is only a note of `dnm report --by`
+    "; nothing is done",  # the end of an error that `dnm report --format` prints as a note
     "back at its baseline",  # a note of the queue document becomes an event of the history
 }  # fmt: skip
 _METHODS = frozenset(
