@@ -216,8 +216,8 @@ def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
 def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: YunikornView
 ) -> Iterator[Finding]:
-    """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` counts
-    as the scheduler does: with young pods, and without default requests."""
+    """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` is
+    dnm's demand with pods that were just created, and without defaults for missing requests."""
     for path in config.queues:
         counted = own.queues.get(path)
         if counted is None or path not in document.limits:

@@ -25,7 +25,7 @@ from dnm.model.value import Unreadable
 
 
 class NodeConvert:
-    """The converter edge of a run. Each call has a key, by which later runs find it."""
+    """The interface of a run to the converter. Each call has a key, by which later runs find it."""
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         self.config = config

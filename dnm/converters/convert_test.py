@@ -66,7 +66,7 @@ def parse_reports(lines: Iterable[str]) -> Reports:
 
 
 def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
-    """Yields what is left over or unknown. A `now` must be equal to the `now` of `before`."""
+    """Yields what is left over or unknown. The rows `now` of both reports must be equal."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         of_thing = after.get(thing, frozenset())
         if not of_thing:

@@ -152,8 +152,8 @@ def _take_label_off(conversion: NodeConversion) -> str:
 
 
 def grow(conversion: NodeConversion, key: str) -> None:
-    """Makes the next step that starts slurmd again: one replica more if every pod has its Node, or
-    the pod's old cost. Raises KubeError, also if the NodeSet was changed meanwhile."""
+    """Takes the next step to start slurmd again: adds a replica if every pod has its Node, else
+    restores the pod's deletion cost. Raises KubeError, also if the NodeSet has changed."""
     node_set, fellows = _read(conversion, key)
     side = conversion.kube.node_sets
     staying = [pod for pod in fellows if not pod.is_terminating]

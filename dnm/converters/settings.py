@@ -35,7 +35,7 @@ from dnm.model.value import Value
 
 
 class Machines(Enum):
-    """The kind of machines that a program moves; the value is the program's name."""
+    """The kinds of nodes that converters move; the value is the converter's name."""
 
     OWN = "node-convert"
     PODS = "nodeset-convert"

@@ -85,7 +85,7 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether this return started earlier, by the journal. Its drain may be lifted."""
+    """Returns whether the journal shows an earlier start of this return. Its drain can be gone."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 

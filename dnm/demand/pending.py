@@ -179,8 +179,8 @@ class Collector:
         return tuple(terms)
 
     def groups(self) -> tuple[tuple[PendingGroup, ...], Mapping[str, StalledPods]]:
-        """Returns the groups, the longest waiting first, and the entries of `stalled` that still
-        apply."""
+        """Returns the groups of equal pending pods, the longest waiting first, and the entries of
+        `stalled` with pods that are still pending."""
         merged: dict[str, tuple[_GroupKey, list[tuple[Pod, int]]]] = {}
         for kind, members in self._members.items():
             fingerprint = _fingerprint(kind, members[0][0])

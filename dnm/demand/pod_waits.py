@@ -36,7 +36,7 @@ Matches = Callable[[Device], bool]
 
 
 def with_devices(demand: Demand, waits: PodWaits) -> Demand:
-    """Returns the demand with the allocated devices of each node in its use."""
+    """Returns the demand; the use of each node includes the devices that are allocated there."""
     nodes = dict(demand.nodes)
     for name, taken in waits.taken.items():
         use = nodes.get(name, NO_USE)
@@ -196,9 +196,9 @@ def _count(
 def resolve_groups(
     pods: Iterable[Pod], facts: GroupFacts, namespaces: Collection[str]
 ) -> tuple[dict[int, Pod], dict[str, str]]:
-    """Returns the waiting pods (by id) of groups with a known least number, as those of a gang; and
-    for the others why only existing pods count. A pod with task groups of YuniKorn is left
-    unchanged: the scheduler obeys these."""
+    """Returns, by pod id, the pods of groups with a known minimum, changed into members of a gang;
+    and for other groups why dnm counts only existing pods. A pod with task groups of YuniKorn is
+    unchanged, since the scheduler follows these."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.group and pod.is_yunikorn and not (pod.task_group or pod.task_groups):

@@ -109,7 +109,7 @@ class ClusterReader:
             return reducer, self.requests.list_pages(pods, reducer.add, reducer.clear)
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        """Returns all nodes, or why they are unreadable. Without a LIST as for pods."""
+        """Returns all nodes, or why they are unreadable; without a LIST if it follows changes."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.nodes
         nodes: list[Node] = []

@@ -218,9 +218,9 @@ class ApiRequests:
     def list_pages(
         self, listing: List, take: Callable[[memoryview], None], forget: Callable[[], None]
     ) -> str:
-        """Passes all pages of a LIST to `take`. Starts again if its token expires (410), in pages
-        if a single answer fails, or with a check of each page if a decoder went too deep. `forget`
-        drops the collected items before each start. Returns the list's version."""
+        """Passes all pages of a LIST to `take`. Starts again if the token expires (410); in
+        pages, if a single answer fails; with a check of each page, if JSON is nested too deeply.
+        `forget` drops the collected items before each start. Returns the list's version."""
         for attempt in range(_RESTARTS):
             forget()
             try:

@@ -137,7 +137,7 @@ def actor_of(config: Config, registry: Registry, snapshot: Snapshot) -> Actor:
 
 
 def secret_word(config: Config) -> str:
-    """Returns what a Lease calls the registry of this configuration; empty if it is a file."""
+    """Returns the name of the registry's Secret as a Lease has it; empty if it is a file."""
     if config.state == "file":
         return ""
     return f"{_IN_CLUSTER}{config.state_namespace}/{config.object_name}"

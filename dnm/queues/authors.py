@@ -324,7 +324,7 @@ def is_written_by_dnm(source: SourceDocument) -> bool:
 
 
 def has_other_writers(source: SourceDocument) -> bool:
-    """Returns whether another client wrote the text. An object without owners gives no answer."""
+    """Returns whether a client other than dnm wrote the document; False without field managers."""
     return bool(_owners(source)) and not is_written_by_dnm(source)
 
 

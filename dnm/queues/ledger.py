@@ -30,7 +30,7 @@ MOST_TOTALS = 2000  # some months of a busy site; the oldest are dropped
 
 
 class Section(Value):
-    """The part of one instance: queue path -> node -> amounts. `guaranteed`: it moves, too."""
+    """The part of one instance: queue path -> node -> amounts. `guaranteed`: lends raise it too."""
 
     queues: Mapping[str, Mapping[str, Resources]] = {}
     guaranteed: bool = True

@@ -271,8 +271,8 @@ class _Fitting:
 
 
 class Aim(NamedTuple):
-    """The targets of the limits, and the limits that can't change, with reasons. `fixed`: limits
-    that no node raises because an administrator set them so; they include the frozen ones."""
+    """The targets of the limits. `stuck`: limits that can't change, with reasons. `fixed`: limits
+    that an administrator set and lending does not raise; they include the `frozen` ones."""
 
     sections: Mapping[str, Section]
     lent: Lent

@@ -16,8 +16,8 @@ from dnm.queues.yaml_nodes import YamlNode, digits_of
 
 
 class EditedText(Value):
-    """A text with new numbers that has not been parsed yet. `shape`: the shape that it must have.
-    `violations`: the rules that it breaks."""
+    """A document with new numbers that has not been parsed yet. `shape`: the content that parsing
+    must give. `violations`: the rules of YuniKorn that it breaks."""
 
     text: str
     shape: list[object]

@@ -48,8 +48,8 @@ class Observer(NamedTuple):
 
 
 def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
-    """Returns the active run, as far as `place` can see, for a Lease with that duration; empty
-    without one. Pure."""
+    """Returns the run that holds the Lease, as observed at `place`; empty if none does.
+    `seconds`: a Lease that is unchanged for so long is free."""
     is_over = is_written_here(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 

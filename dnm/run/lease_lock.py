@@ -52,8 +52,8 @@ class LeaseLock(LeaseView):
         self._lease = self._edge.write_lease(self._free(lease, self._next_number(0)))
 
     def take(self, above: int = 0) -> None:
-        """Makes this run the active one, with the highest number so far. Raises LockedError,
-        LeaseLostError and KubeError."""
+        """Takes the Lease for this run, with a run number above all earlier ones. Raises
+        LockedError, LeaseLostError and KubeError."""
         if self._is_lost:
             raise self.lose()
         if self.number and self.number >= above:

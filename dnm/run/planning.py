@@ -114,9 +114,9 @@ def look(
     events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
-    """Returns the recorded registry, the same with the state of converters and calendars, the facts
-    and the edges. The Lease is read first: a run that takes it under this version acts on facts
-    that no other run has changed since."""
+    """Returns the recorded registry, the same with the state of converters and calendars, the
+    snapshot and the clients. The Lease is read first: if a run takes it at this version, no other
+    run has acted in between."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = recorded

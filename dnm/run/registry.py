@@ -58,7 +58,7 @@ def file_state(config: Config) -> FileState:
 
 
 def state_in(config: Config, kube: KubeClient) -> State:
-    """Returns the place in the cluster of this client."""
+    """Returns the storage of the registry in the cluster that the client is connected to."""
     from dnm.run.kube_state import KubeState
 
     places = config.state_namespace, config.lease_namespace

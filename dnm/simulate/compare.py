@@ -50,7 +50,7 @@ def play_under(
 def side_by_side(
     workload: Workload, played: Mapping[str, tuple[Figures, tuple[str, ...]]]
 ) -> Comparison:
-    """Returns the results of `play_under` for each name, NOBODY among them, with the prices."""
+    """Returns the results of `play_under` for each name and without lending, with the prices."""
     nobody, _ = played[NOBODY]
     prices = {
         name: Price(

@@ -128,8 +128,8 @@ class KindReplay:
             self.cancelled += 1
 
     def _gang_of(self, kind: _Kind, size: int, some: Sequence[PodKind]) -> int:
-        """Returns the number of the gang of a pod that came: the last one, if it lacks pods and has
-        this size or has grown to it."""
+        """Returns the number of a new pod's gang: the last gang if it is incomplete and has this
+        size, or now has it; otherwise a new number."""
         if not size:
             return 0
         number, created, was = kind.gang

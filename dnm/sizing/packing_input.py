@@ -39,7 +39,7 @@ class NodeClasses:
     """The numbered node classes: nodes that are equal to every pending pod."""
 
     def __init__(self, groups: Sequence[PendingGroup], labels: Iterable[Mapping[str, str]]) -> None:
-        """Creates the classes. `labels`: of the nodes; a key that none has distinguishes none."""
+        """Starts without classes of nodes. `labels`: of all nodes; other label keys are ignored."""
         keys = {key for group in groups for key in _keys(group)}
         self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
         self._with_name = any(term.fields for group in groups for term in _terms(group))

@@ -119,8 +119,8 @@ class Quota:
 
     def shortages(self, queue: str, groups: Groups) -> Iterable[Shortage]:
         """Yields every limit that is too low, from the queue upwards. Pending pods count at each
-        level. The headroom mark counts at the nearest level that limits the resource, if the queue
-        itself has any demand for it."""
+        level. The share `headroom` applies at the nearest level that limits the resource, if the
+        queue itself has demand for it."""
         requested: dict[str, int] = {}
         for group, count in groups:
             add_to(requested, group.request, count)

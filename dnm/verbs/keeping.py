@@ -89,7 +89,7 @@ def resume(config: Config, registry: Registry) -> Registry:
 
 
 def take_over(config: Config, registry: Registry, word: str, kept: str, now: datetime) -> Registry:
-    """Makes this registry the one that acts for the instance, with this word of the Lease. A new
+    """Makes this registry the one that acts for the instance, with this entry of the Lease. A new
     registry gets the pause, holds and exclusions that the Lease keeps."""
     if not registry.lease_words:
         registry = restore_names(registry, kept, now)

@@ -285,7 +285,7 @@ _Range: TypeAlias = dict[str, tuple[float, float]] | None
 
 
 def _range(draws: list[Figures]) -> _Range:
-    """Returns the least and the most of the draws, of waits and node-hours; None of one draw."""
+    """Returns the minimum and maximum of waits and node-hours over several seeds; None for one."""
     if len(draws) == 1:
         return None
     ranges = {key: [find(draw) for draw in draws] for _, key, find in _ROWS if key in _RANGED}

@@ -82,7 +82,7 @@ class Reservation(Value, frozen=True):
     flags: tuple[str, ...] = ()
 
     def holds_at(self, moment: datetime) -> bool:
-        """Returns whether it has begun and has not ended at that time."""
+        """Returns whether the reservation has begun and has not ended at that time."""
         is_over = self.end is not None and self.end <= moment
         return self.start is not None and self.start <= moment and not is_over
 

@@ -93,7 +93,7 @@ class Batch:
             self.machines[name] = Machine(name=name, type=machine_type, idle_since=since)
 
     def find(self, name: str) -> Machine | None:
-        """By its name in Slurm or in Kubernetes."""
+        """Returns the machine with this name in Slurm or in Kubernetes, or None."""
         return self.machines.get(name) or next(
             (m for m in self.machines.values() if m.node_name == name), None
         )

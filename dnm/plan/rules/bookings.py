@@ -123,7 +123,7 @@ def _compare(
 def _request_bookings(
     inputs: Inputs, noted: Registry, cancelled: list[UnbookNodes], short: list[_Short]
 ) -> Additions:
-    """Returns the additions; nodes cancelled for one event can serve another at once."""
+    """Returns the reservations to make; a node of a cancelled one can serve another event."""
     booked: list[BookNodes] = []
     notes: list[str] = []
     tries: dict[str, BookingTry] = {}

@@ -98,7 +98,7 @@ def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object
 
 
 def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Advances a node of its old namespace, which any reason to stay keeps there."""
+    """Continues the move of a node with its old labels, unless there is a reason to keep it."""
     assert entry.move is not None
     name, pods = node.name, facts.work_on(node.name)
     if pods:
