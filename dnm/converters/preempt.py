@@ -110,7 +110,7 @@ def _requeue(conversion: NodeConversion, job: str) -> None:
 
 
 def _is_requeued(conversion: NodeConversion, job: str) -> bool:
-    """Returns whether it waits again, runs on another node, or has ended by itself."""
+    """Returns whether the job waits again, runs on another node, or has ended by itself."""
     state = conversion.slurm.read_job(job).state
     if state in _AT_WORK:
         return not _is_on_node(conversion, job)

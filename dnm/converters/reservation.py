@@ -49,7 +49,7 @@ def charge(conversion: NodeConversion) -> str:
 
 
 def _charge(conversion: NodeConversion, account: str) -> str:
-    """Returns why it can't be charged; empty if it is charged."""
+    """Returns why the reservation can't be charged; empty if it is charged."""
     if not conversion.patiently(conversion.slurm.keeps_accounts):
         return "this Slurm has no slurmdbd (AccountingStorageType)"
     if other := _reserved_besides(conversion):

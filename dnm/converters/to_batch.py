@@ -76,7 +76,7 @@ def _in_service(conversion: NodeConversion, state: InSlurm) -> str:
 
 
 def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether this instance drained it, or the predecessor's script in dnm's
+    """Returns whether this instance drained the node, or the predecessor's script in dnm's
     reservation."""
     if marks.is_own_reason(conversion.settings, reason := marks.reason_of_drain(node)):
         return True

@@ -157,8 +157,8 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Returns whether it was rejected, or has reserved for so long that YuniKorn has stopped using
-    placeholders."""
+    """Returns whether the application was rejected, or has reserved so long that YuniKorn has
+    stopped using placeholders."""
     first = app.first
     expired_before = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
     return first.created < expired_before or any(

@@ -78,7 +78,7 @@ class _ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
     expiration_timestamp: Moment | None = None
 
     def is_due(self) -> bool:
-        """Returns whether it has ended or ends soon."""
+        """Returns whether the credential has expired or expires soon."""
         ends = self.expiration_timestamp
         return ends is not None and datetime.now(UTC) + _EARLY > ends
 

@@ -59,7 +59,7 @@ class Deployment(msgspec.Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """Returns why its pods cannot be created; empty if they can be created."""
+        """Returns why the pods cannot be created; empty if they can be created."""
         failed = [
             condition
             for condition in self.status.conditions or ()

@@ -160,7 +160,7 @@ def _strings(raw: msgspec.Raw) -> dict[str, str]:
 
 
 def is_infeasible(status: Status) -> bool:
-    """Returns whether it has a resize that the node cannot grant: in `status.resize`, since
+    """Returns whether the pod has a resize that its node cannot grant: in `status.resize`, since
     Kubernetes 1.33 in a condition."""
     if status.resize == "Infeasible":
         return True

@@ -47,7 +47,7 @@ class Node(Value):
 
     @property
     def is_with_batch(self) -> bool:
-        """Returns whether its machine is in Slurm, so that it takes no pods. The converter for
+        """Returns whether the machine is in Slurm, so that it takes no pods. The converter for
         slurm-bridge moves machines that are always Nodes. A label shows those in Slurm, but on a
         lent Node that label has no meaning."""
         is_bridged = EXTERNAL_NODE in self.labels or BRIDGE_NODE in self.labels
@@ -69,7 +69,7 @@ class Node(Value):
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Returns whether its annotations name this instance; its kubelet can write them too."""
+        """Returns whether the annotations name this instance; a kubelet can write them too."""
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:
@@ -78,16 +78,16 @@ class Node(Value):
 
     @property
     def carries_fence(self) -> bool:
-        """Returns whether its annotations record dnm's cordon, even if it is uncordoned now."""
+        """Returns whether the annotations record dnm's cordon, even on a Node without a cordon."""
         return self.mark is not None and self.mark.fenced
 
     @property
     def is_fenced(self) -> bool:
-        """Returns whether it is cordoned by dnm."""
+        """Returns whether the Node is cordoned by dnm."""
         return self.is_cordoned and self.carries_fence
 
     @property
     def is_cordoned_by_another(self) -> bool:
-        """Returns whether it is cordoned without dnm's mark: by an administrator, who also
+        """Returns whether the Node is cordoned without dnm's mark: by an administrator, who also
         uncordons it."""
         return self.is_cordoned and not self.carries_fence

@@ -28,7 +28,7 @@ class Pause(Value):
     earlier: Pause | None = None  # a pause before the loss, which `resume` restores
 
     def stops(self, half: Way | None, now: datetime) -> bool:
-        """Returns whether it applies now, for one direction or for any."""
+        """Returns whether the pause applies now, for one direction or for any."""
         is_meant = half is None or self.half in (None, half)
         return is_meant and (self.until is None or now < self.until)
 

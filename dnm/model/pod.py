@@ -100,7 +100,7 @@ class Pod(Value, gc=False, kw_only=False):
 
     @property
     def counts_as_work(self) -> bool:
-        """Returns whether it keeps a node from being idle; DaemonSets' and mirror pods do not."""
+        """Returns whether the pod keeps a node from being idle: no DaemonSet's or mirror pod."""
         return not (self.is_daemonset or self.is_mirror)
 
 

@@ -239,7 +239,7 @@ def _rules(config: Config, name: str, entry: LentNode, facts: Facts) -> tuple[Ru
 
 
 def _is_foreign(config: Config, entry: LentNode, node: Node, facts: Facts) -> bool:
-    """Checks whether its Node has the label of another namespace."""
+    """Checks whether the Node has the label of another namespace."""
     rules = _rules(config, node.name, entry, facts)
     return any(rule.is_foreign(config, entry, node) for rule in rules if rule.is_foreign)
 

@@ -79,7 +79,7 @@ def with_converter_report(request: ConversionRequest, facts: Facts) -> Conversio
 
 
 def _has_died(end: Ended) -> bool:
-    """Checks whether it ended without a report, as after a restart of the host."""
+    """Checks whether the converter ended without a report, as after a restart of the host."""
     return end.exit_code is None and not (end.error or end.left_running)
 
 

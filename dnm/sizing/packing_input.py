@@ -135,7 +135,7 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
 
 
 def _lacks_resource(group: PendingGroup, offered: Set[str]) -> bool:
-    """Checks whether it requests a resource that no node and no node type has."""
+    """Checks whether the group requests a resource that no node and no node type has."""
     return any(amount > 0 and name not in offered for name, amount in group.request.items())
 
 

@@ -114,7 +114,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return json_answer({**msgspec.json.decode(answer.body), "items": []})
 
     def replaces(self, answer: Answer) -> bool:
-        """Returns whether it applies to this answer: `empty` only to a list."""
+        """Returns whether the fault applies to this answer: `empty` only to a list."""
         return self.kind == "garbage" or (self.kind == "empty" and b'"items":[' in answer.body)
 
 

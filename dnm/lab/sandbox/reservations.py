@@ -79,7 +79,7 @@ class Reservations:
 
 
 def is_booking(name: str, instance: str) -> bool:
-    """Returns whether it is the name of an instance's booking, by the mark at its end."""
+    """Returns whether the name is that of an instance's reservation, by its last part."""
     match = _BOOKING.fullmatch(name)
     return match is not None and match[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
 

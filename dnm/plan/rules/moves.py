@@ -115,7 +115,7 @@ def _continue(look: Look, registry: Registry) -> Moves:
 
 
 def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
-    """Checks whether its Node still belongs to the old namespace; false if it could not be read."""
+    """Checks whether the Node still belongs to the old namespace; False if it is unreadable."""
     node = inputs.facts.node(name)
     move, change = move_of(inputs.config, entry)
     if node is None or node.unreadable or move.to not in inputs.config.namespaces:
