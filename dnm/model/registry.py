@@ -93,7 +93,7 @@ def run_name(began: datetime) -> str:
     return f"{began:%Y%m%dT%H%M%S.%fZ}"
 
 
-class Registry(Value, rename={"low_utilization": "sitting", "manual": "by_hand"}):
+class Registry(Value):
     """dnm's record, its only stored state."""
 
     version: int = 1

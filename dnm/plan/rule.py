@@ -115,7 +115,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("moves", _moves),
     ("charges", _charges),
     ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
-    ("sitting", _serve_for_hours),
+    ("low_utilization", _serve_for_hours),
     ("consolidation", _consolidates),
 )
 

@@ -55,7 +55,7 @@ class Accounts(Value):
     idle_seconds: Mapping[str, float]  # queue -> before nodes went back
     refused: Mapping[tuple[str, str], tuple[int, float]]  # queue, reason -> times, seconds
     prices: tuple[SeenPrice, ...] = ()  # by node type, as the queue of jobs was seen
-    sitting: Mapping[str, LowUse] = {}  # by queue, as the last run saw it
+    low_utilization: Mapping[str, LowUse] = {}  # by queue, as the last run saw it
 
     @property
     def longest_waits(self) -> list[Wait]:
@@ -145,7 +145,7 @@ class Bookkeeper:
             failures=self._counts["failures"],
             returns=self._counts["returns"],
             failed_returns=self._counts["failed_returns"],
-            sitting=registry.low_utilization,
+            low_utilization=registry.low_utilization,
         )
 
     # --- nodes ------------------------------------------------------------------------------------

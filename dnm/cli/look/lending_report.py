@@ -70,7 +70,7 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
             {"node_type": kind, "step": step, "nodes": len(spans), **_spread(spans)}
             for (kind, step), spans in accounts.steps.items()
         ],
-        "sitting": low_use_rows(accounts.sitting),
+        "low_utilization": low_use_rows(accounts.low_utilization),
         "waits": list(_wait_rows(accounts)),
         "refused": [
             {"queue": queue, "code": code, "times": times, "hours": _hours(seconds)}
@@ -183,7 +183,7 @@ _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
     ("Readiness checks of nodes: boot and join, then each check from Ready on", "opening",
      {"type": "node_type", "step": "step", "nodes": "nodes", "median": "median_seconds",
       "95th": "p95_seconds"}, ""),
-    ("Queues with low utilization of lent nodes now, at most", "sitting",
+    ("Queues with low utilization of lent nodes now, at most", "low_utilization",
      {"queue": "queue", "since": "since", "nodes": "nodes", "used": "percent"}, ""),
     ("How long pods waited, before and after a node served", "waits",
      {"queue": "queue", "waits": "waits", "with a node": "served",

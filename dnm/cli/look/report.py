@@ -148,7 +148,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "orders": [order_row(order, as_recorded(plan)) for order in plan.registry.orders],
         "pause": msgspec.to_builtins(plan.pause),
         "waiting_jobs": waiting_rows(plan.waiting_jobs),
-        "sitting": low_use_rows(plan.registry.low_utilization),
+        "low_utilization": low_use_rows(plan.registry.low_utilization),
     }
 
 

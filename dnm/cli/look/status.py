@@ -106,13 +106,13 @@ def status_document(
             }
             for name, claim in sorted(registry.claimed.items())
         ],
-        "by_hand": list(registry.manual),
+        "manual": list(registry.manual),
         "orders": [order_row(order, registry) for order in registry.orders if now < order.until],
         "queues": [
             {"queue": queue, **msgspec.to_builtins(status)}
             for queue, status in sorted(run.queues.items())
         ],
-        "sitting": low_use_rows(registry.low_utilization),
+        "low_utilization": low_use_rows(registry.low_utilization),
         "brakes": _brakes(config, registry, now),
         "waiting_jobs": waiting_rows(run.waiting_jobs),
         "last_run": {

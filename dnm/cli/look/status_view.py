@@ -63,7 +63,7 @@ def print_status(
     print_title("Queues")
     for queue in document["queues"]:
         _print_queue(queue)
-    for line in low_use_lines(document["sitting"], zone):
+    for line in low_use_lines(document["low_utilization"], zone):
         print_line(line, indent=2)
     if not document["queues"]:
         print_line("no run has read the queues yet", indent=2)
@@ -105,7 +105,7 @@ def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
             )
     if pause and pause["who"] == LOST:
         yield str(pause["reason"])
-    for name in document["by_hand"]:
+    for name in document["manual"]:
         yield f"{name} is not recorded: `dnm adopt {name} --namespace NAMESPACE`"
     if run["errors"] and run["exit_code"] == ExitCode.NEEDS_PERSON and not failed:
         yield "fix the error of the last run above, then `dnm run`"
@@ -174,7 +174,7 @@ def manual_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") 
             f"{order['id']}: {nodes} for {order['namespace']} until "
             f"{shown(order['until'], zone)}, by {order['who']}{reason}: " + order_progress(order)
         )
-    for name in document["by_hand"]:
+    for name in document["manual"]:
         yield (
             f"{name} was moved to Kubernetes manually and is not recorded: "
             f"`dnm adopt {name} --namespace NAMESPACE` records it"

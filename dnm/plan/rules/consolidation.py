@@ -22,7 +22,7 @@ from dnm.model.registry import Registry
 from dnm.plan.hooks import Additions, Leave, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.rule import CONSOLIDATED, SPARE_FOR
-from dnm.plan.rules.sitting import used_share
+from dnm.plan.rules.low_utilization import used_share
 
 _HALF = 0.5
 _KEPT_FREE = 0.1  # of the free capacity of the other nodes

@@ -49,7 +49,7 @@ def test_lasting_low_utilization_is_named_with_the_next_step(site: Site) -> None
     (row,) = (line.split() for line in lines if line.endswith("1%"))
     assert row == [QUEUE, f"{reported.since:%m-%d}", f"{reported.since:%H:%M}", "1", "1%"]
     for verb in ("plan", "status", "report"):
-        (item,) = json.loads(site.command(verb, "-o", "json").stdout)["sitting"]
+        (item,) = json.loads(site.command(verb, "-o", "json").stdout)["low_utilization"]
         since = item.pop("since")
         assert item == {"queue": QUEUE, "percent": 1, "nodes": 1}
         assert since.startswith(f"{reported.since:%Y-%m-%dT%H:%M}")

@@ -13,7 +13,7 @@ from dnm.model.observed import LowUse
 from dnm.model.pod import PodList, PodShape
 from dnm.model.value import Unreadable
 from dnm.plan.rule import LOW_UTILIZATION_FOR, rules_of
-from dnm.plan.rules.sitting import RULE
+from dnm.plan.rules.low_utilization import RULE
 from tests.builders import NOW, QUEUE
 from tests.plan.worlds import LONG_AGO, World, pods
 
