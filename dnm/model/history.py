@@ -54,7 +54,7 @@ def recorded_moment(text: object) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-class Decision(Value, omit_defaults=True, rename={"without_capacity": "no_room"}):
+class Decision(Value, omit_defaults=True):
     """The numbers behind a queue's verdict. `headroom`: the unused quota up to the root. `wanted`
     and `granted`: nodes by type, from packing. `pods`: some without free capacity or quota."""
 
@@ -156,7 +156,7 @@ class Totals(Value):
     step_seconds: dict[str, dict[str, Durations]] = {}
 
 
-class LastingError(Value, rename={"reported_at": "said"}):
+class LastingError(Value):
     """An error that continues: when it began, when it was last reported, and whether several runs
     met it."""
 
@@ -165,7 +165,7 @@ class LastingError(Value, rename={"reported_at": "said"}):
     has_lasted: bool = False
 
 
-class Memory(Value, rename={"unwritten": "untold"}):  # its name on disk
+class Memory(Value):
     """The part of the history that the registry keeps, saved together with the change.
 
     `unwritten`: lines that may be missing in the history. `intended`: lines that become true if the

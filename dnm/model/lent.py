@@ -59,7 +59,7 @@ class ConverterProcess(Value):
     host: str = ""  # the name of its host; empty: this one
 
 
-class Move(Value, rename={"is_back": "goes_back"}):
+class Move(Value):
     """A change of the queue of a lent node: to the namespace `to`, or back if it was cancelled. The
     registry entry keeps the old namespace until the node serves the new one."""
 

@@ -71,7 +71,7 @@ class SpentHours(Value):
     seconds: float
 
 
-class LowUse(Value, rename={"is_reported": "is_told"}):
+class LowUse(Value):
     """A queue with pods that use less than a tenth of their lent nodes: since when, the highest
     percentage, the number of nodes, and whether dnm reports it."""
 

@@ -40,7 +40,7 @@ class NodePods(Value, omit_defaults=True):
     apart: int = 0
 
 
-class QueueStatus(Value, rename={"is_demand_read": "is_demand_known"}):
+class QueueStatus(Value):
     """A queue in the last run, for `dnm status`."""
 
     limit: dict[str, int]
@@ -59,7 +59,7 @@ class QueueStatus(Value, rename={"is_demand_read": "is_demand_known"}):
     young_pods: int = 0  # pending for too short a time to count
 
 
-class RunRecord(Value, rename={"contradicted_since": "pods_doubted_since"}):
+class RunRecord(Value):
     """The facts and actions of the last run. The times of the lock file and of the state file are
     its begin and end, so that a run without a change does not write the registry."""
 

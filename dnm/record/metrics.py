@@ -332,7 +332,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
      lambda facts: _single(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
     ("dnm_queue_document_resets", GAUGE,
      "Repeated resets of the queue document by another client.", _resets),
-    ("dnm_history_untold_lines", GAUGE, "Lines that are not written to the history yet.",
+    ("dnm_history_unwritten_lines", GAUGE, "Lines that are not written to the history yet.",
      lambda facts: _single(len(facts.registry.memory.unwritten))),
 )  # fmt: skip
 

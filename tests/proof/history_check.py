@@ -27,8 +27,8 @@ def check_history(registry_path: Path) -> list[dict[str, Any]]:
     numbers = [line["number"] for line in written]
     assert numbers == sorted(set(numbers)), f"duplicate, or out of order: {numbers}"
     registry = json.loads(registry_path.read_bytes()) if registry_path.exists() else {}
-    memory = registry.get("memory", {"untold": [], "last_number": 0})
-    lines = {line["number"]: line for line in [*written, *memory["untold"]]}
+    memory = registry.get("memory", {"unwritten": [], "last_number": 0})
+    lines = {line["number"]: line for line in [*written, *memory["unwritten"]]}
     assert sorted(lines) == list(range(1, memory["last_number"] + 1)), "a line is lost"
     rows = [lines[number] for number in sorted(lines)]
     _check_nodes(rows, registry.get("nodes", {}))

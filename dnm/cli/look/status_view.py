@@ -229,7 +229,7 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     """Prints the decision, and a line for each resource: `?` is unknown, and 0 is none."""
     from dnm.cli.terminal.screen import verdict_part
 
-    pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_known"] else "? pods"
+    pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_read"] else "? pods"
     pods += f", {queue['young_pods']} in their grace" if queue["young_pods"] else ""
     word = QUEUE_WORDS.get(queue["verdict"], queue["verdict"])
     print_line(
@@ -240,7 +240,7 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     of_limits = {*queue["limit"], *queue["baseline"]}
     names = order_resources(of_limits | queue["used"].keys() | queue["pending"].keys())
     if not names:
-        is_unlimited = queue["is_judged"] and queue["is_demand_known"]
+        is_unlimited = queue["is_judged"] and queue["is_demand_read"]
         limits = "no limit and no pods" if is_unlimited else "its limits are unknown"
         print_line(f"{limits}; {pods} pending", indent=4)
         return
@@ -258,7 +258,7 @@ def _numbers(queue: Mapping[str, Any], resource: str) -> Iterator[str]:
         yield _amount(resource, baseline) if baseline is not None else "no limit"
         yield _amount(resource, queue["lent"].get(resource, 0))
     for name in ("used", "pending"):
-        has_demand = queue["is_demand_known"]
+        has_demand = queue["is_demand_read"]
         yield _amount(resource, queue[name].get(resource, 0)) if has_demand else "?"
 
 

@@ -168,7 +168,7 @@ def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def pods_lacking(numbers: Mapping[str, Any]) -> str:
     """Returns the names of pods that lack capacity or quota, and the number of further ones."""
     named = numbers["pods"]
-    more = max(numbers.get("no_room", 0), numbers.get("no_quota", 0)) - len(named)
+    more = max(numbers.get("without_capacity", 0), numbers.get("no_quota", 0)) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
