@@ -130,7 +130,7 @@ def decode_ledger(text: str) -> Ledger:
         if stored.version != VERSION:
             raise ValueError(f"its version is {stored.version}, this dnm reads version {VERSION}")
         return _from_stored(stored)
-    except (ValueError, IndexError, RecursionError, QuantityError) as error:
+    except (msgspec.MsgspecError, ValueError, IndexError, RecursionError, QuantityError) as error:
         raise QueueError(
             f"cannot read the annotation {LEDGER_ANNOTATION}: {error}. If no newer dnm uses this "
             "ConfigMap, look at the limits. If they contain the lent nodes, run "

@@ -124,7 +124,7 @@ MISTAKES = [
     ("return a001 --evict --grace soon", "write 10m or 2h, at most a week"),
     ("return a001 --evict --grace 10", "'10' has no unit; write 10m or 2h"),
     ("return a001 --evict --grace 8d", "write 10m or 2h, at most a week"),
-    ("return a001 --force", "No such option: --force"),
+    ("return a001 --force", "No such option"),
     ("return a001 --evict --yes", "no kubeconfig is found: set kubeconfig_path"),
     # adopt
     ("adopt a050", "Missing option '--namespace'"),
@@ -152,7 +152,7 @@ MISTAKES = [
     # pause
     ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
     ("pause --for 30", "'30' has no unit; write 90m, 2h or 1d"),
-    ("pause --half lending", "No such option: --half"),
+    ("pause --half lending", "No such option"),
 ]
 
 
