@@ -178,15 +178,15 @@ def package_of(module: str) -> str:
 
 
 def is_allowed(pair: Import) -> bool:
-    free = package_of(pair.by)
-    if not free:
+    importer = package_of(pair.by)
+    if not importer:
         return False
-    rule, module = IMPORT_RULES[free], pair.by.removeprefix(f"{free}.")
+    rule, module = IMPORT_RULES[importer], pair.by.removeprefix(f"{importer}.")
     root, _, rest = pair.of.partition(".")
     if root != "dnm":
         return root not in rule.not_outside - rule.except_in.get(module, frozenset())
     is_below = any(f"{rest}.".startswith(f"{name}.") for name in rule.may)
-    return is_below or package_of(rest) in (free, "")
+    return is_below or package_of(rest) in (importer, "")
 
 
 def trespasses(root: Path) -> list[str]:
@@ -261,10 +261,10 @@ def test_forbidden_import_is_detected(
     tmp_path: Path, package: str, line: str, in_function: bool
 ) -> None:
     root = tmp_path / "dnm"
-    free = root / package.replace(".", "/")
-    free.mkdir(parents=True)
+    folder = root / package.replace(".", "/")
+    folder.mkdir(parents=True)
     planted = f"def f():\n    {line}\n" if in_function else f"{line}\n"
-    (free / "planted.py").write_text(planted)
+    (folder / "planted.py").write_text(planted)
     assert [text for text in trespasses(root) if text.startswith(f"{package}.planted:")]
 
 
@@ -372,13 +372,13 @@ def test_every_package_docstring_names_its_importers(package: str) -> None:
     if not package.startswith(
         "cli"
     ):  # the packages of commands, and the checks of one, are one importer
-        of_commands = {free for free in importers if free == "checks" or free.startswith("cli.")}
+        of_commands = {name for name in importers if name == "checks" or name.startswith("cli.")}
         importers = importers - of_commands | ({"cli"} if of_commands - {package} else set())
-    importers = {free.rpartition(".")[2] for free in importers - {package}}
+    importers = {name.rpartition(".")[2] for name in importers - {package}}
     assert "Every package may import it" in rule or importers <= words, importers - words
     assert importers or "No package imports it" in rule
-    capacities = {package_of(name).rpartition(".")[2] for name in IMPORT_RULES[package].may}
-    assert "imports all but" in rule or capacities <= words, capacities - words
+    allowed = {package_of(name).rpartition(".")[2] for name in IMPORT_RULES[package].may}
+    assert "imports all but" in rule or allowed <= words, allowed - words
 
 
 def test_no_shell_is_started() -> None:
