@@ -153,7 +153,8 @@ class DnmPolicy:
         if not is_settled:
             return 0.0
         now = self._begins + timedelta(seconds=world.now)
-        moments = [moment for name in self._registry.nodes for moment in self._moments(name, now)]
+        times = idle_times(self._config, self._registry, now)
+        moments = [moment for name in times for moment in self._moments(name, times[name])]
         moments += next_judged(self._config, self._registry)
         moments += [
             request.since + self._config.convert_timeout for request in self._registry.requests
@@ -162,14 +163,14 @@ class DnmPolicy:
         seconds = [(moment - self._begins).total_seconds() for moment in moments]
         return min((second for second in seconds if second > world.now), default=float("inf"))
 
-    def _moments(self, name: str, now: datetime) -> list[datetime]:
+    def _moments(self, name: str, idle_time: timedelta) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""
         node = self._registry.nodes[name]
         if node.retry_after is not None and node.phase is not Phase.SERVING:
             return [node.retry_after]
         if node.idle_since is None:
             return [self._registry.spare_nodes.get(name, node.since) + SPARE_FOR]
-        spans = {idle_times(self._config, self._registry, now)[name]}
+        spans = {idle_time}
         if self._config.move_in_place:
             spans.add(LEAST_IDLE)
         moments = [node.idle_since + span for span in spans]
