@@ -35,7 +35,7 @@ class Facts(Value):
     # Queues with pods that wait while their scheduler does not answer: their unused quota does not
     # show what they need.
     unscheduled: frozenset[str] = frozenset()
-    idle_times: Mapping[str, timedelta] = {}  # by namespace, how long an idle node is kept
+    idle_times: Mapping[str, timedelta] = {}  # by node
     lenders: Mapping[str, str] | None = {}  # node -> instance that counts it in the ledger
     # Nodes that Slurm has in service, so not for pods: they are not in `nodes`.
     with_batch: Mapping[str, Node] = {}

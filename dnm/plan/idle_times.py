@@ -32,17 +32,18 @@ _NONE = LentAgain()
 
 def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
     """Returns the idle time of each lent node, by name."""
-    queues = {entry.queue for entry in registry.nodes.values()}
-    back = {queue: return_seconds(config, registry, queue) for queue in queues}
+    learned = {}
+    for queue in {entry.queue for entry in registry.nodes.values()}:
+        recorded = registry.lent_again.get(queue, _NONE)
+        back = return_seconds(config, registry, queue)
+        late = [s for since in recorded.gone if (s := now - since) >= _soon(back)]
+        pauses = [*recorded.pauses, *(span.total_seconds() for span in late)][-MOST:]
+        learned[queue] = timedelta(seconds=round(best_time(pauses, back)))
     times = {}
     for name, entry in registry.nodes.items():
         policy = config.namespaces.get(entry.namespace)
-        recorded = registry.lent_again.get(entry.queue, _NONE)
-        late = [s for since in recorded.gone if (s := now - since) >= _soon(back[entry.queue])]
-        pauses = [*recorded.pauses, *(span.total_seconds() for span in late)][-MOST:]
-        times[name] = timedelta(seconds=round(best_time(pauses, back[entry.queue])))
-        if policy is not None and policy.reversion_idle is not None:
-            times[name] = policy.reversion_idle
+        fixed = policy.reversion_idle if policy is not None else None
+        times[name] = learned[entry.queue] if fixed is None else fixed
     return times
 
 

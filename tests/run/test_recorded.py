@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.look.status import time_to_return
+from dnm.cli.look.status import times_to_return
 from dnm.model.lent import LentNode, Phase
 from dnm.model.registry import Registry
 from dnm.run.health import warn_of_last_run
@@ -79,4 +79,5 @@ def test_time_until_a_node_is_returned_follows_its_idle_clock(
 ) -> None:
     policy = a_policy(reversion_idle=10 * MINUTE)
     registry = Registry(nodes={"a001": entry})
-    assert time_to_return(a_config(namespaces={"dev": policy}), registry, "a001", NOW) == left
+    times = times_to_return(a_config(namespaces={"dev": policy}), registry, NOW)
+    assert times.get("a001") == left

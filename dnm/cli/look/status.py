@@ -79,9 +79,12 @@ def status_document(
     in seconds. `errors` are those of reading the cluster now."""
     times, run = read_last_run(config), registry.last_run
     holder = at_work(config, times)
+    left = times_to_return(config, registry, now)
     return {
         "schema": "dnm.status/1",
-        "nodes": [_node_row(config, registry, name, now) for name in sorted(registry.nodes)],
+        "nodes": [
+            _node_row(registry, name, left.get(name), now) for name in sorted(registry.nodes)
+        ],
         "requests": [
             {
                 "id": request.id,
@@ -138,7 +141,9 @@ def _seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
 
 
-def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> dict[str, Any]:
+def _node_row(
+    registry: Registry, name: str, left: timedelta | None, now: datetime
+) -> dict[str, Any]:
     entry = registry.nodes[name]
     return {
         "node": name,
@@ -148,7 +153,7 @@ def _node_row(config: Config, registry: Registry, name: str, now: datetime) -> d
         "phase": entry.phase.value,
         "since": entry.since,
         "idle_seconds": _seconds(now - entry.idle_since if entry.idle_since else None),
-        "goes_back_in_seconds": _seconds(time_to_return(config, registry, name, now)),
+        "goes_back_in_seconds": _seconds(left),
         "counted": entry.counted,
         "pods": msgspec.structs.asdict(pods)
         if (pods := registry.last_run.pods.get(name))
@@ -171,21 +176,20 @@ def _converter_host(process: ConverterProcess | None) -> str:
     return process.host if process is not None and is_elsewhere(process) else ""
 
 
-def time_to_return(
-    config: Config, registry: Registry, name: str, now: datetime
-) -> timedelta | None:
-    """Returns the time until an idle node is returned. None if it is not idle, serves no monitored
-    namespace, or stays or leaves for another reason than its idle time."""
-    entry = registry.nodes[name]
-    policy = config.namespaces.get(entry.namespace)
-    if entry.idle_since is None or policy is None or entry.phase is not Phase.SERVING:
-        return None
-    code = registry.last_run.codes.get(name, "")
-    is_kept = code in {reason.name for reason in _KEPT}
-    if is_kept or entry.leaves or name in registry.held or entry.is_kept_at(now):
-        return None
-    idle = now - entry.idle_since
-    return max(timedelta(0), idle_times(config, registry, now)[name] - idle)
+def times_to_return(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
+    """Returns the time until each idle node is returned, by name. Omits nodes without a monitored
+    namespace, and those that stay or leave for another reason than their idle time."""
+    kept = {reason.name for reason in _KEPT}
+    left = {}
+    for name, idle_time in idle_times(config, registry, now).items():
+        entry = registry.nodes[name]
+        is_monitored = entry.namespace in config.namespaces
+        if entry.idle_since is None or not is_monitored or entry.phase is not Phase.SERVING:
+            continue
+        is_kept = registry.last_run.codes.get(name, "") in kept
+        if not (is_kept or entry.leaves or name in registry.held or entry.is_kept_at(now)):
+            left[name] = max(timedelta(0), idle_time - (now - entry.idle_since))
+    return left
 
 
 def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
