@@ -25,7 +25,7 @@ from tests.site import QUEUE, Site, set_up_workshop
 
 IDLE = (65, 11_686 + len(TABLE))  # files, lines; a new rule pays for its line of the table
 LENDING = (109, 20_750 + len(TABLE))
-CLOSED = re.compile(r"kube[/.]opening")  # only opens_when uses it
+CLOSED = re.compile(r"kube[/.]opening")  # only readiness_checks uses it
 
 
 class Entered(NamedTuple):

@@ -16,7 +16,7 @@ import yaml
 
 from dnm.config.keys import DEFAULT_QUEUE_MAP, SETTINGS
 from dnm.config.load import load_config
-from dnm.config.opening_values import opening_steps
+from dnm.config.node_checks import parse_readiness_checks
 from dnm.model.config import Config
 from dnm.model.node_type import NodeType
 from dnm.run.permissions import permissions
@@ -160,8 +160,8 @@ def test_roles_grant_exactly_the_permissions_that_check_tests() -> None:
         ("dnm", "dnm-prod"),
         ("dnm", ""),
     }
-    steps = opening_steps("daemonsets, images, probe a/b")
-    opening = NodeType(name="a", size={}, opens_when=steps)
+    steps = parse_readiness_checks("daemonsets, images, probe a/b")
+    opening = NodeType(name="a", size={}, readiness_checks=steps)
     more = set(permissions(msgspec.structs.replace(config, node_types={"a": opening})))
     assert {
         f"{permission.verb} {permission.resource}" for permission in more - set(permissions(config))

@@ -259,7 +259,7 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
     waiting = [
         item
         for item in config.node_types.values()
-        if any(step.kind == "daemonsets" for step in item.opens_when)
+        if any(step.kind == "daemonsets" for step in item.readiness_checks)
     ]
     if not waiting:
         return
@@ -277,7 +277,7 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
             yield doubtful(
                 f"nodes of type {kind.name} wait for every DaemonSet, and these do not tolerate "
                 f"{OPENING_TAINT}: {', '.join(late)}",
-                "give them the toleration, or name in opens_when those that matter",
+                "give them the toleration, or name in readiness_checks those that matter",
             )
         else:
             names = ", ".join(sorted(daemon.name for daemon in required)[:_MOST_SHOWN]) or "none"
@@ -288,7 +288,7 @@ def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
             more = f" and {len(tenants) - _MOST_SHOWN} more" if len(tenants) > _MOST_SHOWN else ""
             yield fine(
                 f"nodes of type {kind.name} do not wait for DaemonSets of monitored namespaces "
-                f"({names}{more}); to wait for one, name it: opens_when = daemonset NAMESPACE/NAME"
+                f"({names}{more}); to wait for one, set readiness_checks = daemonset NAMESPACE/NAME"
             )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dnm.config import kubelet_values, names, numbers, values
-from dnm.config.opening_values import opening_steps, sick_signs
+from dnm.config.node_checks import parse_readiness_checks, sick_signs
 from dnm.config.values import path_text
 
 DEFAULT_NODE_TYPES = ("a",)
@@ -121,7 +121,7 @@ NODE_TYPE_KEYS: Keys = {
     "max_nodes": ("max_nodes", numbers.cap),
     "labels": ("labels", names.labels),
     "taints": ("taints", names.taints),
-    "opens_when": ("opens_when", opening_steps),
+    "readiness_checks": ("readiness_checks", parse_readiness_checks),
 }
 
 # [node_type:NAME] too -> KubeletSettings

@@ -1,8 +1,7 @@
 """The settings of node-convert: defaults < `[node_convert]` of dnm's ini < environment < options.
 
-The variables of the environment are those of the predecessor's script; here each key has one, its
-name in capitals. `[settings]` and `[node_type:NAME]` of the same file have what both programs need.
-All problems are reported at once, each with its key, its value and a correct value.
+The environment has a variable for each key, its name in capitals, as the predecessor's script has.
+The program and dnm share `[settings]` and `[node_type:NAME]`. All problems are reported at once.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Settings(Value, frozen=True):
         """Returns its type's taints, and the one that keeps pods off until dnm removes it. Without
         a namespace, taints with the namespace as key are left out."""
         declared = self.node_types.get(node_type)
-        opens = (CLOSED,) if declared and declared.opens_when else ()
+        opens = (CLOSED,) if declared and declared.readiness_checks else ()
         own = declared.taints_for(namespace) if declared else ()
         return (*(taint for taint in own if taint.key), *opens)
 
@@ -125,7 +124,8 @@ _SHARED = {
     "convert_timeout_seconds": ("*", _stage_timeouts),
     **{key: SETTINGS[key] for key in ("state_dir", "kubeconfig_path", "pass_environment")},
 }
-_TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in ("name_prefix", "labels", "taints", "opens_when")}
+_OF_TYPE = ("name_prefix", "labels", "taints", "readiness_checks")
+_TYPE_KEYS = {key: NODE_TYPE_KEYS[key] for key in _OF_TYPE}
 # The variables of the predecessor's node-convert that are no keys.
 PREDECESSOR_VARIABLES: Keys = {
     "RES_NAME": ("res_name", names.slurm_name),

@@ -32,7 +32,7 @@ class NodeType(Value):
     max_nodes: int | Share | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    opens_when: tuple[Step, ...] = ()  # readiness checks besides Ready and its resources
+    readiness_checks: tuple[Step, ...] = ()  # besides Ready and its resources
     kubelet: KubeletSettings | None = None  # None: its section has no key about kubelets
 
     def labels_for(self, namespace: str) -> dict[str, str]:

@@ -65,7 +65,8 @@ def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
 
 def _opens(config: Config, registry: Registry, facts: Facts | None) -> bool:
     types, nodes = config.node_types.values(), registry.nodes.values()
-    return any(node_type.opens_when for node_type in types) or any(node.opening for node in nodes)
+    has_checks = any(node_type.readiness_checks for node_type in types)
+    return has_checks or any(node.opening for node in nodes)
 
 
 def _has_sick(config: Config, registry: Registry, facts: Facts | None) -> bool:

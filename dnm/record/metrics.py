@@ -320,7 +320,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_conversion_duration_seconds", HISTOGRAM, "From the request for a node until it serves.",
      _durations),
     ("dnm_opening_duration_seconds", HISTOGRAM,
-     "Time of each readiness step of a node type (opens_when).", _steps),
+     "Time of each readiness step of a node type (readiness_checks).", _steps),
     ("dnm_node_seconds_lent_total", COUNTER, "Time for which nodes were lent.", _lent_seconds),
     ("dnm_breaker_open", GAUGE, "1 while the breaker of a queue is open.", _breakers),
     ("dnm_backoff_seconds", GAUGE, "Remaining back-off of a node type.", _backoffs),

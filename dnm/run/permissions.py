@@ -57,7 +57,9 @@ def _for_state(config: Config) -> Iterator[Permission]:
 
 def _for_opening(config: Config) -> Iterator[Permission]:
     """Yields the permissions for readiness checks."""
-    kinds = {step.kind for node_type in config.node_types.values() for step in node_type.opens_when}
+    kinds = {
+        step.kind for node_type in config.node_types.values() for step in node_type.readiness_checks
+    }
     if "probe" in kinds:
         why = "no node of a type with a probe is opened"
         yield Permission(verb="get", resource="podtemplates", without=why)

@@ -234,7 +234,7 @@ def _expected_traits(
     taints = node_type.taints_for(namespace)
     if not same:
         return NodeTraits(labels={**plain, **labels}, taints=taints)
-    off = {step.name for step in node_type.opens_when if step.kind == "taint"}
+    off = {step.name for step in node_type.readiness_checks if step.kind == "taint"}
     shown = Counter(taint for node in similar for taint in set(traits_of(node).taints))
     common = set(_most_common((node.labels.items() for node in same), labels.items()))
     kept = [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dnm.config.keys import KUBELET_KEYS, NAMESPACE_KEYS, NODE_TYPE_KEYS, SETTINGS
 from dnm.config.lab import RUN_KEYS
 from dnm.config.load import DEFAULT_PATH, find_config_path, find_converter, load_config
-from dnm.config.opening_values import opening_steps
+from dnm.config.node_checks import parse_readiness_checks
 from dnm.config.sections import state_folder
 from dnm.host.trust import check_trust
 from dnm.model.config import Config, NamespacePolicy
@@ -567,7 +567,9 @@ def test_arbitrary_bytes_give_a_configuration_or_a_sentence(
 
 
 def test_readiness_checks_are_parsed() -> None:
-    steps = opening_steps("daemonsets within 5m\ncondition a.example/Up=True, images within 90s")
+    steps = parse_readiness_checks(
+        "daemonsets within 5m\ncondition a.example/Up=True, images within 90s"
+    )
     assert [(step.kind, step.text, step.within.total_seconds()) for step in steps] == [
         ("daemonsets", "daemonsets", 300),
         ("condition", "condition a.example/Up=True", 900),
@@ -598,7 +600,7 @@ def test_readiness_checks_are_parsed() -> None:
 )
 def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
-        opening_steps(text)
+        parse_readiness_checks(text)
 
 
 @pytest.mark.parametrize(

@@ -117,4 +117,4 @@ def test_image_table_of_the_page_is_reproduced(
     sandbox.add_machines(8)
     sandbox.tick(1)
     result = play(Site(sandbox, tmp_path / "site", sections=steps), broken)
-    assert result.row == table_of(PAGE, "What a node opens by", "75 people")[number][1:]
+    assert result.row == table_of(PAGE, "Readiness checks", "75 people")[number][1:]

@@ -1,5 +1,5 @@
-"""`opens_when`: a joining node is closed to pods until all readiness checks of its type pass. The
-tests cover each check, its report, its action, and a node that never passes."""
+"""`readiness_checks`: a joining node is closed to pods until all checks of its type pass. The tests
+cover each check, its report, its action, and a node that never passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.config.opening_values import opening_steps
+from dnm.config.node_checks import parse_readiness_checks
 from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, ImageUsers, OwnPod
 from dnm.model.lent import Leaving, LentNode, Phase
 from dnm.model.node_type import NodeType, Taint
@@ -38,7 +38,7 @@ def joining(text: str, look: Any = None, held: int = 5, **changes: Any) -> World
     since = NOW - timedelta(minutes=held)
     opening = Opening(held={"node": since - timedelta(minutes=1), "ready": since})
     entry: dict[str, Any] = {"opening": opening, "asked_at": ASKED, **changes}
-    kind = NodeType(name="a", size=SIZE, opens_when=opening_steps(text))
+    kind = NodeType(name="a", size=SIZE, readiness_checks=parse_readiness_checks(text))
     world = World().configured(node_types={"a": kind})
     world.lent("a001", Phase.JOINING, **entry).node("a001", taints=(CLOSED,))
     return world.with_facts(close={"a001": CloseLook() if look is None else look})
@@ -385,13 +385,13 @@ def test_image_is_compared_by_its_full_name(written: str, listed: str) -> None:
 
 @pytest.mark.parametrize("has_list", [True, False])
 def test_hold_does_not_open_a_node_that_its_readiness_checks_keep_closed(has_list: bool) -> None:
-    step = opening_steps("condition X=True") if has_list else ()
+    step = parse_readiness_checks("condition X=True") if has_list else ()
     world = World().lent(
         "a001", Phase.RELEASING, counted={}, leaves=Leaving.NOT_OPENED,
         opening=Opening(held={"node": NOW, "ready": NOW - timedelta(hours=1)}),
     )  # fmt: skip
     world.node("a001", is_cordoned=True, mark=FENCED, taints=(CLOSED,))
-    world.configured(node_types={"a": NodeType(name="a", size=SIZE, opens_when=step)})
+    world.configured(node_types={"a": NodeType(name="a", size=SIZE, readiness_checks=step)})
     world.batch["a001"] = a_batch_node("a001", in_service=False)
     world.with_facts(close={"a001": CloseLook(conditions={"X": "False"})})
     plan = world.recorded(held=("a001",)).plan()

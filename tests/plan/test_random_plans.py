@@ -65,7 +65,7 @@ class Draw(Random):
         opens = (Step(kind="condition", name="X", status="True"),)
         most = self.choice([None, None, 1, 2, Share(percent=30)])
         plain = NodeType(name="a", size=SIZE, max_nodes=most)
-        a = msgspec.structs.replace(plain, **self.some(0.15, opens_when=opens))
+        a = msgspec.structs.replace(plain, **self.some(0.15, readiness_checks=opens))
         return {"a": a, "b": NodeType(name="b", size={"vcore": 64_000, "memory": 512 * 10**9})}
 
     def policies(self) -> dict[str, NamespacePolicy]:

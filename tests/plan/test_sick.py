@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.config.opening_values import sick_signs
+from dnm.config.node_checks import sick_signs
 from dnm.kube.nodes import read_node_body
 from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.node_type import Taint

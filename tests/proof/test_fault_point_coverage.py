@@ -36,7 +36,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "node-convert: converters/test_hooks.py": ("hook.",),
     "node-convert: converters/test_journal.py": ("journal.",),
-    "with opens_when: run/test_opening.py": (
+    "with readiness_checks: run/test_opening.py": (
         "kube.look_closely", "kube.start_pod", "kube.drop_pod", "kube.read_template",
     ),
     "read if pinned pods wait: run/test_kubelets.py": ("kube.list_zones",),

@@ -1,5 +1,5 @@
-"""`opens_when` on a real API server, with real DaemonSets and before YuniKorn. The tests check how
-long a joining node stays closed, what dnm starts on it, and failing checks. By every change of
+"""`readiness_checks` on a real API server, with real DaemonSets, before YuniKorn. The tests check
+how long a joining node stays closed, what dnm starts on it, and failing checks. By every change of
 every Node and pod, no pod is on it before it opens. The kubelet is kwok's: an image defines what it
 can pull and how a pod ends (`kwok.yaml`); the tests set the Node's conditions."""
 
@@ -30,7 +30,7 @@ STEPS = """
 [node_type:a]
 cpu = 128
 memory = 256Gi
-opens_when = {steps}
+readiness_checks = {steps}
 """
 PAST_EVERY_STEP = 16 * 60
 PULL_SECONDS = 60  # of SLOW

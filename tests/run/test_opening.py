@@ -1,5 +1,5 @@
-"""`opens_when` over HTTP with the real client: the reads and pods of a run, their order, and that a
-node gets no pods before its checks pass. `sick_when`, from the sign on the Node on."""
+"""`readiness_checks` over HTTP with the real client: the reads and pods of a run, their order, and
+that a node gets no pods before its checks pass. `sick_when`, from the sign on the Node on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dnm.run.permissions import permissions
 from tests.site import QUEUE, Site, set_up_workshop
 
 MINUTE = timedelta(minutes=1).total_seconds()
-STEPS = "opens_when = daemonsets within 5m, condition NetUp=True within 9m, images within 9m"
+STEPS = "readiness_checks = daemonsets within 5m, condition NetUp=True within 9m, images within 9m"
 IMAGE = "site.example/workshop:2026"
 
 
@@ -133,7 +133,7 @@ def add_owned_pod(site: Site, key: str, uid: str) -> None:
 def test_required_daemon_sets_select_the_node_and_are_no_tenant_pods(
     make_site: Callable[..., Site],
 ) -> None:
-    site = make_site("opens_when = daemonsets")
+    site = make_site("readiness_checks = daemonsets")
     uid = add_daemon_set(site, "kube-system/here", {"dev": "true"})
     add_daemon_set(site, "kube-system/elsewhere", {"gpu": "yes"})
     add_daemon_set(site, "dev/never-ready", {"dev": "true"})
@@ -149,7 +149,7 @@ def test_required_daemon_sets_select_the_node_and_are_no_tenant_pods(
 
 
 def test_check_lists_the_daemon_sets_of_readiness_checks(make_site: Callable[..., Site]) -> None:
-    site = make_site("opens_when = daemonsets")
+    site = make_site("readiness_checks = daemonsets")
     add_daemon_set(site, "kube-system/here", {})
     add_daemon_set(site, "dev/agent", {})
     with closing(KubeClient.connect(site.config)) as kube:
@@ -160,7 +160,7 @@ def test_check_lists_the_daemon_sets_of_readiness_checks(make_site: Callable[...
 
 @pytest.mark.parametrize("body", ["{}", '{"items": 7}', '{"kind": "DaemonSetList"}', "<html>"])
 def test_malformed_daemon_set_list_opens_no_node(make_site: Callable[..., Site], body: str) -> None:
-    site = make_site("opens_when = daemonsets")
+    site = make_site("readiness_checks = daemonsets")
     site.sandbox.fault("garbage", path="daemonsets", body=body, times=99)
     join(site)
     opening = entry(site).opening

@@ -189,7 +189,7 @@ def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
         return None
     node_type = decided.inputs.config.node_types.get(entry.node_type)
     took = entry.took
-    checks = node_type.opens_when if node_type else ()
+    checks = node_type.readiness_checks if node_type else ()
     missing = [step.text for step in checks if step.text not in took]
     return {"took_seconds": took, "missing": missing, "is_open": entry.opening.is_open}
 

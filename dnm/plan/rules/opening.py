@@ -1,4 +1,4 @@
-"""`opens_when`: a joining node stays closed until the readiness checks of its type hold. Pure.
+"""`readiness_checks`: a joining node stays closed until the checks of its type hold. Pure.
 
 It serves, and its queue grows, only then. If a check does not hold in time, the node is returned
 with the missing step. A fact that could not be read neither opens nor returns a node.
@@ -91,7 +91,7 @@ def _pod_name(purpose: str, node: str) -> str:
 
 def _steps(config: Config, entry: LentNode) -> tuple[Step, ...]:
     node_type = config.node_types.get(entry.node_type)
-    return node_type.opens_when if node_type else ()
+    return node_type.readiness_checks if node_type else ()
 
 
 def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[FactsRequest]:
@@ -108,7 +108,11 @@ def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Ite
             )
     for request in registry.requests:
         node_type = config.node_types.get(request.node_type)
-        kinds = frozenset(step.kind for step in node_type.opens_when) if node_type else frozenset()
+        kinds = (
+            frozenset(step.kind for step in node_type.readiness_checks)
+            if node_type
+            else frozenset()
+        )
         for node in nodes if kinds else ():
             is_new = node.name not in registry.nodes and node.name not in request.nodes_before
             is_labelled = node.labels.get(request.namespace) == "true"
@@ -278,7 +282,7 @@ def _describe_daemon(daemons: Sequence[DaemonPods]) -> str:
     if first is not None:
         return (
             f"DaemonSet {first.name} does not tolerate {OPENING_TAINT}: add the toleration, or "
-            "name the required ones in opens_when (daemonset NAMESPACE/NAME)"
+            "name the required ones in readiness_checks (daemonset NAMESPACE/NAME)"
         )
     more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     return f"DaemonSet {lacking[0].name} {lacking[0].why}{more}"

@@ -1,4 +1,4 @@
-"""Parsing of `opens_when` and `sick_when`, which are lists of checks. Pure."""
+"""Parsing of `readiness_checks` and `sick_when`, which are lists of checks. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-def opening_steps(text: str) -> tuple[Step, ...]:
+def parse_readiness_checks(text: str) -> tuple[Step, ...]:
     """Returns the readiness checks of a node type, each with or without `within TIME`."""
     return _steps(text, _KINDS, has_time=True)
 
