@@ -24,9 +24,9 @@ from dnm.model.pod import Pod, PodList, Toleration
 from dnm.model.registry import Registry
 from dnm.model.value import Resources
 from dnm.plan.planner import make_plan
-from dnm.queues.edit import edit_source
-from dnm.queues.source import with_document
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import with_document
+from dnm.queues.yunikorn.tree import parse_tree
 from dnm.sizing.sizing import size_queues
 from tests.builders import a_batch_node
 from tests.queue_kit import NODE, large_document, source, wants

@@ -37,7 +37,7 @@ class Listening:
 
     def __enter__(self) -> Listening:
         gc.collect()  # collects generators of an earlier test, whose close would be recorded
-        document = sys.modules.get("dnm.queues.document")
+        document = sys.modules.get("dnm.queues.yunikorn.document")
         if document is not None:
             document.judge_text.cache_clear()  # of texts that this process has read before
         self._before = sys.getprofile()

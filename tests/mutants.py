@@ -5,7 +5,7 @@ that reach it. A mutant that no test kills shows a rule without a test. Every Nt
 with a fixed seed: at most M minutes for writing the mutants, as many for trying them. The result is
 a line for each file, then each survivor as a diff. The next run reuses the results in `mutants/`.
 mutmut cannot test code that runs while modules are loaded, since it changes code after that (in
-queues/decode.py struct_of, list_of, map_of).
+queues/yunikorn/decode.py struct_of, list_of, map_of).
 """
 
 from __future__ import annotations

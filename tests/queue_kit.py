@@ -10,12 +10,12 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
-from dnm.queues.decode import RuleViolation
-from dnm.queues.document import QueueDocument, read_document
-from dnm.queues.edit import edit_source
-from dnm.queues.ledger import Ledger, decode_ledger
-from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
-from dnm.queues.tree import LimitPlace, check_rules, parse_tree, read_tree
+from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, SourceDocument, resolve_document
+from dnm.queues.yunikorn.tree import LimitPlace, check_rules, parse_tree, read_tree
 
 DATA = Path(__file__).parent / "data" / "queues"
 CORPUS = {

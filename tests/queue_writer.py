@@ -13,10 +13,10 @@ from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.queue_edit import QueueOutcome, QueueWants
 from dnm.model.value import Resources
-from dnm.queues.edit import edit_source
-from dnm.queues.source import DEFAULT_PLACE
-from dnm.queues.writer import apply_queue_edit
-from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.rest import YunikornClient
+from dnm.queues.yunikorn.source import DEFAULT_PLACE
+from dnm.queues.yunikorn.writer import apply_queue_edit
 
 NAMESPACE = "yunikorn"
 

@@ -43,10 +43,11 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
     return Rule(frozenset(may.split()), not_outside, except_in)
 
 
-PURE_QUEUES = (
-    "queues.source queues.tree queues.document queues.edit queues.ledger queues.limits "
-    "queues.edit_report queues.authors queues.unsettled"
-)
+PURE_QUEUES = " ".join(
+    f"queues.yunikorn.{module}"
+    for module in ("source", "tree", "document", "edit", "ledger", "limits", "edit_report",
+                   "authors", "unsettled")
+)  # fmt: skip
 COMMANDS = "model host calendar config kube kubelet converter queues demand sizing plan record run"
 IMPORT_RULES: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),
@@ -68,14 +69,15 @@ IMPORT_RULES: dict[str, Rule] = {
         rest=frozenset({"urllib"}),  # a name in a path
     ),
     "converter": _rule("model host", NETWORK | (SCREEN - {"sys"}) | TEXT),
-    "queues": _rule(
-        "model host http",
+    "queues": _rule("model demand", EVERYTHING),
+    "queues.yunikorn": _rule(
+        "model host http queues",
         EVERYTHING,
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
         files=frozenset({"pathlib", "yaml"}),
         source=frozenset({"io"}),
-        yunikorn_rest=frozenset({"urllib"}),
+        rest=frozenset({"urllib"}),
         uptake=frozenset({"time"}),
     ),
     "kubelet": _rule("model", EVERYTHING),
@@ -90,7 +92,7 @@ IMPORT_RULES: dict[str, Rule] = {
         history_file=frozenset({"os", "pathlib"}),
     ),
     "simulate": _rule(
-        "model plan queues.document queues.edit queues.source",
+        "model plan queues.yunikorn.document queues.yunikorn.edit queues.yunikorn.source",
         EVERYTHING,
         world=frozenset({"random"}),
     ),
@@ -210,7 +212,7 @@ def test_every_package_has_an_import_rule() -> None:
 
 def test_only_the_rest_client_imports_http_into_queues() -> None:
     users = {pair.by for pair in imports(PACKAGE) if pair.of.startswith("dnm.http")}
-    assert {by for by in users if by.startswith("queues.")} == {"queues.yunikorn_rest"}
+    assert {by for by in users if by.startswith("queues.")} == {"queues.yunikorn.rest"}
 
 
 PLANTED = [
@@ -226,15 +228,19 @@ PLANTED = [
     pytest.param("converter", "from dnm.converters.slurm import commands", id="converter-slurm"),
     pytest.param("queues", "from dnm.kube import client", id="queues-kube"),
     pytest.param("queues", "import http.client", id="queues-network"),
+    pytest.param("queues.yunikorn", "from dnm.kube import client", id="yunikorn-kube"),
+    pytest.param("queues.yunikorn", "import http.client", id="yunikorn-network"),
     pytest.param("kubelet", "from dnm.config import values", id="kubelet-config"),
-    pytest.param("demand", "from dnm.queues.document import QueueDocument", id="demand-queues"),
+    pytest.param(
+        "demand", "from dnm.queues.yunikorn.document import QueueDocument", id="demand-queues"
+    ),
     pytest.param("sizing", "import time", id="sizing-clock"),
-    pytest.param("plan", "from dnm.queues import writer", id="plan-writer"),
-    pytest.param("plan", "from dnm.queues.yunikorn_rest import YunikornClient", id="plan-rest"),
+    pytest.param("plan", "from dnm.queues.yunikorn import writer", id="plan-writer"),
+    pytest.param("plan", "from dnm.queues.yunikorn.rest import YunikornClient", id="plan-rest"),
     pytest.param("plan", "from dnm.converters.slurm import text", id="plan-slurm"),
     pytest.param("plan", "import configparser", id="plan-ini"),
     pytest.param("plan", "from dnm.plan.rules import moves", id="plan-a-rule"),
-    pytest.param("plan.rules", "from dnm.queues import writer", id="rules-writer"),
+    pytest.param("plan.rules", "from dnm.queues.yunikorn import writer", id="rules-writer"),
     pytest.param("verbs", "from dnm.run import registry", id="verbs-run"),
     pytest.param("record", "from dnm.plan import planner", id="record-plan"),
     pytest.param("simulate", "from dnm.run import planning", id="simulate-run"),
@@ -250,7 +256,7 @@ PLANTED = [
     pytest.param("cli", "from dnm.lab.sandbox.store import Store", id="cli-sandbox"),
     pytest.param("converters", "from dnm.run import snapshot", id="converters-run"),
     pytest.param("lab", "from dnm.run import snapshot", id="lab-run"),
-    pytest.param("lab.sandbox", "from dnm.queues import document", id="sandbox-queues"),
+    pytest.param("lab.sandbox", "from dnm.queues.yunikorn import document", id="sandbox-queues"),
     pytest.param("lab.demo", "from dnm.plan.planner import make_plan", id="demo-plan"),
 ]
 
@@ -326,7 +332,7 @@ def test_modules_that_import_each_other_have_a_reason() -> None:
 
 # --- the core, and habits --------------------------------------------------------------------
 
-CORE = ("calendar", "demand", "sizing", "plan", "plan/rules", "verbs", "queues")
+CORE = ("calendar", "demand", "sizing", "plan", "plan/rules", "verbs", "queues", "queues/yunikorn")
 FILES_OF_DNM = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -41,7 +41,7 @@ from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.rules.kubelets import differing_kubelets
-from dnm.queues.document import QueueDocument
+from dnm.queues.yunikorn.document import QueueDocument
 from dnm.run.lease import judge_here
 from dnm.run.permissions import permissions
 from dnm.run.registry import attach_lease, opened_state

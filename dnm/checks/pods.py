@@ -34,18 +34,18 @@ from dnm.plan.inputs import offered_resources
 from dnm.plan.limits import queue_wants
 from dnm.plan.rules.opening import required_daemons
 from dnm.plan.uncertain_pods import describe_uncertain_pods
-from dnm.queues.advice import (
+from dnm.queues.yunikorn.advice import (
     advise,
     warn_of_gangs,
     warn_of_quota_preemption,
     warn_of_spreading,
     warn_of_uncounted_limits,
 )
-from dnm.queues.document import QueueDocument, read_document
-from dnm.queues.edit import why_no_growth
-from dnm.queues.ledger import Section
-from dnm.queues.source import resolve_document
-from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
+from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.edit import why_no_growth
+from dnm.queues.yunikorn.ledger import Section
+from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
+from dnm.queues.yunikorn.source import resolve_document
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import count_young_pods, size_queues
 

@@ -30,8 +30,8 @@ from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import Facts
 from dnm.plan.incomplete_lists import reject_incomplete_lists
-from dnm.queues.document import QueueDocument, read_document
-from dnm.queues.source import resolve_document
+from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.source import resolve_document
 
 
 class Inputs(Value):

@@ -179,8 +179,8 @@ def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple
         traces.append(f"its marks on {printable(fold_hostlist(marked), _LONGEST)} show")
     maps = snapshot.queue_maps
     if not isinstance(maps, Unreadable) and maps[0] is not None:
-        from dnm.queues.ledger import decode_ledger
-        from dnm.queues.source import LEDGER_ANNOTATION
+        from dnm.queues.yunikorn.ledger import decode_ledger
+        from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 
         with suppress(QueueError):  # which the plan reports
             ledger = decode_ledger(maps[0].annotations.get(LEDGER_ANNOTATION, ""))

@@ -29,7 +29,7 @@ from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
 from dnm.plan.hooks import CountedFrom
 from dnm.plan.rule import excluded_nodes, list_bounds
-from dnm.queues.edit import why_no_growth
+from dnm.queues.yunikorn.edit import why_no_growth
 from dnm.sizing.caps import Bound, ConversionBudget, NodePool, count_left, lent_in
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 

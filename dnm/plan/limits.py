@@ -18,8 +18,14 @@ from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import record_used_quota
 from dnm.plan.inputs import Inputs
-from dnm.queues.document import QueueDocument
-from dnm.queues.edit import ProjectedEdit, compute_edit, edit_document, shrink_refusal, why_refused
+from dnm.queues.yunikorn.document import QueueDocument
+from dnm.queues.yunikorn.edit import (
+    ProjectedEdit,
+    compute_edit,
+    edit_document,
+    shrink_refusal,
+    why_refused,
+)
 
 
 class CurrentLimits(Value):

@@ -19,7 +19,7 @@ from dnm.model.value import Resources
 from dnm.model.verdict import Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
-from dnm.queues.edit_report import numbers_now
+from dnm.queues.yunikorn.edit_report import numbers_now
 from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 

@@ -38,8 +38,8 @@ from dnm.model.registry import Registry
 from dnm.plan.breaker import with_failure
 from dnm.plan.overdue import conversion_error, return_error
 from dnm.plan.requests import request_ended, return_ended
-from dnm.queues.edit import edit_source
-from dnm.queues.source import SourceDocument
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import SourceDocument
 from dnm.record.recording import change_line, record_limits
 from dnm.record.transitions import why_requested
 from dnm.run.step import Step
@@ -125,8 +125,8 @@ class Actuator(Step):
                 apply_rare(self, action)
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
-        from dnm.queues.writer import apply_queue_edit  # most runs edit nothing
-        from dnm.queues.yunikorn_rest import YunikornClient
+        from dnm.queues.yunikorn.rest import YunikornClient
+        from dnm.queues.yunikorn.writer import apply_queue_edit  # most runs edit nothing
 
         config = self.config
         wants = self._without_unmarked(action.wants)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dnm.model.config import Config
 from dnm.model.value import Value
-from dnm.queues.source import DEFAULTS_NAME
+from dnm.queues.yunikorn.source import DEFAULTS_NAME
 
 
 class Permission(Value, frozen=True):

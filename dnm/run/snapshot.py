@@ -25,7 +25,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.inputs import is_hourly_read_due, may_want_nodes, needs_batch_side
 from dnm.plan.requests import calls_until
-from dnm.queues.source import read_config_maps
+from dnm.queues.yunikorn.source import read_config_maps
 
 if TYPE_CHECKING:
     from dnm.converter.node_convert import NodeConvert
@@ -170,7 +170,7 @@ def _read_claims(kube: KubeClient, pods: PodList | Unreadable) -> tuple[Claim, .
 def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
     if not config.yunikorn_url:
         return None
-    from dnm.queues.yunikorn_rest import YunikornClient  # only if the site configured its scheduler
+    from dnm.queues.yunikorn.rest import YunikornClient  # only if the site configured its scheduler
 
     try:
         return YunikornClient(config.yunikorn_url).read_view()

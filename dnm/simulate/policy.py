@@ -39,8 +39,8 @@ from dnm.plan.planner import make_plan
 from dnm.plan.rule import SPARE_FOR, need_lent_since, rules_of
 from dnm.plan.rules.event_windows import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
-from dnm.queues.edit import edit_source
-from dnm.queues.source import resolve_document, with_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import resolve_document, with_document
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 

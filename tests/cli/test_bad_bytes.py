@@ -21,10 +21,10 @@ from dnm.model.errors import DnmError
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.queue_edit import QueueWants
 from dnm.model.slurm_state import parse_state
-from dnm.queues.edit import edit_source
-from dnm.queues.ledger import decode_ledger
-from dnm.queues.source import resolve_document
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.ledger import decode_ledger
+from dnm.queues.yunikorn.source import resolve_document
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import check_text
 from tests.site import QUEUE, WORKSHOP_QUEUES
 

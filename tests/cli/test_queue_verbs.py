@@ -18,12 +18,12 @@ from dnm.model.errors import ExitCode, QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
-from dnm.queues.advice import warn_of_gangs, warn_of_quota_preemption
-from dnm.queues.document import read_document
-from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument, read_source
-from dnm.queues.tree import parse_tree
-from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.queues.yunikorn.advice import warn_of_gangs, warn_of_quota_preemption
+from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rest import YunikornClient
+from dnm.queues.yunikorn.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument, read_source
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import TREE, A, B, change, lend, nodes_of
 from tests.queue_writer import write
 from tests.site import WORKSHOP_QUEUES, a_workshop_site

@@ -26,7 +26,7 @@ from dnm.lab.sandbox.http_values import Fault
 from dnm.model.cluster import KubeEvent
 from dnm.model.errors import StoppedError
 from dnm.model.lent import Phase
-from dnm.queues.yunikorn_rest import checksum_of
+from dnm.queues.yunikorn.rest import checksum_of
 from tests.builders import NOW
 from tests.converter.programs import an_environment, never, script
 from tests.processes import Child, wait_until, warm_processes

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.queues.tree import check_rules, parse_tree
+from dnm.queues.yunikorn.tree import check_rules, parse_tree
 from tests.site import QUEUE, Site, set_up_workshop
 
 SIZES: dict[str, Any] = {"cpu": "4", "memory": "4G"}

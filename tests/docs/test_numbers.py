@@ -21,7 +21,7 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.breaker import next_chance, with_failure
 from dnm.plan.rules.batch_floors import floor_bounds
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.builders import a_batch_node, a_request
 from tests.docs.pages import quoted, section, table_of
 from tests.plan.pauses import paid

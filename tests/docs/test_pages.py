@@ -311,7 +311,7 @@ def test_each_of_five_critical_properties_names_its_tests() -> None:
     things = re.split(r"^\d\. ", text, flags=re.M)[1:]
     assert len(things) == 5
     for thing in things:
-        assert re.search(r"`tests/\w+/test_\w+\.py`", thing), thing
+        assert re.search(r"`tests/[\w/]+/test_\w+\.py`", thing), thing
 
 
 # --- what is shown is what one gets ------------------------------------------------------------

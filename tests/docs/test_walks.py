@@ -11,7 +11,7 @@ import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.lent import Phase
-from dnm.queues.document import judge_text
+from dnm.queues.yunikorn.document import judge_text
 from tests.docs.pages import ROOT, quoted, table_of
 from tests.site import QUEUE, Site, set_up_workshop
 

@@ -80,7 +80,7 @@ BOUNDED = {
     "host.programs": "the bound itself",
     "converter.processes": "/proc, written by the kernel",
     "converter.start": "/proc, in the keeper",
-    "queues.decode": "a method of the decoder, no file",
+    "queues.yunikorn.decode": "a method of the decoder, no file",
     "kube.requests": "a method of the session, which has a bound",
     "kube.questions": "the same",
     "kube.session": "the same",

@@ -65,14 +65,14 @@ def pages(total: int) -> int:
 
 
 LEASE = "GET /TWIN/apis/coordination.k8s.io/v1/namespaces/yunikorn/leases/dnm-prod"
-WHERE_NAMED = {"dnm.kube.credentials", "dnm.queues.yunikorn_rest"}  # by the site's configuration
+WHERE_NAMED = {"dnm.kube.credentials", "dnm.queues.yunikorn.rest"}  # by the site's configuration
 
 
 @pytest.mark.parametrize(
     ("verb", "twin", "unused"),
     [
-        pytest.param("run", "quiet", {"dnm.queues.writer"}, id="a run with nothing to do"),
-        pytest.param("plan", "busy", {"dnm.run.actuator", "dnm.queues.writer"},
+        pytest.param("run", "quiet", {"dnm.queues.yunikorn.writer"}, id="a run with nothing to do"),
+        pytest.param("plan", "busy", {"dnm.run.actuator", "dnm.queues.yunikorn.writer"},
                      id="a plan for pending pods"),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ from dnm.lab.sandbox.pod_reading import (
 from dnm.lab.sandbox.yunikorn_config import read_document
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.tree import parse_tree
 
 Seen = Mapping[str, Any]
 DOMAIN = "yunikorn.apache.org/"

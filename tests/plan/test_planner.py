@@ -21,7 +21,7 @@ from dnm.model.reason import CORE_REASONS, Reason, Why
 from dnm.model.registry import QueueStatus
 from dnm.model.verdict import Verdict
 from dnm.plan.queue_reports import holders_of
-from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from tests.builders import (
     COUNTED,
     FENCED,

@@ -27,8 +27,8 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.share import Floor, Share
 from dnm.model.slinky import MANAGED_TAINT
 from dnm.model.value import Resources
-from dnm.queues.edit import edit_source
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
 from tests.builders import MARK, NOW, QUEUE, SIZE, a_batch_node, a_request
 from tests.night import by_night
 from tests.plan.worlds import BIG, CONVERTER, OLD, SMALL, UNREAD, World, pods, queue_map

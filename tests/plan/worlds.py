@@ -22,8 +22,8 @@ from dnm.plan.limits import CurrentLimits, PlannedLimits, judge_limits
 from dnm.plan.new_requests import Conversions
 from dnm.plan.node_decisions import NodeDecisions, decide_nodes
 from dnm.plan.planner import decide, make_plan, with_floors
-from dnm.queues.edit import edit_source
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
 from tests.builders import (
     FENCED,
     NOW,

@@ -32,8 +32,8 @@ from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import StoredRegistry
 from dnm.model.value import Unreadable
-from dnm.queues.ledger import decode_ledger
-from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.ledger import decode_ledger
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.run.kube_state import pack, unpack
 from dnm.run.state import previous_path
 from tests.proof.invariants import over_cap

@@ -14,9 +14,9 @@ from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.registry import Registry
-from dnm.queues.ledger import Ledger, decode_ledger
-from dnm.queues.source import LEDGER_ANNOTATION
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.proof.history_check import check_history
 from tests.proof.world import Held, World, read_limits
 

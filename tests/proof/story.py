@@ -13,7 +13,7 @@ from typing import Any
 
 from dnm.model.lent import Phase
 from dnm.model.quantity import parse_yunikorn
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.processes import Ended
 from tests.proof.harness import World
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site

@@ -24,8 +24,8 @@ from dnm.model.lease import Lease
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Pod, PodShape, Toleration
-from dnm.queues.source import DEFAULT_PLACE
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.source import DEFAULT_PLACE
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import check_text
 
 if TYPE_CHECKING:

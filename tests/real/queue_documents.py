@@ -18,8 +18,8 @@ import pytest
 
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.value import Resources
-from dnm.queues.files import judge_text
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.files import judge_text
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import CORPUS, DATA, TREE, edit
 from tests.queue_trees import random_tree
 from tests.real.judge import CORES, ask_all

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.kube.client import KubeClient
-from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from tests.builders import a_config
 from tests.real.account import KUBECONFIG
 from tests.real.cluster import QUEUES
@@ -267,7 +267,7 @@ WRITERS = [  # a change of dnm's own write, and then the owner of text and ledge
 def test_managed_fields_name_the_writers_of_text_and_ledger(
     rig: Rig, script: str, of_text: set[str], of_ledger: set[str]
 ) -> None:
-    """dnm's decision uses managedFields (`dnm/queues/authors.py`)."""
+    """dnm's decision uses managedFields (`dnm/queues/yunikorn/authors.py`)."""
     rig.shell("kubectl create configmap owners --from-literal=queues.yaml=a")
     config = a_config(kubeconfig_path=Path(rig.kubeconfig()))
     try:

@@ -31,8 +31,8 @@ from dnm.model.pod import DaemonSet, Pod, PodShape
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import backoff_delay
-from dnm.queues.edit import edit_source
-from dnm.queues.source import resolve_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import resolve_document
 from dnm.run.actuator import Actuator
 from dnm.run.registry import file_state
 from dnm.run.state import FileState

@@ -18,9 +18,9 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.plan import Pass, SetQueueLimits
-from dnm.queues.document import judge_text
-from dnm.queues.tree import check_rules
-from dnm.queues.yaml_nodes import compose
+from dnm.queues.yunikorn.document import judge_text
+from dnm.queues.yunikorn.tree import check_rules
+from dnm.queues.yunikorn.yaml_nodes import compose
 from dnm.run.planning import Edges, connect
 from dnm.run.runner import run_pass
 from tests.site import QUEUE, Site, set_up_workshop

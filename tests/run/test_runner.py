@@ -17,7 +17,7 @@ from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.registry import Registry
 from dnm.plan.rules.node_hours import hours_left
-from dnm.queues.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.run.planning import make_pass_plan, wall_clock
 from dnm.run.registry import attach_lease, file_state, load_registry, save_registry
 from dnm.run.runner import run_pass

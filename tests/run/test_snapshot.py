@@ -14,7 +14,7 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.queues.source import DEFAULT_PLACE, DEFAULTS_NAME, read_source, resolve_document
+from dnm.queues.yunikorn.source import DEFAULT_PLACE, DEFAULTS_NAME, read_source, resolve_document
 from dnm.run.snapshot import nothing_readable, take_snapshot
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import pods, queue_map

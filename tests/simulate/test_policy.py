@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.share import Floor
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.tree import parse_tree
 from dnm.simulate.compare import play_under
 from dnm.simulate.measure import play
 from dnm.simulate.policy import queues_text

@@ -38,8 +38,8 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.printable import count_of, duration
 from dnm.model.quantity import parse_kubernetes
 from dnm.model.value import Value
-from dnm.queues.document import read_document
-from dnm.queues.source import read_source
+from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.source import read_source
 
 LABEL = "dynamic-node-manager/test-load"  # its value is the Deployment's own name
 INSTANCE_LABEL = "dynamic-node-manager/test-load-of"  # its value is the instance id

@@ -33,7 +33,7 @@ from dnm.plan.rules.event_windows import (
     usable_events,
     with_wants,
 )
-from dnm.queues.edit import compute_edit
+from dnm.queues.yunikorn.edit import compute_edit
 from dnm.sizing.sizing import size_queues
 
 _LONG_AGO = "2000-01-01T00:00:00Z"  # so that no pod of an event is too young to count

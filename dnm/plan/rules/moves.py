@@ -42,7 +42,7 @@ from dnm.plan.rules.moving import (
     stay,
     stay_for_now,
 )
-from dnm.queues.edit import why_no_growth
+from dnm.queues.yunikorn.edit import why_no_growth
 from dnm.sizing.caps import (
     ConversionBudget,
     NodePool,

@@ -13,11 +13,11 @@ import msgspec
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
-from dnm.queues.advice import advise
-from dnm.queues.decode import RuleViolation
-from dnm.queues.source import SourceDocument, resolve_document
-from dnm.queues.tree import check_rules, read_tree
-from dnm.queues.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode, compose_all
+from dnm.queues.yunikorn.advice import advise
+from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.source import SourceDocument, resolve_document
+from dnm.queues.yunikorn.tree import check_rules, read_tree
+from dnm.queues.yunikorn.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode, compose_all
 
 _LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold many
 

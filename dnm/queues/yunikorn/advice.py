@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dnm.model.quantity import format_amount
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.decode import RuleViolation
-from dnm.queues.tree import DocumentTree, amounts_of
+from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.tree import DocumentTree, amounts_of
 
 _DELAYS = ("quota.preemption.delay", "preemption.quota.delay")  # of 1.9, of 1.8
 _NO_DELAY = frozenset(("", "0", "0s", "0m", "0h"))

@@ -19,15 +19,15 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
-from dnm.queues.authors import (
+from dnm.queues.yunikorn.authors import (
     ChosenLedger,
     belongs_to_other_instance,
     choose_ledger,
     is_applied,
     name_authors,
 )
-from dnm.queues.document import QueueDocument, read_document
-from dnm.queues.edit_report import (
+from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.edit_report import (
     blocked_of,
     changes_of,
     held_of,
@@ -36,7 +36,7 @@ from dnm.queues.edit_report import (
     numbers_now,
     numbers_of,
 )
-from dnm.queues.ledger import (
+from dnm.queues.yunikorn.ledger import (
     Ledger,
     LedgerEntry,
     Lent,
@@ -47,11 +47,11 @@ from dnm.queues.ledger import (
     encode_ledger,
     total_hash,
 )
-from dnm.queues.limits import Baseline, aim_at, compare, current, fit_limits, own_section
-from dnm.queues.source import SourceDocument, check_size
-from dnm.queues.text_edit import EditedText, read_again, replace_limits
-from dnm.queues.tree import DocumentTree, LimitPlace
-from dnm.queues.unsettled import hold_back, only_recorded
+from dnm.queues.yunikorn.limits import Baseline, aim_at, compare, current, fit_limits, own_section
+from dnm.queues.yunikorn.source import SourceDocument, check_size
+from dnm.queues.yunikorn.text_edit import EditedText, read_again, replace_limits
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
+from dnm.queues.yunikorn.unsettled import hold_back, only_recorded
 
 _PROJECTED_NODE = "a-node-that-is-to-come-"
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from dnm.model.errors import KubeConflict, KubeError, QueueError
 from dnm.model.queue_edit import QueueEdit, QueueOutcome
-from dnm.queues.source import ConfigMaps, SourceDocument, read_source, with_document
+from dnm.queues.yunikorn.source import ConfigMaps, SourceDocument, read_source, with_document
 
 if TYPE_CHECKING:
-    from dnm.queues.yunikorn_rest import YunikornClient
+    from dnm.queues.yunikorn.rest import YunikornClient
 
 _TRIES = 5  # if other clients write at the same time
 _UPTAKE = timedelta(seconds=30)  # YuniKorn reloads a changed ConfigMap within a second
@@ -46,7 +46,7 @@ def apply_queue_edit(
         has_new_text = edit.text != source.text
         notes: tuple[str, ...] = ()
         if yunikorn and has_new_text:
-            from dnm.queues.uptake import confirm, validate  # few sites set `yunikorn_url`
+            from dnm.queues.yunikorn.uptake import confirm, validate  # few sites set `yunikorn_url`
 
             notes = validate(yunikorn, edit)
         try:
@@ -54,7 +54,7 @@ def apply_queue_edit(
         except KubeConflict:
             continue
         except KubeError as error:
-            from dnm.queues.uptake import is_in_place
+            from dnm.queues.yunikorn.uptake import is_in_place
 
             if not is_in_place(kube, place, edit):
                 raise

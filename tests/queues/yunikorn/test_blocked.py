@@ -7,8 +7,8 @@ import gzip
 
 import pytest
 
-from dnm.queues.edit import edit_source, why_no_growth
-from dnm.queues.source import DATA_LIMIT, resolve_document
+from dnm.queues.yunikorn.edit import edit_source, why_no_growth
+from dnm.queues.yunikorn.source import DATA_LIMIT, resolve_document
 from tests.queue_kit import (
     NODE,
     ONE,

@@ -2,7 +2,7 @@
 shadow document without any lend judges them. The judge reads YAML itself, without dnm's code: every
 limit is the shadow's plus the serving nodes, or dnm asks an administrator.
 
-`DNM_SEQUENCES=10000 DNM_SEED=1 pytest -m "" tests/queues/test_sequences.py -s` plays more of them.
+`DNM_SEQUENCES=10000 DNM_SEED=1 pytest -m "" tests/queues/yunikorn/test_sequences.py -s` plays more of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import yaml
 
 from dnm.model.cluster import ConfigMap, FieldOwner
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.edit import edit_source
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
 from tests.night import sample_by_day
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dnm.model.queue_edit import QueueWants
-from dnm.queues.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import Reading, rebase_document
 from tests.queue_kit import (
     ONE,
     TREE,

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.authors import ChosenLedger, choose_ledger, remembered, with_totals
-from dnm.queues.document import QueueDocument
-from dnm.queues.edit import project_edit, prove, unchanged_edit
-from dnm.queues.ledger import Ledger, all_totals, decode_ledger, lent_amounts
-from dnm.queues.limits import Baseline, compare, current, own_section
-from dnm.queues.tree import DocumentTree, LimitPlace
+from dnm.queues.yunikorn.authors import ChosenLedger, choose_ledger, remembered, with_totals
+from dnm.queues.yunikorn.document import QueueDocument
+from dnm.queues.yunikorn.edit import project_edit, prove, unchanged_edit
+from dnm.queues.yunikorn.ledger import Ledger, all_totals, decode_ledger, lent_amounts
+from dnm.queues.yunikorn.limits import Baseline, compare, current, own_section
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
 
 class Reading(Enum):

@@ -11,10 +11,10 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
-from dnm.queues.document import read_document
-from dnm.queues.ledger import MOST_TOTALS, decode_ledger, encode_ledger
-from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document, with_document
+from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.ledger import MOST_TOTALS, decode_ledger, encode_ledger
+from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document, with_document
 from tests.queue_kit import (
     NODE,
     ONE,

@@ -17,7 +17,7 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
 from dnm.model.value import Resources, Value
-from dnm.queues.decode import (
+from dnm.queues.yunikorn.decode import (
     Partition,
     Quantities,
     Quantity,
@@ -27,7 +27,7 @@ from dnm.queues.decode import (
     decode,
     violation_of,
 )
-from dnm.queues.yaml_nodes import Composed, YamlError, compose
+from dnm.queues.yunikorn.yaml_nodes import Composed, YamlError, compose
 
 KINDS = ("max", "guaranteed")
 _MOST_PROBLEMS = 3  # problems in one message

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from dnm.cli.set_up.queue_verbs import check_files
 from dnm.model.errors import QueueError
-from dnm.queues.advice import advise
-from dnm.queues.decode import RuleViolation
-from dnm.queues.files import judge_file
-from dnm.queues.tree import check_rules, parse_tree
-from dnm.queues.yunikorn_rest import YunikornClient
+from dnm.queues.yunikorn.advice import advise
+from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.files import judge_file
+from dnm.queues.yunikorn.rest import YunikornClient
+from dnm.queues.yunikorn.tree import check_rules, parse_tree
 from tests.queue_kit import CORPUS, DATA, ONE, TREE, A, change, check_text, edit, nodes_of
 
 VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["config"]

@@ -14,10 +14,10 @@ from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.document import QueueDocument
-from dnm.queues.ledger import Lent, Section, lent_amounts
-from dnm.queues.limits import Baseline, current
-from dnm.queues.tree import DocumentTree, LimitPlace
+from dnm.queues.yunikorn.document import QueueDocument
+from dnm.queues.yunikorn.ledger import Lent, Section, lent_amounts
+from dnm.queues.yunikorn.limits import Baseline, current
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
 _LONGEST_LIST = 200  # characters
 

@@ -6,10 +6,16 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.value import Resources
-from dnm.queues.document import read_document
-from dnm.queues.edit import compute_edit, edit_document, edit_source, shrink_refusal, why_refused
-from dnm.queues.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.edit import (
+    compute_edit,
+    edit_document,
+    edit_source,
+    shrink_refusal,
+    why_refused,
+)
+from dnm.queues.yunikorn.source import ANNOTATIONS_LIMIT, DATA_LIMIT, resolve_document
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import (
     NODE,
     ONE,

@@ -12,11 +12,11 @@ import pytest
 from dnm.model.cluster import FieldOwner
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
-from dnm.queues.edit import edit_source
-from dnm.queues.ledger import decode_ledger
-from dnm.queues.rebase import Reading, rebase_document
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
-from dnm.queues.unsettled import NOT_OF_THIS_TEXT
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.ledger import decode_ledger
+from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.unsettled import NOT_OF_THIS_TEXT
 from tests.night import sample_by_day
 from tests.queue_kit import (
     NODE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dnm.model.value import Resources
-from dnm.queues.tree import parse_tree
+from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import ONE, TREE, A, B, change, check_text, edit, lend, limit, nodes_of
 
 FLOORS = [

@@ -8,10 +8,10 @@ import yaml
 from dnm.model.errors import QueueError
 from dnm.model.quantity import format_yunikorn
 from dnm.model.value import Resources
-from dnm.queues.files import judge_text
-from dnm.queues.text_edit import read_again, replace_limits, why_not_changeable
-from dnm.queues.tree import LimitPlace, check_rules, parse_tree
-from dnm.queues.yaml_nodes import compose
+from dnm.queues.yunikorn.files import judge_text
+from dnm.queues.yunikorn.text_edit import read_again, replace_limits, why_not_changeable
+from dnm.queues.yunikorn.tree import LimitPlace, check_rules, parse_tree
+from dnm.queues.yunikorn.yaml_nodes import compose
 from tests.queue_kit import (
     AMOUNT,
     CORPUS,

@@ -14,10 +14,10 @@ from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
-from dnm.queues.decode import RuleViolation
-from dnm.queues.ledger import Ledger, decode_ledger
-from dnm.queues.source import SourceDocument
-from dnm.queues.tree import DocumentTree, check_rules, parse_tree
+from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
+from dnm.queues.yunikorn.source import SourceDocument
+from dnm.queues.yunikorn.tree import DocumentTree, check_rules, parse_tree
 
 
 class QueueDocument(Value):

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dnm.model.errors import QueueError
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.ledger import Section
-from dnm.queues.limits import current
-from dnm.queues.tree import DocumentTree, LimitPlace
+from dnm.queues.yunikorn.ledger import Section
+from dnm.queues.yunikorn.limits import current
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
 LEDGER_LOST = "the ledger of this instance is gone from the ConfigMap"
 NEVER_WRITTEN = "the ConfigMap has no ledger of this instance"

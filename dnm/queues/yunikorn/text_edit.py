@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from dnm.model.errors import QueueError
 from dnm.model.value import Value
-from dnm.queues.decode import RuleViolation
-from dnm.queues.tree import DocumentTree, LimitPlace, check_rules, read_tree
-from dnm.queues.yaml_nodes import YamlNode, digits_of
+from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace, check_rules, read_tree
+from dnm.queues.yunikorn.yaml_nodes import YamlNode, digits_of
 
 
 class EditedText(Value):

@@ -11,8 +11,8 @@ import pytest
 from dnm.model.cluster import QueueLimits
 from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
-from dnm.queues.ledger import decode_ledger
-from dnm.queues.tree import check_rules, parse_tree
+from dnm.queues.yunikorn.ledger import decode_ledger
+from dnm.queues.yunikorn.tree import check_rules, parse_tree
 from tests.night import sample_by_day
 from tests.queue_kit import edit
 from tests.queue_trees import random_tree

@@ -9,8 +9,8 @@ import pytest
 from dnm.kube.objects import read_config_map
 from dnm.model.cluster import ConfigMap
 from dnm.model.queue_edit import QueueEdit
-from dnm.queues.edit import edit_source
-from dnm.queues.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.edit import edit_source
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
 from tests.queue_kit import ONE, ONE_LIMIT, TREE, TWO, A, B, change, lend, limit, nodes_of, wants
 
 X = "root.x"

@@ -18,8 +18,8 @@ import msgspec
 from dnm.model.cluster import ConfigMap, FieldOwner
 from dnm.model.quantity import parse_yunikorn
 from dnm.model.queue_edit import QueueWants
-from dnm.queues.document import QueueDocument
-from dnm.queues.ledger import (
+from dnm.queues.yunikorn.document import QueueDocument
+from dnm.queues.yunikorn.ledger import (
     MOST_TOTALS,
     Ledger,
     LedgerEntry,
@@ -30,10 +30,10 @@ from dnm.queues.ledger import (
     lent_amounts,
     total_hash,
 )
-from dnm.queues.limits import current
-from dnm.queues.source import LEDGER_ANNOTATION, SourceDocument
-from dnm.queues.tree import DocumentTree, LimitPlace
-from dnm.queues.unsettled import (
+from dnm.queues.yunikorn.limits import current
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, SourceDocument
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
+from dnm.queues.yunikorn.unsettled import (
     LEDGER_LOST,
     NEVER_WRITTEN,
     NOT_OF_THIS_TEXT,

@@ -19,9 +19,16 @@ from typing import NamedTuple
 from dnm.model.quantity import INT64_MAX, add_to, format_amount, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
-from dnm.queues.ledger import Ledger, LedgerEntry, Lent, Section, lent_amounts, sum_resources
-from dnm.queues.text_edit import why_not_changeable
-from dnm.queues.tree import KINDS, DocumentTree, LimitPlace, amounts_of, tightest
+from dnm.queues.yunikorn.ledger import (
+    Ledger,
+    LedgerEntry,
+    Lent,
+    Section,
+    lent_amounts,
+    sum_resources,
+)
+from dnm.queues.yunikorn.text_edit import why_not_changeable
+from dnm.queues.yunikorn.tree import KINDS, DocumentTree, LimitPlace, amounts_of, tightest
 
 _SMALLEST_FIRST = ("memory", "vcore")  # one byte admits no pod, nor does a thousandth of a core
 

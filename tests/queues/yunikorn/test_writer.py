@@ -16,9 +16,9 @@ from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME
 from dnm.model.errors import DnmError, KubeConflict, KubeError, QueueError
 from dnm.model.queue_edit import QueueOutcome
 from dnm.model.value import Resources
-from dnm.queues.source import LEDGER_ANNOTATION
-from dnm.queues.tree import parse_tree
-from dnm.queues.yunikorn_rest import YunikornClient, checksum_of
+from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.tree import parse_tree
 from tests import queue_writer
 from tests.processes import warm_processes
 from tests.queue_kit import ONE, TREE, TWO, A, B, change, check_text, lend, nodes_of

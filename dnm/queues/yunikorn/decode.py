@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from dnm.model.value import Value
-from dnm.queues.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlError, YamlNode
+from dnm.queues.yunikorn.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, YamlError, YamlNode
 
 
 class RuleViolation(Value, kw_only=True):

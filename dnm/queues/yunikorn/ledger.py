@@ -21,8 +21,8 @@ from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, add_to, format_yunikorn, parse_yunikorn
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources, Value
-from dnm.queues.source import LEDGER_ANNOTATION
-from dnm.queues.tree import KINDS, LimitPlace
+from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
+from dnm.queues.yunikorn.tree import KINDS, LimitPlace
 
 VERSION = 1
 _HASH = 8  # hexadecimal digits of a recorded total
