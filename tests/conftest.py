@@ -36,6 +36,7 @@ Faults and records:
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +84,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Freezes the collected objects: garbage collection over them cost a tenth of the suite."""
+    """Checks that no imported module has cut dnm's logger off from caplog, and freezes the collected
+    objects: garbage collection over them cost a tenth of the suite."""
+    assert logging.getLogger("dnm").propagate, "a test module set propagate = False at its import"
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

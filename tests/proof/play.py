@@ -62,7 +62,6 @@ STORE_HARM = ("flipped", "truncated", "stale", "gone")
 REGISTRY_HARM = ("truncated", "newer", "gone", "gone with its previous", "empty", "stale")
 
 logging.getLogger("dnm").addHandler(logging.NullHandler())
-logging.getLogger("dnm").propagate = False
 
 
 def make_config(
