@@ -1,7 +1,7 @@
 """The command of the rig.
 
 python -m tests.real build [...]    builds the named modules, else what the short row needs
-python -m tests.real up [VERSION]   a cluster until Ctrl-C, with this version of YuniKorn
+python -m tests.real up [...]       a cluster until Ctrl-C: a version of YuniKorn, or kube-scheduler
 python -m tests.real shell [...]    a shell, or a command, in the cluster that is up
 python -m tests.real test [...]     pytest on tests/real, with pytest's own options
 python -m tests.real bench [...]    measures a large cluster; writes docs/bench.md

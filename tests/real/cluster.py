@@ -42,8 +42,9 @@ class Cluster:
         """Returns what changes in a story: pods, nodes, and the queue document."""
         pods = self.api.get("/api/v1/pods")["items"]
         versions = [pod["metadata"]["resourceVersion"] for pod in pods]
-        document = self.api.get(self.config_map)["metadata"]["resourceVersion"]
-        return versions, sorted(self.ready_nodes()), document
+        maps = self.api.get(self.config_map.rpartition("/")[0])["items"]
+        documents = [document["metadata"]["resourceVersion"] for document in maps]
+        return versions, sorted(self.ready_nodes()), documents
 
     def make_namespaces(self) -> None:
         for name in NAMESPACES:
@@ -137,11 +138,13 @@ class Cluster:
         """Removes obstacles to deletion: a test's webhooks, policies and flow schemas, and the
         registry that it kept here."""
         for path in (
-            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            "v1/validatingwebhookconfigurations",
+            "v1/validatingadmissionpolicybindings",
+            "v1/validatingadmissionpolicies",
+            "v1beta1/mutatingadmissionpolicybindings",
+            "v1beta1/mutatingadmissionpolicies",
         ):
-            self.api.ask("DELETE", path)
+            self.api.ask("DELETE", f"/apis/admissionregistration.k8s.io/{path}")
         flows = "/apis/flowcontrol.apiserver.k8s.io/v1"
         self.api.delete(f"{flows}/flowschemas/rig")
         self.api.delete(f"{flows}/prioritylevelconfigurations/rig")

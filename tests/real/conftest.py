@@ -12,8 +12,9 @@ import pytest
 from tests.real.account import KUBECONFIG, make_account
 from tests.real.namespaces import INSIDE, run_directory
 from tests.real.programs import RigError
-from tests.real.rig import Rig
+from tests.real.rig import KUBE_SCHEDULER, Rig
 from tests.real.site import Site
+from tests.real.versions import YUNIKORNS
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import restore_lab, the_lab
 
@@ -58,7 +59,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def rig(started_rig: Rig) -> Rig:
-    started_rig.reset()
+    """Returns the rig with a version of YuniKorn."""
+    started_rig.reset("" if started_rig.has_yunikorn else YUNIKORNS[0])
+    return started_rig
+
+
+@pytest.fixture
+def plain_rig(started_rig: Rig) -> Rig:
+    """Returns the rig with kube-scheduler, and without a queue system."""
+    started_rig.reset(KUBE_SCHEDULER)
     return started_rig
 
 

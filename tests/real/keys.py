@@ -17,6 +17,7 @@ ADMINS = "system:masters"
 CLIENTS = {
     "admin": f"/O={ADMINS}/CN=admin",
     "controller-manager": "/CN=system:kube-controller-manager",
+    "scheduler": "/CN=system:kube-scheduler",
     "yunikorn": f"/O={ADMINS}/CN=yunikorn",
     "kwok": f"/O={ADMINS}/CN=kwok",
 }

@@ -1,4 +1,6 @@
-"""One real cluster on this machine: etcd, kube-apiserver, controller-manager, kwok, YuniKorn.
+"""One real cluster on this machine: etcd, kube-apiserver, controller-manager, kwok, a scheduler.
+
+The scheduler is YuniKorn, or kube-scheduler without any queue system.
 
 It listens on the loopback of a network namespace that `python -m tests.real` has entered. All its
 processes die with that namespace's first one, so that a kill leaves none.
@@ -25,18 +27,20 @@ from tests.real.versions import YUNIKORNS
 PORT = 6443
 ETCD = "http://127.0.0.1:2379"
 STAGES = Path(__file__).with_name("kwok.yaml")
+SCHEDULER = "https://127.0.0.1:10259"
+KUBE_SCHEDULER = "kube-scheduler"
 HOST_ADDRESSES = ("10.77.1.1", "10.77.2.1")
 
 
 class Rig(Cluster):
-    """A cluster that starts in `with`."""
+    """A cluster that starts in `with`. `scheduler`: a version of YuniKorn, or `kube-scheduler`."""
 
-    def __init__(self, directory: Path, yunikorn: str = YUNIKORNS[0]) -> None:
+    def __init__(self, directory: Path, scheduler: str = YUNIKORNS[0]) -> None:
         super().__init__()
         self.directory = directory
         self.keys = directory / "keys"
         self.servers: dict[str, Server] = {}
-        self.yunikorn_version = yunikorn
+        self.scheduler = scheduler
         self.met: dict[str, list[str]] = {}  # program -> versions that it reported
 
     # --- start and end ---------------------------------------------------------------------------
@@ -68,16 +72,13 @@ class Rig(Cluster):
         )  # fmt: skip
         self.add("kube-controller-manager", self.controllers_command(), self.has_default_account)
         self.add("kwok", self.kwok_command(), lambda: True)
-        self.add_yunikorn()
         for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kwok"):
             self.servers[name].start()
         self.make_namespaces()
-        self.write_queues(QUEUES)
         for number in (1, 2):
             self.add_node(f"k{number}")
-        self.servers["yunikorn"].start()
+        self.start_scheduler()
         self.wait_for(lambda: self.ready_nodes() >= {"k1", "k2"}, "k1 and k2 are Ready")
-        self.note_versions(self.versions())
 
     def stop(self) -> None:
         for server in reversed(self.servers.values()):
@@ -89,22 +90,36 @@ class Rig(Cluster):
         log = self.directory / "log" / f"{name}.log"
         self.servers[name] = Server(name, command, log, is_ready, more)
 
-    def add_yunikorn(self) -> None:
-        self.add(
-            "yunikorn", [str(program("yunikorn", self.yunikorn_version))],
-            lambda: self.rest.answers("/ws/v1/partition/default/queues"),
-            NAMESPACE="yunikorn", KUBECONFIG=self.kubeconfig("yunikorn"),
-        )  # fmt: skip
+    @property
+    def has_yunikorn(self) -> bool:
+        return self.scheduler != KUBE_SCHEDULER
 
-    def use_yunikorn(self, version: str) -> None:
-        """Restarts the scheduler in another version, unless it has that version."""
-        if version == self.yunikorn_version and self.servers["yunikorn"].is_up:
-            return
-        self.servers["yunikorn"].stop()
-        self.yunikorn_version = version
-        self.add_yunikorn()
-        self.servers["yunikorn"].start()
+    def start_scheduler(self) -> None:
+        """Starts the scheduler. Only a cluster with YuniKorn has its ConfigMap."""
+        if self.has_yunikorn:
+            self.write_queues(QUEUES)
+            self.add(
+                "yunikorn", [str(program("yunikorn", self.scheduler))],
+                lambda: self.rest.answers("/ws/v1/partition/default/queues"),
+                NAMESPACE="yunikorn", KUBECONFIG=self.kubeconfig("yunikorn"),
+            )  # fmt: skip
+            self.servers["yunikorn"].start()
+        else:
+            self.api.delete(self.config_map)
+            at = Api(SCHEDULER, self.keys)
+            command = self.scheduler_command()
+            self.add(KUBE_SCHEDULER, command, lambda: at.answers("/readyz"))
+            self.servers[KUBE_SCHEDULER].start()
         self.note_versions(self.versions())
+
+    def use_scheduler(self, scheduler: str) -> None:
+        """Replaces the scheduler, unless it is that one; `scheduler` as for a new rig."""
+        name = "yunikorn" if self.has_yunikorn else KUBE_SCHEDULER
+        if scheduler == self.scheduler and self.servers[name].is_up:
+            return
+        self.servers.pop(name).stop()
+        self.scheduler = scheduler
+        self.start_scheduler()
 
     # --- the programs ----------------------------------------------------------------------------
 
@@ -135,6 +150,9 @@ class Rig(Cluster):
             "--service-account-signing-key-file", f"{keys}/sa.key",
             "--service-cluster-ip-range", "10.96.0.0/16",
             "--allow-privileged",  # as usual: slurm-operator's slurmd is such a container
+            # etc/admission-policy.yaml: beta in this release, and off by default.
+            "--feature-gates", "MutatingAdmissionPolicy=true",
+            "--runtime-config", "admissionregistration.k8s.io/v1beta1=true",
         ]  # fmt: skip
 
     def controllers_command(self) -> list[str]:
@@ -145,6 +163,15 @@ class Rig(Cluster):
             "--service-account-private-key-file", f"{self.keys}/sa.key",
             "--root-ca-file", f"{self.keys}/ca.crt", "--use-service-account-credentials",
             "--leader-elect=false", "--bind-address", "127.0.0.1",
+        ]  # fmt: skip
+
+    def scheduler_command(self) -> list[str]:
+        own, keys = self.kubeconfig("scheduler"), self.keys
+        return [
+            str(program(KUBE_SCHEDULER)), "--kubeconfig", own, "--authentication-kubeconfig", own,
+            "--authorization-kubeconfig", own, "--leader-elect=false",
+            "--bind-address", "127.0.0.1", "--tls-cert-file", f"{keys}/apiserver.crt",
+            "--tls-private-key-file", f"{keys}/apiserver.key",
         ]  # fmt: skip
 
     def kwok_command(self) -> list[str]:
@@ -186,12 +213,17 @@ class Rig(Cluster):
 
     def versions(self) -> dict[str, str]:
         """Returns the version that each server reports."""
-        built = self.rest.get("/ws/v1/clusters")[0]["rmBuildInformation"][0]
-        return {
+        versions = {
             "kube-apiserver": self.api.get("/version")["gitVersion"],
             "etcd": Api(ETCD).get("/version")["etcdserver"],
-            "YuniKorn": built["buildVersion"],
         }
+        if self.has_yunikorn:
+            built = self.rest.get("/ws/v1/clusters")[0]["rmBuildInformation"][0]
+            return {**versions, "YuniKorn": built["buildVersion"]}
+        answer = subprocess.run(
+            [program(KUBE_SCHEDULER), "--version"], capture_output=True, text=True, check=True
+        )
+        return {**versions, KUBE_SCHEDULER: answer.stdout.split()[-1]}
 
     def note_versions(self, found: dict[str, str]) -> None:
         for name, version in found.items():
@@ -214,18 +246,21 @@ class Rig(Cluster):
 
     # --- between two tests -----------------------------------------------------------------
 
-    def reset(self) -> None:
-        """Restores the state after the start, whatever a test left."""
+    def reset(self, scheduler: str = "") -> None:
+        """Restores the state after the start, whatever a test left; `scheduler` replaces the
+        current one."""
         for server in self.servers.values():
             if server.is_up:
                 server.send(signal.SIGCONT)
             else:
                 server.start()
+        self.use_scheduler(scheduler or self.scheduler)
         self.remove_guards()
         self.remove_work()
         for name in self.nodes() - {"k1", "k2"}:
             self.api.delete(f"/api/v1/nodes/{name}")
         for name in ("k1", "k2"):
             self.restore_node(name)
-        self.restore_queues()
-        self.wait_for(self.is_empty, "YuniKorn counts nothing after everything was removed", 90)
+        if self.has_yunikorn:
+            self.restore_queues()
+            self.wait_for(self.is_empty, "YuniKorn counts nothing after everything was removed", 90)

@@ -25,7 +25,7 @@ WIDER = QUEUES.replace("vcore: 100\n", "vcore: 128\n")
 @pytest.fixture(params=YUNIKORNS)
 def full_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
     """Fills both nodes with the pods of a ReplicaSet in `dev`."""
-    rig.use_yunikorn(request.param)
+    rig.use_scheduler(request.param)
     rig.write_queues(WIDER)
     wanted = {"vcore": 128_000, "memory": 400 * 2**30}
     rig.wait_for(lambda: rig.queue(DEV).get("maxResource") == wanted, "the document is active")

@@ -17,7 +17,7 @@ from tests.real.versions import YUNIKORNS
 
 @pytest.fixture(params=YUNIKORNS)
 def either_rig(request: pytest.FixtureRequest, rig: Rig) -> Rig:
-    rig.use_yunikorn(request.param)
+    rig.use_scheduler(request.param)
     return rig
 
 

@@ -28,7 +28,7 @@ Sums = dict[str, dict[str, tuple[int, int]]]  # kind -> used, pending -> (vcore,
 @pytest.fixture(params=YUNIKORNS)
 def busy_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
     """Adds every kind in a queue and a namespace of its own, and waits for a steady state."""
-    rig.use_yunikorn(request.param)
+    rig.use_scheduler(request.param)
     text = QUEUES.rstrip().splitlines()
     assert text[-1].lstrip().startswith("- name: sums")
     rig.write_queues("\n".join([*text, "            queues:", CHILDREN, ""]))

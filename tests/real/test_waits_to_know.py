@@ -96,7 +96,7 @@ def bind_role(rig: Rig) -> None:
 
 @pytest.fixture(params=YUNIKORNS)
 def waiting_rig(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Rig]:
-    rig.use_yunikorn(request.param)
+    rig.use_scheduler(request.param)
     make_classes(rig)
     bind_role(rig)
     try:
@@ -135,7 +135,7 @@ def scheduler_result(rig: Rig, has_claims: bool) -> str:
     server = rig.servers["yunikorn"]
     before = server.log.stat().st_size
     hold(rig, False)
-    if has_claims and rig.yunikorn_version.startswith("1.9"):
+    if has_claims and rig.scheduler.startswith("1.9"):
         rig.wait_for(lambda: not server.is_up, "YuniKorn ends")
         assert b"panic: " in server.log.read_bytes()[before:]
         return "ends with a panic"
@@ -164,8 +164,8 @@ def test_dnm_and_the_scheduler_treat_waiting_pods_as_documented(
         assert not [entry for entry in rig.pods("dev") if "schedulingGroup" in entry["spec"]]
     has_claims = "resourceClaims" in manifests[0]["spec"]
     result = f"{counted}", scheduler_result(rig, has_claims)
-    print(f"\n| {name} | {' | '.join(result)} | (YuniKorn {rig.yunikorn_version})")
-    assert result == documented("pods that wait", rig.yunikorn_version)[name]
+    print(f"\n| {name} | {' | '.join(result)} | (YuniKorn {rig.scheduler})")
+    assert result == documented("pods that wait", rig.scheduler)[name]
 
 
 def test_devices_count_after_the_scheduler_allocated_a_device(
@@ -173,7 +173,7 @@ def test_devices_count_after_the_scheduler_allocated_a_device(
 ) -> None:
     """Without the role dnm cannot read them; then no lent node has published any. Then YuniKorn
     binds a pod to a node with devices without allocation; at last a client allocates."""
-    rig.use_yunikorn(YUNIKORNS[0])
+    rig.use_scheduler(YUNIKORNS[0])
     make_classes(rig)
     site = make_site(yunikorn_url=None)
     make(rig, [pod("big", DEV, "70", "16Gi")])

@@ -36,7 +36,7 @@ def sha256(text: str) -> str:
 def test_workshop_gets_four_nodes_and_returns_them(
     rig: Rig, make_site: MakeSite, yunikorn: str
 ) -> None:
-    rig.use_yunikorn(yunikorn)
+    rig.use_scheduler(yunikorn)
     site = make_site()
     add_pods(rig, PEOPLE)
     site.run_until(lambda: rig.running("dev") == PEOPLE, "every pod of the workshop runs")

@@ -97,6 +97,7 @@ MODULES = (
             Program("etcd", ETCD, "go.etcd.io/etcd/server/v3"),
             kubernetes_program("kube-apiserver"),
             kubernetes_program("kube-controller-manager"),
+            kubernetes_program("kube-scheduler"),
             kubernetes_program("kubectl"),
             yunikorn_program("1.8.0"),
             Program("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
