@@ -136,6 +136,7 @@ test-night: $(STAMP) tools
 SHORT_ROW := \
 	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
 	tests/real/test_permissions.py \
+	tests/real/test_admission_policy.py \
 	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
 	tests/real/test_slinky.py \
 	'tests/real/test_shared_hosts.py::test_single_host_of_simultaneous_hosts_acts[2]'

@@ -44,8 +44,9 @@ CONVERTERS = (
 SHELLS = ("bash", "zsh", "fish")
 # What a site copies, and what it reads: as in the repository.
 SHARED = (
-    "README.md", "CHANGELOG.md", "docs", "deploy", "etc/rbac.yaml",
-    "etc/rbac-slinky.yaml", "etc/kustomization.yaml", "etc/hooks", "etc/grafana", "etc/prometheus",
+    "README.md", "CHANGELOG.md", "docs", "deploy", "etc/rbac.yaml", "etc/rbac-slinky.yaml",
+    "etc/admission-policy.yaml", "etc/kustomization.yaml", "etc/hooks", "etc/grafana",
+    "etc/prometheus",
 )  # fmt: skip
 
 

@@ -158,17 +158,18 @@ def pod(name: str, queue: str, cpu: str, memory: str, **spec: Any) -> Json:
         "queue": queue,
         **spec.pop("labels", {}),
     }
+    return plain_pod(name, cpu, memory, **{"labels": labels, "schedulerName": "yunikorn", **spec})
+
+
+def plain_pod(name: str, cpu: str, memory: str, **spec: Any) -> Json:
+    """Returns a Pod for kube-scheduler; `spec` as for `pod`."""
+    metadata: Json = {"name": name}
+    for key in ("labels", "annotations"):
+        if value := spec.pop(key, None):
+            metadata[key] = value
     requests = {"cpu": cpu, "memory": memory}
-    metadata: Json = {"name": name, "labels": labels}
-    if annotations := spec.pop("annotations", None):
-        metadata["annotations"] = annotations
-    containers = spec.pop(
-        "containers", [{"name": "main", "image": "none", "resources": {"requests": requests}}]
-    )
-    return {
-        "metadata": metadata,
-        "spec": {"schedulerName": "yunikorn", "containers": containers, **spec},
-    }
+    containers = [{"name": "main", "image": "none", "resources": {"requests": requests}}]
+    return {"metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
 def add_pods(rig: Rig, count: int, cpu: str = "4", memory: str = "16Gi") -> list[Json]:
