@@ -69,9 +69,9 @@ IMPORT_RULES: dict[str, Rule] = {
         rest=frozenset({"urllib"}),  # a name in a path
     ),
     "converter": _rule("model host", NETWORK | (SCREEN - {"sys"}) | TEXT),
-    "queues": _rule("model demand", EVERYTHING),
+    "queues": _rule("", EVERYTHING),
     "queues.yunikorn": _rule(
-        "model host http queues",
+        "model host http",
         EVERYTHING,
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),

@@ -18,14 +18,8 @@ from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import record_used_quota
 from dnm.plan.inputs import Inputs
+from dnm.queues.yunikorn import edit as queue_edits
 from dnm.queues.yunikorn.document import QueueDocument
-from dnm.queues.yunikorn.edit import (
-    ProjectedEdit,
-    compute_edit,
-    edit_document,
-    shrink_refusal,
-    why_refused,
-)
 
 
 class CurrentLimits(Value):
@@ -35,7 +29,7 @@ class CurrentLimits(Value):
     registry: Registry
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
-    projected: ProjectedEdit | None = None
+    projected: queue_edits.ProjectedEdit | None = None
 
 
 class PlannedLimits(Value):
@@ -67,7 +61,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     if inputs.document is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    projected = compute_edit(inputs.document, wants)
+    projected = queue_edits.compute_edit(inputs.document, wants)
     limits = projected.edit.limits
     if registry.nodes:
         counted_nodes = _counted_nodes(inputs)
@@ -75,7 +69,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     return CurrentLimits(
         registry=registry,
         limits=limits,
-        objection=shrink_refusal(inputs.document, projected),
+        objection=queue_edits.shrink_refusal(inputs.document, projected),
         projected=projected,
     )
 
@@ -86,10 +80,10 @@ def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> P
     if inputs.document is None or inputs.demand is None:
         return PlannedLimits(limits=current.limits, objection=current.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    edit = edit_document(inputs.document, wants, current.projected)
+    edit = queue_edits.edit_document(inputs.document, wants, current.projected)
     return PlannedLimits(
         limits=current.limits if edit.refusal else edit.limits,
-        objection=why_refused(edit),
+        objection=queue_edits.why_refused(edit),
         action=SetQueueLimits(wants=wants, edit=edit),
         edit=edit,
     )

@@ -1,1 +1,1 @@
-"""The interface for queue systems. Each queue system is one package below it."""
+"""The queue systems, one package each. No package imports it, and it imports none."""

@@ -18,7 +18,7 @@ from tests.site import QUEUE, WORKSHOP_QUEUES, Site
 
 PAGE, PEOPLE, PULL, STEP = "docs/node-pools.md", 75, 60, 5  # seconds
 BROKEN = frozenset({"a002"})
-LIST = "[node_type:a]\ncpu = 128\nmemory = 256G\nopens_when = images within 5m\n"
+LIST = "[node_type:a]\ncpu = 128\nmemory = 256G\nreadiness_checks = images within 5m\n"
 
 
 class Pulling(Kubelet):

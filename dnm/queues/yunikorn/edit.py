@@ -19,6 +19,7 @@ from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
+from dnm.queues.yunikorn import edit_report
 from dnm.queues.yunikorn.authors import (
     ChosenLedger,
     belongs_to_other_instance,
@@ -27,15 +28,6 @@ from dnm.queues.yunikorn.authors import (
     name_authors,
 )
 from dnm.queues.yunikorn.document import QueueDocument, read_document
-from dnm.queues.yunikorn.edit_report import (
-    blocked_of,
-    changes_of,
-    held_of,
-    limits_of,
-    notes_of,
-    numbers_now,
-    numbers_of,
-)
 from dnm.queues.yunikorn.ledger import (
     Ledger,
     LedgerEntry,
@@ -100,7 +92,7 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
                 document,
                 noted=wants.remembered,
                 planned_on=document.source.version,
-                numbers=numbers_now(document, wants.instance_id),
+                numbers=edit_report.numbers_now(document, wants.instance_id),
             )
             return ProjectedEdit(wants=wants, edit=edit)
         chosen = choose_ledger(document, wants)
@@ -157,7 +149,7 @@ def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
         after = read_again(projected.text)
     except QueueError as error:
         return unchanged_edit(document, refusal=str(error))
-    limits = limits_of(after.queues, projected.fixed)
+    limits = edit_report.limits_of(after.queues, projected.fixed)
     edit: QueueEdit = msgspec.structs.replace(projected.edit, limits=limits)
     return edit
 
@@ -228,7 +220,7 @@ def _project_edit(
         noted = encode_ledger(new_ledger)
     ledger_text = "" if new_ledger.is_empty else noted  # no annotation is left behind
     check_size(source, text, ledger_text)
-    blocked = blocked_of(aim.stuck, waiting)
+    blocked = edit_report.blocked_of(aim.stuck, waiting)
     edit = QueueEdit(
         text=text,
         ledger=ledger_text,
@@ -236,13 +228,13 @@ def _project_edit(
         planned_on=source.version,
         reset_by=name_authors(source) if _is_reset(baselines, texts) else "",
         is_changed=text != source.text or ledger_text != source.ledger_text,
-        changes=changes_of(tree, texts, baselines, (ledger.sections, sections)),
-        notes=chosen.notes + notes_of(tree, baselines, lent),
-        held=held_of(tree, held, frozen, wants, blocked),
+        changes=edit_report.changes_of(tree, texts, baselines, (ledger.sections, sections)),
+        notes=chosen.notes + edit_report.notes_of(tree, baselines, lent),
+        held=edit_report.held_of(tree, held, frozen, wants, blocked),
         blocked=blocked,
         uncounted=waiting,
-        numbers=numbers_of(tree, baselines, texts, sections, wants.instance_id),
-        limits=limits_of(document.limits, aim.fixed),
+        numbers=edit_report.numbers_of(tree, baselines, texts, sections, wants.instance_id),
+        limits=edit_report.limits_of(document.limits, aim.fixed),
     )
     return ProjectedEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
 
