@@ -84,8 +84,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Checks that no imported module has cut dnm's logger off from caplog, and freezes the collected
-    objects: garbage collection over them cost a tenth of the suite."""
+    """Checks that no imported module has cut dnm's logger off from caplog. Freezes the collected
+    objects, since garbage collection over them cost a tenth of the suite."""
     assert logging.getLogger("dnm").propagate, "a test module set propagate = False at its import"
     gc.collect()
     gc.freeze()

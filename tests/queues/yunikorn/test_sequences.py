@@ -2,7 +2,8 @@
 shadow document without any lend judges them. The judge reads YAML itself, without dnm's code: every
 limit is the shadow's plus the serving nodes, or dnm asks an administrator.
 
-`DNM_SEQUENCES=10000 DNM_SEED=1 pytest -m "" tests/queues/yunikorn/test_sequences.py -s` plays more of them.
+More of them, with `DNM_SEQUENCES=10000 DNM_SEED=1` in the environment:
+`pytest -m "" tests/queues/yunikorn/test_sequences.py -s`
 """
 
 from __future__ import annotations
