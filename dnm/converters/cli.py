@@ -27,16 +27,16 @@ from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
 _EPILOG = """\
-Settings come from [node_convert] in dnm's configuration file, then from the environment (the key in
-capitals: RES_NAME, MIN_IDLE_SECONDS, RES_LOOKAHEAD_SECONDS, PROTECT_LARGEST_PENDING, MARK_REASON,
-PREEMPT_USER, ...), then from the options. docs/configuration.md has every key, etc/hooks/ examples.
+Settings are in [node_convert] of dnm's configuration file. An environment variable with the key's
+name in capitals (RES_NAME, MIN_IDLE_SECONDS, PREEMPT_USER, ...) overrides a key, and an option
+overrides both. docs/configuration.md describes every key; etc/hooks/ has examples of hooks.
 """
 _DESCRIPTIONS = {
-    Machines.OWN: "Moves nodes between Slurm and Kubernetes, one safe stage after the other.",
-    Machines.PODS: "Moves Kubernetes nodes with a slurmd in a pod of slurm-operator "
-    "between Slurm and pods, one safe stage after the other.",
-    Machines.BRIDGED: "Moves Kubernetes nodes that slurm-bridge has put into Slurm between it and "
-    "the pods of a namespace, one safe stage after the other.",
+    Machines.OWN: "Moves nodes between Slurm and Kubernetes, stage by stage.",
+    Machines.PODS: "Moves Kubernetes nodes on which slurm-operator runs slurmd in a pod: to the "
+    "pods of a namespace, and back to Slurm.",
+    Machines.BRIDGED: "Moves Kubernetes nodes that slurm-bridge has registered in Slurm: to the "
+    "pods of a namespace, and back to Slurm.",
 }
 
 
@@ -69,14 +69,14 @@ _WITH_A_VALUE: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         "choose nodes of a type, by its name prefix (with --num-nodes)",
     ),
     ("--num-nodes", "N", numbers.integer(1, 100_000), "move N nodes of the type"),
-    ("--namespace", "NS", values.namespace, "lend the nodes to this namespace: label <NS>=true"),
+    ("--namespace", "NS", values.namespace, "lend nodes to this namespace (Node label NS=true)"),
     (
         LEAVE_OUT, "NODES", names.host_list,
         "do not choose these nodes, e.g. a[001-004],b007 (with --set k8s --node-type)",
     ),
     (
         CHARGE, "ACCOUNT", names.charged_account,
-        "charge this Slurm account; - for none, but planned time (with --set k8s)",
+        "charge this Slurm account; - for none, so that Slurm counts planned time (with --set k8s)",
     ),
     (LEAVE_DRAINED, "REASON", str, "leave a faulty node drained (with --set batch)"),
     (
@@ -84,12 +84,12 @@ _WITH_A_VALUE: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         "reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
     ),
     (UNBOOK, "NAME", str, "delete the reservations of --book NAME"),
-    ("--until", "TIME", _moment, "end the event then, in ISO 8601 with Z (with --book)"),
+    ("--until", "TIME", _moment, "end the reservations then, in ISO 8601 with Z (with --book)"),
 )  # fmt: skip
 _FLAGS = {
-    "--list": "show which nodes can be lent, and why the others can't",
-    "--resume": "finish interrupted returns, and return nodes that were being lent",
-    "--allow-preempt": "free nodes of the jobs that may be preempted",
+    "--list": "show which nodes can be lent, and why the others cannot",
+    "--resume": "finish interrupted returns, and return the nodes of interrupted lends",
+    "--allow-preempt": "requeue jobs that may be preempted if too few nodes are idle",
     "--force": "evict pods that no controller recreates, and do not wait for pods that never end",
 }
 
@@ -108,7 +108,9 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
         if option != CHARGE or machines is not Machines.BRIDGED:  # Slurm accounts for none of them
             add(option, metavar=metavar, type=_argument(parse), help=help_text)
     parser.set_defaults(exclude=frozenset())
-    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="begin the event")
+    add(
+        "--from", dest="begins", type=_argument(_moment), metavar="TIME", help="begin then (--book)"
+    )
     for option, help_text in _FLAGS.items():
         add(option, action="store_true", help=help_text)
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")

@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 SpeedOption = Annotated[
-    float, typer.Option(help="How much faster its time passes.", min=0.1, max=1000)
+    float, typer.Option(help="Let its time pass this much faster.", min=0.1, max=1000)
 ]
 DirectoryOption = Annotated[
-    Path | None, typer.Option("--dir", help="Its directory; else one below ~/.local/state.")
+    Path | None, typer.Option("--dir", help="Directory; default: one below ~/.local/state.")
 ]
 
 
 def up(
     directory: DirectoryOption = None,
-    nodes_: Annotated[int, typer.Option("--nodes", help="Batch nodes.", min=0)] = 12,
-    workshop: Annotated[bool, typer.Option("--workshop", help="With 75 pending pods.")] = False,
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65535)] = 0,
+    nodes_: Annotated[int, typer.Option("--nodes", help="Number of batch nodes.", min=0)] = 12,
+    workshop: Annotated[bool, typer.Option("--workshop", help="Add 75 pending pods.")] = False,
+    port: Annotated[int, typer.Option(help="Port; 0: any free port.", min=0, max=65535)] = 0,
     speed: SpeedOption = 1.0,
 ) -> None:
     """Start an embedded cluster and print how to use it."""
@@ -38,7 +38,7 @@ def down(directory: DirectoryOption = None) -> None:
 
 
 def demo(speed: SpeedOption = 1.0) -> None:
-    """Play a workshop on an embedded cluster."""
+    """Show a workshop of 75 people on an embedded cluster."""
     from dnm.lab.demo.workshop import demo as play
 
     raise typer.Exit(play(speed=speed))

@@ -46,11 +46,14 @@ def pause(
     output: NamesOption = "text",
     length: ForOption = "",
     until: UntilOption = "",
-    reason: Annotated[str, typer.Option(help="Reason, for `dnm status` and the history.")] = "",
+    reason: Annotated[
+        str, typer.Option(help="Record this reason in `dnm status` and the history.")
+    ] = "",
     lending: Annotated[bool, typer.Option("--lending", help="Stop lending only.")] = False,
     returning: Annotated[bool, typer.Option("--returning", help="Stop returning only.")] = False,
     is_forced: Annotated[
-        bool, typer.Option("--force", help="Replace a pause that stops more, or for longer.")
+        bool,
+        typer.Option("--force", help="Replace the current pause if it stops more or lasts longer."),
     ] = False,
 ) -> str:
     """Stop lending, returning or both, for a time or until `dnm resume`."""
@@ -86,7 +89,7 @@ def _pause_there(config: Config, pause: Pause) -> str:
 
 
 def resume(config: ConfigOption, output: NamesOption = "text", reason: ReasonOption = "") -> str:
-    """End the pause."""
+    """End a pause."""
     # After the pause for a lost registry, the pause from before the loss applies again.
     done = carry_out(config, new_operation("resume", reason=reason), keeping.resume)
     earlier = done.before.pause.earlier if done.before.pause else None

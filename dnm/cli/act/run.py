@@ -31,12 +31,12 @@ from dnm.record.summary import summarize
 def run(
     config: ConfigOption,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan; write nothing.")
+        bool, typer.Option("--dry-run", help="Show the plan; change nothing.")
     ] = False,
     log_console: Annotated[bool, typer.Option("--log-console", help="Log to stderr too.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Run once: observe, decide, act, and record."""
+    """Read both clusters once, lend and return nodes, and exit."""
     if dry_run:
         return plan(config, output)
     result = pass_once(config, log_console)

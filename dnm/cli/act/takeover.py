@@ -33,7 +33,7 @@ def forget(
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> str:
-    """Remove a node from the registry that was returned to Slurm manually."""
+    """Forget a node that you have returned to Slurm manually."""
     registry = load_registry(config, datetime.now(UTC))
     granted(refuse_unknown(registry, node))
     there = KubeClient.connect(config).read_node(node)

@@ -32,19 +32,24 @@ _LOCAL = "%a %Y-%m-%d %H:%M"
 
 def add(
     config: ConfigOption,
-    name: Annotated[str, typer.Argument(help="a-z, 0-9 and -, e.g. stars-workshop.")],
+    name: Annotated[str, typer.Argument(help="Name of a-z, 0-9 and -, e.g. stars-workshop.")],
     namespace: NamespaceOption,
-    begins: Annotated[str, typer.Option("--from", help="Begin, e.g. '2026-12-01 09:00'.")],
-    until: Annotated[str, typer.Option(help="End: the same, or a time of day.")],
-    pods: Annotated[str, typer.Option(help="Largest number of pods.")] = "",
-    cpu: Annotated[str, typer.Option(help="CPU request of one pod.")] = "",
-    memory: Annotated[str, typer.Option(help="Memory request of one pod.")] = "",
+    begins: Annotated[str, typer.Option("--from", help="Begin then, e.g. '2026-12-01 09:00'.")],
+    until: Annotated[str, typer.Option(help="End then: same form, or a time of day.")],
+    pods: Annotated[str, typer.Option(help="Expect at most this number of pods at one time.")] = "",
+    cpu: Annotated[str, typer.Option(help="CPU request of each pod.")] = "",
+    memory: Annotated[str, typer.Option(help="Memory request of each pod.")] = "",
     resource: Annotated[
-        list[str] | None, typer.Option(help="Another request, e.g. nvidia.com/gpu=1; repeatable.")
+        list[str] | None,
+        typer.Option(help="Other request of each pod, e.g. nvidia.com/gpu=1; repeatable."),
     ] = None,
-    nodes: Annotated[str, typer.Option(help="Number of nodes, instead of pods.")] = "",
-    weekly: Annotated[str, typer.Option(help="Days of the week, e.g. Mon,Wed.")] = "",
-    last: Annotated[str, typer.Option(help="Last day of a weekly event.")] = "",
+    nodes: Annotated[
+        str, typer.Option(help="Prepare this number of nodes, instead of --pods.")
+    ] = "",
+    weekly: Annotated[
+        str, typer.Option(help="Repeat on these days of the week, e.g. Mon,Wed.")
+    ] = "",
+    last: Annotated[str, typer.Option(help="End the series of --weekly after this day.")] = "",
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:

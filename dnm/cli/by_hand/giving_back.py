@@ -47,16 +47,18 @@ def return_(
     nodes: NodesOrOrders,
     output: NamesOption = "text",
     evicts: Annotated[
-        bool, typer.Option("--evict", help="Evict their pods, within disruption budgets.")
+        bool, typer.Option("--evict", help="Evict their pods, as PodDisruptionBudgets allow.")
     ] = False,
     grace: Annotated[
-        str, typer.Option("--grace", help="With --evict: wait for this time first: 10m, 2h.")
+        str, typer.Option("--grace", help="Let pods run for this time before --evict: 10m, 2h.")
     ] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="With --evict: do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation of --evict.")
+    ] = False,
     reason: ReasonOption = "",
     is_now: NowOption = False,
 ) -> list[str]:
-    """Fence lent nodes; return each when its pods have ended or were evicted."""
+    """Fence lent nodes, and return each when its pods have ended or are evicted."""
     if grace and not evicts:
         raise typer.BadParameter("it needs --evict", param_hint="--grace")
     length = parse_duration(

@@ -39,7 +39,7 @@ def hold(
     until: UntilOption = "",
     reason: ReasonOption = "",
 ) -> list[str]:
-    """Keep nodes as they are: lent nodes stay lent, other nodes are not lent."""
+    """Keep nodes as they are: do not return lent nodes, do not lend others."""
     deadline = deadline_of(config, length, until)
     answers = []
     for node, before in _keep(config, keeping.hold, nodes, deadline, reason):
@@ -58,7 +58,7 @@ def exclude(
     until: UntilOption = "",
     reason: ReasonOption = "",
 ) -> list[str]:
-    """Exclude nodes from lending; lent nodes serve until they are idle."""
+    """Exclude nodes from lending; those that are lent serve until they are idle."""
     deadline = deadline_of(config, length, until)
     answers = []
     for node, before in _keep(config, keeping.exclude, nodes, deadline, reason):
@@ -90,7 +90,7 @@ def _keep(
 def unhold(
     config: ConfigOption, nodes: LentNodes, output: NamesOption = "text", reason: ReasonOption = ""
 ) -> list[str]:
-    """Allow held nodes to be returned, or lent, again."""
+    """End a hold, so that dnm can return or lend the nodes again."""
     return merge_sentences(
         (node, "NODE is no longer held" if was_held else "NODE was not held")
         for node, was_held in _end_all(config, keeping.unhold, nodes, reason)
@@ -100,7 +100,7 @@ def unhold(
 def unexclude(
     config: ConfigOption, nodes: AnyNodes, output: NamesOption = "text", reason: ReasonOption = ""
 ) -> list[str]:
-    """Allow excluded nodes to be lent again."""
+    """End an exclusion, so that dnm can lend the nodes again."""
     return merge_sentences(
         (
             node,

@@ -50,11 +50,16 @@ def lend(
     namespace: NamespaceOption,
     count: Annotated[
         int | None,
-        typer.Argument(metavar="[N]", help="Number.", min=1, max=10_000, show_default=False),
+        typer.Argument(
+            metavar="[N]", help="Number of nodes.", min=1, max=10_000, show_default=False
+        ),
     ] = None,
-    node_type: Annotated[str, typer.Option("--type", help="Default: the namespace's first.")] = "",
+    node_type: Annotated[
+        str, typer.Option("--type", help="Lend this node type; default: the namespace's first.")
+    ] = "",
     node: Annotated[
-        list[str] | None, typer.Option("--node", help="Name or host list of nodes; repeatable.")
+        list[str] | None,
+        typer.Option("--node", help="Lend these nodes: name or host list; repeatable."),
     ] = None,
     length: ForOption = "",
     until: UntilOption = "",
@@ -66,10 +71,10 @@ def lend(
             "--force", help="Ignore the cooldown, an open circuit breaker and the current back-off."
         ),
     ] = False,
-    account: Annotated[str, typer.Option(help="Slurm account to charge; - for none.")] = "",
+    account: Annotated[str, typer.Option(help="Charge this Slurm account; - for none.")] = "",
     output: NamesOption = "text",
 ) -> list[str]:
-    """Lend N more nodes for a time (default 4h), idle or not."""
+    """Lend N more nodes and keep them for a time (default 4h), even if idle."""
     now, deadline = datetime.now(UTC), deadline_of(config, length, until)
     asked = new_operation("lend", reason=reason)
     wanted = Wanted(
@@ -131,7 +136,7 @@ def extend(
     until: UntilOption = "",
     reason: ReasonOption = "",
 ) -> list[str]:
-    """Extend the time for which lent nodes, or the nodes of an order, are kept."""
+    """Keep lent nodes, or the nodes of an order, for a longer time."""
     deadline = deadline_of(config, length, until)
     if deadline is None:
         raise typer.BadParameter("write how long: --for 2h or --until 17:00")

@@ -130,13 +130,15 @@ def history(
             autocompletion=completion.resettable,
         ),
     ] = "",
-    since: Annotated[str, typer.Option(help="90m, 36h, 7d, or a time in events_zone.")] = "7d",
-    until: Annotated[str, typer.Option(help="End, in the same form.")] = "",
+    since: Annotated[
+        str, typer.Option(help="Show lines since: 90m, 36h, 7d, or a time in events_zone.")
+    ] = "7d",
+    until: Annotated[str, typer.Option(help="Show lines until then; same form.")] = "",
     kind: Annotated[
         str,
         typer.Option(
-            help="Only these kinds: node, request, queue, limit, breaker, backoff, pause, "
-            "hold, exclusion, calendar, order, jobs, verb."
+            help="Show only these kinds, separated by commas: node, request, queue, limit, "
+            "breaker, backoff, pause, hold, exclusion, calendar, order, jobs, verb."
         ),
     ] = "",
     output: OutputOption = "text",

@@ -27,12 +27,17 @@ _BAR = 20  # characters of the longest
 
 def report(
     config: ConfigOption,
-    since: Annotated[str, typer.Option(help="36h, 30d, 52w, or a time in events_zone.")] = "30d",
-    form: Annotated[str, typer.Option("--format", help="Usage report: csv or json.")] = "",
-    until: Annotated[str, typer.Option(help="With --format: end of the usage report.")] = "",
+    since: Annotated[
+        str, typer.Option(help="Report since: 36h, 30d, 52w, or a time in events_zone.")
+    ] = "30d",
+    form: Annotated[
+        str,
+        typer.Option("--format", help="Print the node-hours of each account instead: csv or json."),
+    ] = "",
+    until: Annotated[str, typer.Option(help="End the --format report then.")] = "",
     output: OutputOption = "text",
 ) -> int:
-    """Show what was lent to which queues, how long pods waited, what blocked lending."""
+    """Report what was lent, how long pods waited, and what blocked lending."""
     if form:
         if output != "text":
             raise typer.BadParameter("write --format or --output, not both")

@@ -58,13 +58,14 @@ def plan(
     config: ConfigOption,
     output: OutputOption = "text",
     at: Annotated[
-        str, typer.Option("--at", help="Use the events of this time, e.g. '2026-12-01 08:45'.")
+        str,
+        typer.Option("--at", help="Plan with the events at this time, e.g. '2026-12-01 08:45'."),
     ] = "",
     is_detailed: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 3 if a run would act.")
     ] = False,
 ) -> int:
-    """Show what a run would do and why; write nothing."""
+    """Show what a run would do and why; change nothing."""
     moment = None
     if at:
         try:

@@ -63,25 +63,28 @@ class Question(NamedTuple):
 def simulate(
     config_path: PathOption = None,
     against: Annotated[
-        Path | None, typer.Option(help="Compare with this other configuration.")
+        Path | None, typer.Option(help="Simulate with this configuration too, and compare.")
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of [settings] for the comparison; repeatable."),
+        typer.Option("--set", help="Compare with this KEY=VALUE in [settings]; repeatable."),
     ] = None,
     since: Annotated[
-        str, typer.Option(help="Begin in the history: 30d, 52w, or a time in events_zone.")
+        str, typer.Option(help="Simulate the history since: 30d, 52w, or a time in events_zone.")
     ] = "30d",
     workload: Annotated[
         Path | None, typer.Option(help="Simulate this workload instead of the history.")
     ] = None,
     jobs: Annotated[
-        Path | None, typer.Option(help="Output of sacct: the jobs of the same time.")
+        Path | None,
+        typer.Option(help="Read the jobs of this time from a file with the output of sacct."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random durations of conversions.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Choose the random durations of conversions by this seed.")
+    ] = 1,
     output: OutputOption = "text",
 ) -> None:
-    """Simulate the history or a workload, with this configuration and another."""
+    """Simulate the history or a workload, and compare configurations."""
     question = Question(config_path, against, tuple(changes or ()), since, workload, jobs, seed)
     configs = _configs(question)
     played, notes = _workload(question, merge_configs(configs))

@@ -40,7 +40,9 @@ def status(
     config: ConfigOption,
     output: Annotated[
         Literal["text", "json", "yaml", "name", "prometheus"],
-        typer.Option("--output", "-o", help="text, json, yaml, name or prometheus."),
+        typer.Option(
+            "--output", "-o", help="Print text, json, yaml, names or metrics (prometheus)."
+        ),
     ] = "text",
     live: Annotated[bool, typer.Option("--live", help="Read the cluster too.")] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns.")] = False,

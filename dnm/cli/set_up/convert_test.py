@@ -19,14 +19,16 @@ _LONGEST = 160
 
 
 def convert_test(
-    node: Annotated[str, typer.Argument(help="Node that is drained in Slurm.")],
-    rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1, max=1000)] = 1,
+    node: Annotated[str, typer.Argument(help="Node that you have drained in Slurm.")],
+    rounds: Annotated[
+        int, typer.Option(help="Move the node there and back this often.", min=1, max=1000)
+    ] = 1,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace that is passed to hooks.")
+        str, typer.Option("--namespace", "-n", help="Pass this namespace to the hooks.")
     ] = "",
     config_path: PathOption = None,
 ) -> int:
-    """Move a node to Kubernetes and back, and report what is left on it.
+    """Move a drained node to Kubernetes and back; report what this changed.
 
     Drain the node in Slurm first.
     """

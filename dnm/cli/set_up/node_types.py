@@ -72,11 +72,13 @@ def node_types_document(
 
 
 def check(
-    types: Annotated[list[str] | None, typer.Argument(help="Node types; default: all.")] = None,
+    types: Annotated[
+        list[str] | None, typer.Argument(help="Node types to check; default: all.")
+    ] = None,
     config_path: PathOption = None,
     output: OutputOption = "text",
 ) -> int:
-    """Check kubelet settings without a cluster; print every problem (exit code 1).
+    """Check kubelet settings without a cluster; print all problems (exit code 1).
 
     The command reads only the ini, so that it can run in CI before a change is rolled out.
     """
@@ -93,10 +95,10 @@ def check(
 
 
 def render(
-    node_type: Annotated[str, typer.Argument(help="The node type.")],
+    node_type: Annotated[str, typer.Argument(help="Node type, by its name in the configuration.")],
     form: Annotated[
         Literal["kubelet", "dropin", "kubeadm-patch"],
-        typer.Option("--format", help="Format of the file."),
+        typer.Option("--format", help="Print this kind of file."),
     ] = "dropin",
     config_path: PathOption = None,
 ) -> int:

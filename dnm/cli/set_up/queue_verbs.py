@@ -44,14 +44,16 @@ SHOW_SCHEMA = "dnm.queues.show/1"
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="A queues.yaml or a ConfigMap manifest; none: the cluster's document."),
+        typer.Argument(
+            help="Files: queues.yaml or ConfigMap manifests; default: the cluster's document."
+        ),
     ] = None,
     config_path: PathOption = None,
     output: OutputOption = "text",
 ) -> int:
-    """Check whether dnm can edit queue documents; print the reasons if not (code 1).
+    """Check whether dnm can edit queue documents; if not, print why (exit code 1).
 
-    YuniKorn validates the document too if yunikorn_url is set; for files only with --config.
+    If yunikorn_url is set, YuniKorn validates the document too; files only with --config.
     """
     if files:
         url = load_named_config(config_path).yunikorn_url if config_path else ""
@@ -166,7 +168,7 @@ def _print_judgement(judged: Judgement) -> None:
 
 
 def show(config: ConfigOption, output: NamesOption = "text") -> int:
-    """Show the queue tree: limit, baseline, lent by node, used, headroom."""
+    """Show the queue tree: limit, baseline, what lent nodes add, used, headroom."""
     kube, place, _ = queue_edges(config)
     return show_queues(kube, place, _used_by_queue(config), output)
 

@@ -42,16 +42,18 @@ def rebase(
     config: ConfigOption,
     reading: Annotated[
         Literal["baseline", "total"],
-        typer.Option("--as", help="Meaning of the limits: baseline, or total with lent nodes."),
+        typer.Option(
+            "--as", help="Record the limits as baseline (without lent nodes) or total (with them)."
+        ),
     ],
     queue: Annotated[
         list[str] | None,
-        typer.Option(help="Only this queue; repeatable.", autocompletion=completion.queues),
+        typer.Option(help="Record only this queue; repeatable.", autocompletion=completion.queues),
     ] = None,
     yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> int:
-    """Record what limits contain that dnm cannot explain.
+    """Record whether limits that dnm cannot explain include lent nodes.
 
     The command first shows the effect of the answer. It does not change limits that are as dnm last
     wrote them, because dnm knows what they contain.

@@ -15,11 +15,13 @@ from dnm.run.verbs import move_state
 
 def move(
     config: ConfigOption,
-    to: Annotated[Literal["file", "kubernetes"], typer.Option("--to", help="New place.")],
+    to: Annotated[
+        Literal["file", "kubernetes"], typer.Option("--to", help="Move the registry there.")
+    ],
     output: NamesOption = "text",
     reason: ReasonOption = "",
 ) -> str:
-    """Move the registry; not possible during a run."""
+    """Move the registry while no run is active."""
     operation = new_operation("state", f"move to {to}", reason)
     moved, where = move_state(config, to, operation)
     if moved is not None:

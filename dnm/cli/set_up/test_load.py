@@ -70,16 +70,22 @@ def test_load(
     ],
     queue: Annotated[
         str,
-        typer.Option(help="Default: the queue of the namespace.", autocompletion=completion.queues),
+        typer.Option(
+            help="Queue of the pods; default: the queue of the namespace.",
+            autocompletion=completion.queues,
+        ),
     ] = "",
     name: Annotated[str, typer.Option(help="Name of the Deployment; default: dnm-test-load.")] = "",
     replicas: Annotated[int, typer.Option(help="Number of pods.")] = 50,
-    cpu: Annotated[str, typer.Option(help="Request of each pod.")] = "1000m",
-    memory: Annotated[str, typer.Option(help="Request of each pod.")] = "2Gi",
-    image: Annotated[str, typer.Option(help="Image; it must have `sleep`.")] = "busybox",
+    cpu: Annotated[str, typer.Option(help="CPU request of each pod.")] = "1000m",
+    memory: Annotated[str, typer.Option(help="Memory request of each pod.")] = "2Gi",
+    image: Annotated[
+        str, typer.Option(help="Image of the pods; it must have `sh` and `sleep`.")
+    ] = "busybox",
     wait: Annotated[str, typer.Option(help="Follow the progress for at most this time.")] = "5m",
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete this instance's loads in it, or --name.")
+        bool,
+        typer.Option("--delete", help="Delete the loads of this instance there, or only --name."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the manifest.")] = False,
     output: OutputOption = "text",

@@ -12,7 +12,7 @@ from dnm.cli.terminal import completion
 from dnm.cli.terminal.commands import config_named_before, named_before
 from dnm.model.config import Config
 
-_CONFIG_HELP = "Configuration file; default: $DNM_CONFIG, else the file in /etc."
+_CONFIG_HELP = "Read this configuration file; default: $DNM_CONFIG, else the file in /etc."
 
 
 DnmConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help=_CONFIG_HELP)]
@@ -29,27 +29,32 @@ ConfigOption = Annotated[
 ]  # fmt: skip
 NamespaceOption = Annotated[
     str,
-    typer.Option("--namespace", "-n", help="Namespace.", autocompletion=completion.namespaces),
+    typer.Option(
+        "--namespace", "-n", help="Monitored namespace.", autocompletion=completion.namespaces
+    ),
 ]
 OutputOption = Annotated[
-    Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="text, json or yaml.")
+    Literal["text", "json", "yaml"],
+    typer.Option("--output", "-o", help="Print text, json or yaml."),
 ]
 NamesOption = Annotated[
     Literal["text", "json", "yaml", "name"],
-    typer.Option("--output", "-o", help="Format: text, json, yaml or name (one name a line)."),
+    typer.Option("--output", "-o", help="Print text, json, yaml, or only names (name)."),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Reason, for the history.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Record this reason in the history.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-ForOption = Annotated[str, typer.Option("--for", help="Duration: 90m, 2h or 1d.")]
+ForOption = Annotated[str, typer.Option("--for", help="End after this time: 90m, 2h or 1d.")]
 UntilOption = Annotated[
     str,
-    typer.Option("--until", help="17:00 or 2026-12-01T17:00, in events_zone or with an offset."),
+    typer.Option(
+        "--until", help="End at 17:00 or 2026-12-01T17:00, in events_zone or with an offset."
+    ),
 ]
 NowOption = Annotated[bool, typer.Option("--now", help="Start a run at once.")]
 NodeArgument = Annotated[str, typer.Argument(autocompletion=completion.nodes)]
 
 
-def _nodes(text: str = "Names or host lists: a[001-004].", **more: Any) -> Any:
+def _nodes(text: str = "Names or host lists of nodes: a[001-004].", **more: Any) -> Any:
     return typer.Argument(metavar="NODE...", help=text, show_default=False, **more)
 
 
@@ -58,7 +63,7 @@ LentNodes = Annotated[list[str], _nodes(autocompletion=completion.nodes)]
 NodesOrOrders = Annotated[
     list[str],
     _nodes(
-        "Lent nodes, host lists, or the orders that `dnm lend` printed.",
+        "Lent nodes, host lists of them, or orders, by the names that `dnm lend` printed.",
         autocompletion=completion.nodes,
     ),
 ]
