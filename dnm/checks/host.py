@@ -207,7 +207,7 @@ def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
     for name in registry.manual:
         yield doubtful(
             f"{name} was moved to Kubernetes manually and is not recorded: it counts for no queue",
-            f"'dnm adopt {name} --namespace NAMESPACE' takes it in, "
+            f"'dnm adopt {name} --namespace NAMESPACE' starts managing it, "
             f"'{config.node_convert_path} --set batch --node-name {name}' returns it",
         )
 

@@ -29,14 +29,14 @@ class Reason:
     LACKS_QUOTA = Why("its pods need more quota than the queue has")
     LACKS_NODES = Why("its pods fit the quota, but no node has free capacity for them")
     LACKS_BOTH = Why("its pods need more quota and more nodes")
-    NEARLY_FULL = Why("demand is above the headroom mark")
+    NEARLY_FULL = Why("its demand exceeds the headroom share of its limit")
     MIN_NODES = Why("fewer nodes are ready than min_nodes requires")
     NOTHING_HELPS = Why(
         "no new node would help its pending pods",
         "pods that request only what a node type has; `dnm check` names them",
         has_pod_event=True,
     )
-    ON_THE_WAY = Why("joining nodes will be enough")
+    ON_THE_WAY = Why("its joining nodes will be enough")
     TOO_YOUNG = Why(
         "its pods have been pending for a few seconds only",
         "time: pods count once they have been pending for 20 seconds",
@@ -53,7 +53,7 @@ class Reason:
     )
     BRIDGE_EVICTS = Why(
         "slurm-bridge would evict the pods from nodes of its types",
-        "slurm-bridge kept off these names (docs/slinky.md)",
+        "node names that slurm-bridge does not manage; docs/slinky.md shows how",
         has_pod_event=True,
     )
     BATCH_NOT_ASKED = Why("the list of batch nodes has not been read yet")
@@ -74,11 +74,11 @@ class Reason:
     PAUSED = Why("dnm is paused", "`dnm resume`", has_pod_event=True)
     QUEUE_UNREADABLE = Why(
         "the queue document cannot be used",
-        "a queue document that can be used; see `dnm queues check`",
+        "a corrected queue document: `dnm queues check` shows what is wrong",
         has_pod_event=True,
     )
     DEMAND_UNREADABLE = Why(
-        "its pods could not be read", "an API server that can be read; see `dnm check`"
+        "its pods could not be read", "access to the API server: `dnm check` shows what fails"
     )
     OUTRANKED = Why(
         "other queues have precedence for the nodes that can be lent",
@@ -90,7 +90,7 @@ class Reason:
     MANUAL = Why("was moved to Kubernetes manually and is not recorded")
     JOINING = Why("waits for the Node to be Ready")
     JOINED = Why("has joined and serves its queue from now on")
-    IN_USE = Why("pods are running on it", "its pods ending")
+    IN_USE = Why("pods are running on it", "the end of its pods")
     IDLE = Why(
         "is idle and waits for its idle time to pass",
         "pods that start on it, or time: reversion_idle_seconds, longer after pods came back soon",
@@ -100,7 +100,10 @@ class Reason:
         "pending pods that end, or that find free capacity elsewhere",
     )
     KEPT_READY = Why("is kept ready by min_nodes", "a lower min_nodes of its namespace")
-    ASKED_FOR = Why("was lent or extended manually and stays until its time is over")
+    ASKED_FOR = Why(
+        "was lent or extended manually and stays until its time is over",
+        "time, or `dnm return NODE`",
+    )
     HELD = Why("is held by `dnm hold`", "`dnm unhold NODE`")
     HELD_BY_ADMIN = Why("is cordoned by an administrator", "`kubectl uncordon NODE`")
     LEAVING = Why(
@@ -123,10 +126,10 @@ class Reason:
         "the removal of the taint, or `dnm reset NODE`",
     )
     LATE = Why("did not join in time", "a check of the node, then `dnm reset NODE`")
-    RETRY = Why("will be tried again")
+    RETRY = Why("will be tried again by a later run")
     GAVE_UP = Why(
-        "needs a person",
-        "an administrator: follow the error, then `dnm reset NODE` or `dnm forget NODE`",
+        "needs an administrator",
+        "the step that its error names, then `dnm reset NODE` or `dnm forget NODE`",
     )
     FOREIGN = Why("belongs to another instance")
     UNKNOWN = Why("cannot be decided: a fact about it could not be read")

@@ -250,7 +250,7 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
 
 def _describe_eviction(emptying: Emptying, now: datetime, block: str | None) -> str:
     if now < emptying.since:
-        return f"asked to go from {show_time(emptying.since)} on"
+        return f"evicted from {show_time(emptying.since)} on"
     if block:
-        return f"not asked to go: {block}"
-    return f"asked to go: {emptying.why}" if emptying.why else "asked to go"
+        return f"not evicted: {block}"
+    return f"being evicted: {emptying.why}" if emptying.why else "being evicted"

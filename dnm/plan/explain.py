@@ -189,8 +189,8 @@ def describe_unlent_node(decided: Decided, name: str, node_type: str) -> str:
     inputs = decided.inputs
     if inputs.facts.batch is None:
         listed = inputs.snapshot.batch
-        error = listed.error if isinstance(listed, Unreadable) else "`dnm nodes` does"
-        return f"the batch nodes are not known now: {error}"
+        error = listed.error if isinstance(listed, Unreadable) else "run `dnm nodes`"
+        return f"the batch nodes have not been read: {error}"
     if (row := inputs.facts.batch.get(name)) is None:
         return "the converter does not list it"
     why = _refusal_to_lend(decided, row, node_type)
@@ -201,10 +201,10 @@ def _refusal_to_lend(decided: Decided, row: BatchNode, node_type: str) -> str:
     inputs = decided.inputs
     excluded = excluded_nodes(inputs.config, inputs.registry, inputs.facts.batch, inputs.now)
     if row.name in excluded:
-        return f"it may not be lent: {excluded[row.name]}"
+        return f"it must not be lent: {excluded[row.name]}"
     if row.name not in lendable_names(inputs.config, inputs.registry, inputs.facts):
         off = "" if row.verdict == "SKIP" else ", and allow_preempt is off"
-        return f"it may not be lent: {row.reason}{off}"
+        return f"it cannot be lent: {row.reason}{off}"
     supply = supply_of(inputs.config, inputs.registry, inputs.facts, node_type)
     if not supply.now:
         return f"it stays: {supply.limiting_text}"

@@ -128,7 +128,9 @@ def manual_verdict(inputs: Inputs, name: str) -> NodeVerdict:
     """Returns the verdict on a manually converted node, with the namespace of its label."""
     labels = (inputs.facts.nodes or {})[name].labels if inputs.facts.nodes else {}
     named = [namespace for namespace in inputs.config.namespaces if labels.get(namespace) == "true"]
-    detail = f"`dnm adopt {name} --namespace {named[0] if named else 'NAMESPACE'}` takes it in"
+    detail = (
+        f"`dnm adopt {name} --namespace {named[0] if named else 'NAMESPACE'}` starts managing it"
+    )
     return node_verdict(name, Verdict.WAIT, Reason.MANUAL, detail)
 
 

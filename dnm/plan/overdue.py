@@ -196,8 +196,8 @@ def expire_request(
     error = request.error or "its converter reported no error"
     for name in request.names:
         if other := facts.claimed_by_another(name, request.owner):
-            error = f"Slurm names instance {printable(other, 80)} for {name}: it was lent to that "
-            error += "one since, or node_convert_path does not pass DNM_INSTANCE on"
+            error = f"Slurm names instance {printable(other, 80)} for {name}: that instance "
+            error += "has lent it since, or node_convert_path does not pass DNM_INSTANCE on"
     note = (
         f"request={request.id} type={request.node_type} missing={request.count} did not join in "
         f"time: {error}; the log has its output "

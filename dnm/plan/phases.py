@@ -42,7 +42,9 @@ from dnm.plan.overdue import fail_return, judge_return, late_to_join, return_err
 from dnm.plan.requests import return_ended
 from dnm.plan.rule import rules_of
 
-_NO_SCHEDULER = "its time does not count while YuniKorn, which its pods wait for, does not answer"
+_NO_SCHEDULER = (
+    "its idle time does not count, because YuniKorn does not answer and its pods wait for it"
+)
 
 
 def advance_node(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
@@ -97,7 +99,9 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
     if is_here and entry.leaves in OVERRIDES_STAY:
         leaving = enter_phase(entry, Phase.RELEASING, facts.now)
-        return outcome(name, leaving, Verdict.REVERT, Reason.LEAVING, "it leaves before it serves")
+        return outcome(
+            name, leaving, Verdict.REVERT, Reason.LEAVING, "it is returned before it has served"
+        )
     has_ended = not facts.is_running(entry.converter)
     if entry.converter and has_ended and facts.is_abandoned(name, entry.namespace):
         detail = "its converter has abandoned it"

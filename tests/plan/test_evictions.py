@@ -87,15 +87,15 @@ def test_pause_of_lending_stops_no_eviction() -> None:
     ("world", "detail"),
     [
         pytest.param(emptying(emptying=None), "an administrator returns it", id="pods-run-on"),
-        pytest.param(emptying(), "and its pods are asked to go", id="due"),
+        pytest.param(emptying(), "and its pods are being evicted", id="due"),
         pytest.param(emptying(emptying=Emptying(since=NOW + MINUTE)),
-            "asked to go from 2026-03-02 12:01:00 UTC on", id="later"),
+            "evicted from 2026-03-02 12:01:00 UTC on", id="later"),
         pytest.param(emptying(emptying=Emptying(since=NOW, why="dev/p0 is not evicted: why")),
-            "asked to go: dev/p0 is not evicted: why", id="refused"),
+            "being evicted: dev/p0 is not evicted: why", id="refused"),
         pytest.param(emptying().recorded(pause=Pause(since=NOW)),
-            "not asked to go: dnm is paused", id="paused"),
+            "not evicted: dnm is paused", id="paused"),
         pytest.param(with_node(is_ready=False),
-            "asked to go, but it is NotReady; kubectl describe node a001", id="a-dead-node"),
+            "being evicted, but it is NotReady; kubectl describe node a001", id="a-dead-node"),
     ],
 )  # fmt: skip
 def test_eviction_state_is_reported_in_the_reason(world: World, detail: str) -> None:

@@ -263,7 +263,7 @@ def test_node_with_a_missing_readiness_check_is_returned(
     assert bool(site.variables) == (steps != CHECK)
     site.run_until(site.has_returned_nodes, "it is returned", code=None)
     message = " ".join(f"{run.stdout}{run.stderr}" for run in runs)
-    assert "could not be opened to pods, and is returned" in message and missing in message
+    assert "did not pass its readiness checks and is returned" in message and missing in message
     assert not watched.assert_none_before_opening()
     assert rig.queues_text() == QUEUES
     history = (site.directory / "state" / "history.jsonl").read_text().splitlines()

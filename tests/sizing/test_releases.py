@@ -88,7 +88,7 @@ TABLE = [
         **TWO, **limited(80, 320, 2),
         config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=1)})),
     row("defect 7: it goes only if the headroom mark holds without it", {"a001": NEEDED},
-        "demand is above the headroom mark: root.anvil.dev has 100 vcore for 96",
+        "its demand exceeds the headroom share of its limit: root.anvil.dev has 100 vcore for 96",
         **with_nodes("a001"), **limited(100, 400, 1), pods=bound(24, SMALL, "k1"),
         more=[node("k1", 128, 512)], config=config(headroom=0.95)),
     row("defect 7: at the mark it goes", {"a001": GOES}, **with_nodes("a001"),

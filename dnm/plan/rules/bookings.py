@@ -170,7 +170,7 @@ def _clashes(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
 def _describe_shortage(window: Window, need: Booking, count: int) -> str:
     return (
         f"event {window.event.name}, {window.begins:%Y-%m-%d %H:%M} UTC: {count} of {need.count} "
-        f"nodes of type {need.node_type} are booked in Slurm; the others run jobs that may last "
+        f"nodes of type {need.node_type} are reserved in Slurm; the others run jobs that may last "
         "until then, or are reserved, down or excluded, or wait after a failure"
     )
 

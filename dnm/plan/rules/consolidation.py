@@ -178,7 +178,7 @@ def _can_do_without(
 RULE = Rule(
     leave=Leave(
         word=CONSOLIDATED,
-        reason="less than half of it was used, and the other nodes can take its pods",
+        reason="less than half of it was used, and other nodes have free capacity for its pods",
         find_nodes=_leaving,
         is_over=_is_over,
     ),

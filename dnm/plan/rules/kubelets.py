@@ -23,7 +23,7 @@ from dnm.sizing.caps import Bound
 
 KUBELET_SETTINGS = Why(
     "kubelets of its node types would not start with their settings",
-    "settings that go together: `dnm node-types check`",
+    "corrected kubelet settings: `dnm node-types check` shows what is wrong",
     has_pod_event=True,
     name="KUBELET_SETTINGS",
 )

@@ -40,7 +40,7 @@ from dnm.plan.phases import measure_node
 
 MOVING = Why(
     "changes its queue without a reboot",
-    "`dnm hold NODE`, until its labels are exchanged",
+    "`dnm hold NODE`, which stops the move until its labels are exchanged",
     name="MOVING",
 )
 MOVED = Why("has changed its queue and serves the new one from now on", name="MOVED")

@@ -29,13 +29,13 @@ from dnm.plan.hooks import Additions, Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
 OPENING = Why(
-    "is Ready, and not open to pods yet",
-    "the missing check, within its time; `kubectl describe node NODE`",
+    "is Ready, but has not passed its readiness checks yet",
+    "the check that it has not passed; `kubectl describe node NODE` shows the state",
     name="OPENING",
 )
 NOT_OPENED = Why(
-    "could not be opened to pods in time, and is returned",
-    "the missing check; `dnm reset TYPE` ends the back-off once it is fixed",
+    "did not pass its readiness checks in time and is returned",
+    "a fix for the check that it did not pass; then `dnm reset TYPE` ends the back-off",
     name="NOT_OPENED",
 )
 _MOST_IMAGES = 10  # that are pulled onto one node
@@ -200,7 +200,7 @@ def _return_unopened(
     inputs: Inputs, name: str, entry: LentNode, opening: Opening, step: Step, why: str
 ) -> NodeTransition:
     text = f"{step.text}: {why}"
-    error = f"{name} could not be opened to pods, and is returned: {text}"
+    error = f"{name} did not pass its readiness checks and is returned: {text}"
     of_pods = step.kind == "images"
     released = enter_phase(
         changed(entry, counted={}, opening=msgspec.structs.replace(opening, of_pods=of_pods)),
