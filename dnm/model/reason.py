@@ -126,7 +126,7 @@ class Reason:
         "the removal of the taint, or `dnm reset NODE`",
     )
     LATE = Why("did not join in time", "a check of the node, then `dnm reset NODE`")
-    RETRY = Why("will be tried again by a later run")
+    RETRY = Why("will be tried again")
     GAVE_UP = Why(
         "needs an administrator",
         "the step that its error names, then `dnm reset NODE` or `dnm forget NODE`",

@@ -63,7 +63,7 @@ def test_explain_shows_phase_reason_and_history_of_a_node(scene: Scene) -> None:
     short, answer = scene.explain(node), scene.explain(node, "--wide")
     assert len(short.splitlines()) <= 4 and "Last transitions" not in short
     assert f"node {node} is serving since" in answer and "pods are running on it" in answer
-    assert "what would change that: its pods ending" in answer
+    assert "what would change that: the end of its pods" in answer
     assert f"{node} lent" in answer and f"{node} joined" in answer
 
 
@@ -291,7 +291,7 @@ def test_check_reports_the_nodes_behind_a_namespace_percentage(site: Site) -> No
 NOT_LENT = {
     "nobody wants it": ({}, "it could be lent: no queue and no order needs one more of type a now"),
     "a floor": ({"batch_floor": "3"}, "it stays: batch_floor of type a allows no more"),
-    "it is kept out": ({"exclude_nodes": "a001"}, "it may not be lent: exclude_nodes names it"),
+    "it is kept out": ({"exclude_nodes": "a001"}, "it must not be lent: exclude_nodes names it"),
 }
 
 
@@ -347,7 +347,7 @@ def test_explain_names_the_order_that_wants_a_node_and_its_obstacle(site: Site, 
 def test_explain_names_an_unreachable_batch_side(site: Site) -> None:
     site.change(node_convert_path="/bin/false")
     answer = site.command("explain", "a001").stdout
-    assert "the batch nodes are not known now: " in answer
+    assert "the batch nodes have not been read: " in answer
 
 
 RETURNED = {"an administrator returns it": False, "a run has fenced it": True}

@@ -97,7 +97,7 @@ def test_converter_that_loses_dnm_instance_is_reported() -> None:
     claimed = a_batch_node("a002", False, claim=BatchClaim(instance="default"))
     step = advance_request(a_config(), late, frozenset(), facts([NEW], [claimed]))
     assert step.request is None and step.conversion_failed and not step.joined
-    assert "Slurm names instance default for a002: it was lent to that one since" in step.note
+    assert "Slurm names instance default for a002: that instance has lent it since" in step.note
     assert "node_convert_path does not pass DNM_INSTANCE on" in step.note
 
 
