@@ -11,6 +11,7 @@
     dnm_policy.py     dnm at its defaults, for a workload
     bound.py          the lending of a clairvoyant for the same starts of pods
     measure.py        all of them, side by side
+    recorded.py       dnm simulate on the records of these workloads, against the workloads
 
 `dnm simulate` (dnm/simulate) provides their world.
 """
