@@ -81,7 +81,7 @@ test-packages: packages
 lint: $(STAMP)
 	$(BIN)/ruff format --check dnm tests packages .ci
 	$(BIN)/ruff check dnm tests packages .ci
-	$(BIN)/codespell dnm tests packages docs etc cron README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/codespell dnm tests packages docs etc cron README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 	$(BIN)/mypy
 
 # .git-hooks/commit-msg checks each new commit in the same way.
