@@ -51,7 +51,7 @@ def check_batch_nodes(
     yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
     yield from check_kept_out(config, registry, listed, now)
     yield from check_claims(config, registry, listed.nodes)
-    yield from check_sick(config, listed)
+    yield from check_faults(config, listed)
     yield from check_charges(config, registry, listed, environ)
 
 
@@ -288,12 +288,13 @@ def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
             )
 
 
-@looks_at("sick_when")
-def check_sick(config: Config, listed: BatchList) -> Iterator[Finding]:
+@looks_at("fault_conditions")
+def check_faults(config: Config, listed: BatchList) -> Iterator[Finding]:
     """Reports a converter that would resume a faulty node."""
-    if config.sick_when and not listed.leaves_drained:
+    if config.fault_conditions and not listed.leaves_drained:
         yield wrong(
             f"the converter has no option {LEAVE_DRAINED}: dnm empties a faulty node, and it stays "
             "lent",
-            "add the option to the converter and to its list (docs/json.md), or remove sick_when",
+            "add the option to the converter and to its list (docs/json.md), or "
+            "remove fault_conditions",
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dnm.config import kubelet_values, names, numbers, values
-from dnm.config.node_checks import parse_readiness_checks, sick_signs
+from dnm.config.node_checks import parse_fault_conditions, parse_readiness_checks
 from dnm.config.values import path_text
 
 DEFAULT_NODE_TYPES = ("a",)
@@ -93,7 +93,7 @@ SETTINGS: Keys = {
     "calendar": ("events_dir", path_text),
     "event_reservations": ("book_ahead", numbers.booked_ahead),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
-    "sick_when": ("sick_when", sick_signs),
+    "fault_conditions": ("fault_conditions", parse_fault_conditions),
     "consolidate": ("consolidate", values.boolean),
     "move_in_place": ("move_in_place", values.boolean),
     "yunikorn_url": ("yunikorn_url", names.url),

@@ -1,4 +1,4 @@
-"""Parsing of `readiness_checks` and `sick_when`, which are lists of checks. Pure."""
+"""Parsing of `readiness_checks` and `fault_conditions`, which are lists of checks. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {
     "probe": "probe NAMESPACE/PODTEMPLATE",
 }
 # Forms of the signs of a faulty node. Ready=True is a sign of every healthy node.
-_SICK = {"condition": "condition TYPE=STATUS, e.g. condition Ready=False", "taint": "taint KEY"}
+_FAULTS = {"condition": "condition TYPE=STATUS, e.g. condition Ready=False", "taint": "taint KEY"}
 _HEALTHY = ("Ready", "True")
 
 
@@ -52,9 +52,9 @@ def parse_readiness_checks(text: str) -> tuple[Step, ...]:
     return _steps(text, _KINDS, has_time=True)
 
 
-def sick_signs(text: str) -> tuple[Step, ...]:
+def parse_fault_conditions(text: str) -> tuple[Step, ...]:
     """Returns the signs of a faulty lent node."""
-    steps = _steps(text, _SICK, has_time=False)
+    steps = _steps(text, _FAULTS, has_time=False)
     if any((step.name, step.status) == _HEALTHY for step in steps):
         raise ValueError("has 'condition Ready=True', which every healthy node has; name the fault")
     return steps

@@ -113,10 +113,10 @@ def convert_command(
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 
-def return_command(config: Config, node: str, sick: str = "") -> list[str]:
-    """Returns the `--set batch` command for one node. `sick` is the reason why the node stays
+def return_command(config: Config, node: str, fault: str = "") -> list[str]:
+    """Returns the `--set batch` command for one node. `fault` is the reason why the node stays
     drained, if it is faulty. Raises ConverterError for an unusable name."""
-    more = (LEAVE_DRAINED, sick) if sick else ()
+    more = (LEAVE_DRAINED, fault) if fault else ()
     return _command(config, "--set", "batch", "--node-name", _checked(node), *more)
 
 

@@ -246,12 +246,12 @@ def settle_drain(
 ) -> str:
     """Lifts dnm's drain; on a faulty node, replaces it by an unmarked one for an administrator.
     Other drains stay, but on a faulty node those that begin with `passing`; its owner lifts it."""
-    sick = conversion.settings.leave_drained
+    fault = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
     passes = passing and (not is_drained or node.reason.startswith(passing))
-    if sick and (is_own or passes):
-        return _leave_drained(conversion, f"sick in Kubernetes: {sick}")
+    if fault and (is_own or passes):
+        return _leave_drained(conversion, f"faulty in Kubernetes: {fault}")
     if is_own:
         return lift_drain(conversion)
     if is_drained:

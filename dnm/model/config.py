@@ -71,7 +71,7 @@ class Config(Value):
     watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
-    sick_when: tuple[Step, ...] = ()  # conditions and taints that make a lent node faulty
+    fault_conditions: tuple[Step, ...] = ()  # conditions and taints that make a lent node faulty
     consolidate: bool = True  # half-empty lent nodes get no new pods
     move_in_place: bool = False  # nodes change their namespace without a reboot
     allow_preempt: bool = False

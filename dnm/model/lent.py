@@ -33,11 +33,11 @@ class Leaving:
 
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"
-    SICK = "sick"
+    FAULTY = "faulty"
     MANUAL = "by-hand"
 
 
-OVERRIDES_STAY = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.SICK, Leaving.MANUAL)
+OVERRIDES_STAY = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.MANUAL)
 """The reasons that return a node before the end of the time for which it was lent manually."""
 
 
@@ -111,7 +111,7 @@ class LentNode(Value):
     stays_until: Moment | None = None  # an administrator keeps it until then, idle or not
     move: Move | None = None  # in phase `moving`, and after a failed move
     opening: Opening | None = None  # recorded if its type has readiness checks
-    sick: str = ""  # the entry of sick_when that applies; it stays drained after its return
+    fault: str = ""  # the entry of fault_conditions that applies; it stays drained after its return
     charge: Charge | None = None  # None: no account is charged
     moved_at: Moment | None = None  # when it began to serve this namespace; None: when it was lent
 

@@ -134,7 +134,7 @@ def _leaves_empty(case: Case) -> NodeVerdict | None:
     return _leaving_verdict(case) if case.entry.leaves is not None else None
 
 
-_EMPTIED = (Leaving.MANUAL, Leaving.SICK)
+_EMPTIED = (Leaving.MANUAL, Leaving.FAULTY)
 
 
 def _evicts_pods(case: Case) -> NodeVerdict | None:

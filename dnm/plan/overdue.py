@@ -75,8 +75,8 @@ def judge_return(config: Config, name: str, entry: LentNode, facts: Facts) -> No
 
 
 def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    if facts.is_drained_by_another(name, entry) and entry.sick:
-        detail = f"and drained there: {entry.sick}"
+    if facts.is_drained_by_another(name, entry) and entry.fault:
+        detail = f"and drained there: {entry.fault}"
         return outcome(name, None, Verdict.REVERT, Reason.RETURNED, detail)
     retry_after = entry.retry_after or entry.since
     is_last = entry.attempts >= MAX_ATTEMPTS and bool(entry.error)

@@ -69,8 +69,8 @@ def _opens(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return has_checks or any(node.opening for node in nodes)
 
 
-def _has_sick(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    return bool(config.sick_when) or any(node.sick for node in registry.nodes.values())
+def _has_faults(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return bool(config.fault_conditions) or any(node.fault for node in registry.nodes.values())
 
 
 def _charges(config: Config, registry: Registry, facts: Facts | None) -> bool:
@@ -109,7 +109,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("kept_out", _excludes_nodes),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
     ("opening", _opens),
-    ("sick", _has_sick),
+    ("faults", _has_faults),
     ("batch_floors", _has_floors),
     ("max_lend", lambda config, registry, facts: bool(config.options.get("max_lend_hours"))),
     ("node_hours", _has_hours),

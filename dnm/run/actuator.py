@@ -261,7 +261,7 @@ class Actuator(Step):
             retry_after=self.clock() + self.config.convert_timeout + self.config.join_timeout,
             converter=None if self.config.state == "file" else this_host(),
         )
-        command = return_command(self.config, name, entry.sick)
+        command = return_command(self.config, name, entry.fault)
         try:
             process = self.converter.start(name, command, self.state.until)
         except ConverterError as error:

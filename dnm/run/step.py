@@ -152,9 +152,9 @@ class Step:
         if listed_node.claim is not None and listed_node.claim.is_at_work:
             return "a converter is at work on it"
         entry = self.registry.nodes.get(name)
-        if entry is not None and entry.sick and not listed.leaves_drained:
+        if entry is not None and entry.fault and not listed.leaves_drained:
             raise ConverterError(
-                f"{name} is faulty ({entry.sick}), and its converter can't leave it drained "
+                f"{name} is faulty ({entry.fault}), and its converter can't leave it drained "
                 f"({LEAVE_DRAINED}): return it and drain it manually, then `dnm forget {name}`"
             )
         return "Slurm has it in service" if listed_node.in_service else None

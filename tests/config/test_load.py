@@ -615,7 +615,7 @@ def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, hint
 def test_malformed_fault_condition_is_answered_with_a_valid_form(
     tmp_path: Path, text: str, hint: str
 ) -> None:
-    message = refusal(site(tmp_path, f"sick_when = {text}"))
+    message = refusal(site(tmp_path, f"fault_conditions = {text}"))
     assert hint in message and "TYPE=True" not in message
 
 

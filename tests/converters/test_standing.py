@@ -245,7 +245,7 @@ def test_faulty_node_stays_drained_until_resumed(tmp_path: Path, name: str) -> N
         for _ in range(6):
             world.step()
         assert (item.base, item.flags, item.extra) == ("IDLE", {"DRAIN"}, ""), f"killed at {at}"
-        assert item.reason == "sick in Kubernetes: Healthy:False"
+        assert item.reason == "faulty in Kubernetes: Healthy:False"
         assert item.is_open is False if name == "slurm-bridge" else item.pod
         assert not world.reservations and not world.jobs and not world.shared
 

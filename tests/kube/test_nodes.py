@@ -78,8 +78,8 @@ def test_node_with_unreadable_status_keeps_its_cordon_and_version(
     item = a_node("bad", **changes)
     item["metadata"] |= {"resourceVersion": "5", "annotations": MARK}
     item["spec"] = {**item["spec"], "unschedulable": True}
-    sick = [{"type": "gpu.example/Healthy", "status": "False"}, *READY["conditions"]]
-    item["status"] = {**item["status"], "conditions": sick}
+    faulty = [{"type": "gpu.example/Healthy", "status": "False"}, *READY["conditions"]]
+    item["status"] = {**item["status"], "conditions": faulty}
     (node,) = read_node_page(json.dumps({"items": [item]}).encode())
     assert node.unreadable and not node.is_ready and not node.conditions
     assert node.is_cordoned and node.resource_version == "5" and len(node.taints) <= MOST_TAINTS

@@ -69,7 +69,7 @@ TABLE = {
     "a pod lands on it soon": (learned(idle(since=LATER), idle(since=None)), NONE),
     "it is let go": (learned(idle(), FENCED), LentAgain(gone=(BEGAN,))),
     "it leaves still": (learned(FENCED, FENCED, GONE), GONE),
-    "it leaves for another reason": (learned(idle(), idle(Phase.RELEASING, leaves="sick")), NONE),
+    "it leaves for another reason": (learned(idle(), idle(Phase.RELEASING, leaves="faulty")), NONE),
     "its fence is lifted": (
         learned(FENCED, idle(since=None), GONE), LentAgain(pauses=(1200,), gone=(LATER,))),
     "a node is needed: the last that went": (

@@ -38,7 +38,7 @@ NAMESPACES = {"dev": QUEUE, "two": QUEUE, "nb": NOTEBOOK}
 MACHINES = [*(f"a{number:03}" for number in range(1, 6)), "b001", "b002", "b003"]
 PHASES = [Phase.SERVING] * 6 + [phase for phase in Phase if phase is not Phase.SERVING]
 LEAVES = [None] * 8 + [
-    "overdue", "spent", Leaving.KEPT_OUT, Leaving.MANUAL, Leaving.SICK, Leaving.NOT_OPENED,
+    "overdue", "spent", Leaving.KEPT_OUT, Leaving.MANUAL, Leaving.FAULTY, Leaving.NOT_OPENED,
 ]  # fmt: skip
 Lent = dict[str, dict[str, Resources]]
 
@@ -93,7 +93,7 @@ class Draw(Random):
         return self.some(
             0.2,
             options={"max_lend_hours": timedelta(hours=2)},
-            sick_when=(Step(kind="condition", name="Bad", status="True"),),
+            fault_conditions=(Step(kind="condition", name="Bad", status="True"),),
             exclude_nodes=frozenset({"a003"}),
             exclude_partitions=("p1",),
             batch_floor=Floor(nodes=self.choice([1, 3])),
@@ -117,7 +117,7 @@ class Draw(Random):
             "idle_since": self.choice([None, self.moment()]), "was_used": self.is_so(0.5),
             **self.some(
                 0.1, is_needed=True, asked_at=self.moment(), stays_until=self.moment(-30, 60),
-                order="lend-1", sick="Bad:True", moved_at=self.moment(), is_unjudged=True,
+                order="lend-1", fault="Bad:True", moved_at=self.moment(), is_unjudged=True,
                 opening=Opening(held={"ready": self.moment()}, is_open=self.is_so(0.5)),
                 emptying=Emptying(since=self.moment(-30, 30)) if leaves else None,
             ),

@@ -80,22 +80,22 @@ def test_workshop_beside_slurm_operator_loses_no_job(
         for node in lab.read_nodes():
             assert node.state.base != "DOWN" and "DRAIN" not in node.state.flags, node
             assert not node.extra, node
-        assert_a_sick_node_stays_drained(rig, made, site)
+        assert_a_faulty_node_stays_drained(rig, made, site)
 
 
-def assert_a_sick_node_stays_drained(rig: Rig, made: Slinky, site: StandingSite) -> None:
+def assert_a_faulty_node_stays_drained(rig: Rig, made: Slinky, site: StandingSite) -> None:
     """Checks that the operator, which removes the drain of a pod's record when it recreates the
     pod, leaves this drain."""
-    name, sick = NAMES[-1], "Healthy:False"
+    name, fault = NAMES[-1], "Healthy:False"
     lent = site.convert("--set", "k8s", "--node-name", name, "--namespace", "dev")
     assert lent.returncode == 0, lent.stderr
-    back = site.convert("--set", "batch", "--node-name", name, "--leave-drained", sick)
+    back = site.convert("--set", "batch", "--node-name", name, "--leave-drained", fault)
     assert back.returncode == 0, back.stderr
     rig.wait_for(
         lambda: made.states()[name] == {"Idle", "Drain"}, "the operator sees the drain", 120
     )
     node = made.slurm.client.read_node(name)
-    assert "DRAIN" in node.state.flags and node.reason == f"sick in Kubernetes: {sick}", node
+    assert "DRAIN" in node.state.flags and node.reason == f"faulty in Kubernetes: {fault}", node
     assert not made.slurm.client.read_reservations()
     made.slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
     rig.wait_for(lambda: made.states()[name] == {"Idle"}, "an administrator has resumed it", 120)

@@ -263,7 +263,7 @@ def test_node_is_lent_and_returned_through_slurmrestd(rest_lab: RestLab, tmp_pat
         assert done.returncode == 0, done.stderr
         node = lab.client.read_node("a003")
         assert "DRAIN" in node.state.flags and not lab.client.read_reservations()
-        assert (node.reason, node.comment) == ("sick in Kubernetes: Healthy:False", "")
+        assert (node.reason, node.comment) == ("faulty in Kubernetes: Healthy:False", "")
         lab.run("scontrol", "update", "nodename=a003", "state=resume")
         site.assert_in_service("a003")
     finally:

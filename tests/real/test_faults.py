@@ -20,7 +20,7 @@ from tests.real.slurm_site import SlurmSite
 from tests.real_slurm import SlurmLab
 
 NODE, PEOPLE = "a001", 40  # the one that may be lent; they need it
-SICK = "sick in Kubernetes: Healthy:False"
+FAULT = "faulty in Kubernetes: Healthy:False"
 NHC = "NHC: check_hw_ib: no link"
 
 
@@ -80,7 +80,7 @@ def site(rig: Rig, lab: SlurmLab, tmp_path: Path) -> SlurmSite:
     lab.run("scontrol", "update", "nodename=a[002-010]", "state=drain", "reason=maintenance")
     return SlurmSite(
         rig, tmp_path / "site", KUBECONFIG, lab, max_converted_nodes=1,
-        sick_when="condition gpu.example/Healthy=False",
+        fault_conditions="condition gpu.example/Healthy=False",
     )  # fmt: skip
 
 
@@ -136,13 +136,13 @@ def test_fault_of_a_lent_node_is_reported_to_slurm(rig: Rig, site: SlurmSite, si
     site.run_until(lambda: sides.now == "nobody", "it is fenced", code=None)
     show(rig, "True")  # an improved condition does not make the node healthy
     site.run_until(lambda: not site.lent, "it is returned", code=None)
-    assert_left_drained(lab, SICK)
+    assert_left_drained(lab, FAULT)
     assert rig.nodes() == {"k1", "k2"}
     for _ in range(2):  # the evicted pods wait, and no node may be lent
         site.dnm("run", code=None)
     assert not site.lent and sides.now == "nobody" and rig.running("dev") < PEOPLE
     listed = site.convert("--list", "--node-name", NODE).stdout
-    assert "SKIP" in listed and SICK in listed
+    assert "SKIP" in listed and FAULT in listed
     resume(lab)
     rig.wait_for(lambda: sides.now == "Slurm", "an administrator has resumed it")
     run_to_work(rig, site)

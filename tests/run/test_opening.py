@@ -1,5 +1,6 @@
 """`readiness_checks` over HTTP with the real client: the reads and pods of a run, their order, and
-that a node gets no pods before its checks pass. `sick_when`, from the sign on the Node on."""
+that a node gets no pods before its checks pass. Also `fault_conditions`, from the sign on the
+Node on."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dnm.checks.batch import check_sick
+from dnm.checks.batch import check_faults
 from dnm.checks.pods import check_opening
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
@@ -206,7 +207,7 @@ def test_faulty_node_is_emptied_but_not_returned_by_a_resuming_converter(
 ) -> None:
     set_up_workshop(sandbox, 1)
     sandbox.add_node("k1", cpu="4", memory="16G")
-    site = Site(sandbox, tmp_path / "site", sick_when="condition GpuOk=False")
+    site = Site(sandbox, tmp_path / "site", fault_conditions="condition GpuOk=False")
     sandbox.add_pods(30, "dev", queue=QUEUE, cpu="4", memory="16G")
     site.run_until_rest()
     assert site.registry.nodes["a001"].leaves is None
@@ -221,10 +222,10 @@ def test_faulty_node_is_emptied_but_not_returned_by_a_resuming_converter(
         message += "; ".join(result.outcome.errors if result.outcome else ())
         sandbox.tick(60)
     entry = site.registry.nodes["a001"]
-    assert (entry.sick, entry.leaves) == ("GpuOk:False", Leaving.SICK)
+    assert (entry.fault, entry.leaves) == ("GpuOk:False", Leaving.FAULTY)
     assert not [item for item in sandbox.objects("pods") if item["spec"].get("nodeName") == "a001"]
     assert "is faulty (GpuOk:False), and its converter can't leave it drained" in message
     assert sandbox.get("nodes", "a001") is not None and not sandbox.violations
-    (finding,) = check_sick(site.config, BatchList(nodes={}))
+    (finding,) = check_faults(site.config, BatchList(nodes={}))
     assert finding.text.startswith("the converter has no option --leave-drained")
-    assert not list(check_sick(site.config, BatchList(nodes={}, leaves_drained=True)))
+    assert not list(check_faults(site.config, BatchList(nodes={}, leaves_drained=True)))

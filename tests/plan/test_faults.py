@@ -1,5 +1,5 @@
-"""`sick_when`: dnm empties and returns a lent node that reports a fault. Slurm gets the fault as
-the reason. The tests cover what delays the return, and which reports count."""
+"""`fault_conditions`: dnm empties and returns a lent node that reports a fault, and Slurm gets the
+fault as the reason. The tests cover what delays the return, and which reports count."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.config.node_checks import sick_signs
+from dnm.config.node_checks import parse_fault_conditions
 from dnm.kube.nodes import read_node_body
 from dnm.model.lent import Emptying, Leaving, Phase
 from dnm.model.node_type import Taint
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, SetQueueLimits
 from dnm.model.reason import Reason
-from dnm.plan.rules.sick import sign_of
+from dnm.plan.rules.faults import sign_of
 from tests.builders import FENCED, NOW, a_batch_node, a_node
 from tests.plan.worlds import SMALL, World, pods
 
 BAD = {"gpu.example/Healthy": "False"}
-SIGNS = sick_signs("condition gpu.example/Healthy=False, taint nvsentinel/quarantine")
+SIGNS = parse_fault_conditions("condition gpu.example/Healthy=False, taint nvsentinel/quarantine")
 TAINT = Taint(key="nvsentinel/quarantine", effect="NoSchedule")
 
 
 def used(**node: object) -> World:
     """Builds a node with two pods."""
-    world = World().configured(sick_when=SIGNS).lent("a001", was_used=True)
+    world = World().configured(fault_conditions=SIGNS).lent("a001", was_used=True)
     return world.node("a001", **node).with_pods(*pods(2, SMALL, node="a001"))
 
 
@@ -49,14 +49,14 @@ def test_faulty_node_is_fenced_and_emptied(node: dict[str, object], sign: str) -
     assert next(filter(None, (sign_of(step, shown) for step in SIGNS)), "") == sign
     plan = used(**node).plan()
     entry = plan.registry.nodes["a001"]
-    assert (entry.sick, entry.leaves) == (sign, Leaving.SICK if sign else None)
+    assert (entry.fault, entry.leaves) == (sign, Leaving.FAULTY if sign else None)
     assert (Fence in kinds(plan)) is bool(sign)
     assert not (set(kinds(plan)) & {SetQueueLimits, ReturnNode}), "pods are on it"
 
 
 def leaving(**changes: object) -> World:
     world = used(is_cordoned=True, mark=FENCED)
-    return world.lent("a001", sick="Healthy:False", leaves=Leaving.SICK, **changes)
+    return world.lent("a001", fault="Healthy:False", leaves=Leaving.FAULTY, **changes)
 
 
 def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
@@ -71,13 +71,13 @@ def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
 
 def test_fault_seen_on_a_fenced_node_is_recorded() -> None:
     """Once, it was returned as healthy, or unfenced if its queue needed a node."""
-    world = World().configured(sick_when=SIGNS).lent("a001", Phase.RELEASING, was_used=True)
+    world = World().configured(fault_conditions=SIGNS).lent("a001", Phase.RELEASING, was_used=True)
     world.node("a001", is_cordoned=True, mark=FENCED, conditions=BAD).with_pods(*pods(1))
     world.set(batch={"a001": a_batch_node(in_service=False)})
     plan = world.plan()
     entry = plan.registry.nodes["a001"]
-    assert (entry.phase, entry.sick) == (Phase.RETURNING, "Healthy:False")
-    assert kinds(plan) == [ReturnNode] and entry.leaves == Leaving.SICK
+    assert (entry.phase, entry.fault) == (Phase.RETURNING, "Healthy:False")
+    assert kinds(plan) == [ReturnNode] and entry.leaves == Leaving.FAULTY
 
 
 def test_hold_keeps_a_faulty_node() -> None:
@@ -86,7 +86,7 @@ def test_hold_keeps_a_faulty_node() -> None:
 
 
 def test_order_or_removed_fault_list_does_not_keep_a_faulty_node() -> None:
-    world = leaving(stays_until=NOW + timedelta(hours=1)).configured(sick_when=())
+    world = leaving(stays_until=NOW + timedelta(hours=1)).configured(fault_conditions=())
     assert kinds(world.plan()) == [EvictPods]
 
 
@@ -94,9 +94,9 @@ def test_order_or_removed_fault_list_does_not_keep_a_faulty_node() -> None:
 def test_faulty_node_drained_in_slurm_is_removed_from_the_registry(
     state: str, forgotten: bool
 ) -> None:
-    world = World().configured(sick_when=SIGNS)
+    world = World().configured(fault_conditions=SIGNS)
     world.lent(
-        "a001", Phase.RETURNING, sick="Healthy:False", is_handed_over=True, attempts=1,
+        "a001", Phase.RETURNING, fault="Healthy:False", is_handed_over=True, attempts=1,
         retry_after=NOW + timedelta(minutes=15),
     )  # fmt: skip
     row = a_batch_node("a001", in_service=False, state=state)
@@ -129,4 +129,4 @@ def test_fault_overrides_orders_and_earlier_reasons_to_leave(fields: dict[str, A
     """Once, new pods started on it until its time ended, or its pods were never evicted."""
     world = used(conditions=BAD).configured(options={"max_lend_hours": timedelta(hours=1)})
     entry = world.lent("a001", was_used=True, **fields).plan().registry.nodes["a001"]
-    assert entry.leaves == Leaving.SICK
+    assert entry.leaves == Leaving.FAULTY

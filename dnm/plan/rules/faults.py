@@ -1,4 +1,4 @@
-"""`sick_when`: a fault reported in Kubernetes stays with the node. Pure.
+"""`fault_conditions`: a fault reported in Kubernetes stays with the node. Pure.
 
 A lent node that shows one of the signs is fenced, its pods are evicted, and it is returned. It
 stays drained in Slurm with the sign until an administrator or the site's health check resumes it.
@@ -37,30 +37,32 @@ def _record_signs(inputs: Inputs, registry: Registry) -> Registry:
     nodes = dict(registry.nodes)
     for name, entry in registry.nodes_of(inputs.config.instance_id, *_IN_USE).items():
         node = inputs.facts.node(name)
-        if node is not None and not entry.sick:
-            entry = replace(entry, sick=_first_sign(inputs, node))
+        if node is not None and not entry.fault:
+            entry = replace(entry, fault=_first_sign(inputs, node))
         nodes[name] = _with_eviction(inputs, entry)
     return replace(registry, nodes=nodes)
 
 
 def _first_sign(inputs: Inputs, node: Node) -> str:
-    return next((sign for step in inputs.config.sick_when if (sign := sign_of(step, node))), "")
+    return next(
+        (sign for step in inputs.config.fault_conditions if (sign := sign_of(step, node))), ""
+    )
 
 
 def _with_eviction(inputs: Inputs, entry: LentNode) -> LentNode:
-    if entry.leaves == Leaving.SICK and entry.emptying is None:
+    if entry.leaves == Leaving.FAULTY and entry.emptying is None:
         return replace(entry, emptying=Emptying(since=inputs.now))
     return entry
 
 
 def _faulty_nodes(inputs: Inputs, registry: Registry) -> Iterator[str]:
     own_nodes = registry.nodes_of(inputs.config.instance_id, *_IN_USE)
-    yield from (name for name, entry in own_nodes.items() if entry.sick)
+    yield from (name for name, entry in own_nodes.items() if entry.fault)
 
 
 RULE = Rule(
     records=in_a_run(_record_signs),
     leave=Leave(
-        word=Leaving.SICK, reason="Kubernetes reports a fault of it", find_nodes=_faulty_nodes
+        word=Leaving.FAULTY, reason="Kubernetes reports a fault of it", find_nodes=_faulty_nodes
     ),
 )

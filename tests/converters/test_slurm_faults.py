@@ -9,22 +9,22 @@ from tests.slurm_lab import SlurmSite, needs_slurm
 
 pytestmark = needs_slurm
 
-SICK = "Healthy:False"
+FAULT = "Healthy:False"
 
 
 def test_faulty_node_stays_drained_in_a_real_slurm_until_resumed(site: SlurmSite) -> None:
     name = "a001"
     assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
-    returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+    returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", FAULT)
     assert returned.returncode == 0, returned.stderr
     node = site.lab.client.read_node(name)
     assert "DRAIN" in node.state.flags and node.state.base == "IDLE"
-    assert node.reason == f"sick in Kubernetes: {SICK}"
+    assert node.reason == f"faulty in Kubernetes: {FAULT}"
     assert not (node.comment.startswith("dnm:") or (node.extra or "").startswith("dnm:"))
     assert not site.lab.client.read_reservations()
     refused = site.run("--set", "k8s", "--node-name", name, "--namespace", "dev")
-    assert refused.returncode == 1 and "sick in Kubernetes" in refused.stderr
-    again = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+    assert refused.returncode == 1 and "faulty in Kubernetes" in refused.stderr
+    again = site.run("--set", "batch", "--node-name", name, "--leave-drained", FAULT)
     assert again.returncode == 0, again.stderr  # there is nothing left to do
     site.lab.run("scontrol", "update", f"nodename={name}", "state=resume")
     site.assert_in_service(name)
@@ -39,7 +39,7 @@ def test_claimed_node_drained_by_a_health_check_is_not_lent(site: SlurmSite) -> 
     nhc = "NHC: check_hw_ib: no link"
     site.lab.run("scontrol", "update", "State=DRAIN", f"NodeName={name}", f"Reason={nhc}")
     assert site.lab.client.read_node(name).reason.startswith(nhc)
-    returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+    returned = site.run("--set", "batch", "--node-name", name, "--leave-drained", FAULT)
     assert returned.returncode == 0 and "left drained" in returned.stderr, returned.stderr
     node = site.lab.client.read_node(name)
     assert "DRAIN" in node.state.flags and node.reason.startswith(nhc), "it was there first"
@@ -62,11 +62,13 @@ def test_faulty_node_never_serves_after_a_kill(site: SlurmSite) -> None:
     health.chmod(0o755)
     for name, point in {"a001": "resume:after", "a002": "drain:before"}.items():
         assert site.run("--set", "k8s", "--node-name", name, "--namespace", "dev").returncode == 0
-        arguments = ("--set", "batch", "--node-name", name, "--leave-drained", SICK)
+        arguments = ("--set", "batch", "--node-name", name, "--leave-drained", FAULT)
         killed = site.run(*arguments, DNM_FAULT=f"slurm.{point}:kill")
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr)
         assert "DRAIN" not in site.lab.client.read_node(name).state.flags
         assert site.run(*arguments).returncode == 0
         node = site.lab.client.read_node(name)
-        assert "DRAIN" in node.state.flags and node.reason == f"sick in Kubernetes: {SICK}", point
+        assert "DRAIN" in node.state.flags and node.reason == f"faulty in Kubernetes: {FAULT}", (
+            point
+        )
         assert not site.lab.client.read_reservations()
