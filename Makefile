@@ -111,7 +111,7 @@ test: $(STAMP) tools
 # with the newest of today. EDGES=tests runs all of them.
 EDGES := $(addprefix tests/,cli/test_app.py cli/test_status.py cli/test_screen.py config \
 	kube/test_session.py kube/test_access.py kube/test_client.py kube/test_clients_own.py \
-	kube/test_lists.py lab/test_api.py queues/test_text_edit.py run/test_lock.py run/test_registry.py run/test_runner.py)
+	kube/test_lists.py lab/test_api.py queues/yunikorn/test_text_edit.py run/test_lock.py run/test_registry.py run/test_runner.py)
 edges: $(STAMP)
 	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 --dist loadgroup $(EDGES)
 
