@@ -4,7 +4,8 @@
 
     workloads.py      the users' behaviour: requests, times and durations
     public_shapes.py  more of them, with shapes that are known to be hard for autoscalers
-    everyday.py       five more, written before the value of a pod's minute was a key
+    everyday.py       five more, of every day
+    site_shapes.py    ten more, which sites describe
     building.py       the parts of a workload, and Slurm's other jobs
     policies.py       the predecessor's rule
     autoscalers.py    the rules of cluster-autoscaler and Karpenter
