@@ -23,7 +23,7 @@ from pathlib import Path
 
 HOME = Path(__file__).parent.parent
 RESULTS = HOME / "mutants" / "dnm"
-FOLDERS = ("sizing", "demand", "plan", "queues")
+FOLDERS = ("sizing", "demand", "plan", "queues/yunikorn")
 WORDS = {0: "survived", 1: "killed", 33: "reached by no test", None: "not tried"}  # mutmut's codes
 NO_SUCH_MUTANT = "dnm.none"
 RUN = """
@@ -107,6 +107,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="try every Nth (10)")
     parser.add_argument("--minutes", type=float, default=60, help="at most so long (60)")
     asked = parser.parse_args()
+    for folder in asked.folders:
+        if {path.stem for path in (HOME / "dnm" / folder).glob("*.py")} <= {"__init__"}:
+            parser.error(f"dnm/{folder} has no modules")
     mutmut(asked.folders, [NO_SUCH_MUTANT], asked.minutes)  # writes the mutants, and tries none
     names = pick(asked.folders, asked.every)
     mutmut(asked.folders, names, asked.minutes)

@@ -108,7 +108,7 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
         if option != CHARGE or machines is not Machines.BRIDGED:  # Slurm accounts for none of them
             add(option, metavar=metavar, type=_argument(parse), help=help_text)
     parser.set_defaults(exclude=frozenset())
-    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="begin then")
+    add("--from", dest="begins", type=_argument(_moment), metavar="TIME", help="reserve from then")
     for option, help_text in _FLAGS.items():
         add(option, action="store_true", help=help_text)
     add("-n", "--dry-run", action="store_true", help="show stages and commands, change nothing")
