@@ -2,7 +2,7 @@
 
 The idle time is a multiple of the time that a return and a conversion take here. It is the short
 one, or the long one if that had cost less over the last pauses of the queue; without a pause, the
-first one. A key that is set is followed exactly. docs/economy.md proves the highest cost.
+first one. A key that is set is followed exactly. docs/adr/0010-one-idle-rule.md has a proof.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in sorted(
-        [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("etc/**/*.md")]
+        [path for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "etc/**/*.md")
+         for path in ROOT.glob(pattern)]
     )
 }  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Bounds on size: the words in docs/, keys of the configuration, lines of the optional packages.
 The bounds only ever fall. The aims are 30,000 words, for an hour of reading and looking up, 75
 keys, and 7,500 lines for each of the two larger packages. The thirteen keys of the predecessor
-count too, and none of them is removed."""
+count too, and none of them is removed. A decision record is read alone, by someone who asks for its
+reason: its own bound is one page (test_records.py), and the total does not count it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ LINES = {"converters": 7_500, "lab": 6_458, "simulate": 2_029}
 
 
 def test_pages_do_not_grow() -> None:
-    words = {page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/")}
+    words = {
+        page: len(text.split())
+        for page, text in PAGES.items()
+        if page.startswith("docs/") and not page.startswith("docs/adr/")
+    }
     assert sum(words.values()) <= WORDS, sorted(words.items(), key=lambda pair: -pair[1])
 
 

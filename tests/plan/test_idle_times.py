@@ -163,7 +163,7 @@ PAUSES = st.lists(st.integers(1, 4000) | st.sampled_from((721, 1801, 2701)), max
 def test_learned_idle_times_cost_at_most_three_and_a_quarter_optimum(
     pauses: list[int],
 ) -> None:
-    """docs/economy.md has the proof."""
+    """docs/adr/0010-one-idle-rule.md has the proof."""
     best = sum(min(pause, BACK) for pause in pauses)
     assert paid(pauses)[0] <= (1 + LONG) * best
 
