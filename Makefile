@@ -66,7 +66,7 @@ demo: $(STAMP)
 
 # Debian's packages that the tests use.
 tools:
-	@sh tests/packages.sh
+	@sh tests/packages.sh help2man
 
 packages: $(STAMP)
 	@sh tests/packages.sh help2man

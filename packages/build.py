@@ -185,13 +185,15 @@ def switched_off(text: str) -> str:
     return head + re.sub(r"^(?=\* )", "#", text, flags=re.MULTILINE)
 
 
-def stage_manuals(stage: Path, version: str) -> None:
-    """A page of section 8 for each command and verb, made of its help text by help2man, and one of
-    section 5 for the configuration."""
+def stage_manuals(
+    stage: Path, version: str, pages: Sequence[tuple[tuple[str, ...], str]] = ()
+) -> None:
+    """A page of section 8 for each command and verb, or for the given ones, made of its help text
+    by help2man, and one of section 5 for the configuration."""
     programs = Path(sys.executable).parent
     environment = {"COLUMNS": "80", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": str(build_time())}
     (stage / "man").mkdir()
-    pages = [*verbs(), *CONVERTERS]
+    pages = pages or [*verbs(), *CONVERTERS]
     tell(f"{len(pages)} manual pages, a second each")
     for words, summary in progressing("manual pages", pages):
         page = stage / "man" / f"{'-'.join(words)}.8"
