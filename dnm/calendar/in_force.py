@@ -22,7 +22,7 @@ _MOST_KEPT = 512 * 1024  # bytes of one calendar, unpacked: a thousand windows t
 def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> KeptCalendar:
     """Returns the current events of a calendar."""
     if isinstance(read, Unreadable):
-        return msgspec.structs.replace(kept, troubles=(read.error,))
+        return msgspec.structs.replace(kept, troubles=(read.error,), is_too_large=False)
     names = {event.name for event in read.events}
     as_before = tuple(
         event
@@ -42,11 +42,8 @@ def keep_within_bound(
     calendar = keep_calendar(kept, read)
     if len(msgspec.json.encode(calendar)) <= _MOST_KEPT:
         return calendar
-    return keep_calendar(kept, Unreadable(subject=path, error=_too_much(path)))
-
-
-def _too_much(path: str) -> str:
-    return f"{path}: has more than {_MOST_KEPT // 1024} KiB of events; remove some"
+    error = f"{path}: has more than {_MOST_KEPT // 1024} KiB of events; remove some"
+    return msgspec.structs.replace(kept, troubles=(error,), is_too_large=True)
 
 
 def with_calendars(
@@ -78,11 +75,11 @@ def list_troubles(config: Config, registry: Registry) -> tuple[str, ...]:
     """Returns a sentence for each event or calendar that can't be read; one alone for a
     configuration with too many of them."""
     path = str(config.path)
+    kept = registry.calendars.get(path, KeptCalendar())
     own: Iterable[str] = (
         f"{path}: {text}" for texts in config.unread_events.values() for text in texts
     )
-    if _too_much(path) in registry.calendars.get(path, KeptCalendar()).troubles:
-        own = (_too_much(path),)
+    own = kept.troubles if kept.is_too_large else own
     other_troubles = (
         text
         for source, calendar in registry.calendars.items()

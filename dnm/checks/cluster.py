@@ -29,7 +29,7 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.host.trust import find_distrust
 from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
-from dnm.kube.errors import NO_DRY_RUN
+from dnm.kube.eviction import refuses_dry_run
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.batch import BatchNode
 from dnm.model.cluster import ConfigMap
@@ -134,7 +134,7 @@ def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding
     except KubeConflict:
         yield skipped("another client is writing it now: try again")
     except KubeError as error:
-        if NO_DRY_RUN in str(error):
+        if refuses_dry_run(error):
             yield skipped(f"whether a change is admitted: {error}")
             return
         yield wrong(
@@ -153,7 +153,7 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
             continue
         info = path.stat()
         if distrust := find_distrust(path, info):
-            yield wrong(*distrust.rsplit(": ", 1))
+            yield wrong(distrust.problem, distrust.remedy)
         elif info.st_mode & (stat.S_IRGRP | stat.S_IROTH):
             yield doubtful(
                 f"other users can read {path} and its key",

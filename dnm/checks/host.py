@@ -123,7 +123,7 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
         if not path.is_dir():
             yield wrong(f"{path} is no directory", "move the file away, or set state_dir")
         elif distrust := find_distrust(path, info):
-            yield wrong(*distrust.rsplit(": ", 1))
+            yield wrong(distrust.problem, distrust.remedy)
         elif not os.access(path, os.W_OK | os.X_OK):
             yield wrong(
                 f"{path} can't be written by user id {os.geteuid()}",
@@ -151,7 +151,7 @@ def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
 def check_lock(config: Config) -> Iterator[Finding]:
     """Reports the process that holds the lock, and a lock file that others could open."""
     if trouble := find_open_lock(config.lock_path):
-        yield doubtful(*trouble.rsplit(": ", 1))
+        yield doubtful(trouble.problem, trouble.remedy)
     holder = find_lock_holder(config.lock_path)
     if holder is None:
         return
@@ -269,7 +269,7 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
             remedy = "run dnm as its owner"
         yield wrong(f"{path} is not executable by user id {os.getuid()}", remedy)
     elif distrust := find_distrust(path, os.stat(path)):
-        yield wrong(*distrust.rsplit(": ", 1))
+        yield wrong(distrust.problem, distrust.remedy)
     else:
         yield fine(f"{path} is executable")
     yield from _check_passed(config, environ)

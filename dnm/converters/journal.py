@@ -32,7 +32,7 @@ VERSION = 1
 _LOOKS, _LOOK_SECONDS = 5, 0.02
 _MOST_LINES = 400  # keeps a journal with many repetitions readable
 # Key of the facts: the Reason of an administrator's drain that a test replaces, and restores.
-PREVIOUS_DRAIN = "drained before"
+PREVIOUS_DRAIN = "drained-before"
 
 
 class Direction(Enum):

@@ -21,8 +21,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from shlex import quote
 
+from dnm.host.distrust import Distrust, foreign, writable
 from dnm.host.fault_points import fault_point
 from dnm.model.errors import ConfigError, DnmError
 from dnm.model.value import Value
@@ -32,8 +32,8 @@ _PIECE = 256 * 1024  # bytes of one read
 _MOST_LINKS = 40  # the kernel's limit
 
 
-def find_distrust(path: Path, info: os.stat_result) -> str | None:
-    """Returns why `path` can't be trusted, with the command that fixes it.
+def find_distrust(path: Path, info: os.stat_result) -> Distrust | None:
+    """Returns the reason not to trust `path`, or None.
 
     `info` is the result of `os.stat` or, without a race, of `os.fstat` of the opened file. Raises
     OSError if a part of the path can't be examined.
@@ -43,23 +43,16 @@ def find_distrust(path: Path, info: os.stat_result) -> str | None:
             return distrust
     kind = "directory" if stat.S_ISDIR(info.st_mode) else "file"
     if not _is_own(info):
-        return (
-            f"the {kind} {path} belongs to user id {info.st_uid}, who could change what dnm does: "
-            f"run 'chown {os.geteuid()} {quote(str(path))}'"
-        )
+        return foreign(f"the {kind} {path}", str(path), info, "could change what dnm does")
     if info.st_mode & _SHARED_WRITE:
-        return (
-            f"the {kind} {path} can be written by {_writers(info)} "
-            f"(mode {stat.S_IMODE(info.st_mode):04o}): run 'chmod go-w {quote(str(path))}'"
-        )
+        return writable(f"the {kind} {path}", str(path), info)
     return None
 
 
 def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:
     """Raises `error` with the command that fixes it; OSError if `path` can't be examined."""
-    distrust = find_distrust(path, os.stat(path))
-    if distrust:
-        raise error(distrust)
+    if distrust := find_distrust(path, os.stat(path)):
+        raise error(str(distrust))
 
 
 def _way_to(path: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -94,28 +87,18 @@ def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
-def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> str | None:
+def _distrust_of_step(path: Path, step: str, info: os.stat_result) -> Distrust | None:
     is_link = stat.S_ISLNK(info.st_mode)
     description = f"the {'link' if is_link else 'directory'} {step} on the path to {path}"
     if not _is_own(info):
-        return (
-            f"{description} belongs to user id {info.st_uid}, who could replace it: "
-            f"run 'chown -h {os.geteuid()} {quote(step)}'"
-        )
+        return foreign(description, step, info, "could replace it", "-h ")
     if not is_link and info.st_mode & _SHARED_WRITE and not info.st_mode & stat.S_ISVTX:
-        return (
-            f"{description} can be written by {_writers(info)}, who could replace its files "
-            f"(mode {stat.S_IMODE(info.st_mode):04o}): run 'chmod go-w {quote(step)}'"
-        )
+        return writable(description, step, info, ", who could replace its files")
     return None
 
 
 def _is_own(info: os.stat_result) -> bool:
     return info.st_uid in (0, os.geteuid())
-
-
-def _writers(info: os.stat_result) -> str:
-    return "every user" if info.st_mode & stat.S_IWOTH else f"group id {info.st_gid}"
 
 
 def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) -> bytes:
@@ -128,7 +111,7 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
 
     def judge(info: os.stat_result) -> None:
         if distrust := find_distrust(path, info):
-            raise error(distrust)
+            raise error(str(distrust))
 
     try:
         return read_regular(path, largest, judge)

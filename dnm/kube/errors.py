@@ -21,7 +21,6 @@ from dnm.model.quantity import QuantityError
 
 T = TypeVar("T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two attempts
-NO_DRY_RUN = "does not support dry run"  # of a webhook that declares side effects
 
 
 class ApiRefused(KubeError):

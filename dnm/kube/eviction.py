@@ -15,7 +15,7 @@ from dnm.kube.errors import ApiRefused, LostAnswer
 from dnm.kube.objects import Metadata, check_kind, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.cluster import PodOnNode
-from dnm.model.errors import KubeConflict
+from dnm.model.errors import KubeConflict, KubeError
 from dnm.model.pod import Pod
 
 _TWO_BUDGETS = "more than one PodDisruptionBudget"  # pkg/registry/core/pod/storage/eviction.go
@@ -114,3 +114,8 @@ def _ask_for_eviction(requests: ApiRequests, path: str, body: object) -> str:
             return "it has more than one PodDisruptionBudget: remove one of them"
         raise
     return ""
+
+
+def refuses_dry_run(error: KubeError) -> bool:
+    """Returns whether only a dry run is refused, because a webhook has side effects."""
+    return isinstance(error, ApiRefused) and "does not support dry run" in error.message

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dnm.http.causes import ProxyFailed
 from dnm.kube.access import Access
 
+_OUT_OF_DATE, _OF_ANOTHER_NAME = (9, 10), (62, 64)  # of x509_vfy.h
+
 
 def next_step(access: Access, error: OSError) -> str:
     """Returns the next step as the end of a sentence, by the cause of the failure."""
     if isinstance(error, ProxyFailed):
         return f"check proxy-url of {access.source}, HTTPS_PROXY and NO_PROXY"
-    refused = getattr(error, "verify_message", "")
-    if "expired" in refused or "not yet valid" in refused:
+    refused = getattr(error, "verify_code", 0)
+    if refused in _OUT_OF_DATE:
         return "renew the server's certificate, or set this host's clock"
-    if "mismatch" in refused:
+    if refused in _OF_ANOTHER_NAME:
         return f"let {access.source} have a server or a tls-server-name that the certificate has"
     if refused:
         return f"does {access.source} have the certificate-authority of this server?"

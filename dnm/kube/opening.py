@@ -185,11 +185,12 @@ def _daemon_pods(daemon_set: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
         return DaemonPods(name=name, shape=shape, is_ready=True, why="")
     if not mine:
         return DaemonPods(name=name, shape=shape)
-    return DaemonPods(name=name, shape=shape, why=f"is not Ready there{_trouble(mine[0])}")
+    why = ": ".join(filter(None, ("is not Ready there", _trouble(mine[0]))))
+    return DaemonPods(name=name, shape=shape, why=why)
 
 
 def _trouble(pod: _Pod) -> str:
-    """Returns the error in a pod's status, after a colon and cut, or an empty text."""
+    """Returns the error in a pod's status, cut, or an empty text."""
     status = pod.status
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     problems = [(status.reason, status.message)] if status.reason else []
@@ -201,7 +202,7 @@ def _trouble(pod: _Pod) -> str:
             problems.append((f"exit {ended.exit_code}", ended.message or ended.reason))
     for reason, message in problems:
         if reason not in ("", "ContainerCreating", "PodInitializing"):
-            return f": {clean(': '.join(filter(None, (reason, message))))}"[:300]
+            return clean(": ".join(filter(None, (reason, message))))[:298]
     return ""
 
 
@@ -230,9 +231,7 @@ def _own(pod: _Pod) -> OwnPod:
             and container_status.state.waiting.reason in _PULLED
         )
     }
-    return OwnPod(
-        phase=pod.status.phase, why=_trouble(pod).removeprefix(": "), pulled=frozenset(pulled)
-    )
+    return OwnPod(phase=pod.status.phase, why=_trouble(pod), pulled=frozenset(pulled))
 
 
 # --- pods of dnm's own ---------------------------------------------------------------------------

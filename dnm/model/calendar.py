@@ -42,10 +42,11 @@ class CalendarReading(Value):
 
 class KeptCalendar(Value):
     """The current content of a calendar. It has the last readable version of an event that cannot
-    be read now. `troubles`: sentences about those events."""
+    be read now. `troubles`: sentences about those events. `is_too_large`: there are too many."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()
+    is_too_large: bool = False
 
 
 class Window(Value):

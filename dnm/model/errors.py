@@ -83,7 +83,12 @@ class LeaseError(DnmError):
 
 
 class SlurmError(DnmError):
-    """A missing answer of Slurm, or an unreadable fact about a node."""
+    """A missing answer of Slurm, or an unreadable fact about a node. `cause` is the message without
+    the consequence for a conversion."""
+
+    def __init__(self, cause: str, consequence: str = "") -> None:
+        super().__init__(f"{cause}; {consequence}" if consequence else cause)
+        self.cause = cause
 
 
 class ConverterError(DnmError):

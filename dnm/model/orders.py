@@ -15,16 +15,13 @@ class Way(Enum):
     RETURNING = "returning"
 
 
-LOST = "dnm, since its registry was lost"
-"""The author of a pause that lasts until an administrator has acknowledged the loss."""
-
-
 class Pause(Value):
     since: Moment
     until: Moment | None = None
     reason: str = ""
     who: str = ""  # operator and host
     half: Way | None = None  # the only paused direction; None: both
+    is_after_loss: bool = False  # of the registry: until an administrator has acknowledged it
     earlier: Pause | None = None  # a pause before the loss, which `resume` restores
 
     def stops(self, half: Way | None, now: datetime) -> bool:

@@ -13,6 +13,7 @@ from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Lease, Place
 from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
+from dnm.model.limit_news import LimitNews
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.opening import PodOrder
@@ -195,6 +196,8 @@ class Plan(Value):
     notes: tuple[str, ...] = ()  # reports that are no errors, e.g. a manifest applied again
     news: tuple[str, ...] = ()  # the notes that the last run did not have
     errors: tuple[str, ...] = ()  # failed reads, and questions to an administrator
+    request_errors: Mapping[str, str] = {}  # those of `errors` about requests, by their ids
+    limit_news: tuple[LimitNews, ...] = ()  # also in `notes`
     status: dict[str, QueueStatus] = {}  # by monitored queue, after the run
     seen: dict[str, QueueStatus] = {}  # the same, before the run
     decisions: dict[str, Decision] = {}  # by monitored queue: the numbers behind its verdict

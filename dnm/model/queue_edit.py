@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dnm.model.cluster import QueueLimits
+from dnm.model.limit_news import LimitNews
 from dnm.model.value import Resources, Value
 
 
@@ -64,7 +65,7 @@ class QueueEdit(Value):
     `is_changed`: something must be written. `refusal`: why nothing may be written, and the fix.
     `held`: queue -> why its limit is not the computed one. `blocked`: of these, queue -> what an
     administrator must fix, so that nodes count or the limit changes. `uncounted`: queue -> why its
-    new nodes do not count. `notes`: changes by other clients. `limits`: of every queue, afterwards.
+    new nodes do not count. `news`: changes by other clients. `limits`: of every queue, afterwards.
     """
 
     text: str
@@ -76,6 +77,7 @@ class QueueEdit(Value):
     is_changed: bool = False
     changes: tuple[LimitChange, ...] = ()
     notes: tuple[str, ...] = ()
+    news: tuple[LimitNews, ...] = ()
     held: Mapping[str, str] = {}
     blocked: Mapping[str, str] = {}
     uncounted: Mapping[str, str] = {}

@@ -10,12 +10,14 @@ from dnm.model.value import Value
 class Why(Value, kw_only=False):
     """A reason. `text` is for people; details follow after a colon. `change` is the next step, of
     an administrator or of time; it is empty if nothing must change. `has_pod_event`: pods get an
-    Event about it, since time alone does not end it soon. `name` is for documents and metrics."""
+    Event about it, since time alone does not end it soon. `name` is for documents and metrics.
+    `planned_text`: the text while its action is only planned."""
 
     text: str
     change: str = ""
     has_pod_event: bool = False
     name: str = ""
+    planned_text: str = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         force_setattr(self, "name", name)
@@ -110,6 +112,7 @@ class Reason:
         "is fenced and will be returned when its pods have ended",
         "`dnm hold NODE` keeps it, `dnm return NODE --evict` evicts its pods; dnm never deletes "
         "pods by force",
+        planned_text="will be fenced and will be returned when its pods have ended",
     )
     IDLE_LONG_ENOUGH = Why("has been idle long enough and will be returned")
     BUDGET = Why(

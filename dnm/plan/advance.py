@@ -36,6 +36,7 @@ class Advanced(Value):
     adopted: tuple[str, ...]
     notes: tuple[str, ...]
     errors: tuple[str, ...]
+    request_errors: Mapping[str, str]
 
 
 def advance(inputs: Inputs) -> Advanced:
@@ -85,12 +86,13 @@ def advance(inputs: Inputs) -> Advanced:
             *(transition.remark for transition in after.values() if transition.remark),
         ),
         errors=(
-            *arrivals.errors,
+            *arrivals.request_errors.values(),
             *refused.errors,
             *adopted.errors,
             *claims.errors,
             *(error for transition in after.values() for error in _errors(config, transition)),
         ),
+        request_errors=arrivals.request_errors,
     )
 
 

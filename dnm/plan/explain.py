@@ -37,23 +37,21 @@ def list_reasons() -> Iterator[Why]:
         yield from rule_named(name).reasons
 
 
-NOT_FOUND = "not found"  # the state of a pod that no list has
-
-
 class PodExplanation(Value):
     """The obstacles of a pod, a sentence each; `node`: where it runs, if it does. `helped_by`: node
     types with empty nodes that could run it. `queue`: its verdict decides."""
 
     pod: str
     node: str = ""
-    state: str = "pending"  # or rejected, unknown, not found
+    state: str = "pending"  # or rejected, unknown
     queue: str = ""
     obstacles: tuple[str, ...] = ()
     helped_by: tuple[str, ...] = ()
 
 
-def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
-    """Explains whether quota, capacity, its own constraints or dnm's brakes keep a pod waiting."""
+def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation | None:
+    """Explains whether quota, capacity, its own constraints or dnm's brakes keep a pod waiting.
+    None: no list has it."""
     inputs, title = decided.inputs, f"{namespace}/{name}"
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable):
@@ -63,7 +61,7 @@ def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation:
         return PodExplanation(pod=title, state="unknown", obstacles=unread)
     matching = [pod for pod in pods.pods if (pod.namespace, pod.name) == (namespace, name)]
     if not matching:
-        return PodExplanation(pod=title, state=NOT_FOUND)
+        return None
     if matching[0].node:
         return PodExplanation(pod=title, node=matching[0].node)
     return _explain_pending(decided, matching[0], title)

@@ -36,13 +36,14 @@ from dnm.sizing.caps import NodePool
 
 class Findings(Value):
     """Findings about nodes. `nodes`: nodes to record, or all recorded nodes. `claimed`: nodes that
-    only count. `requests`: those that still wait for nodes. `failures`: failed conversions. `notes`
-    and `errors` report what is new or needs an administrator."""
+    only count. `requests`: those that still wait for nodes. `failures`: failed conversions, and
+    `request_errors` by request. `notes` and `errors` report news and tasks of an administrator."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
     requests: tuple[ConversionRequest, ...] = ()
     failures: tuple[ConversionResult, ...] = ()
+    request_errors: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 

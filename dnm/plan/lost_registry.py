@@ -17,7 +17,7 @@ from dnm.model.errors import SlurmError
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.lease import LONGEST_KEPT, Lease
-from dnm.model.orders import LOST, Keeping, Pause, Way
+from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Snapshot
 from dnm.model.registry import Registry
 from dnm.model.value import Moment, Value
@@ -39,7 +39,7 @@ class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
 def keep_names(registry: Registry) -> str:
     """Returns the text that a Lease keeps of this registry; empty: there is nothing to keep."""
     pause = registry.pause
-    if pause is not None and pause.who == LOST:
+    if pause is not None and pause.is_after_loss:
         pause = pause.earlier
     if not (pause or registry.held or registry.excluded):
         return ""
@@ -127,7 +127,7 @@ def replace_lost(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) 
     loss is reported once."""
     lease = snapshot.lease if isinstance(snapshot.lease, Lease) else Lease()
     word = lease.registry or _REPLACED
-    if registry.pause is None or registry.pause.who != LOST:  # the history reports it already
+    if registry.pause is None or not registry.pause.is_after_loss:  # the history reports it already
         registry = recreate(registry, lease.kept, " and ".join(traces), snapshot.taken_at)
     return replace(registry, lease_words=(word,))
 
@@ -145,5 +145,5 @@ def recreate(registry: Registry, kept: str, traces: str, now: datetime) -> Regis
         "`dnm resume`"
     )
     half = None if stops_both else Way.LENDING
-    pause = Pause(since=now, reason=reason, who=LOST, half=half, earlier=earlier)
+    pause = Pause(since=now, reason=reason, half=half, is_after_loss=True, earlier=earlier)
     return replace(restored, pause=pause)

@@ -141,6 +141,8 @@ def fold_plan(decided: Decided) -> Plan:
         queues=tuple(conversions.verdicts[queue] for queue in sorted(conversions.verdicts)),
         notes=notes,
         errors=tuple(dict.fromkeys(filter(None, errors))),
+        request_errors=decided.seen.request_errors,
+        limit_news=edit.news if edit and not (edit.reset_by and is_reported) else (),
         status=status,
         seen=current_statuses(inputs),
         decisions=list_decisions(decided, status),

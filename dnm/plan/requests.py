@@ -168,7 +168,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
     failed requests come last. `claimed`: nodes that they left behind."""
     nodes = dict(registry.nodes)
     left_behind: dict[str, ClaimedNode] = {}
-    left, failures, errors = [], [], []
+    left, failures, errors = [], [], {}
     reported = {request.id: with_converter_report(request, facts) for request in registry.requests}
     for request in sorted(registry.requests, key=lambda request: reported[request.id].is_abandoned):
         report = reported[request.id]
@@ -184,13 +184,13 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
                 ConversionResult(node_type=request.node_type, count=request.count, error=error)
             )
         if after.note:
-            errors.append(after.note)
+            errors[request.id] = after.note
     return Findings(
         nodes=nodes,
         claimed=left_behind,
         requests=tuple(left),
         failures=tuple(failures),
-        errors=tuple(errors),
+        request_errors=errors,
     )
 
 

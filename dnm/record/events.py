@@ -77,10 +77,11 @@ def list_events(
 
 def _of_node(line: HistoryLine, uid: str) -> KubeEvent:
     reason, action, is_warning = _OF_NODES[line.event]
+    parts = filter(None, (f"{line.event} for queue {line.queue}", line.reason))
     return KubeEvent(
         kind="Node", namespace="", name=line.object, uid=uid, is_warning=is_warning,
         reason=reason, action=action, time=line.time,
-        note=_note(f"{line.event} for queue {line.queue}: {line.reason}".removesuffix(": ")),
+        note=_note(": ".join(parts)),
     )  # fmt: skip
 
 

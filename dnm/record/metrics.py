@@ -16,7 +16,6 @@ from dnm.model.cluster import Reading
 from dnm.model.config import Config
 from dnm.model.history import BOUNDS, Durations, Memory
 from dnm.model.lent import Phase
-from dnm.model.orders import LOST
 from dnm.model.printable import printable
 from dnm.model.registry import QueueStatus, Registry
 from dnm.model.value import Resources, Value
@@ -329,7 +328,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_paused_since_timestamp_seconds", GAUGE, "When the current pause began.", _paused_since),
     ("dnm_registry_lost", GAUGE,
      "1 while the registry is a new one after a loss that no administrator has confirmed.",
-     lambda facts: _single(bool(facts.registry.pause and facts.registry.pause.who == LOST))),
+     lambda facts: _single(bool(facts.registry.pause and facts.registry.pause.is_after_loss))),
     ("dnm_queue_document_resets", GAUGE,
      "Repeated resets of the queue document by another client.", _resets),
     ("dnm_history_unwritten_lines", GAUGE, "Lines that are not written to the history yet.",

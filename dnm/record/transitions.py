@@ -16,6 +16,7 @@ import msgspec
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
 from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
@@ -33,8 +34,8 @@ class Cause(Value):
     nodes: Mapping[str, NodeVerdict] = {}
     decisions: Mapping[str, Decision] = {}
     adopted: tuple[str, ...] = ()  # nodes that their mark records again
-    notes: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()
+    limit_news: tuple[LimitNews, ...] = ()
+    request_errors: Mapping[str, str] = {}
     unseen_since: datetime | None = None
     fenced: frozenset[str] = frozenset()  # nodes that this run is to fence
 
@@ -84,8 +85,8 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
     for request in before.requests:
         missing = request.count - count_arrivals(before, after, request)
         if request.id not in new and missing > 0 and not request.is_abandoned:
-            why = next((e for e in cause.errors if f"request={request.id} " in e), request.error)
-            reason = why or "its converter was not called: the run ended before"
+            error = cause.request_errors.get(request.id) or request.error
+            reason = error or "its converter was not called: the run ended before"
             yield _of_request(
                 cause, "given-up", request, reason=reason, numbers={"missing": missing}
             )
@@ -322,17 +323,14 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
 
 
 def _limit_changes(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields changes of limits by other clients, once each, from the notes of the queue
-    document."""
-    reported = set(before.last_run.notes)
-    for note in cause.notes:
-        queue, colon, rest = note.partition(": ")
-        if note in reported or not colon or not queue.startswith("root"):
+    """Yields changes of limits by other clients, once each."""
+    for news in cause.limit_news:
+        if news.note in before.last_run.notes:
             continue
-        event = "re-applied" if rest.startswith("back at its baseline") else "found-changed"
-        decision = cause.decisions.get(queue)
+        event = "re-applied" if news.is_reset else "found-changed"
+        decision = cause.decisions.get(queue := news.queue)
         numbers = {"limit": dict(decision.limit)} if decision else {}
-        yield cause.line("limit", event, queue, queue=queue, reason=rest, numbers=numbers)
+        yield cause.line("limit", event, queue, queue=queue, reason=news.text, numbers=numbers)
 
 
 def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:

@@ -19,7 +19,6 @@ from dnm.model.amounts import shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.orders import LOST
 from dnm.model.printable import count_of, duration, printable
 from dnm.model.registry import Registry
 from dnm.plan.breaker import active_backoffs
@@ -61,7 +60,7 @@ def judge_health(
         late = warn_of_last_run(config, times, now, at_work(config, times))
         return "stale", "; ".join([*late, *held]), _CRITICAL
     failed = [f"{name} has failed: {error}" for name, error in registry.failed_nodes.items()]
-    if registry.pause is not None and registry.pause.who == LOST:
+    if registry.pause is not None and registry.pause.is_after_loss:
         failed.append(registry.pause.reason)
     if failed or run.exit_code == ExitCode.NEEDS_PERSON:
         return "person", "; ".join([*(failed or run.errors), *held]), _CRITICAL

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from shlex import quote
 
+from dnm.host.distrust import Distrust, foreign
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import Access, check_trust, fix_access
 from dnm.model.config import Config
@@ -41,7 +42,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
         with suppress(OSError):  # if this user may not do that, the lock is refused below
             fix_access(path, Access(owner=os.geteuid()))
         if trouble := find_open_lock(path):
-            raise RegistryError(trouble)
+            raise RegistryError(str(trouble))
         lock = FileLock(path, timeout=0, mode=0o600)
         with fault_point("lock.acquire"):
             try:
@@ -71,24 +72,22 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
             lock.release()
 
 
-def find_open_lock(path: Path) -> str | None:
-    """Returns which other user could hold the lock, with the command that fixes it. Raises
-    OSError."""
+def find_open_lock(path: Path) -> Distrust | None:
+    """Returns which other user could hold the lock. Raises OSError."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(info.st_mode):
-        return f"the lock {path} is no regular file: run 'rm {quote(str(path))}'"
+        problem = f"the lock {path} is no regular file"
+        return Distrust(problem=problem, command=f"rm {quote(str(path))}")
     if info.st_uid not in (0, os.geteuid()):
-        return (
-            f"the lock {path} belongs to user id {info.st_uid}, who can hold it for ever: run "
-            f"'chown {os.geteuid()} {quote(str(path))}'"
-        )
+        return foreign(f"the lock {path}", str(path), info, "can hold it for ever")
     if stat.S_IMODE(info.st_mode) & 0o077:
-        return (
-            f"the lock {path} can be held by other users (mode {stat.S_IMODE(info.st_mode):04o}): "
-            f"run 'chmod 600 {quote(str(path))}'"
+        mode = stat.S_IMODE(info.st_mode)
+        return Distrust(
+            problem=f"the lock {path} can be held by other users (mode {mode:04o})",
+            command=f"chmod 600 {quote(str(path))}",
         )
     return None
 

@@ -18,7 +18,7 @@ from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import HistoryLine, recorded_moment
 from dnm.model.lent import LentNode, Phase
-from dnm.model.orders import LOST, Keeping, Pause, Way
+from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import ARRIVING, MOVED, VERSION, unreadable
@@ -182,4 +182,4 @@ def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetim
         "you have checked `dnm history --kind verb` and run `dnm resume`"
     )
     half = None if stops_both else Way.LENDING
-    return Pause(since=now, reason=reason, who=LOST, half=half, earlier=before)
+    return Pause(since=now, reason=reason, half=half, is_after_loss=True, earlier=before)

@@ -17,7 +17,6 @@ from dnm.host.collection import without_collection
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, KubeError
-from dnm.model.orders import LOST
 from dnm.model.plan import Outcome, Plan, Snapshot
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry, run_name
@@ -158,7 +157,7 @@ def look(
 def _with_loss(plan: Plan) -> Plan:
     """Returns the plan with an error about a lost registry until an administrator acknowledges."""
     pause = plan.registry.pause
-    if pause is None or pause.who != LOST:
+    if pause is None or not pause.is_after_loss:
         return plan
     return msgspec.structs.replace(plan, errors=(*plan.errors, pause.reason), needs_person=True)
 
@@ -171,8 +170,8 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
         nodes={verdict.node: verdict for verdict in plan.nodes},
         decisions=plan.decisions,
         adopted=plan.adopted,
-        notes=plan.notes,
-        errors=plan.errors,
+        limit_news=plan.limit_news,
+        request_errors=plan.request_errors,
         unseen_since=unseen_since(config, wall_clock()),
     )
     noted = registry.last_run.notes

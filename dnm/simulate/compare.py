@@ -14,7 +14,7 @@ from dnm.simulate.policy import TAINT, DnmPolicy
 from dnm.simulate.values import Workload
 from dnm.simulate.world import NobodyLends
 
-NOBODY = "nobody lends"
+NO_LENDING = "no-lending"
 
 
 class Price(Value):
@@ -51,14 +51,14 @@ def side_by_side(
     workload: Workload, played: Mapping[str, tuple[Figures, tuple[str, ...]]]
 ) -> Comparison:
     """Returns the results of `play_under` for each name and without lending, with the prices."""
-    nobody, _ = played[NOBODY]
+    without, _ = played[NO_LENDING]
     prices = {
         name: Price(
-            pods_saved=nobody.pods.total - figures.pods.total,
-            jobs_paid=figures.jobs.total - nobody.jobs.total,
+            pods_saved=without.pods.total - figures.pods.total,
+            jobs_paid=figures.jobs.total - without.jobs.total,
         )
         for name, (figures, _) in played.items()
-        if name != NOBODY
+        if name != NO_LENDING
     }
     errors = dict.fromkeys(error for _, some in played.values() for error in some)
     return Comparison(

@@ -132,7 +132,8 @@ class DnmPolicy:
     def _note_errors(self, plan: Plan) -> None:
         """Returns the errors that a site would have to fix, without failed conversions."""
         for error in plan.errors:
-            if len(self.errors) < _MOST_ERRORS and not error.startswith("action=convert "):
+            is_of_request = error in plan.request_errors.values()
+            if len(self.errors) < _MOST_ERRORS and not is_of_request:
                 self.errors[error] = None
 
     def _rest(self, world: World, plan: Plan) -> float:

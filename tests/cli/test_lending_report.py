@@ -111,7 +111,7 @@ def test_unobserved_price_is_unknown_and_not_zero(
     assert (document["jobs_paid_node_minutes"] is None) is (price.known == 0)
     accounts = msgspec.structs.replace(Bookkeeper(NOW).close(Registry(), NOW), prices=(price,))
     *_, table = report_tables(report_document(accounts))
-    assert table[0].startswith("Node-minutes that jobs lacked at most") and table[2] == [row]
+    assert table[1].startswith("Node-minutes that jobs lacked at most") and table[3] == [row]
     message = seen_sentence((price,))
     assert message == sentence
 

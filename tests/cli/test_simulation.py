@@ -88,7 +88,7 @@ def test_same_seed_gives_the_same_simulation(site: Site) -> None:
     assert first["schema"] == "dnm.simulate/1"
     assert first["pods"] == 12 * 16 + 1, "sixteen on each node, and what the permanent ones carry"
     own, nobody = first["configurations"]
-    assert (own["name"], nobody["name"]) == ("configured", "nobody lends")
+    assert (own["name"], nobody["name"]) == ("configured", "no-lending")
     assert own["conversions"] >= 12 and nobody["conversions"] == 0
     assert own["pods_unserved"] == 0 and nobody["pods_unserved"] == 12 * 16
     assert own["lent_node_hours"] > 80 and own["price"] is None
@@ -127,7 +127,7 @@ def test_killed_simulation_worker_ends_the_other_workers() -> None:
     """Once, the others continued for minutes, and ignored a Ctrl-C."""
     workload, killed = Sleeping(), Killed()
     with pytest.raises(SimulationError, match="lack of memory"):
-        _play(cast(Any, workload), {"configured": cast(Any, killed), "nobody lends": None})
+        _play(cast(Any, workload), {"configured": cast(Any, killed), "no-lending": None})
     assert not active_children()
 
 
@@ -136,7 +136,7 @@ def test_two_configuration_files_are_simulated_side_by_side(site: Site) -> None:
     site.write(new, f"{site.path.read_text()}max_converted_nodes = 6\n")
     by_file = document(site, "--since", "3d", "--against", str(new))["configurations"]
     by_key = document(site, "--since", "3d", "--set", "max_converted_nodes=6")["configurations"]
-    assert [item["name"] for item in by_file] == ["configured", "new", "nobody lends"]
+    assert [item["name"] for item in by_file] == ["configured", "new", "no-lending"]
     assert {**by_file[1], "name": ""} == {**by_key[1], "name": ""}
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from dnm.cli.look.status import status_document
-from dnm.cli.look.status_view import manual_lines, print_status, run_lines
+from dnm.cli.look.status_view import describe_run, manual_lines, print_status
 from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.lent import ConverterProcess, Leaving, Phase
 from dnm.model.observed import Breaker
-from dnm.model.orders import LOST, LendOrder, Pause
+from dnm.model.orders import LendOrder, Pause
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.run.health import judge_health
@@ -199,7 +199,7 @@ HEALTH: dict[str, tuple[dict[str, Any], dict[str, Any], int, tuple[str, str, int
     "asks": ({"exit_code": 2, "errors": ("which?",)}, {}, 0, ("person", "which?", 2)),
     "stale": ({}, {}, 60, ("stale", "the last run began 60 min ago, more than three times", 2)),
     "stale and failed": ({"exit_code": 1}, {}, 60, ("stale", "the last run", 2)),
-    "a lost registry": ({}, {"pause": Pause(since=NOW, who=LOST, reason="it is gone")}, 0,
+    "a lost registry": ({}, {"pause": Pause(since=NOW, is_after_loss=True, reason="it is gone")}, 0,
                         ("person", "it is gone", 2)),
     "a failed node": ({}, {"nodes": FAILED}, 0, ("person", "a001 has failed: no boot", 2)),
 }  # fmt: skip
@@ -333,7 +333,7 @@ def test_status_shows_how_the_last_run_ended(
         path.touch()
         os.utime(path, (NOW.timestamp() + later,) * 2)
     document = status_document(config, Registry(), NOW + timedelta(minutes=2))
-    (line,) = run_lines(document["last_run"], NOW + timedelta(minutes=2))
+    line = describe_run(document["last_run"], NOW + timedelta(minutes=2))
     assert line == output
     assert (document["last_run"]["exit_code"] is None) == (ended < 0)
     assert [warning in item for item in document["warnings"]] == ([True] if warning else [])
@@ -351,7 +351,11 @@ TO_DO = {
          f"`dnm reset {QUEUE}` allows lending again"],
     ),
     "lost registry": (
-        Registry(pause=Pause(since=NOW, who=LOST, reason="the registry is lost: `dnm resume`")),
+        Registry(
+            pause=Pause(
+                since=NOW, is_after_loss=True, reason="the registry is lost: `dnm resume`"
+            )
+        ),
         ["the registry is lost: `dnm resume`"],
     ),
     "a person's pause": (Registry(pause=Pause(since=NOW, who="erin", reason="firmware")), []),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
+from tests.docs.compared_sentences import find_comparisons
 from tests.docs.plain_english import ROOT, files_below, find
 
 # No subject, private word, long sentence, name to decode. The bounds only fall. The aim for dnm/
@@ -19,20 +18,20 @@ MOST = {
     ("tests", ".ci"): (40, 57, 280, 98),
 }
 KINDS = ("no subject", "private word", "long", "name")
-# Answers of programs that have no other form than a sentence, and names of kinds in the code.
+# Answers of programs that give no code or value with them, and a field of dnm's mark in Slurm.
 COMPARED = {
-    "Pod is terminating", "Not responding",  # slurm-operator's and slurmctld's reasons
-    " is UP",  # scontrol ping
-    "not supported",  # slurmctld's refusal of a flag
-    "not yet valid",  # OpenSSL's refusal of a certificate
-    "is fenced", "will be fenced",  # `dnm plan` words the reason of a fence that is only planned
-    "; nothing is done",  # the end of an error that `dnm report --format` prints as a note
-    "back at its baseline",  # a note of the queue document becomes an event of the history
-}  # fmt: skip
-_METHODS = frozenset(
-    ("startswith", "endswith", "removeprefix", "removesuffix", "split", "partition", "rpartition",
-     "replace", "find", "index", "count")
-)  # fmt: skip
+    ("converters.nodeset", "Pod is terminating"),  # slurm-operator's reason
+    ("converters.nodeset", "Not responding"),  # slurmctld's
+    ("converters.slurm.commands", " is UP"),  # scontrol ping
+    ("converters.slurm.text", "No \0s in the"),  # scontrol show
+    ("converters.reservation", "not supported"),  # slurmctld's refusal of a flag
+    ("kube.eviction", "does not support dry run"),
+    ("kube.eviction", "more than one PodDisruptionBudget"),
+    ("queues.yunikorn.rest", "Not enough user quota"),
+    ("lab.sandbox.access", "Bearer system:node:"),  # a header
+    ("converters.claim", "op=\0"),
+    ("converters.marks", "op="),
+}
 
 
 @pytest.mark.parametrize("paths", MOST, ids=" ".join)
@@ -45,26 +44,52 @@ def test_findings_of_the_plain_english_rules_only_become_fewer(paths: tuple[str,
 
 
 def test_no_code_decides_by_a_sentence() -> None:
-    """Compares no text of several words, searches for none, and cuts none out."""
-    compared = {
-        f"{path.relative_to(ROOT)}:{line}: {text!r}"
+    trees = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text("utf-8"))
         for path in files_below("dnm")
-        for line, text in _compared_texts(ast.parse(path.read_text(encoding="utf-8")))
-        if len(re.findall("[A-Za-z]{2,}", text)) > 1 and " " in text.strip()
-        if text not in COMPARED
     }
-    assert not compared
+    comparisons = {
+        (module.removeprefix("dnm."), text): f"{module}:{line}: {text!r}"
+        for module, operands in find_comparisons(trees).items()
+        for line, text in operands
+    }
+    assert not [place for key, place in comparisons.items() if key not in COMPARED]
+    assert comparisons.keys() == COMPARED, "an exception that no code needs any more"
 
 
-def _compared_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        operands: list[ast.expr] = []
-        if isinstance(node, ast.Compare):
-            operands = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            operands = node.args if node.func.attr in _METHODS else []
-        for operand in operands:
-            is_many = isinstance(operand, ast.Tuple | ast.List | ast.Set)
-            for value in operand.elts if is_many else (operand,):  # type: ignore[attr-defined]
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    yield value.lineno, value.value
+# Each has once decided in dnm by a sentence.
+DECIDES_BY_A_SENTENCE = {
+    "the end of a sentence is cut off": 'text = error.replace("; nothing is done", "")',
+    "a sentence is split at its colon": 'wrong(*find_distrust(path).rsplit(": ", 1))',
+    "a label is cut off": 'lead, _, rest = line.partition("error: ")',
+    "an error is searched": "if NO_DRY_RUN in str(error): pass",
+    "a constant of another file is searched": "if NO_DRY_RUN not in obstacle: pass",
+    "a function words both": "if too_much(path) in troubles: pass",
+    "a field of a log line is searched": 'next(e for e in errors if f"request={number} " in e)',
+    "a log line is searched by its beginning": 'error.startswith("action=convert ")',
+    "a sentence is compared": 'if detail.endswith("is used"): pass',
+    "a printed time is compared": 'row["local"].startswith(f"{begins:%a} UTC began ")',
+}
+_WORDED = """
+NO_DRY_RUN = "does not support dry run"
+def too_much(path: str) -> str:
+    return f"{path}: has too many events"
+"""
+_IMPORTED = "from worded import NO_DRY_RUN, too_much\n"
+
+
+@pytest.mark.parametrize("name", DECIDES_BY_A_SENTENCE)
+def test_check_finds_code_that_decides_by_a_sentence(name: str) -> None:
+    code = _IMPORTED + DECIDES_BY_A_SENTENCE[name]
+    assert find_comparisons({"worded": ast.parse(_WORDED), "code": ast.parse(code)})["code"]
+
+
+def test_check_allows_code_that_parses_values() -> None:
+    code = """
+if path.startswith(f"{queue}."): pass
+name, _, value = entry.partition("=")
+kind, _, rest = text.partition(" ")
+if status in ("True", "False"): pass
+if str(error) != last: last = str(error)
+"""
+    assert not find_comparisons({"code": ast.parse(code)})["code"]

@@ -151,7 +151,7 @@ def test_request_of_dead_converter_leaves_its_claims() -> None:
     recorded = facts(nodes=[arrived], batch=[*rows, *rows_with_claims("a003")], ended=ended)
     after = advance_requests(a_config(), Registry(requests=(request,)), recorded)
     assert list(after.nodes) == ["a001"] and not after.requests
-    (error,) = after.errors
+    error = after.request_errors["r1"]
     assert "died before it had ended" in error and "had claimed a002" in error
     assert [failure.error for failure in after.failures] == [error]
     nodes, counted, _ = take(recorded, *after.requests, **after.nodes)

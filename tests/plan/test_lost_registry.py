@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dnm.model.lease import LONGEST_KEPT, Lease
 from dnm.model.node import Mark
-from dnm.model.orders import LOST, Keeping, Pause, Way
+from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Snapshot
 from dnm.model.registry import Registry
 from dnm.plan.lease import find_traces
@@ -134,7 +134,7 @@ def test_empty_registry_is_lost_if_the_cluster_shows_earlier_actions(
     assert judge_loss(after, snapshot) == after, "it is told once"
     assert (after != registry) == is_lost
     if is_lost:
-        assert after.pause is not None and after.pause.who == LOST
+        assert after.pause is not None and after.pause.is_after_loss
         assert "`dnm resume`" in after.pause.reason and set(registry.held) <= set(after.held)
 
 
@@ -143,7 +143,7 @@ def test_resume_restores_the_earlier_pause_and_second_resume_ends_it() -> None:
     assert after.pause is not None and after.pause.half is None, "returning stays paused too"
     assert keep_names(after) == KEPT, "a second loss loses nothing"
     once = resume(CONFIG, after)
-    assert once.pause is not None and (once.pause.who, once.pause.half) != (LOST, None)
+    assert once.pause is not None and (once.pause.is_after_loss, once.pause.half) != (True, None)
     assert once.pause.half is Way.RETURNING and set(once.excluded) == {"a002"}
     assert resume(CONFIG, once).pause is None
     assert judge_loss(resume(CONFIG, once), seen(WORN)).pause is None

@@ -24,7 +24,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.history import Durations
 from dnm.model.lent import ClaimedNode
 from dnm.model.observed import Breaker
-from dnm.model.orders import LOST, LendOrder, Pause
+from dnm.model.orders import LendOrder, Pause
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.record.metrics import (
     GAUGE,
@@ -140,7 +140,7 @@ def test_metrics_report_oldest_pod_missing_nodes_and_lost_registry() -> None:
     )  # fmt: skip
     registry = Registry(
         nodes={"a001": a_lent_node()}, orders=(order,), last_run=RunRecord(queues={QUEUE: status}),
-        pause=Pause(since=NOW, who=LOST),
+        pause=Pause(since=NOW, is_after_loss=True),
     )  # fmt: skip
     text = metrics_text(a_config(), registry, NOW, RunTimes())
     oldest = values(text, "dnm_queue_oldest_pending_timestamp_seconds")

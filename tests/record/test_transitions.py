@@ -12,6 +12,7 @@ from dnm.cli.look.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
 from dnm.model.lent import LentNode, Move, Phase
+from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
@@ -113,7 +114,8 @@ def test_node_transition_is_a_history_line_with_its_reason(name: str) -> None:
 
 ASKED = Registry(requests=(a_request(),))
 BACKS_OFF = Registry(backoffs={"a": Backoff(failures=2, until=NOW, ask_at_most=1)})
-CHANGED = f"{QUEUE}: max vcore was changed to 99"
+CHANGED = LimitNews(queue=QUEUE, text="max vcore was changed to 99")
+RESET = LimitNews(queue=QUEUE, text="back at its baseline (max vcore)", is_reset=True)
 CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "nothing": (EMPTY, EMPTY, {}, []),
     "lent": (ASKED, nodes(a001=JOINS), {}, ["node lent a001 >joining"]),
@@ -153,11 +155,10 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "a pause": (
         EMPTY, Registry(pause=Pause(since=NOW, reason="maintenance")), {}, ["pause begun dnm"]),
     "re-applied": (
-        EMPTY, EMPTY, {"notes": (f"{QUEUE}: back at its baseline (max vcore), as after",)},
-        [f"limit re-applied {QUEUE}"]),
-    "found changed": (EMPTY, EMPTY, {"notes": (CHANGED,)}, [f"limit found-changed {QUEUE}"]),
+        EMPTY, EMPTY, {"limit_news": (RESET,)}, [f"limit re-applied {QUEUE}"]),
+    "found changed": (EMPTY, EMPTY, {"limit_news": (CHANGED,)}, [f"limit found-changed {QUEUE}"]),
     "found once": (
-        Registry(last_run=RunRecord(notes=(CHANGED,))), EMPTY, {"notes": (CHANGED,)}, []),
+        Registry(last_run=RunRecord(notes=(CHANGED.note,))), EMPTY, {"limit_news": (CHANGED,)}, []),
     "a calendar": (
         EMPTY, Registry(calendars={"w.ini": KeptCalendar(troubles=("is cut off",))}), {},
         ["calendar unreadable w.ini"]),
@@ -270,7 +271,7 @@ def plan_with(*changes: LimitChange, registry: Registry = EMPTY) -> Plan:
     [
         pytest.param(EMPTY, replace(EMPTY, pause=Pause(since=NOW)), {}, id="paused-now"),
         pytest.param(seen("ENOUGH"), seen("CAPPED"), {}, id="another-verdict"),
-        pytest.param(EMPTY, EMPTY, {"notes": (f"{QUEUE}: the limit is another's",)}, id="a-note"),
+        pytest.param(EMPTY, EMPTY, {"limit_news": (CHANGED,)}, id="news"),
         pytest.param(
             replace(EMPTY, memory=Memory(is_paused=True)),
             replace(EMPTY, memory=Memory(is_paused=True)), {}, id="no-longer-paused",

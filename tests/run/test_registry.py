@@ -20,7 +20,7 @@ from dnm.model.errors import DnmError, RegistryError
 from dnm.model.history import HistoryLine
 from dnm.model.lent import Phase
 from dnm.model.observed import Backoff, Breaker
-from dnm.model.orders import LOST, Way
+from dnm.model.orders import Way
 from dnm.model.registry import Registry
 from dnm.record.history_file import History
 from dnm.run.registry import (
@@ -316,7 +316,7 @@ def test_lost_registry_is_started_from_the_history_and_paused(tmp_path: Path) ->
         registry.holds["a001"].who == "ada on mgmt1" and registry.excluded["a004"].until is not None
     )
     assert registry.pause is not None and registry.pause.half is Way.LENDING
-    assert registry.pause.who == LOST and registry.pause.until is None
+    assert registry.pause.is_after_loss and registry.pause.until is None
     for name in ("lend-1", "course", str(config.converted_nodes_path), "dnm resume"):
         assert name in registry.pause.reason
     for name in ("lend-0", "gone by"):
@@ -341,7 +341,7 @@ def test_pause_survives_the_loss_of_the_registry(
     config = a_config(tmp_path)
     command_history(config, *verbs)
     pause = load_registry(config, LATER).pause
-    assert pause is not None and pause.half is half and pause.who == LOST
+    assert pause is not None and pause.half is half and pause.is_after_loss
 
 
 @given(st.binary(max_size=300))

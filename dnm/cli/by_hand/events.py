@@ -152,6 +152,7 @@ def _window(window: Window, times: tuple[timedelta, timedelta] | None) -> dict[s
         "begins": window.begins,
         "ends": window.ends,
         "local": _local(window),
+        "zone": f"{window.begins.astimezone(zone_named(window.event.zone)):%Z}",
         "lends_from": window.begins - times[0] if times else None,
         "keeps_from": window.begins - times[1] if times else None,
     }
@@ -185,7 +186,7 @@ def list_(config: ConfigOption, output: NamesOption = "text") -> None:
     header = ["EVENT", "NAMESPACE", "NEEDS", "NEXT", "IN UTC", "STATE", "FROM"]
     first = [window for row in rows for window in row["windows"][:1]]
     cells = [_cells(row) for row in rows]
-    if all(item["local"].startswith(f"{item['begins']:{_LOCAL}} UTC ") for item in first):
+    if all(item["zone"] == "UTC" for item in first):
         header, cells = header[:4] + header[5:], [cell[:4] + cell[5:] for cell in cells]
     print_table("Events", header, cells, "there are no events")
 

@@ -29,7 +29,8 @@ from dnm.cli.terminal.options import (
 )
 from dnm.cli.terminal.output import merge_sentences, shown
 from dnm.kube.client import KubeClient
-from dnm.kube.errors import NO_DRY_RUN, ApiRefused
+from dnm.kube.errors import ApiRefused
+from dnm.kube.eviction import refuses_dry_run
 from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
 from dnm.model.errors import KubeError
@@ -151,9 +152,9 @@ def _eviction_notes(kube: KubeClient, pod: PodOnNode) -> str:
     except ApiRefused as error:
         if error.status in (401, 403):
             raise
-        obstacle = str(error)
+        obstacle = "" if refuses_dry_run(error) else str(error)
     except KubeError as error:
         obstacle = str(error)
     notes = [pod.loss] if pod.loss else []
-    notes += [f"not now: {obstacle}"] if obstacle and NO_DRY_RUN not in obstacle else []
+    notes += [f"not now: {obstacle}"] if obstacle else []
     return f": {'; '.join(notes)}" if notes else ""

@@ -57,8 +57,7 @@ def _read_weights() -> dict[str, float]:
     try:
         return read_weights(os.environ)
     except SlurmError as error:
-        cause = str(error).replace("; nothing is done", "")  # but the report is printed
-        print_line(f"note: the report has no billing weights: {cause}", to=sys.stderr)
+        print_line(f"note: the report has no billing weights: {error.cause}", to=sys.stderr)
         return {}
 
 

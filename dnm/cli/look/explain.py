@@ -44,7 +44,6 @@ from dnm.model.value import Unreadable
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS
 from dnm.plan.conversions import Decided
 from dnm.plan.explain import (
-    NOT_FOUND,
     describe_differences,
     describe_unlent_node,
     explain_pod,
@@ -266,7 +265,7 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
     if not (namespace and pod):
         return None
     explained_pod = explain_pod(decided, namespace, pod)
-    if explained_pod.state != NOT_FOUND:
+    if explained_pod is not None:
         state = "on a node" if explained_pod.node else explained_pod.state
         queue = _queue(plan, explained_pod.queue) if explained_pod.queue else {}
         return {"pod": explained_pod.pod, "node": explained_pod.node, "state": state,

@@ -162,19 +162,19 @@ def print_report(config: Config, report: Mapping[str, Any]) -> None:
                f"{config.instance_id}")  # fmt: skip
     if not config.history_keep:
         print_line("no history is kept, because history_days = 0")
-    for title, header, rows, empty in report_tables(report):
-        if title == WEEKS:
+    for section, title, header, rows, empty in report_tables(report):
+        if section == _WEEKS:
             header, rows = [*header, ""], _with_bars(rows)
         print_line()
         print_table(title, header, rows, empty)
 
 
-WEEKS = "Node-hours lent, by week"
-Table = tuple[str, list[str], list[list[str]], str]
+_WEEKS = "node_hours"
+Table = tuple[str, str, list[str], list[list[str]], str]
 # Title, section of the document, heading -> key, and the text for a table without rows; if that
 # text is empty, the table is omitted.
 _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
-    (WEEKS, "node_hours",
+    ("Node-hours lent, by week", _WEEKS,
      {"week": "week", "queue": "queue", "type": "node_type", "hours": "hours"},
      "no node was lent"),
     ("Nodes: hours lent, conversions and returns, idle hours before their return", "nodes",
@@ -203,11 +203,11 @@ _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
 
 
 def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the title, header and rows of each table, and its text without rows."""
+    """Yields the section, title, header and rows of each table, and its text without rows."""
     for title, section, columns, empty in _TABLES:
         rows = [[_cell(key, item[key]) for key in columns.values()] for item in report[section]]
         if rows or empty:
-            yield title, list(columns), rows, empty
+            yield section, title, list(columns), rows, empty
     yield _seen_table(report["price_as_seen"])
 
 
@@ -238,6 +238,7 @@ def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
             _minutes(price["pods_saved_minutes"]), _minutes(price["saved_per_paid"], 1),
         ])  # fmt: skip
     return (
+        "price_as_seen",
         "Node-minutes that jobs lacked at most, as far as runs saw the job queue",
         ["type", "lent", "seen", "jobs lacked", "pods had", "pods per job"],
         rows, "no node was lent",

@@ -16,7 +16,6 @@ from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import (
     low_use_lines,
     low_use_rows,
-    merge_sentences,
     order_progress,
     order_row,
     print_document,
@@ -28,6 +27,7 @@ from dnm.cli.terminal.output import (
 from dnm.cli.terminal.screen import draw_diff, verdict_part
 from dnm.config.events import moment_at
 from dnm.model.errors import ExitCode
+from dnm.model.hostlist import fold_hostlist
 from dnm.model.orders import LendOrder
 from dnm.model.plan import (
     Action,
@@ -48,7 +48,6 @@ from dnm.model.plan import (
     UnbookNodes,
     Unfence,
 )
-from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
 from dnm.record.recording import change_line
@@ -185,8 +184,7 @@ def print_plan(plan: Plan, zone: str = "UTC") -> None:
     for queue in plan.queues:
         word = QUEUE_WORDS.get(queue.verdict.value, queue.verdict.value)
         print_line(f"queue {queue.queue}: ", verdict_part(word), f": {queue.sentence}")
-    for line in merge_sentences(_node_sentences(plan), ""):
-        names, word, sentence = line.split(": ", 2)
+    for names, word, sentence in _merged_nodes(plan):
         print_line(f"node {names}: ", verdict_part(word), f": {sentence}")
     orders = order_lines(plan.registry.orders, as_recorded(plan))
     waiting = waiting_lines(waiting_rows(plan.waiting_jobs) or (), datetime.now(UTC))
@@ -217,18 +215,23 @@ def _to_fence(plan: Plan) -> set[str]:
     return {action.node for action in plan.actions if isinstance(action, Fence)}
 
 
-def _node_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
+def _merged_nodes(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """Yields nodes as a host list, word and sentence; nodes with the same decision are merged."""
+    names: dict[tuple[str, str], list[str]] = {}
     for node in plan.nodes:
         word = VERDICT_WORDS.get(node.verdict.value, node.verdict.value)
-        yield node.node, f"NODE: {word}: {explained_node(plan, node)['reason']}"
+        names.setdefault((word, explained_node(plan, node)["reason"]), []).append(node.node)
+    for (word, sentence), of in names.items():
+        yield fold_hostlist(of), word, sentence
 
 
 def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
-    """Returns the same for a node, with "will be fenced" for a fence that is only planned."""
-    document = explained(verdict)
-    if verdict.reason is Reason.LEAVING and verdict.node in _to_fence(plan):
-        document["reason"] = verdict.sentence.replace("is fenced", "will be fenced", 1)
-    return document
+    """Returns the same for a node; the reason of a fence is worded as a plan."""
+    planned = verdict.reason.planned_text
+    if planned and verdict.node in _to_fence(plan):
+        reason = msgspec.structs.replace(verdict.reason, text=planned)
+        verdict = msgspec.structs.replace(verdict, reason=reason)
+    return explained(verdict)
 
 
 def run_document(result: Pass) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from dnm.record.demand_lines import demand_history
 from dnm.record.history_file import read_history
 from dnm.run.registry import load_registry
 from dnm.simulate.accounting import Accounting, SimulationError, parse_jobs
-from dnm.simulate.compare import NOBODY, Comparison, merge_configs, play_under, side_by_side
+from dnm.simulate.compare import NO_LENDING, Comparison, merge_configs, play_under, side_by_side
 from dnm.simulate.measure import Figures
 from dnm.simulate.replay import Reader, make_workload
 from dnm.simulate.values import Workload
@@ -89,7 +89,7 @@ def simulate(
     configs = _configs(question)
     played, notes = _workload(question, merge_configs(configs))
     _check_size(played)
-    draws = _play(played, {**configs, NOBODY: None})
+    draws = _play(played, {**configs, NO_LENDING: None})
     compared = side_by_side(played, {name: some[0] for name, some in draws.items()})
     ranges = {name: _range([figures for figures, _ in some]) for name, some in draws.items()}
     document = simulation_document(compared, played, notes, ranges)
@@ -391,7 +391,7 @@ def print_simulation(document: Mapping[str, Any]) -> None:
         print_line(f"the other: {name}")
     if document["jobs"] and len(shown) > 2:
         print_line()
-        print_line(_between(*(item for item in shown if item["name"] != NOBODY)))
+        print_line(_between(*(item for item in shown if item["name"] != NO_LENDING)))
     for note in document["notes"]:
         print_line(f"note: {note}")
     for error in document["errors"]:

@@ -23,7 +23,7 @@ from dnm.model.amounts import order_resources, shown_amount
 from dnm.model.errors import ExitCode
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import Leaving, Phase
-from dnm.model.orders import LOST, Pause
+from dnm.model.orders import Pause
 from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.reason import Reason
 from dnm.model.registry import NodePods
@@ -75,10 +75,7 @@ def print_status(
     for line in brake_lines(document["brakes"], now, zone):
         print_line(line, indent=2)
     print_title("Last run")
-    for line in run_lines(document["last_run"], now, zone):
-        lead, colon, error = line.partition("error: ")
-        parts = ((colon, "error"), error) if not lead else (line.lstrip(),)
-        print_line(*parts, indent=4 if line.startswith(" ") else 2)
+    _print_run(document["last_run"], now, zone)
     for warning in document["warnings"]:
         print_line(("warning: ", "warning"), warning)
     for error in document["errors"]:
@@ -103,7 +100,7 @@ def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
                 f"pods of {queue} did not use its nodes: `dnm explain {queue}` shows the reason, "
                 f"`dnm reset {queue}` allows lending again"
             )
-    if pause and pause["who"] == LOST:
+    if pause and pause["is_after_loss"]:
         yield str(pause["reason"])
     for name in document["manual"]:
         yield f"{name} is not recorded: `dnm adopt {name} --namespace NAMESPACE`"
@@ -321,22 +318,30 @@ def print_pause(pause: Pause, zone: str) -> None:
     print_line(f"{subject}{pause_line(msgspec.structs.asdict(pause), zone)}")
 
 
-def run_lines(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> list[str]:
-    """Returns begin and errors of the last run, and the actions of the last run that acted."""
+def _print_run(run: Mapping[str, Any], now: datetime, zone: str) -> None:
+    """Prints begin and errors of the last run, and the actions of the last run that acted."""
+    print_line(describe_run(run, now, zone), indent=2)
     if run["began"] is None:
-        return ["none yet"]
-    lines = [f"began {duration(now - run['began'])} ago, and has not ended"]
+        return
+    for error in run["errors"]:
+        print_line(("error: ", "error"), error, indent=2)
+    if run["acted_at"]:
+        print_line(f"last action {duration(now - run['acted_at'])} ago:", indent=2)
+        for action in run["actions"]:
+            print_line(action, indent=4)
+
+
+def describe_run(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> str:
+    """Returns begin, duration and exit code of the last run."""
+    if run["began"] is None:
+        return "none yet"
     if run["process"] is not None:
         since = shown(run["began"], zone, seconds=True)
-        lines = [f"a run is at work since {since} (process {run['process']})"]
-    elif run["seconds"] is not None:
+        return f"a run is at work since {since} (process {run['process']})"
+    end = "and has not ended"
+    if run["seconds"] is not None:
         end = f"took {run['seconds']:.1f} s, exit code {run['exit_code']}"
-        lines = [f"began {duration(now - run['began'])} ago, {end}"]
-    lines += [f"error: {error}" for error in run["errors"]]
-    if run["acted_at"]:
-        lines.append(f"last action {duration(now - run['acted_at'])} ago:")
-        lines += [f"  {action}" for action in run["actions"]]
-    return lines
+    return f"began {duration(now - run['began'])} ago, {end}"
 
 
 def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:

@@ -47,8 +47,8 @@ class SlurmOutcomeUnknown(SlurmError):
 class SlurmRefused(SlurmError):
     """A refusal by Slurm; `answer` is Slurm's message."""
 
-    def __init__(self, message: str, answer: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, answer: str, consequence: str = "") -> None:
+        super().__init__(message, consequence)
         self.answer = answer
 
 
@@ -148,7 +148,7 @@ class SlurmClient:
         if not nodes:  # a Slurm with dynamic nodes may have none left
             raise SlurmRefused(f"Slurm knows no node {name}", "no such node")
         if [node.name for node in nodes] != [name]:
-            raise SlurmError(f"Slurm printed more than the record of {name}; nothing is done")
+            raise SlurmError(f"Slurm printed more than the record of {name}", "nothing is done")
         return nodes[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
@@ -251,8 +251,8 @@ class SlurmClient:
             raise SlurmError(str(error)) from error
         if answer.returncode:
             sentence = _sentence_of(answer)
-            message = f"'{' '.join(command[:6])}' failed: {sentence}; nothing is done"
-            raise SlurmError(message) if _is_away(answer) else SlurmRefused(message, sentence)
+            cause, end = f"'{' '.join(command[:6])}' failed: {sentence}", "nothing is done"
+            raise SlurmError(cause, end) if _is_away(answer) else SlurmRefused(cause, sentence, end)
         return answer.stdout
 
     def _change(self, point: str, command: Sequence[str]) -> None:

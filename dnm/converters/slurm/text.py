@@ -118,7 +118,7 @@ def parse_time(text: str) -> datetime | None:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise SlurmError(
-            f"Slurm's time {text[:40]!r} can't be read: expected epoch seconds; nothing is done"
+            f"Slurm's time {text[:40]!r} can't be read: expected epoch seconds", "nothing is done"
         ) from error
 
 
@@ -142,7 +142,7 @@ def records(text: str, kind: str) -> list[tuple[str, str]]:
     for line in lines:
         if not line.startswith(begin):
             raise SlurmError(
-                f"Slurm printed {line[:80]!r} where a line {begin}… was expected; nothing is done"
+                f"Slurm printed {line[:80]!r} where a line {begin}… was expected", "nothing is done"
             )
     records = [(line[len(begin) :].split(" ", 1)[0], line) for line in lines]
     if len(records) > len(dict(records)):
@@ -245,7 +245,7 @@ def _parse_job(line: str) -> SlurmJob:
     bars = JOB_FORMAT.count("|")
     fields = line.strip().split("|", bars)
     if len(fields) != bars + 1:
-        raise SlurmError(f"squeue's line {line[:120]!r} can't be read; nothing is done")
+        raise SlurmError(f"squeue's line {line[:120]!r} can't be read", "nothing is done")
     (
         job, display, state, user, account, partitions, count, priority, start, reservation,
         nodes, planned, submitted, reason,

@@ -221,6 +221,7 @@ def _project_edit(
     ledger_text = "" if new_ledger.is_empty else noted  # no annotation is left behind
     check_size(source, text, ledger_text)
     blocked = edit_report.blocked_of(aim.stuck, waiting)
+    news = edit_report.news_of(tree, baselines, lent)
     edit = QueueEdit(
         text=text,
         ledger=ledger_text,
@@ -229,7 +230,8 @@ def _project_edit(
         reset_by=name_authors(source) if _is_reset(baselines, texts) else "",
         is_changed=text != source.text or ledger_text != source.ledger_text,
         changes=edit_report.changes_of(tree, texts, baselines, (ledger.sections, sections)),
-        notes=chosen.notes + edit_report.notes_of(tree, baselines, lent),
+        notes=chosen.notes + tuple(change.note for change in news),
+        news=news,
         held=edit_report.held_of(tree, held, frozen, wants, blocked),
         blocked=blocked,
         uncounted=waiting,

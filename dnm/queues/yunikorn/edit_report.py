@@ -9,6 +9,7 @@ import msgspec
 
 from dnm.model.cluster import QueueLimits
 from dnm.model.hostlist import fold_hostlist
+from dnm.model.limit_news import LimitNews
 from dnm.model.printable import count_of
 from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
 from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
@@ -105,26 +106,27 @@ def limits_of(
     }
 
 
-def notes_of(
+def news_of(
     tree: DocumentTree, baselines: Mapping[LimitPlace, Baseline], lent: Lent
-) -> tuple[str, ...]:
+) -> tuple[LimitNews, ...]:
     """Returns the changes that other clients made to the document since dnm last wrote it."""
     reapplied: dict[str, list[str]] = {}
-    notes = []
+    news = []
     for place, baseline in sorted(baselines.items()):
         limit = f"{place.kind} {place.resource}"
         if baseline.news == "reapplied":
             reapplied.setdefault(place.queue, []).append(limit)
         elif baseline.news == "applied":
-            notes.append(
-                f"{place.queue}: {limit} has a new baseline, {baseline.text.strip()} instead of "
+            text = (
+                f"{limit} has a new baseline, {baseline.text.strip()} instead of "
                 f"{baseline.before.strip()}, as after an applied manifest: lent nodes are added"
             )
+            news.append(LimitNews(queue=place.queue, text=text))
         elif baseline.news == "changed" and not baseline.is_frozen:
             text, amount = current(tree, place)
             total = text.strip()
             note = (
-                f"{place.queue}: {limit} was changed to {total}, which is its new total; without "
+                f"{limit} was changed to {total}, which is its new total; without "
                 f"lent nodes that is {baseline.text.strip()}"
             )
             meant = amount + lent.at(place)
@@ -135,15 +137,17 @@ def notes_of(
                     f". If {total} was meant without them, write {meant_text}, which includes the "
                     f"{added} that is lent now"
                 )
-            notes.append(note)
-    return tuple(
-        [
-            f"{queue}: back at its baseline ({', '.join(limit)}), as after a manifest was applied "
-            "again: lent nodes are added again"
-            for queue, limit in sorted(reapplied.items())
-        ]
-        + notes
-    )
+            news.append(LimitNews(queue=place.queue, text=note))
+    resets = [
+        LimitNews(
+            queue=queue,
+            text=f"back at its baseline ({', '.join(limit)}), as after a manifest was applied "
+            "again: lent nodes are added again",
+            is_reset=True,
+        )
+        for queue, limit in sorted(reapplied.items())
+    ]
+    return (*resets, *news)
 
 
 def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
