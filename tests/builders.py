@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -14,6 +14,7 @@ from dnm.host.faults import inject_faults
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import ConversionRequest, LentNode, Phase
+from dnm.model.lent_state import LentState
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType
 from dnm.model.registry import Registry
@@ -80,7 +81,22 @@ def a_lent_node(phase: Phase = Phase.SERVING, **changes: Any) -> LentNode:
         "since": NOW - timedelta(minutes=5),
         "counted": {} if phase is Phase.JOINING else dict(COUNTED),
     }
-    return LentNode(**{**values, **changes})
+    return lent_of({**values, **changes})
+
+
+_REQUIRED: dict[Phase, dict[str, Any]] = {
+    Phase.MOVING: {"to": "notebook"},
+    Phase.FAILED: {"error": "it failed"},
+}
+_STATES = {state.__struct_config__.tag: state for state in get_args(LentState)}
+
+
+def lent_of(values: dict[str, Any]) -> LentNode:
+    """Returns the node with these facts; those that its phase has are in its state."""
+    phase = values.pop("phase")
+    state = _STATES[phase.value]
+    of_phase = {name: values.pop(name) for name in state.__struct_fields__ if name in values}
+    return LentNode(state=state(**{**_REQUIRED.get(phase, {}), **of_phase}), **values)
 
 
 def a_request(**changes: Any) -> ConversionRequest:

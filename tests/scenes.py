@@ -28,6 +28,7 @@ from dnm.sizing.caps import UNBOUNDED, ConversionBudget, count_left
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import size_queues
+from tests.builders import lent_of
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 GB = 10**9
@@ -137,7 +138,7 @@ def entry(name: str, idle: float | None = 700, **changes: Any) -> LentNode:
         "counted": size(128, 256, pods=110),
         "idle_since": None if idle is None else NOW - timedelta(seconds=idle),
     }
-    return LentNode(**{**values, **changes})
+    return lent_of({**values, **changes})
 
 
 def coming(count: int, node_type: str = "a", **changes: Any) -> tuple[IncomingNode, ...]:

@@ -20,7 +20,8 @@ from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchList
 from dnm.model.config import Config
-from dnm.model.lent import ConverterProcess, Ended
+from dnm.model.lent import Ended
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.value import Unreadable
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from dnm.converter.output import file_of, read_or_empty
 from dnm.host.place import boot_id, host_name
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.value import Value
 
 

@@ -30,7 +30,8 @@ from dnm.host.fault_points import fault_point, waiting
 from dnm.host.place import boot_id
 from dnm.host.trust import check_trust
 from dnm.model.errors import ConverterError, StoppedError
-from dnm.model.lent import ConverterProcess, Ended
+from dnm.model.lent import Ended
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.value import Value
 
 _OWN = os.O_RDWR | os.O_CREAT | os.O_APPEND

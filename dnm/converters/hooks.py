@@ -31,7 +31,7 @@ from dnm.host.fault_points import fault_point
 from dnm.host.trust import check_trust, replace_file
 from dnm.model.blackout import SafeLines, Secrets
 from dnm.model.errors import ConverterError
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 
 # The child waits for a byte before it becomes the hook, or ends. `-I` keeps it fast.
 _GATE = "import os,sys; os.read(0,1) or sys.exit(1); os.execv(sys.argv[1], sys.argv[1:])"

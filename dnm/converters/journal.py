@@ -24,7 +24,7 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.host.trust import Access, check_trust, fix_access, read_trusted, replace_file
 from dnm.model.errors import ConverterError
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.value import Value
 
 _LARGEST = 1 << 22  # bytes of one journal

@@ -1,13 +1,15 @@
-"""Lent, requested and claimed nodes, their phases, and the end of a converter."""
+"""Lent, requested and claimed nodes, and the end of a converter."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 
+from dnm.model.charge import Charge
+from dnm.model.lent_state import ConverterProcess, Failed, Joining, LentState, Moving, Returning
 from dnm.model.node import Mark
 from dnm.model.opening import Opening
 from dnm.model.value import Moment, Value
@@ -25,6 +27,9 @@ class Phase(Enum):
     RETURNING = "returning"
     MOVING = "moving"
     FAILED = "failed"
+
+
+_PHASES = {state: Phase(state.__struct_config__.tag) for state in get_args(LentState)}
 
 
 class Leaving:
@@ -49,40 +54,6 @@ class Emptying(Value):
     why: str = ""  # the last error of pods that were not evicted
 
 
-class ConverterProcess(Value):
-    """A started converter. The start time distinguishes it from a later process with the same id,
-    the boot from a process after a restart of the host."""
-
-    pid: int
-    start_ticks: int
-    boot: str = ""  # empty: unknown
-    host: str = ""  # the name of its host; empty: this one
-
-
-class Move(Value):
-    """A change of the queue of a lent node: to the namespace `to`, or back if it was cancelled. The
-    registry entry keeps the old namespace until the node serves the new one."""
-
-    to: str
-    is_back: bool = False
-
-
-class Charge(Value):
-    """The account that pays for a lent node, and the requests of its pods by resource: `rate` is
-    the amount since then, `used` the earlier amount times seconds."""
-
-    account: str
-    since: Moment
-    rate: dict[str, int] = {}
-    used: dict[str, float] = {}
-
-    def used_until(self, now: datetime) -> dict[str, float]:
-        """Returns the requests of the pods until then, times seconds."""
-        seconds = max((now - self.since).total_seconds(), 0.0)
-        names = {**self.used, **self.rate}
-        return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}
-
-
 class LentNode(Value):
     """A node that dnm converted and still records."""
 
@@ -90,17 +61,11 @@ class LentNode(Value):
     namespace: str
     queue: str
     owner: str
-    phase: Phase
-    since: Moment
+    state: LentState
     counted: dict[str, int] = {}  # its part of the queue's limit; empty before it serves
     idle_since: Moment | None = None
     was_used: bool = False
     is_needed: bool = False  # its idle time is over, but its quota is used by pods elsewhere
-    attempts: int = 0  # converter calls in this phase that did not complete it
-    is_handed_over: bool = False  # the last call ended with exit code 0
-    retry_after: Moment | None = None
-    error: str = ""
-    converter: ConverterProcess | None = None
     # The reason to return it; None: it serves as long as its queue needs it.
     leaves: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     emptying: Emptying | None = None  # None: dnm does not evict its pods
@@ -109,11 +74,43 @@ class LentNode(Value):
     is_unjudged: bool = False  # it joined, and dnm could not yet read whether it is excluded
     order: str = ""  # the administrator's order behind it
     stays_until: Moment | None = None  # an administrator keeps it until then, idle or not
-    move: Move | None = None  # in phase `moving`, and after a failed move
+    failed_move: str = ""  # the namespace of a move that failed half way; its labels may be left
     opening: Opening | None = None  # recorded if its type has readiness checks
     fault: str = ""  # the entry of fault_conditions that applies; it stays drained after its return
     charge: Charge | None = None  # None: no account is charged
     moved_at: Moment | None = None  # when it began to serve this namespace; None: when it was lent
+
+    @property
+    def phase(self) -> Phase:
+        """Returns the phase of its state."""
+        return _PHASES[type(self.state)]
+
+    @property
+    def since(self) -> datetime:
+        """Returns the time since when it is in this phase."""
+        return self.state.since
+
+    @property
+    def error(self) -> str:
+        """Returns the error that its state has, or an empty text."""
+        return "" if isinstance(self.state, Moving) else self.state.error
+
+    @property
+    def converter(self) -> ConverterProcess | None:
+        """Returns the converter that may be at work on it."""
+        state = self.state
+        return state.converter if isinstance(state, Joining | Returning | Failed) else None
+
+    @property
+    def returning(self) -> Returning:
+        """Returns its state, which must be that of a return."""
+        assert isinstance(self.state, Returning)
+        return self.state
+
+    def with_state(self, **changes: object) -> LentNode:
+        """Returns the entry with these facts of its phase replaced."""
+        replace = msgspec.structs.replace
+        return replace(self, state=replace(self.state, **changes))
 
     def is_kept_at(self, now: datetime) -> bool:
         """Returns whether an administrator lent or extended it for a time that is not over."""
@@ -123,11 +120,12 @@ class LentNode(Value):
     @property
     def failed_attempts(self) -> str:
         """Returns how many attempts to return it failed, and the last error; empty without one."""
-        is_under_way = self.converter is not None or self.is_handed_over
-        failed = self.attempts - is_under_way if self.phase is Phase.RETURNING else 0
+        if not isinstance(call := self.state, Returning):
+            return ""
+        failed = call.attempts - (call.converter is not None or call.is_handed_over)
         if failed <= 0:
             return ""
-        why = self.error or "the node has not come back"
+        why = call.error or "the node has not come back"
         return f"{failed} of {MAX_ATTEMPTS} attempts failed: {why}"
 
     @property
@@ -148,8 +146,8 @@ class LentNode(Value):
     @property
     def heads_for(self) -> str:
         """Returns the namespace that it serves or is going to serve."""
-        move = self.move if self.phase is Phase.MOVING else None
-        return self.namespace if move is None or move.is_back else move.to
+        state = self.state
+        return state.to if isinstance(state, Moving) and not state.is_back else self.namespace
 
     @property
     def mark(self) -> Mark:

@@ -12,7 +12,8 @@ from dnm.model.close_look import CloseLook
 from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Lease, Place
-from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
+from dnm.model.lent import ConversionRequest, Ended
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.limit_news import LimitNews
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint

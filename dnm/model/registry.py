@@ -10,7 +10,8 @@ from dnm.model.batch import WaitingJobs
 from dnm.model.calendar import CalendarEvent, KeptCalendar
 from dnm.model.history import Memory
 from dnm.model.lease import ActingElsewhere
-from dnm.model.lent import ClaimedNode, ConversionRequest, ConverterProcess, LentNode, Phase
+from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.observed import (
     Backoff,
     BookingTry,

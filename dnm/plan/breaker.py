@@ -21,6 +21,7 @@ import msgspec
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
+from dnm.model.lent_state import LentState, Returning, Serving
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.registry import Registry
 from dnm.model.value import Value
@@ -209,3 +210,18 @@ def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime 
 def active_backoffs(registry: Registry, now: datetime) -> dict[str, Backoff]:
     """Returns the back-offs, by node type, that delay conversions now."""
     return {name: backoff for name, backoff in registry.backoffs.items() if now < backoff.until}
+
+
+def clamp_state(config: Config, state: LentState, now: datetime) -> LentState:
+    """Returns the state; a return waits for its back-off if it failed, else for the converter."""
+    state = msgspec.structs.replace(state, since=min(state.since, now))
+    if isinstance(state, Serving) and (pause := state.move_pause):
+        longest = backoff_delay(config, pause.attempts)
+        pause = msgspec.structs.replace(pause, until=min(pause.until, now + longest))
+        return msgspec.structs.replace(state, move_pause=pause)
+    if isinstance(state, Returning) and state.retry_after:
+        longest = config.convert_timeout + config.join_timeout
+        if state.error and state.converter is None:
+            longest = backoff_delay(config, state.attempts)
+        return msgspec.structs.replace(state, retry_after=min(state.retry_after, now + longest))
+    return state

@@ -13,7 +13,8 @@ import msgspec
 
 from dnm.model.batch import BatchClaim, BatchNode, WaitingJobs
 from dnm.model.close_look import CloseLook
-from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.lent import ConversionRequest, Ended, LentNode
+from dnm.model.lent_state import ConverterProcess, Failed, Moving
 from dnm.model.node import Node
 from dnm.model.reason import Reason, Why
 from dnm.model.value import Unreadable, Value
@@ -61,7 +62,7 @@ class Facts(Value):
         """Checks whether a node that its converter has handed over is drained in Slurm: a health
         check or an administrator did that, and another return would undo it."""
         row = self.row(name)
-        is_away = entry.is_handed_over and name not in (self.nodes or {})
+        is_away = entry.returning.is_handed_over and name not in (self.nodes or {})
         return is_away and row is not None and row.is_drained
 
     def is_reserved(self, name: str) -> bool:
@@ -164,14 +165,6 @@ def changed(entry: LentNode, **changes: object) -> LentNode:
     return msgspec.structs.replace(entry, **changes)
 
 
-def enter_phase(entry: LentNode, phase: Phase, now: datetime, **changes: object) -> LentNode:
-    """Returns the record in a new phase, with its own start time, attempts and error."""
-    fresh: dict[str, object] = {
-        "attempts": 0, "is_handed_over": False, "retry_after": None, "error": "", "converter": None,
-    }  # fmt: skip
-    return changed(entry, phase=phase, since=now, **{**fresh, **changes})
-
-
 def outcome(
     name: str,
     entry: LentNode | None,
@@ -192,7 +185,8 @@ def has_stopped(claim: BatchClaim) -> bool:
 
 def fail_node(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:
     """Returns the transition of a node that needs an administrator; `error` has the next step."""
-    failed = enter_phase(entry, Phase.FAILED, now, error=error)
+    half_moved = entry.state.to if isinstance(entry.state, Moving) else entry.failed_move
+    failed = changed(entry, state=Failed(since=now, error=error), failed_move=half_moved)
     return outcome(name, failed, Verdict.FAILED, reason, error)
 
 

@@ -20,7 +20,8 @@ import msgspec
 
 from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
+from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode
+from dnm.model.lent_state import Failed, Joining, LentState, Returning
 from dnm.model.node import Mark, Node
 from dnm.model.orders import Way
 from dnm.model.printable import printable
@@ -29,7 +30,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.breaker import ConversionResult
-from dnm.plan.facts import Facts, changed, node_verdict
+from dnm.plan.facts import Facts, node_verdict
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import NodePool
 
@@ -83,12 +84,10 @@ def _from_mark(config: Config, name: str, mark: Mark, now: datetime) -> LentNode
     """Returns the record of a marked node; the configuration decides its queue and type."""
     policy = config.namespaces[mark.namespace]
     node_type = config.type_of(name) or policy.node_types[0]
-    return _newly_recorded(config, node_type, mark.namespace, Phase.JOINING, now)
+    return _newly_recorded(config, node_type, mark.namespace, Joining(since=now))
 
 
-def _newly_recorded(
-    config: Config, node_type: str, namespace: str, phase: Phase, now: datetime
-) -> LentNode:
+def _newly_recorded(config: Config, node_type: str, namespace: str, state: LentState) -> LentNode:
     """Returns the record of a node that this instance has lent before, and that enters a phase."""
     policy = config.namespaces.get(namespace)
     return LentNode(
@@ -96,8 +95,7 @@ def _newly_recorded(
         namespace=namespace,
         queue=policy.queue if policy else "",
         owner=config.instance_id,
-        phase=phase,
-        since=now,
+        state=state,
     )
 
 
@@ -193,20 +191,20 @@ class ClaimCase(Value):
         )
         return Findings(claimed={self.name: node}, errors=(error,) if error else ())
 
-    def lent(self, phase: Phase, *, note: str = "", error: str = "") -> Findings:
-        now, namespace = self.facts.now, self.claim.namespace
-        node = _newly_recorded(self.config, self.node_type, namespace, phase, now)
-        node = changed(node, error=error)
-        return Findings(
-            nodes={self.name: node},
-            notes=(f"node={self.name} {note}",) if note else (),
-            errors=(error,) if error else (),
-        )
+    def lent(self, state: LentState, note: str) -> Findings:
+        node = _newly_recorded(self.config, self.node_type, self.claim.namespace, state)
+        return Findings(nodes={self.name: node}, notes=(f"node={self.name} {note}",))
+
+    def failed(self, error: str) -> Findings:
+        state = Failed(since=self.facts.now, error=error)
+        node = _newly_recorded(self.config, self.node_type, self.claim.namespace, state)
+        return Findings(nodes={self.name: node}, errors=(error,))
 
 
 def judge_claim(case: ClaimCase) -> Findings:
     """Decides about a claim."""
     name, claim, in_service = case.name, case.claim, case.row.in_service
+    returning = Returning(since=case.facts.now)
     if claim.is_at_work:
         return case.counts("a converter that no run of dnm has started is at work on it")
     if in_service is None:
@@ -220,25 +218,25 @@ def judge_claim(case: ClaimCase) -> Findings:
         )
         return case.counts(why, error=f"{name} is claimed: {why}")
     if claim.direction == "batch":
-        return case.lent(
-            Phase.RETURNING, note="was being returned when its converter died: the return continues"
-        )
+        note = "was being returned when its converter died: the return continues"
+        return case.lent(returning, note)
     if claim.error:
         error = (
             f"the conversion of {name} was interrupted: {claim.error}; fix that, then "
             f"`dnm reset {name}` returns it to Slurm"
         )
-        return case.lent(Phase.FAILED, error=error)
+        return case.failed(error)
     if claim.direction == "k8s" and case.kept_out:
         note = f"was being lent and is excluded ({case.kept_out}): it is returned"
-        return case.lent(Phase.RETURNING, note=note)
+        return case.lent(returning, note)
     is_valid = case.policy is not None and case.node_type in case.config.node_types
     if claim.direction == "k8s" and is_valid:
         return case.counts(f"its conversion was interrupted{case.hold}", can_resume=not case.hold)
     if claim.direction == "k8s" and not case.is_there:
-        return case.lent(Phase.RETURNING, note="was being lent for no queue: it is returned")
+        return case.lent(returning, "was being lent for no queue: it is returned")
     if is_valid:
-        return case.lent(Phase.JOINING, note="is lent and was not recorded: it is recorded now")
+        state = Joining(since=case.facts.now)
+        return case.lent(state, "is lent and was not recorded: it is recorded now")
     return _judge_ended(case)
 
 
@@ -254,7 +252,7 @@ def _judge_ended(case: ClaimCase) -> Findings:
             "Kubernetes has no such Node: make sure that kubeconfig_path still names the cluster "
             f"it was lent to, then `dnm reset {name}` returns it to Slurm"
         )
-        return case.lent(Phase.FAILED, error=error)
+        return case.failed(error)
     target = f"namespace '{claim.namespace}'" if claim.namespace else "an unknown namespace"
     why = (
         f"it is lent for {target} of type '{case.node_type}', which this configuration does not "
@@ -303,8 +301,7 @@ def return_unwanted(
         free = [name for name in names if (pool, name) not in named]
         for name in free[wanted.get(pool, 0) :]:
             del claimed[name]
-            nodes[name] = _newly_recorded(
-                inputs.config, pool.node_type, pool.namespace, Phase.RETURNING, inputs.now
-            )
+            state = Returning(since=inputs.now)
+            nodes[name] = _newly_recorded(inputs.config, pool.node_type, pool.namespace, state)
             verdicts[name] = node_verdict(name, Verdict.REVERT, Reason.CLAIMED, _NOT_WANTED)
     return msgspec.structs.replace(registry, nodes=nodes, claimed=claimed), verdicts

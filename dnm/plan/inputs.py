@@ -25,7 +25,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import Objection, Verdict
-from dnm.plan.breaker import backoff_delay, conversion_delay
+from dnm.plan.breaker import clamp_state, conversion_delay
 from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import Facts
@@ -189,11 +189,9 @@ def clamp_future_times(config: Config, registry: Registry, now: datetime) -> Reg
         nodes={
             name: msgspec.structs.replace(
                 entry,
-                since=min(entry.since, now),
+                state=clamp_state(config, entry.state, now),
                 lent_since=entry.lent_since and min(entry.lent_since, now),
                 moved_at=entry.moved_at and min(entry.moved_at, now),
-                retry_after=entry.retry_after
-                and min(entry.retry_after, now + _longest_wait(config, entry)),
             )
             for name, entry in registry.nodes.items()
         },
@@ -214,13 +212,6 @@ def clamp_future_times(config: Config, registry: Registry, now: datetime) -> Reg
             for name, backoff in registry.backoffs.items()
         },
     )
-
-
-def _longest_wait(config: Config, entry: LentNode) -> timedelta:
-    """Returns how long a return may wait: for its back-off if it failed, else for the converter."""
-    if entry.error and entry.converter is None:
-        return backoff_delay(config, entry.attempts)
-    return config.convert_timeout + config.join_timeout
 
 
 def drop_expired(registry: Registry, now: datetime) -> Registry:

@@ -19,6 +19,7 @@ import msgspec
 
 from dnm.demand.demand import Demand
 from dnm.model.lent import OVERRIDES_STAY, Leaving, LentNode, Phase
+from dnm.model.lent_state import Releasing, Returning, Serving
 from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
 from dnm.model.plan import RelabelNode
@@ -29,7 +30,7 @@ from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.advance import Advanced
 from dnm.plan.breaker import forgive
 from dnm.plan.decision_table import Case, NodeDecision, decide_node
-from dnm.plan.facts import enter_phase, node_verdict
+from dnm.plan.facts import changed, node_verdict
 from dnm.plan.hooks import Look, Moves
 from dnm.plan.inputs import Inputs, demand_of
 from dnm.plan.lendable import conversion_budget, node_supply
@@ -202,11 +203,11 @@ def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
     which the next run marks it failed, for an administrator."""
     now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
-        name: enter_phase(nodes[name], Phase.SERVING, now, idle_since=None)
+        name: changed(nodes[name], state=Serving(since=now), idle_since=None)
         for name in decisions.nodes_with(NodeDecision.STAYS)
     }
     offered = {
-        name: enter_phase(nodes[name], Phase.RETURNING, now)
+        name: changed(nodes[name], state=Returning(since=now))
         for name in decisions.nodes_with(NodeDecision.OFFERED)
     }
     return _with_nodes(decisions, {**reopened, **offered})
@@ -221,7 +222,7 @@ def _return(look: Look, decisions: NodeDecisions) -> NodeDecisions:
     budget = f"max_conversions_per_run allows {most} returns in a run"
     late = {name: node_verdict(name, Verdict.WAIT, Reason.BUDGET, budget) for name in names[most:]}
     begun = {
-        name: enter_phase(nodes[name], Phase.RETURNING, look.inputs.now)
+        name: changed(nodes[name], state=Returning(since=look.inputs.now))
         for name in names[:most]
         if nodes[name].phase is Phase.RELEASING
     }
@@ -247,7 +248,7 @@ def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
     """Releases leaving nodes that are empty: they are fenced, and their queue shrinks now."""
     names = decisions.nodes_with(NodeDecision.RELEASED)
     nodes = {
-        name: enter_phase(decisions.registry.nodes[name], Phase.RELEASING, look.inputs.now)
+        name: changed(decisions.registry.nodes[name], state=Releasing(since=look.inputs.now))
         for name in names[:most]
     }
     later = dict.fromkeys(names[most:], NodeDecision.LEAVES)
@@ -282,7 +283,7 @@ def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
         stalled = dict(demand.stalled)
     chosen, clocks = _restart_idle_times(chosen, registry.nodes, inputs.now)
     released = {
-        name: enter_phase(registry.nodes[name], Phase.RELEASING, inputs.now) for name in chosen.go
+        name: changed(registry.nodes[name], state=Releasing(since=inputs.now)) for name in chosen.go
     }
     by_node = {
         name: NodeDecision.RELEASED if name in released else NodeDecision.STAYS for name in names

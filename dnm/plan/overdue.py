@@ -8,7 +8,8 @@ from collections.abc import Container, Mapping, Sequence
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import MAX_ATTEMPTS, ClaimedNode, ConversionRequest, LentNode, Phase
+from dnm.model.lent import MAX_ATTEMPTS, ClaimedNode, ConversionRequest, LentNode
+from dnm.model.lent_state import Failed, Releasing, Serving
 from dnm.model.node import Node
 from dnm.model.printable import printable
 from dnm.model.reason import Reason
@@ -19,7 +20,7 @@ from dnm.plan.facts import (
     UNSEEN_PODS,
     Facts,
     NodeTransition,
-    enter_phase,
+    changed,
     fail_node,
     outcome,
     show_time,
@@ -34,8 +35,9 @@ def late_to_join(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         f"{name} {why} since {show_time(entry.since)}; check it, then `dnm reset {name}` to "
         "return it to Slurm"
     )
-    failed = enter_phase(entry, Phase.FAILED, facts.now, error=error, converter=entry.converter)
-    return outcome(name, failed, Verdict.FAILED, Reason.LATE, error, conversion_failed=True)
+    failed = Failed(since=facts.now, error=error, converter=entry.converter)
+    after = changed(entry, state=failed)
+    return outcome(name, after, Verdict.FAILED, Reason.LATE, error, conversion_failed=True)
 
 
 def _describe_late_node(config: Config, entry: LentNode, node: Node) -> str:
@@ -66,7 +68,8 @@ def judge_return(config: Config, name: str, entry: LentNode, facts: Facts) -> No
         detail = (node.unreadable if node is not None else "") or UNSEEN_PODS
         return outcome(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
-        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
+        state = Serving(since=facts.now)
+        serves = changed(entry, state=state, idle_since=None, was_used=True)
         return outcome(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod runs on it")
     if node is not None and node.is_cordoned_by_another:
         # A return needs dnm's own fence, and only an administrator may lift his cordon.
@@ -78,8 +81,9 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
     if facts.is_drained_by_another(name, entry) and entry.fault:
         detail = f"and drained there: {entry.fault}"
         return outcome(name, None, Verdict.REVERT, Reason.RETURNED, detail)
-    retry_after = entry.retry_after or entry.since
-    is_last = entry.attempts >= MAX_ATTEMPTS and bool(entry.error)
+    state = entry.returning
+    retry_after = state.retry_after or state.since
+    is_last = state.attempts >= MAX_ATTEMPTS and bool(state.error)
     if facts.now < retry_after and not is_last:
         if failed := entry.failed_attempts:
             detail = f"{failed}; the next one is at {show_time(retry_after)}"
@@ -97,7 +101,7 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
             f"forgets it once it is resumed; `dnm reset {name}` returns it once more"
         )
         return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)
-    if entry.attempts >= MAX_ATTEMPTS:
+    if state.attempts >= MAX_ATTEMPTS:
         failed = _ended(entry).failed_attempts
         error = (
             f"{name} is not back in Slurm: {failed}; check it, then `dnm reset {name}` to try "
@@ -105,7 +109,7 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
         )
         return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)
     if (node := facts.node(name)) is not None and not node.is_cordoned:  # as when it was released
-        fenced = enter_phase(entry, Phase.RELEASING, facts.now)
+        fenced = changed(entry, state=Releasing(since=facts.now))
         return outcome(name, fenced, Verdict.REVERT, Reason.RETRY, "it is fenced first")
     failed = _ended(entry).failed_attempts
     return outcome(name, entry, Verdict.REVERT, Reason.RETRY, failed, wants_return=True)
@@ -113,7 +117,7 @@ def _return_again(config: Config, name: str, entry: LentNode, facts: Facts) -> N
 
 def _ended(entry: LentNode) -> LentNode:
     """Returns the entry with its last attempt counted as failed."""
-    return msgspec.structs.replace(entry, is_handed_over=False, converter=None)
+    return entry.with_state(is_handed_over=False, converter=None)
 
 
 def fail_return(name: str, entry: LentNode, facts: Facts) -> NodeTransition:

@@ -17,6 +17,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.lent import OVERRIDES_STAY, Ended, LentNode, Phase
+from dnm.model.lent_state import Joining, Releasing, Serving
 from dnm.model.node import Node
 from dnm.model.printable import printable
 from dnm.model.quantity import format_amount
@@ -31,7 +32,6 @@ from dnm.plan.facts import (
     NodeTransition,
     after_deletion,
     changed,
-    enter_phase,
     fail_node,
     outcome,
     show_time,
@@ -81,7 +81,7 @@ def _marked_by_another(
     remark = f"{name} has the mark of instance {other}, and nothing else confirms it"
     if entry.phase is Phase.SERVING and facts.lenders is not None and name not in facts.lenders:
         # Not in the ledger yet: the other instance marked it before this run could.
-        entry = enter_phase(entry, Phase.JOINING, facts.now, counted={}, idle_since=None)
+        entry = changed(entry, state=Joining(since=facts.now), counted={}, idle_since=None)
     deadline = entry.since + config.join_timeout
     if entry.phase is Phase.JOINING and facts.now <= deadline:
         # Two hosts adopted the same node: the first that counts it in the ledger owns it.
@@ -98,7 +98,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     node = facts.node(name)
     is_here = node is not None and node.is_ready and not (node.is_deleting or node.unreadable)
     if is_here and entry.leaves in OVERRIDES_STAY:
-        leaving = enter_phase(entry, Phase.RELEASING, facts.now)
+        leaving = changed(entry, state=Releasing(since=facts.now))
         return outcome(
             name, leaving, Verdict.REVERT, Reason.LEAVING, "it is returned before it has served"
         )
@@ -109,7 +109,7 @@ def _joining(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTr
     if node is not None and is_here and not node.evicting_taint:
         size = measure_node(config, entry.node_type, node)
         if size is not None:
-            joined = enter_phase(entry, Phase.SERVING, facts.now, counted=size.counted)
+            joined = changed(entry, state=Serving(since=facts.now), counted=size.counted)
             return outcome(name, joined, Verdict.KEEP, Reason.JOINED, remark=size.remark)
     in_service = facts.is_in_service(name) and not facts.is_reserved(name)
     if node is None and in_service and has_ended:
@@ -191,11 +191,12 @@ def _releasing(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
         detail = node.unreadable or UNSEEN_PODS
         return outcome(name, entry, Verdict.WAIT, Reason.UNKNOWN, detail)
     if pods:
-        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None, was_used=True)
+        state = Serving(since=facts.now)
+        serves = changed(entry, state=state, idle_since=None, was_used=True)
         return outcome(name, serves, Verdict.KEEP, Reason.DEMAND_RETURNED, "a pod landed on it")
     if node.is_cordoned != node.carries_fence:
         # An administrator cordoned it first, or lifted dnm's cordon: either way he decides.
-        serves = enter_phase(entry, Phase.SERVING, facts.now, idle_since=None)
+        serves = changed(entry, state=Serving(since=facts.now), idle_since=None)
         if node.is_cordoned:
             detail = f"kubectl uncordon {name}"
             return outcome(name, serves, Verdict.KEEP, Reason.HELD_BY_ADMIN, detail)
@@ -230,7 +231,7 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
         return outcome(name, None, Verdict.REVERT, Reason.RETURNED)
     is_open = node is not None and in_service is False and not node.is_cordoned
     if node is not None and is_open and not _is_foreign(config, entry, node, facts):
-        joining = enter_phase(entry, Phase.JOINING, facts.now)
+        joining = changed(entry, state=Joining(since=facts.now))
         after = _joining(config, name, joining, facts)
         if after.entry is not None and after.entry.phase in (Phase.SERVING, Phase.RELEASING):
             return after

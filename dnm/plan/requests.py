@@ -12,16 +12,10 @@ from datetime import datetime
 
 import msgspec
 
+from dnm.model.charge import Charge
 from dnm.model.config import Config
-from dnm.model.lent import (
-    Charge,
-    ClaimedNode,
-    ConversionRequest,
-    ConverterProcess,
-    Ended,
-    LentNode,
-    Phase,
-)  # fmt: skip
+from dnm.model.lent import ClaimedNode, ConversionRequest, Ended, LentNode, Phase
+from dnm.model.lent_state import ConverterProcess, Joining
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult, backoff_delay
 from dnm.plan.facts import Facts, has_stopped
@@ -153,10 +147,8 @@ def _newly_lent(request: ConversionRequest, now: datetime) -> LentNode:
         namespace=request.namespace,
         queue=request.queue,
         owner=request.owner,
-        phase=Phase.JOINING,
-        since=now,
+        state=Joining(since=now, converter=request.converter),
         asked_at=request.asked_at,
-        converter=request.converter,
         order=request.order,
         stays_until=request.stays_until,
         charge=Charge(account=request.account, since=now) if request.account else None,
@@ -206,8 +198,9 @@ def calls_until(
         if request.converter is not None:
             yield request.id, request.converter, request.since + longest
     for name, entry in registry.nodes_of(config.instance_id, Phase.RETURNING).items():
-        if entry.converter is not None:
-            yield name, entry.converter, entry.retry_after or entry.since + longest
+        call = entry.returning
+        if call.converter is not None:
+            yield name, call.converter, call.retry_after or call.since + longest
 
 
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
@@ -231,9 +224,8 @@ def with_names(request: ConversionRequest, end: Ended) -> ConversionRequest:
 
 def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
     """Returns the entry with the time of the next attempt, unless Slurm has the node by then."""
-    wait = backoff_delay(config, entry.attempts) if end.error else config.join_timeout
-    return msgspec.structs.replace(
-        entry,
+    wait = backoff_delay(config, entry.returning.attempts) if end.error else config.join_timeout
+    return entry.with_state(
         converter=None,
         error=end.error,
         retry_after=now + wait,

@@ -58,7 +58,7 @@ def _has_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
 
 def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
     return config.move_in_place or any(
-        node.phase is Phase.MOVING or node.move is not None or node.moved_at is not None
+        node.phase is Phase.MOVING or node.failed_move or node.moved_at is not None
         for node in registry.nodes.values()
     )
 

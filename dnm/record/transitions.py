@@ -16,6 +16,7 @@ import msgspec
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
 from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.lent_state import Joining, Moving
 from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff
 from dnm.model.reason import Reason
@@ -137,7 +138,7 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
         old, new = before.nodes.get(name), after.nodes.get(name)
         if old is None and new is not None:
             yield _arrival(before, name, new, cause)
-            old = msgspec.structs.replace(new, phase=Phase.JOINING, error="")
+            old = msgspec.structs.replace(new, state=Joining(since=new.since))
         if old is not None and new is None:
             yield _departure(after, name, old, cause)
         elif old is not None and new is not None:
@@ -219,7 +220,7 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
         event = "moved" if old.namespace != new.namespace else _event(old.phase, new.phase)
         why = {"reason": new.error} if new.phase is Phase.FAILED else {}
         yield line(event, numbers=_numbers(old, new, cause), **why)
-    elif new.move != old.move:
+    elif new.heads_for != old.heads_for:
         yield line("turned-back", numbers=_numbers(old, new, cause))
     elif new.leaves != old.leaves:
         numbers: dict[str, object] = {"why": new.leaves} if new.leaves else {}
@@ -245,7 +246,7 @@ def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
     if old.namespace != new.namespace:
         return {"counted": dict(new.counted), "from": old.queue, **_charged(old, cause)}
     if new.phase in (Phase.RELEASING, Phase.MOVING):
-        target = {"to": new.move.to} if new.move is not None else {}
+        target = {"to": new.state.to} if isinstance(new.state, Moving) else {}
         idle = old.idle_since
         seconds = {"idle_seconds": round((cause.now - idle).total_seconds())} if idle else {}
         took = _took(new) if old.phase is Phase.JOINING else {}

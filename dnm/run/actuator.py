@@ -17,7 +17,8 @@ from dnm.converter.contract import convert_command, resume_command, return_comma
 from dnm.converter.processes import this_host
 from dnm.kube.nodes import FENCED, mark_annotations
 from dnm.model.errors import ConverterError, DnmError, KubeError, RegistryError
-from dnm.model.lent import ConversionRequest, ConverterProcess, Ended
+from dnm.model.lent import ConversionRequest, Ended
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark
 from dnm.model.plan import (
     Action,
@@ -253,21 +254,21 @@ class Actuator(Step):
         if obstacle:
             log.info("action=return node=%s skipped=%r", name, obstacle)
             return
-        attempt = entry.attempts + 1
-        self.save_node(
-            name,
+        attempt = entry.returning.attempts + 1
+        called = entry.with_state(
             attempts=attempt,
             is_handed_over=False,
             retry_after=self.clock() + self.config.convert_timeout + self.config.join_timeout,
             converter=None if self.config.state == "file" else this_host(),
         )
+        self.save_node(name, called)
         command = return_command(self.config, name, entry.fault)
         try:
             process = self.converter.start(name, command, self.state.until)
         except ConverterError as error:
             self._return_ended(name, Ended(not_started=str(error)))
             return
-        self.save_node(name, converter=process)
+        self.save_node(name, called.with_state(converter=process))
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _return_obstacle(self, name: str) -> str | None:
@@ -329,7 +330,7 @@ class Actuator(Step):
 
     def _return_ended(self, name: str, end: Ended) -> None:
         ended = return_ended(self.config, self.registry.nodes[name], end, self.clock())
-        self.save(replace(self.registry, nodes={**self.registry.nodes, name: ended}))
+        self.save_node(name, ended)
         if ended.error:
             self.fail(return_error(name, ended.error))
 

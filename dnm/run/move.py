@@ -18,7 +18,7 @@ from dnm.host.place import host_name
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import Operation
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import ARRIVING, MOVED
@@ -109,7 +109,7 @@ def _signed(registry: Registry) -> Registry:
         for request in registry.requests
     )
     nodes = {
-        name: entry if entry.converter is None else replace(entry, converter=sign(entry.converter))
+        name: entry.with_state(converter=sign(entry.converter)) if entry.converter else entry
         for name, entry in registry.nodes.items()
     }
     return replace(registry, requests=requests, nodes=nodes)

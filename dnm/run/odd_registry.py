@@ -17,7 +17,8 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.errors import RegistryError
 from dnm.model.history import HistoryLine, recorded_moment
-from dnm.model.lent import LentNode, Phase
+from dnm.model.lent import LentNode
+from dnm.model.lent_state import Serving
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
@@ -59,7 +60,22 @@ def read_unusual(content: bytes | None, config: Config, state: State, now: datet
     try:
         return msgspec.convert(document, Registry)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise RegistryError(_unreadable(state, str(error))) from error
+        why = _malformed_node(document["nodes"]) or str(error)
+        raise RegistryError(_unreadable(state, why)) from error
+
+
+def _malformed_node(nodes: Any) -> str:
+    """Returns the first malformed node and its error, or an empty text: for example a fact that the
+    node's phase does not have."""
+    for name, entry in nodes.items() if isinstance(nodes, dict) else ():
+        try:
+            msgspec.convert(entry, LentNode)
+        except (msgspec.MsgspecError, ValueError, OverflowError) as error:
+            state = entry.get("state") if isinstance(entry, dict) else None
+            phase = state.get("phase") if isinstance(state, dict) else None
+            where = f" in phase {printable(str(phase), _LONGEST)}" if phase else ""
+            return f"node {printable(str(name), _LONGEST)}{where}: {error}"
+    return ""
 
 
 def _take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
@@ -86,8 +102,7 @@ def _take_over(document: dict[str, Any], config: Config, state: State, now: date
             namespace=namespace,
             queue=policy.queue if policy else "",
             owner=str(owner),
-            phase=Phase.SERVING,
-            since=now,
+            state=Serving(since=now),
             counted=dict(configured.size) if configured else {},
             was_used=True,
         )

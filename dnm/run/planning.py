@@ -202,7 +202,7 @@ def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
         for request in registry.requests
     )
     nodes = {
-        name: msgspec.structs.replace(entry, converter=converter.find(name))
+        name: entry.with_state(converter=converter.find(name))
         if entry.converter is not None and not is_identified(entry.converter)
         else entry
         for name, entry in registry.nodes.items()

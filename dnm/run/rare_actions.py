@@ -104,8 +104,9 @@ def _drop(step: Step, name: str) -> None:
 
 
 def _change(step: Step, name: str, **changes: object) -> None:
-    opening = step.registry.nodes[name].opening or Opening()
-    step.save_node(name, opening=msgspec.structs.replace(opening, **changes))
+    entry, replace = step.registry.nodes[name], msgspec.structs.replace
+    opening = replace(entry.opening or Opening(), **changes)
+    step.save_node(name, replace(entry, opening=opening))
 
 
 # --- nodes that serve --------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def _evict(step: Step, name: str) -> None:
     result = ask_pods(step.kube, node, step.may_go_on)
     asked = entry.emptying.asked + result.asked
     emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=result.why)
-    step.save_node(name, emptying=emptying)
+    step.save_node(name, msgspec.structs.replace(entry, emptying=emptying))
     if result.asked:
         step.note_done(f"action=evict node={name} pods={result.asked} queue={entry.queue}", name)
     elif result.why and not result.errors:

@@ -17,7 +17,7 @@ from dnm.model.batch import BatchList
 from dnm.model.cluster import ConfigMap, YunikornView
 from dnm.model.config import Config
 from dnm.model.errors import KubeError, YunikornError
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Node
 from dnm.model.plan import Snapshot
 from dnm.model.pod import Claim, PodList

@@ -16,6 +16,7 @@ from dnm.kube.errors import repeat_on_conflict
 from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError, KubeError
+from dnm.model.lent import LentNode
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import Action
@@ -65,9 +66,8 @@ class Step:
             registry = record_change(self.registry, registry, self.cause())
         self.replace_registry(registry)
 
-    def save_node(self, name: str, **changes: object) -> None:
+    def save_node(self, name: str, entry: LentNode) -> None:
         """Saves a changed entry of a recorded node."""
-        entry = replace(self.registry.nodes[name], **changes)
         self.save(replace(self.registry, nodes={**self.registry.nodes, name: entry}))
 
     def cause(self) -> Cause:

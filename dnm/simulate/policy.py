@@ -16,7 +16,8 @@ import msgspec
 from dnm.model.batch import BatchNode, WaitingJobs
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
-from dnm.model.lent import ConversionRequest, ConverterProcess, Ended, LentNode, Phase
+from dnm.model.lent import ConversionRequest, Ended, LentNode, Phase
+from dnm.model.lent_state import ConverterProcess, Returning, Serving
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.plan import (
@@ -167,15 +168,16 @@ class DnmPolicy:
     def _moments(self, name: str, idle_time: timedelta) -> list[datetime]:
         """When something may become of an idle node, or of one that is on its way back."""
         node = self._registry.nodes[name]
-        if node.retry_after is not None and node.phase is not Phase.SERVING:
-            return [node.retry_after]
+        if isinstance(node.state, Returning) and node.state.retry_after is not None:
+            return [node.state.retry_after]
         if node.idle_since is None:
             return [self._registry.spare_nodes.get(name, node.since) + SPARE_FOR]
         spans = {idle_time}
         if self._config.move_in_place:
             spans.add(LEAST_IDLE)
         moments = [node.idle_since + span for span in spans]
-        return [*moments, node.retry_after] if node.retry_after else moments
+        pause = node.state.move_pause if isinstance(node.state, Serving) else None
+        return [*moments, pause.until] if pause else moments
 
     # --- the world as values -----------------------------------------------------------------
 
@@ -317,13 +319,10 @@ class DnmPolicy:
         world.revert(name)
         self._fenced.discard(name)
         self._marks.pop(name, None)
-        ended = world.now + REVERT_CALL
+        again = timedelta(seconds=world.now + REVERT_CALL) + self._config.join_timeout
         entry = self._registry.nodes[name]
-        called = msgspec.structs.replace(
-            entry,
-            attempts=entry.attempts + 1,
-            retry_after=self._begins + timedelta(seconds=ended) + self._config.join_timeout,
-        )
+        attempts = entry.returning.attempts + 1
+        called = entry.with_state(attempts=attempts, retry_after=self._begins + again)
         self._record(nodes={**self._registry.nodes, name: called})
 
     def _record(self, **changes: object) -> None:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import Leaving, Phase
+from dnm.model.lent_state import Returning
 from dnm.model.observed import Breaker
 from dnm.model.orders import Keeping, Pause
 from dnm.model.registry import Registry
-from dnm.plan.facts import enter_phase
 from dnm.plan.lost_registry import restore_names
 from dnm.verbs.refusal import Refusal, without
 
@@ -148,10 +148,8 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
         return Refusal(f"{name} is held: `dnm unhold {name}` first")
     # dnm still waits for a converter of an earlier run: two converters on one node would
     # power-cycle it under each other. The node is returned whatever its queue needs.
-    again = enter_phase(
-        entry, Phase.RETURNING, now,
-        converter=entry.converter, leaves=Leaving.MANUAL, stays_until=None,
-    )  # fmt: skip
+    state = Returning(since=now, converter=entry.converter)
+    again = replace(entry, state=state, leaves=Leaving.MANUAL, stays_until=None)
     return replace(registry, nodes={**registry.nodes, name: again})
 
 

@@ -193,7 +193,7 @@ def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
 # --- return ----------------------------------------------------------------------------------
 
 
-class Returning(Value):
+class NodesToReturn(Value):
     """The nodes and orders that `dnm return` ends. `left` has the refusals for nodes of these
     orders that cannot be returned; they do not prevent the end of the order."""
 
@@ -204,7 +204,7 @@ class Returning(Value):
 
 def nodes_to_return(
     config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
-) -> Returning | Refusal:
+) -> NodesToReturn | Refusal:
     """Returns the nodes and orders for `give_back`. Orders come last, so that an interrupted
     command can be repeated. Each named node must be returnable."""
     for name in nodes:
@@ -216,7 +216,7 @@ def nodes_to_return(
     ordered = {name: entry for name, entry in registry.nodes.items() if entry.order in orders}
     refusals = {name: _refuse_return(registry, name, entry) for name, entry in ordered.items()}
     going = dict.fromkeys([*nodes, *(name for name, r in refusals.items() if r is None)])
-    return Returning(
+    return NodesToReturn(
         nodes=tuple(going), orders=tuple(orders), left=tuple(filter(None, refusals.values()))
     )
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import LentNode, Phase
+from dnm.model.lent import LentNode
+from dnm.model.lent_state import Joining
 from dnm.model.node import Node
 from dnm.model.registry import Registry
 from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded, without
@@ -82,8 +83,7 @@ def adopt(
         namespace=namespace,
         queue=config.namespaces[namespace].queue,
         owner=config.instance_id,
-        phase=Phase.JOINING,
-        since=now,
+        state=Joining(since=now),
     )
     nodes = {**registry.nodes, name: entry}
     return replace(registry, nodes=nodes, claimed=without(registry.claimed, name))

@@ -15,9 +15,10 @@ from dnm.checks.host import check_syslog, judge_space
 from dnm.cli.set_up.check import check, print_findings
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.lent import LentNode, Phase
+from dnm.model.lent import Phase
 from dnm.model.orders import Keeping
 from dnm.model.registry import Registry, RunRecord
+from tests.builders import lent_of
 from tests.cli.check_site import INI, QUEUES, SIDECAR, CheckedSite, add_settings, ask_the_scheduler
 from tests.converter import programs
 
@@ -102,7 +103,7 @@ def _lend(site: CheckedSite, **changes: object) -> None:
         "node_type": "a", "namespace": "dev", "queue": "root.dev", "owner": "prod",
         "phase": Phase.SERVING, "since": datetime.now(UTC),
     }  # fmt: skip
-    site.record(Registry(nodes={"a001": LentNode(**{**values, **changes})}))  # type: ignore[arg-type]
+    site.record(Registry(nodes={"a001": lent_of({**values, **changes})}))
 
 
 def _mark_small_node(site: CheckedSite) -> None:

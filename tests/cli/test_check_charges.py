@@ -9,7 +9,7 @@ import pytest
 
 from dnm.checks.batch import check_charges
 from dnm.model.batch import BatchClaim, BatchList
-from dnm.model.lent import Charge
+from dnm.model.charge import Charge
 from dnm.model.registry import Registry
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node
 from tests.converter.programs import script

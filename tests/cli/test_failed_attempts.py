@@ -30,7 +30,8 @@ def run_until_attempts(site: Site, count: int) -> None:
     for _ in range(30):
         site.run()
         (entry,) = site.registry.nodes.values()
-        if entry.attempts == count or entry.phase is Phase.FAILED:
+        attempts = getattr(entry.state, "attempts", 0)
+        if attempts == count or entry.phase is Phase.FAILED:
             return
         site.sandbox.tick(60)
     raise AssertionError("no attempt")

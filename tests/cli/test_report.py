@@ -22,7 +22,7 @@ from dnm.cli.look.report import (
 from dnm.cli.set_up.queue_verbs import _shown
 from dnm.model.amounts import shown_amount
 from dnm.model.history import HistoryLine
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.orders import Pause, Way
 from dnm.model.plan import (
     Action,

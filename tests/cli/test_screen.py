@@ -17,7 +17,7 @@ from dnm.cli.terminal import paint
 from dnm.cli.terminal.commands import show_activity
 from dnm.cli.terminal.output import print_line, print_table
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.lent import Phase
+from dnm.model.lent_state import Failed
 from dnm.run.registry import save_registry
 from tests.site import QUEUE, Site, a_workshop_site
 
@@ -47,7 +47,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     first, second = made.lent()
     assert made.command("hold", first, "--reason", HELD).returncode == 0
     nodes = dict(made.registry.nodes)
-    nodes[second] = msgspec.structs.replace(nodes[second], phase=Phase.FAILED, error=FAILED)
+    failed = Failed(since=nodes[second].since, error=FAILED)
+    nodes[second] = msgspec.structs.replace(nodes[second], state=failed)
     save_registry(made.config, msgspec.structs.replace(made.registry, nodes=nodes))
     yield made
     sandbox.stop()

@@ -13,7 +13,8 @@ from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import describe_run, manual_lines, print_status
 from dnm.host.place import host_name
 from dnm.model.config import Config
-from dnm.model.lent import ConverterProcess, Leaving, Phase
+from dnm.model.lent import Leaving, Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.observed import Breaker
 from dnm.model.orders import LendOrder, Pause
 from dnm.model.reason import Reason, Why
@@ -162,7 +163,7 @@ def test_converter_host_is_shown_if_it_is_another_host(
         nodes={
             "a001": a_lent_node(Phase.RETURNING, converter=on("east")),
             "a002": a_lent_node(Phase.RETURNING, converter=on(host_name())),
-            "a003": a_lent_node(Phase.SERVING, converter=on("north")),
+            "a003": a_lent_node(Phase.JOINING, converter=on("north")),
         },
         requests=(a_request(id="r1", converter=on("west")),
                   a_request(id="r2", converter=on("south"), ended=True)),

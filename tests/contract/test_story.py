@@ -71,9 +71,8 @@ def limits(sandbox: Sandbox) -> dict[str, dict[str, object]]:
 
 def nodes(host: Host) -> dict[str, str]:
     """Returns the lent nodes of the record, and their phases."""
-    return {
-        name: node["phase"] for name, node in json.loads(host.record.read_text())["nodes"].items()
-    }
+    recorded = json.loads(host.record.read_text())["nodes"]
+    return {name: node["state"]["phase"] for name, node in recorded.items()}
 
 
 def run(sandbox: Sandbox, host: Host) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import Started, is_alive, process_of, started_at
 from dnm.model.blackout import Secrets
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 
 
 def test_later_process_with_the_same_number_differs() -> None:

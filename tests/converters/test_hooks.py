@@ -27,7 +27,7 @@ from dnm.converters.journal import Direction, Journal
 from dnm.converters.settings import Settings, load_settings
 from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 from tests.converters.played import a_journal
 from tests.processes import wait_until
 

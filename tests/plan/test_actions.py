@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.lent import Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.plan import (
     EndConverter,
     Fence,

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.lent import Charge, Phase
+from dnm.model.charge import Charge
+from dnm.model.lent import Phase
 from dnm.model.orders import LendOrder
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.registry import Registry

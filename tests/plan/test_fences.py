@@ -120,4 +120,4 @@ def test_retried_return_keeps_its_start_and_attempts() -> None:
     decisions = world.set(batch={"a001": a_batch_node(in_service=False)}).decisions()
     assert decisions.returned == ("a001",)
     entry = decisions.registry.nodes["a001"]
-    assert (entry.attempts, entry.since) == (2, LONG_AGO)
+    assert (entry.returning.attempts, entry.since) == (2, LONG_AGO)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import ConverterProcess, Leaving, LentNode, Move, Phase
+from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark, Node
 from dnm.model.plan import (
     EndConverter,
@@ -179,11 +180,11 @@ LISTED = [
 def test_no_combination_of_manual_changes_makes_a_plan_refused(phase: Phase) -> None:
     """A plan that breaks an invariant stops every run until an administrator acts.
     So the test combines each phase, Node, row of Slurm's, work and request."""
-    move = Move(to="notebook") if phase is Phase.MOVING else None
+    move = {"to": "notebook", "attempts": 1} if phase is Phase.MOVING else {}
     for node, row, works, leaves in product(SHOWN, LISTED, (0, 1), (None, Leaving.MANUAL)):
         working, waiting = pods(works, SMALL, node="a001"), pods(2, BIG)[1:]
         world = site().with_pods(*working, *waiting)
-        world.lent("a001", phase, idle_since=LONG_AGO, leaves=leaves, move=move, attempts=1)
+        world.lent("a001", phase, idle_since=LONG_AGO, leaves=leaves, **move)
         world.nodes += [node] if node else []
         world.batch |= {"a001": row} if row else {}
         plan = world.plan()

@@ -31,7 +31,7 @@ def test_future_times_of_a_wrong_clock_are_reset_to_now() -> None:
     assert mended.nodes["a001"].since == mended.requests[0].since == NOW
     held = mended.nodes["a002"]
     assert held.lent_since == held.moved_at == NOW
-    assert (mended.nodes["a001"].retry_after or ahead) <= NOW + timedelta(hours=1)
+    assert (mended.nodes["a001"].returning.retry_after or ahead) <= NOW + timedelta(hours=1)
     assert mended.backoffs["a"].until <= NOW + timedelta(hours=1)
     assert clamp_future_times(a_config(), mended, NOW) == mended
 
@@ -46,9 +46,9 @@ def test_retry_after_a_clock_jump_waits_for_its_back_off_only() -> None:
         backoffs={"a": Backoff(failures=2, until=ahead, ask_at_most=1)},
     )
     mended = clamp_future_times(config, registry, NOW)
-    assert mended.nodes["a001"].retry_after == NOW + timedelta(minutes=2)
+    assert mended.nodes["a001"].returning.retry_after == NOW + timedelta(minutes=2)
     longest = config.convert_timeout + config.join_timeout
-    assert mended.nodes["a002"].retry_after == NOW + longest
+    assert mended.nodes["a002"].returning.retry_after == NOW + longest
     assert mended.backoffs["a"].until == NOW + timedelta(minutes=2)
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dnm.model.batch import BatchClaim
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import Leaving, Move, Phase
+from dnm.model.lent import Leaving, Phase
+from dnm.model.lent_state import MovePause, Moving
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Breaker, SpentHours
@@ -53,7 +54,7 @@ LABELS = {
     for name in ("dev", "notebook")
 }
 IDLE = NOW - timedelta(minutes=2)
-MOVE = Move(to="notebook")
+MOVE = Moving(since=NOW, to="notebook")
 HALF = Share(percent=50)
 SILENT = Unreadable(subject="batch", error="the converter's list did not answer")
 
@@ -114,7 +115,7 @@ def fenced(namespace: str, **changes: Any) -> dict[str, Any]:
 def moving(world: World | None = None, node: dict[str, Any] | None = None, **entry: Any) -> World:
     """Builds the next run's world: the node is fenced, in no queue's ledger, and still needed."""
     world = wanted(site()) if world is None else world
-    changes = {"move": MOVE, "was_used": True, "since": NOW - timedelta(minutes=1), **entry}
+    changes = {"to": "notebook", "was_used": True, "since": NOW - timedelta(minutes=1), **entry}
     world.lent("a001", Phase.MOVING, **changes)
     if node is None or node:
         world.node("a001", **(node or fenced("dev")))
@@ -129,7 +130,7 @@ def kinds(plan: Plan) -> list[type]:
 def test_moving_node_is_fenced_and_its_queue_shrinks_first() -> None:
     plan = idle().plan()
     entry = plan.registry.nodes["a001"]
-    assert (entry.phase, entry.move, entry.namespace) == (Phase.MOVING, MOVE, "dev")
+    assert (entry.state, entry.namespace) == (MOVE, "dev")
     assert kinds(plan) == [SetQueueLimits, Fence]
     assert plan.nodes[0].reason is MOVING
     assert not plan.registry.requests, "it is on its way to the queue that wants one"
@@ -145,7 +146,9 @@ WORLDS: dict[str, Callable[[], World]] = {
     "kept out by the configuration": lambda: idle().configured(exclude_nodes=frozenset({"a001"})),
     "a person's": lambda: idle(stays_until=NOW + timedelta(hours=1)),
     "it leaves": lambda: idle(leaves=Leaving.MANUAL),
-    "it failed to move": lambda: idle(retry_after=NOW + timedelta(minutes=1)),
+    "it failed to move": lambda: idle(
+        move_pause=MovePause(attempts=1, until=NOW + timedelta(minutes=1))
+    ),
     "its converter is at work": lambda: _converting(idle()),
     "a converter has it": lambda: idle().set(
         batch={
@@ -207,7 +210,7 @@ def test_headroom_alone_moves_no_node_of_another_queue(share: float) -> None:
 
 
 def test_queue_below_its_min_nodes_may_take_an_idle_node() -> None:
-    assert of_idle(site(min_nodes=1)).plan().registry.nodes["a001"].move == MOVE
+    assert of_idle(site(min_nodes=1)).plan().registry.nodes["a001"].state == MOVE
 
 
 @pytest.mark.parametrize("opened_by", ["pods", ""])
@@ -215,7 +218,7 @@ def test_move_for_min_nodes_takes_no_chance_of_the_breaker(opened_by: str) -> No
     """Once, the move closed the breaker, and the next run requested a node for the same pods."""
     breakers = {OTHER: Breaker(unused=3, tripped_at=NOW, trips=3, demand=opened_by)}
     after = of_idle(site(min_nodes=1)).recorded(breakers=breakers).plan().registry
-    assert after.nodes["a001"].move == MOVE and after.breakers == breakers
+    assert after.nodes["a001"].state == MOVE and after.breakers == breakers
 
 
 def test_moves_at_once_are_bounded_by_the_run_limit() -> None:
@@ -295,14 +298,14 @@ STAYS: dict[str, Callable[[], World]] = {
 def test_move_is_cancelled_before_relabeling_by_any_reason(name: str) -> None:
     plan = STAYS[name]().plan()
     entry = plan.registry.nodes["a001"]
-    assert (entry.phase, entry.namespace, entry.move) == (Phase.SERVING, "dev", None)
+    assert (entry.phase, entry.namespace, entry.failed_move) == (Phase.SERVING, "dev", "")
     assert RelabelNode not in kinds(plan) and ReturnNode not in kinds(plan)
 
 
 def test_relabeled_node_is_not_recalled_while_its_pods_are_unknown() -> None:
     """The new namespace no longer needs the node, yet gets it, because it carries its labels."""
     world = _with_partial_pods(moving(site(), node=fenced("notebook")))
-    assert world.plan().registry.nodes["a001"].move == MOVE
+    assert world.plan().registry.nodes["a001"].phase is Phase.MOVING
     assert world.with_facts().plan().registry.nodes["a001"].namespace == "notebook"
 
 
@@ -336,23 +339,24 @@ def test_fence_missing_after_a_killed_run_is_set() -> None:
 
 def test_failed_move_is_retried_with_growing_delay() -> None:
     entry = moving(since=LATE, attempts=2).plan().registry.nodes["a001"]
-    assert entry.attempts == 3 and "could not be moved to notebook" in entry.error
-    assert entry.retry_after == NOW + timedelta(minutes=8)
+    assert "could not be moved to notebook" in entry.error
+    assert entry.state.move_pause == MovePause(attempts=3, until=NOW + timedelta(minutes=8))
 
 
 def test_cancelled_move_keeps_the_idle_clock_and_delays_the_next_move() -> None:
     """The idle time of the node continues, and the next move of it is delayed."""
     entry = moving(site(), idle_since=IDLE, attempts=1).plan().registry.nodes["a001"]
-    assert (entry.idle_since, entry.retry_after) == (IDLE, NOW + timedelta(minutes=4))
+    pause = MovePause(attempts=2, until=NOW + timedelta(minutes=4))
+    assert (entry.idle_since, entry.state.move_pause) == (IDLE, pause)
     landed = moving(idle_since=IDLE).with_pods(*POD).plan().registry.nodes["a001"]
-    assert (landed.idle_since, landed.was_used, landed.retry_after) == (None, True, None)
+    assert (landed.idle_since, landed.was_used, landed.state.move_pause) == (None, True, None)
 
 
 def test_relabeled_node_is_unfenced_after_its_new_queue_grows() -> None:
     plan = moving(node=fenced("notebook"), order="o1").plan()
     entry = plan.registry.nodes["a001"]
     assert (entry.phase, entry.namespace, entry.queue) == (Phase.SERVING, "notebook", OTHER)
-    assert (entry.move, entry.moved_at, entry.was_used, entry.order) == (None, NOW, False, "")
+    assert (entry.failed_move, entry.moved_at, entry.was_used, entry.order) == ("", NOW, False, "")
     assert kinds(plan) == [Unfence, SetQueueLimits]
     assert plan.status[OTHER].lent["vcore"] == 128_000
     assert not plan.status[entry.mark.queue.replace("notebook", "dev")].lent.get("vcore")
@@ -369,13 +373,13 @@ def test_relabeled_node_is_relabeled_back_if_it_may_not_be_opened(world: World) 
     world.configured(node_types={"a": TYPE})
     plan = world.plan()
     entry = plan.registry.nodes["a001"]
-    assert (entry.phase, entry.move) == (Phase.MOVING, Move(to="notebook", is_back=True))
+    assert entry.state == Moving(since=NOW, to="notebook", is_back=True)
     (action,) = [action for action in plan.actions if isinstance(action, RelabelNode)]
     assert (action.is_back, action.mark, action.on) == (True, MARK, (DEV,))
     assert kinds(plan) == [RelabelNode]
 
 
-BACK = Move(to="notebook", is_back=True)
+BACK = {"to": "notebook", "is_back": True}
 
 
 @pytest.mark.parametrize(
@@ -391,14 +395,18 @@ BACK = Move(to="notebook", is_back=True)
 def test_node_relabeled_back_serves_its_previous_queue(
     node: dict[str, Any], entry: dict[str, Any], phase: Phase, does: list[type]
 ) -> None:
-    plan = moving(node=node, move=BACK, **entry).with_pods(*POD).plan()
+    plan = moving(node=node, **BACK, **entry).with_pods(*POD).plan()
     after = plan.registry.nodes["a001"]
     assert (after.phase, after.namespace, kinds(plan)) == (phase, "dev", does)
 
 
 def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
     for labelled, phase in (("notebook", Phase.FAILED), ("dev", Phase.SERVING)):
-        world = site().lent("a001", Phase.FAILED, move=BACK).node("a001", **node_fields(labelled))
+        world = (
+            site()
+            .lent("a001", Phase.FAILED, failed_move="notebook")
+            .node("a001", **node_fields(labelled))
+        )
         world.set(batch={"a001": a_batch_node(in_service=False)})
         assert world.plan().registry.nodes["a001"].phase is phase
 
@@ -433,13 +441,13 @@ def test_node_hours_belong_to_the_namespace_that_the_node_served() -> None:
     was, now = (site().recorded(nodes={"a001": node}).registry for node in (before, after))
     booked = record_hours(config, was, now, NOW)
     assert hours_left(config, booked, NOW + hour) == {"dev": 7.0, "notebook": 9.0}
-    comes = msgspec.structs.replace(before, phase=Phase.MOVING, move=MOVE)
+    comes = msgspec.structs.replace(before, state=MOVE)
     coming = msgspec.structs.replace(was, nodes={"a001": comes})
     assert [hour_bound.left for hour_bound in hour_bounds(config, coming, NOW)] == [6, 9]
 
 
 def test_move_between_queues_neither_counts_nor_closes_a_breaker() -> None:
-    before = a_lent_node(Phase.MOVING, move=MOVE)
+    before = a_lent_node(Phase.MOVING, to="notebook")
     after = a_lent_node(namespace="notebook", queue=OTHER)
     breakers = {before.queue: Breaker(unused=1)}
     assert after_transition(breakers, before, after) == breakers

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import MAX_ATTEMPTS, ConverterProcess, Leaving, Phase
+from dnm.model.lent import MAX_ATTEMPTS, Leaving, Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict
-from dnm.plan.facts import Facts, enter_phase
+from dnm.plan.facts import Facts
 from tests.builders import (
     FENCED,
     NOW,
@@ -235,7 +236,8 @@ def test_no_fact_returns_a_node_with_work(phase: Phase) -> None:
             running=frozenset(),
         )
         since = NOW - age
-        entry = a_lent_node(phase, since=since, idle_since=since, attempts=attempts)
+        calls = {"attempts": attempts} if phase is Phase.RETURNING else {}
+        entry = a_lent_node(phase, since=since, idle_since=since, **calls)
         step = advance_node(a_config(), "a001", entry, seen)
         if step.entry is None:
             assert in_service and not present
@@ -302,16 +304,6 @@ def test_joining_node_fails_only_after_the_full_join_timeout(seconds: int, phase
     entry = a_lent_node(Phase.JOINING, since=NOW - timedelta(seconds=seconds))
     after = advance_node(a_config(), "a001", entry, facts())
     assert after.entry is not None and after.entry.phase is phase
-
-
-@pytest.mark.parametrize("phase", list(Phase))
-def test_new_phase_resets_attempts_errors_and_converter(phase: Phase) -> None:
-    before = a_lent_node(
-        Phase.RETURNING, attempts=2, is_handed_over=True, retry_after=NOW, error="no power",
-        converter=CONVERTER, since=LONG_AGO,
-    )  # fmt: skip
-    after = enter_phase(before, phase, NOW)
-    assert after == a_lent_node(phase, since=NOW, counted=before.counted)
 
 
 @pytest.mark.parametrize(

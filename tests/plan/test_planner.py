@@ -10,7 +10,8 @@ import pytest
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.lent import Ended, Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.observed import Backoff, Breaker

@@ -17,7 +17,7 @@ import pytest
 from dnm.model.batch import BatchClaim
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import ClaimedNode, Emptying, Leaving, Move, Phase
+from dnm.model.lent import ClaimedNode, Emptying, Leaving, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Backoff, Breaker
@@ -108,7 +108,7 @@ class Draw(Random):
 
     def entry(self, name: str, phase: Phase, counted: Resources) -> dict[str, Any]:
         namespace, leaves = self.namespace(), self.choice(LEAVES)
-        is_returning = phase is Phase.RETURNING or self.is_so(0.05)
+        is_returning = phase is Phase.RETURNING
         is_uncounted = phase is Phase.JOINING or (phase is Phase.FAILED and self.is_so(0.5))
         return {
             "node_type": name[0], "namespace": namespace, "queue": NAMESPACES[namespace],
@@ -121,8 +121,8 @@ class Draw(Random):
                 opening=Opening(held={"ready": self.moment()}, is_open=self.is_so(0.5)),
                 emptying=Emptying(since=self.moment(-30, 30)) if leaves else None,
             ),
-            **({"move": Move(to=self.namespace(), is_back=self.is_so(0.3))}
-               if phase is Phase.MOVING or self.is_so(0.05) else {}),
+            **({"to": self.namespace(), "is_back": self.is_so(0.3)}
+               if phase is Phase.MOVING else self.some(0.05, failed_move=self.namespace())),
             **({"attempts": self.choice([0, 1, 3]), "is_handed_over": self.is_so(0.3),
                 "retry_after": self.choice([None, self.moment(-60, 30)]),
                 "converter": self.choice([None, None, CONVERTER])} if is_returning else {}),

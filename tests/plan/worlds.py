@@ -9,7 +9,8 @@ import msgspec
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.lent import Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.plan import Plan, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
 from dnm.model.queue_edit import QueueWants

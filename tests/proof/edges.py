@@ -25,7 +25,8 @@ from dnm.model.errors import ConverterError, DnmError, KubeConflict, KubeError
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.kubelet import Amounts
 from dnm.model.lease import Lease
-from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.lent import Ended, Phase
+from dnm.model.lent_state import ConverterProcess, Moving
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Claim, DaemonSet, Pod, PodList
@@ -338,10 +339,10 @@ class ModelKube:
         """Checks that only a moving node changes its labels and taints, and that both change. For
         the new namespace, the node must be fenced, empty and counted by no queue."""
         broken, entry = self.world.broken, self.host.registry().nodes.get(node.name)
-        if entry is None or entry.phase is not Phase.MOVING or entry.move is None:
+        if entry is None or not isinstance(entry.state, Moving):
             broken.append(f"{node.name} was relabelled before the registry recorded it")
             return
-        owner, other = entry.heads_for, {entry.namespace, entry.move.to} - {entry.heads_for}
+        owner, other = entry.heads_for, {entry.namespace, entry.state.to} - {entry.heads_for}
         if labels != {owner: "true", **dict.fromkeys(other)} or len(taints) != 1:
             broken.append(f"{node.name} has only some of the labels and taints: {labels} {taints}")
         if owner == entry.namespace:

@@ -49,7 +49,7 @@ def _check_nodes(lines: list[dict[str, Any]], nodes: dict[str, Any]) -> None:
             assert phases.get(name, "") == before, (phases.get(name, ""), line)
             phases[name] = after
     left = {name: phase for name, phase in phases.items() if phase}
-    assert left == {name: entry["phase"] for name, entry in nodes.items()}
+    assert left == {name: entry["state"]["phase"] for name, entry in nodes.items()}
 
 
 def _check_jobs(lines: list[dict[str, Any]], now: dict[str, str]) -> None:

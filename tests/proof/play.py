@@ -20,13 +20,13 @@ from dnm.host.faults import inject_faults
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
+from dnm.model.lent_state import Returning
 from dnm.model.node_type import NodeType
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
 from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
-from dnm.plan.facts import enter_phase
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.rebase import Reading, rebase_document
@@ -650,7 +650,7 @@ class Play:
             machine = self.world.machine_of(name)
             if entry.phase is not Phase.FAILED:
                 continue
-            nodes[name] = enter_phase(entry, Phase.RETURNING, self.world.now)
+            nodes[name] = msgspec.structs.replace(entry, state=Returning(since=self.world.now))
             if machine is None or machine.node_name not in ("", name) or machine.name != name:
                 del nodes[name]
                 if machine is not None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from dnm.model.lent import LentNode, Phase
+from dnm.model.lent_state import Failed
 from tests.proof.edges import Weather
 from tests.proof.play import Play
 from tests.proof.world import owner_of
@@ -39,8 +40,8 @@ class Story:
     def entry(self) -> LentNode:
         nodes = self.play.hosts[0].registry().nodes
         return nodes.get(NODE) or LentNode(
-            node_type="a", namespace="", queue="", owner="", phase=Phase.FAILED,
-            since=self.play.world.now,
+            node_type="a", namespace="", queue="", owner="",
+            state=Failed(since=self.play.world.now, error="it is not recorded"),
         )  # fmt: skip
 
     def pods_on_it(self) -> list[str]:

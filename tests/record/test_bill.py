@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from dnm.model.charge import Charge
 from dnm.model.history import SCHEMA, HistoryLine, Operation
-from dnm.model.lent import Charge
 from dnm.model.registry import Registry
 from dnm.record.bill import Biller, Lend, sums_of
 from dnm.record.recording import record_operation

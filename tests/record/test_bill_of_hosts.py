@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from dnm.model.charge import Charge
 from dnm.model.history import HistoryLine, Lent, Memory
-from dnm.model.lent import Charge, Phase
+from dnm.model.lent import Phase
+from dnm.model.lent_state import Returning
 from dnm.model.registry import Registry
 from dnm.record.accounts import Bookkeeper
 from dnm.record.bill import Biller
@@ -68,7 +70,7 @@ def test_use_before_a_move_belongs_to_the_first_namespace() -> None:
     ]
     assert [line.event for line in lines] == ["moved"]
     removed = Registry(
-        nodes={"a001": msgspec.structs.replace(after.nodes["a001"], phase=Phase.RETURNING)}
+        nodes={"a001": msgspec.structs.replace(after.nodes["a001"], state=Returning(since=NOW))}
     )
     lines += list_transitions(removed, Registry(), Cause(now=NOW + HOUR, run="r", instance="prod"))
     lent = [msgspec.structs.replace(line, time=NOW - 2 * HOUR) for line in LENT[:3]]

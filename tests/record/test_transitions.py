@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.cli.look.history import KINDS
 from dnm.model.calendar import KeptCalendar
 from dnm.model.history import Decision, HistoryLine, Memory, Operation
-from dnm.model.lent import LentNode, Move, Phase
+from dnm.model.lent import LentNode, Phase
 from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
@@ -67,7 +67,7 @@ def lines(before: Registry, after: Registry, why: Cause | None = None) -> list[s
 
 
 NODE = a_lent_node
-MOVES = a_lent_node(Phase.MOVING, move=Move(to="two"))
+MOVES = a_lent_node(Phase.MOVING, to="two")
 EMPTY = Registry()
 
 
@@ -84,7 +84,7 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
     "moving": (NODE(), MOVES, MOVING, "moving serving>moving"),
     "moved": (MOVES, NODE(namespace="two"), MOVED, "moved moving>serving"),
     "stays": (MOVES, NODE(), STAYS, "unfenced moving>serving"),
-    "turned-back": (MOVES, NODE(Phase.MOVING, move=Move(to="two", is_back=True)), MOVING,
+    "turned-back": (MOVES, NODE(Phase.MOVING, to="two", is_back=True), MOVING,
                     "turned-back moving>moving"),
     "emptying": (NODE(), NODE(leaves="overdue"), Reason.LEAVING, "emptying serving>serving"),
     "returned by hand": (NODE(leaves="by-hand"), NODE(leaves="by-hand"), Reason.LEAVING,

@@ -14,7 +14,8 @@ from dnm.model.cluster import ConfigMap, KubeEvent, PodOnNode, Reading
 from dnm.model.errors import ConverterError, KubeConflict, KubeError
 from dnm.model.kubelet import Amounts
 from dnm.model.lease import Lease
-from dnm.model.lent import ConverterProcess, Ended
+from dnm.model.lent import Ended
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import Taint
 from dnm.model.pod import Claim, DaemonSet, Pod, PodList

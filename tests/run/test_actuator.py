@@ -11,7 +11,7 @@ import pytest
 
 from dnm.model.cluster import FieldOwner
 from dnm.model.errors import LeaseLostError
-from dnm.model.lent import Ended, Move, Phase
+from dnm.model.lent import Ended, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import Taint
 from dnm.model.plan import (
@@ -165,7 +165,7 @@ def test_node_changes_its_namespace_only_if_fenced_and_empty(
     home: Path, action: RelabelNode, node: Any, on_it: Any, batch: Any, is_done: bool
 ) -> None:
     kube = Kube([node], on_it)
-    entry = a_lent_node(Phase.MOVING, move=Move(to="two"))
+    entry = a_lent_node(Phase.MOVING, to="two")
     outcome = apply(home, kube, Converter([batch]), [action], nodes={"a001": entry})
     after = kube.nodes["a001"]
     assert (after != node) is bool(outcome.actions) is is_done
@@ -384,10 +384,11 @@ def test_return_checks_node_pods_and_slurm_before_the_converter_call(
     outcome = apply(home, kube, converter, [ReturnNode(node="a001")], nodes=nodes)
     entry = outcome.registry.nodes["a001"]
     assert (list(converter.calls) == ["a001"]) is is_called
-    assert entry.attempts == (1 if is_called else 0)
+    assert entry.returning.attempts == (1 if is_called else 0)
     if is_called:
         before = converter.recorded["a001"].nodes["a001"]
-        assert before.attempts == 1 and before.retry_after is not None  # before the call
+        call = before.returning
+        assert call.attempts == 1 and call.retry_after is not None  # before the call
         assert converter.calls["a001"][1:] == ["--set", "batch", "--node-name", "a001"]
 
 
@@ -397,7 +398,8 @@ def test_failed_return_is_retried_after_a_delay(home: Path) -> None:
     nodes = {"a001": a_lent_node(Phase.RETURNING)}
     outcome = apply(home, kube, converter, [ReturnNode(node="a001")], nodes=nodes)
     entry = outcome.registry.nodes["a001"]
-    assert entry.retry_after is not None and entry.retry_after > NOW and not entry.is_handed_over
+    call = entry.returning
+    assert call.retry_after is not None and call.retry_after > NOW and not call.is_handed_over
     assert "exit code 4: no power" in entry.error and entry.error in outcome.errors[0]
 
 
@@ -409,4 +411,4 @@ def test_return_that_could_not_be_started_backs_off_with_its_cause(home: Path) -
     outcome = apply(home, Kube([SHUT]), converter, [ReturnNode(node="a001")], nodes=nodes)
     entry = outcome.registry.nodes["a001"]
     assert entry.error == "it can't be started" and entry.converter is None
-    assert entry.retry_after == NOW + backoff_delay(a_config(home), 3)
+    assert entry.returning.retry_after == NOW + backoff_delay(a_config(home), 3)

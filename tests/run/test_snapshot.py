@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeError
-from dnm.model.lent import ConverterProcess, Ended, Phase
+from dnm.model.lent import Ended, Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.plan import Snapshot
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry

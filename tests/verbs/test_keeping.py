@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from dnm.model.lease import ActingElsewhere
-from dnm.model.lent import ClaimedNode, ConverterProcess, Emptying, Leaving, Phase
+from dnm.model.lent import ClaimedNode, Emptying, Leaving, Phase
+from dnm.model.lent_state import ConverterProcess, Returning
 from dnm.model.observed import Backoff, Breaker, StalledPods
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.reason import Reason
@@ -37,7 +38,7 @@ CLAIMED = ClaimedNode(node_type="a", namespace="dev")
 REGISTRY = Registry(
     nodes={
         "a001": a_lent_node(),
-        "a002": a_lent_node(Phase.FAILED, attempts=3, error="it burns"),
+        "a002": a_lent_node(Phase.FAILED, error="it burns"),
         "a003": a_lent_node(Phase.RETURNING, attempts=2),
     },
     claimed={"elsewhere": CLAIMED},
@@ -157,14 +158,14 @@ def test_reset_node_is_returned_from_its_first_attempt(name: str) -> None:
     answer = reset(CONFIG, REGISTRY, name, NOW)
     assert isinstance(answer, Registry)
     entry = answer.nodes[name]
-    assert (entry.phase, entry.since, entry.attempts) == (Phase.RETURNING, NOW, 0)
+    assert entry.state == Returning(since=NOW, converter=entry.converter)
     assert not entry.error
 
 
 @pytest.mark.parametrize("phase", [Phase.RETURNING, Phase.FAILED])
 def test_reset_waits_for_the_running_converter(phase: Phase) -> None:
     converter = ConverterProcess(pid=77, start_ticks=5)
-    before = Registry(nodes={"a001": a_lent_node(phase, converter=converter, attempts=3)})
+    before = Registry(nodes={"a001": a_lent_node(phase, converter=converter)})
     answer = reset(CONFIG, before, "a001", NOW)
     assert isinstance(answer, Registry)
     at_work = facts(batch=[a_batch_node(in_service=False)], running=frozenset([converter]))

@@ -18,7 +18,8 @@ from dnm.cli.terminal.output import low_use_rows, order_row, print_document, wai
 from dnm.converter.processes import is_elsewhere
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode
-from dnm.model.lent import ConverterProcess, Phase
+from dnm.model.lent import Phase
+from dnm.model.lent_state import ConverterProcess
 from dnm.model.printable import count_of
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry

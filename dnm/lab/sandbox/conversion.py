@@ -24,7 +24,7 @@ from dnm.lab.sandbox.reservations import is_booking, moment
 from dnm.lab.sandbox.store import Store
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist_parser import expand_hostlist
-from dnm.model.lent import ConverterProcess
+from dnm.model.lent_state import ConverterProcess
 
 _USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespace NS]
                     [--exclude NODES]

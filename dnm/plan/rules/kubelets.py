@@ -16,7 +16,7 @@ from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.reason import Reason, Why
-from dnm.plan.facts import NodeTransition, changed
+from dnm.plan.facts import NodeTransition
 from dnm.plan.hooks import CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import Bound
@@ -73,7 +73,7 @@ def _report_differences(
         sentence = differing.get(name, "")
         if entry.phase is not Phase.SERVING or sentence == entry.error == "":
             continue
-        with_error = msgspec.structs.replace(after[name], entry=changed(entry, error=sentence))
+        with_error = msgspec.structs.replace(after[name], entry=entry.with_state(error=sentence))
         changed_nodes[name] = _with_remark(with_error, sentence, sentence)
     return changed_nodes
 
@@ -85,7 +85,7 @@ def _with_likely_refusal(config: Config, after: NodeTransition, entry: LentNode)
         return after
     error = f"{entry.error}; {likely}"
     verdict = msgspec.structs.replace(after.verdict, detail=error)
-    return msgspec.structs.replace(after, entry=changed(entry, error=error), verdict=verdict)
+    return msgspec.structs.replace(after, entry=entry.with_state(error=error), verdict=verdict)
 
 
 RULE = Rule(reasons=(KUBELET_SETTINGS,), bounds=_closed_types, annotates=_report_differences)

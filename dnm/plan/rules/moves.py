@@ -17,14 +17,15 @@ from datetime import timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import LentNode, Move, Phase
+from dnm.model.lent import LentNode, Phase
+from dnm.model.lent_state import Moving, Releasing, Serving
 from dnm.model.plan import RelabelNode
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.breaker import allowed_at_once, judge_breaker, take_chance
 from dnm.plan.cap_shares import resolve_shares
-from dnm.plan.facts import Facts, enter_phase, node_verdict
+from dnm.plan.facts import Facts, changed, node_verdict
 from dnm.plan.hooks import CountedFrom, Look, Moves, Rule
 from dnm.plan.inputs import Inputs
 from dnm.plan.lendable import conversion_budget, counted_as_lent, node_supply
@@ -36,6 +37,7 @@ from dnm.plan.rules.moving import (
     STAYS,
     advance_moving,
     belongs_to_other_namespace,
+    change_for,
     change_labels,
     move_of,
     moving_detail,
@@ -73,7 +75,8 @@ def plan_moves(look: Look, registry: Registry) -> Moves:
 
 def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
     """Returns the change of the Node of a node that moves, or moves back."""
-    move, change = move_of(inputs.config, entry)
+    move = move_of(entry)
+    change = change_for(inputs.config, entry, move.to)
     policy = inputs.config.namespaces.get(move.to)
     if not move.is_back and policy is not None:
         mark = msgspec.structs.replace(entry.mark, namespace=policy.name, queue=policy.queue)
@@ -117,7 +120,8 @@ def _continue(look: Look, registry: Registry) -> Moves:
 def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
     """Checks whether the Node still belongs to the old namespace; False if it is unreadable."""
     node = inputs.facts.node(name)
-    move, change = move_of(inputs.config, entry)
+    move = move_of(entry)
+    change = change_for(inputs.config, entry, move.to)
     if node is None or node.unreadable or move.to not in inputs.config.namespaces:
         return False
     return not move.is_back and not change.is_done(node)
@@ -142,7 +146,7 @@ def _find_unwanted(
     if not moving or inputs.demand is None:
         return {}
     leaving = {
-        name: msgspec.structs.replace(lent, phase=Phase.RELEASING) for name, lent in moving.items()
+        name: changed(lent, state=Releasing(since=lent.since)) for name, lent in moving.items()
     }
     without = msgspec.structs.replace(registry, nodes={**registry.nodes, **leaving})
     supply = node_supply(inputs, without)
@@ -227,7 +231,8 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
     if entry.since >= inputs.now:  # it has returned to its queue in this run
         return False
     is_kept = inputs.is_kept(name, entry) or entry.leaves is not None
-    is_resting = entry.retry_after is not None and inputs.now < entry.retry_after
+    pause = entry.state.move_pause if isinstance(entry.state, Serving) else None
+    is_resting = pause is not None and inputs.now < pause.until
     return not (
         is_kept
         or is_resting
@@ -280,10 +285,11 @@ def _begin_moves(
     registry, nodes = before.registry, dict(before.registry.nodes)
     verdicts = dict(before.verdicts)
     for name in names:
-        nodes[name] = enter_phase(
-            nodes[name], Phase.MOVING, inputs.now,
-            move=Move(to=pool.namespace), attempts=nodes[name].attempts,
-        )  # fmt: skip
+        before_move = nodes[name].state
+        pause = before_move.move_pause if isinstance(before_move, Serving) else None
+        attempts = pause.attempts if pause else 0
+        state = Moving(since=inputs.now, to=pool.namespace, attempts=attempts)
+        nodes[name] = changed(nodes[name], state=state)
         verdicts[name] = node_verdict(name, Verdict.MOVE, MOVING, moving_detail(nodes[name]))
     breakers = dict(registry.breakers)
     if pool.queue in breakers and sizing.for_pods:  # it concerns pods only

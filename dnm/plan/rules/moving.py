@@ -17,8 +17,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dnm.model.charge import Charge
 from dnm.model.config import Config
-from dnm.model.lent import Charge, LentNode, Move, Phase
+from dnm.model.lent import LentNode
+from dnm.model.lent_state import MovePause, Moving, Serving
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
 from dnm.model.reason import Reason, Why
@@ -31,7 +33,6 @@ from dnm.plan.facts import (
     NodeTransition,
     after_deletion,
     changed,
-    enter_phase,
     fail_node,
     outcome,
     show_time,
@@ -55,20 +56,23 @@ def advance_moving(config: Config, name: str, entry: LentNode, facts: Facts) -> 
         return after_deletion(name, entry, facts)
     if node.unreadable:
         return outcome(name, entry, Verdict.WAIT, Reason.UNKNOWN, node.unreadable)
-    if entry.move is None:  # no dnm writes this
-        return _stays(name, entry, facts, "its destination is not recorded")
-    move, change = move_of(config, entry)
-    if move.is_back:
+    change = change_for(config, entry, move_of(entry).to)
+    if move_of(entry).is_back:
         return _moving_back(config, node, entry, change, facts)
     if change.is_done(node):
         return _after_relabel(config, node, entry, facts)
     return _before_relabel(config, node, entry, facts)
 
 
-def move_of(config: Config, entry: LentNode) -> tuple[Move, LabelChange]:
-    """Returns the move of a node, and the exchange of labels and taints for it."""
-    assert entry.move is not None
-    return entry.move, change_labels(config, entry.node_type, entry.namespace, entry.move.to)
+def move_of(entry: LentNode) -> Moving:
+    """Returns the state of a node that moves."""
+    assert isinstance(entry.state, Moving)
+    return entry.state
+
+
+def change_for(config: Config, entry: LentNode, to: str) -> LabelChange:
+    """Returns the exchange of labels and taints for a move of a node to that namespace."""
+    return change_labels(config, entry.node_type, entry.namespace, to)
 
 
 def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> bool:
@@ -76,21 +80,22 @@ def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> b
     way, or its Node was registered again with those of the old one after a move."""
     if entry.moved_at is not None and node.labels.get(entry.namespace) != "true":
         return True
-    return entry.move is not None and move_of(config, entry)[1].is_begun(node)
+    to = entry.failed_move
+    return bool(to) and change_for(config, entry, to).is_begun(node)
 
 
 def stay(entry: LentNode, facts: Facts, **changes: object) -> LentNode:
     """Returns the entry of a node that keeps serving its queue instead of moving, with its idle
     time."""
-    return enter_phase(entry, Phase.SERVING, facts.now, **{"move": None, **changes})
+    return changed(entry, **{"state": Serving(since=facts.now), "failed_move": "", **changes})
 
 
-def stay_for_now(config: Config, entry: LentNode, facts: Facts, **changes: object) -> LentNode:
+def stay_for_now(config: Config, entry: LentNode, facts: Facts, error: str = "") -> LentNode:
     """Returns the same with a pause before the next move, longer each time: demand that comes and
     goes must not prevent the return of an idle node."""
-    attempts = entry.attempts + 1
-    again = facts.now + backoff_delay(config, attempts)
-    return stay(entry, facts, attempts=attempts, retry_after=again, **changes)
+    attempts = move_of(entry).attempts + 1
+    pause = MovePause(attempts=attempts, until=facts.now + backoff_delay(config, attempts))
+    return stay(entry, facts, state=Serving(since=facts.now, error=error, move_pause=pause))
 
 
 def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object) -> NodeTransition:
@@ -99,8 +104,7 @@ def _stays(name: str, entry: LentNode, facts: Facts, why: str, **changes: object
 
 def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
     """Continues the move of a node with its old labels, unless there is a reason to keep it."""
-    assert entry.move is not None
-    name, pods = node.name, facts.work_on(node.name)
+    name, move, pods = node.name, move_of(entry), facts.work_on(node.name)
     if pods:
         return _stays(name, entry, facts, _POD, was_used=True, idle_since=None)
     if entry.leaves:
@@ -108,12 +112,12 @@ def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -
     if node.is_cordoned != node.carries_fence:
         why = f"kubectl uncordon {name}" if node.is_cordoned else "its fence was lifted manually"
         return _stays(name, entry, facts, why)
-    if entry.move.to not in config.namespaces:
-        return _stays(name, entry, facts, f"{entry.move.to} is not monitored any more")
+    if move.to not in config.namespaces:
+        return _stays(name, entry, facts, f"{move.to} is not monitored any more")
     deadline = entry.since + config.join_timeout
     if facts.now > deadline:
-        error = f"{name} could not be moved to {entry.move.to} until {show_time(deadline)}"
-        later = stay_for_now(config, entry, facts, error=error)
+        error = f"{name} could not be moved to {move.to} until {show_time(deadline)}"
+        later = stay_for_now(config, entry, facts, error)
         why = f"{error}; tried again later"
         return outcome(name, later, Verdict.KEEP, STAYS, why)
     if pods is None:
@@ -125,27 +129,25 @@ def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -
 
 def moving_detail(entry: LentNode) -> str:
     """Returns the namespaces of the move."""
-    assert entry.move is not None
-    if entry.move.is_back:
-        return f"back to {entry.namespace}, instead of to {entry.move.to}"
-    return f"from {entry.namespace} to {entry.move.to}"
+    if move_of(entry).is_back:
+        return f"back to {entry.namespace}, instead of to {move_of(entry).to}"
+    return f"from {entry.namespace} to {move_of(entry).to}"
 
 
 def _after_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -> NodeTransition:
     """Advances a node with the labels and taints of the new namespace."""
-    assert entry.move is not None
     name, pods = node.name, facts.work_on(node.name)
-    policy = config.namespaces.get(entry.move.to)
+    policy = config.namespaces.get(move_of(entry).to)
     if policy is None or (pods and node.is_cordoned):
-        why = _POD if policy else f"{entry.move.to} is not monitored any more"
+        why = _POD if policy else f"{move_of(entry).to} is not monitored any more"
         return _move_back(node, entry, facts, why)
     if pods is None and node.is_cordoned:
         return outcome(name, entry, Verdict.WAIT, Reason.UNKNOWN, UNSEEN_PODS)
     size = measure_node(config, entry.node_type, node)
-    serves = enter_phase(
-        entry, Phase.SERVING, facts.now, namespace=policy.name, queue=policy.queue,
+    serves = changed(
+        entry, state=Serving(since=facts.now), namespace=policy.name, queue=policy.queue,
         counted=size.counted if size else entry.counted, idle_since=None, was_used=bool(pods),
-        move=None, moved_at=facts.now, order="",
+        failed_move="", moved_at=facts.now, order="",
         charge=entry.charge and Charge(account=entry.charge.account, since=facts.now),
         stays_until=entry.stays_until if entry.is_kept_at(facts.now) else None,
     )  # fmt: skip
@@ -155,8 +157,7 @@ def _after_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) ->
 
 
 def _move_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTransition:
-    assert entry.move is not None
-    back = changed(entry, since=facts.now, move=msgspec.structs.replace(entry.move, is_back=True))
+    back = entry.with_state(since=facts.now, is_back=True)
     return outcome(
         node.name, back, Verdict.MOVE, MOVING, f"{moving_detail(back)}: {why}", wants_relabel=True
     )
@@ -166,7 +167,6 @@ def _moving_back(
     config: Config, node: Node, entry: LentNode, change: LabelChange, facts: Facts
 ) -> NodeTransition:
     """Advances a node that becomes its old namespace's again, with its pods."""
-    assert entry.move is not None
     name = node.name
     if not change.is_begun(node):
         used = {"was_used": True, "idle_since": None} if facts.work_on(name) else {}
@@ -174,7 +174,7 @@ def _moving_back(
     if facts.now > entry.since + config.join_timeout:
         error = (
             f"{name} could not be returned to {entry.namespace}: exchange the labels and taints "
-            f"of {entry.move.to} on its Node manually and uncordon it, or `dnm reset {name}` "
+            f"of {move_of(entry).to} on its Node manually and uncordon it, or `dnm reset {name}` "
             "returns it to Slurm"
         )
         return fail_node(name, entry, facts.now, Reason.GAVE_UP, error)

@@ -16,6 +16,7 @@ from dnm.demand.constraints import NodeTraits, describe_misfit, tolerates
 from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, FactsRequest, ImageUsers, OwnPod
 from dnm.model.config import Config
 from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.lent_state import Joining, Releasing
 from dnm.model.node import Node
 from dnm.model.observed import Breaker
 from dnm.model.opening import OPENING_TAINT, Opening, PodOrder, Step, full_name
@@ -24,7 +25,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
-from dnm.plan.facts import Facts, NodeTransition, changed, enter_phase, outcome
+from dnm.plan.facts import Facts, NodeTransition, changed, outcome
 from dnm.plan.hooks import Additions, Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
@@ -192,7 +193,8 @@ def _check_steps(
 def _keep_joining(inputs: Inputs, name: str, entry: LentNode, opening: Opening) -> NodeTransition:
     before = inputs.registry.nodes.get(name)
     since = before.since if before is not None and before.phase is Phase.JOINING else inputs.now
-    joins = changed(entry, phase=Phase.JOINING, since=since, counted={}, opening=opening)
+    state = Joining(since=since, error=entry.error)
+    joins = changed(entry, state=state, counted={}, opening=opening)
     return outcome(name, joins, Verdict.WAIT, OPENING, opening.why)
 
 
@@ -202,12 +204,12 @@ def _return_unopened(
     text = f"{step.text}: {why}"
     error = f"{name} did not pass its readiness checks and is returned: {text}"
     of_pods = step.kind == "images"
-    released = enter_phase(
-        changed(entry, counted={}, opening=msgspec.structs.replace(opening, of_pods=of_pods)),
-        Phase.RELEASING,
-        inputs.now,
+    released = changed(
+        entry,
+        state=Releasing(since=inputs.now, error=error),
+        counted={},
+        opening=msgspec.structs.replace(opening, of_pods=of_pods),
         leaves=Leaving.NOT_OPENED,
-        error=error,
     )
     transition = outcome(name, released, Verdict.FAILED, NOT_OPENED, text, note=error)
     return msgspec.structs.replace(transition, conversion_failed=not of_pods)
