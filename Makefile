@@ -15,7 +15,7 @@ LOCKED := $(PIP) --require-hashes --requirement
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages test-packages clean
+.PHONY: commits lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages release test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
 	@echo "make lock           lock/: the newest versions of all dependencies, with their hashes"
 	@echo "make packages       dist/: a deb and an rpm"
+	@echo "make release        dist/: all artefacts, rehearsed in clean roots, with checksums and an SBOM"
 	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
 	@echo "make test-bridge    bridge-convert beside slurm-bridge's controllers, of a named checkout"
 	@echo "make test-packages  both installed, upgraded and removed in roots of their own"
@@ -59,7 +60,9 @@ lock: | $(BIN)/python
 	$(PIP) uv
 	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file lock/oldest.txt
 	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file lock/test.txt
-	$(BIN)/$(NEWEST) --group mutants --constraint lock/test.txt --output-file lock/mutants.txt
+	for group in mutants release; do \
+		$(BIN)/$(NEWEST) --group $$group --constraint lock/test.txt --output-file lock/$$group.txt || exit 1; \
+	done
 
 demo: $(STAMP)
 	$(BIN)/dnm demo
@@ -72,6 +75,15 @@ packages: $(STAMP)
 	@sh tests/packages.sh help2man
 	$(BIN)/python -m tests.real build nfpm
 	$(BIN)/python -m packages.build
+
+# Each artefact is installed in a clean root, and the rehearsal of docs/production.md played with it.
+# As root, for the roots of the deb and the rpm. RELEASE="--into DIRECTORY" writes elsewhere.
+release: $(STAMP)
+	@sh tests/packages.sh help2man rpm
+	$(LOCKED) lock/release.txt
+	$(BIN)/python -m tests.real build nfpm
+	$(BIN)/python -m tests.real.package_roots build
+	$(BIN)/python -m packages.release $(RELEASE)
 
 test-packages: packages
 	@sh tests/packages.sh rpm buildah
