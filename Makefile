@@ -15,7 +15,7 @@ LOCKED := $(PIP) --require-hashes --requirement
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages release test-packages clean
+.PHONY: commits docs lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages release test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
 	@echo "make lock           lock/: the newest versions of all dependencies, with their hashes"
 	@echo "make packages       dist/: a deb and an rpm"
+	@echo "make docs           build/site/: the pages as a site with search"
 	@echo "make release        dist/: all artefacts, rehearsed in clean roots, with checksums and an SBOM"
 	@echo "make test-operator  nodeset-convert beside the real slurm-operator; builds it once"
 	@echo "make test-bridge    bridge-convert beside slurm-bridge's controllers, of a named checkout"
@@ -60,7 +61,7 @@ lock: | $(BIN)/python
 	$(PIP) uv
 	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file lock/oldest.txt
 	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file lock/test.txt
-	for group in mutants release; do \
+	for group in mutants release docs; do \
 		$(BIN)/$(NEWEST) --group $$group --constraint lock/test.txt --output-file lock/$$group.txt || exit 1; \
 	done
 
@@ -89,6 +90,13 @@ test-packages: packages
 	@sh tests/packages.sh rpm buildah
 	$(BIN)/python -m tests.real.package_roots build
 	$(BIN)/python -m pytest tests/real/packages.py tests/real/image.py
+
+# build/site/: the pages as a site, without addresses elsewhere; a link or anchor without a target is
+# an error. PICTURES=1 draws docs/pictures/ anew first.
+docs: $(STAMP)
+	$(LOCKED) lock/docs.txt
+	$(if $(PICTURES),$(BIN)/python -m packages.pictures)
+	$(BIN)/python -m packages.site
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check dnm tests packages .ci

@@ -11,14 +11,14 @@ LEVELS = {cells[0].partition(":")[0]: cells for cells in rows(PAGES[PAGE])}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-def test_each_folder_of_tests_is_on_exactly_one_level() -> None:
+def test_page_assigns_each_test_folder_to_one_level() -> None:
     listed = [name for cells in LEVELS.values() for name in quoted(cells[0])]
     folders = {path.parent.relative_to(ROOT / "tests").parts[0]
                for path in ROOT.glob("tests/*/**/test_*.py")}  # fmt: skip
     assert sorted(listed) == sorted(folders)
 
 
-def test_first_level_is_what_make_quick_runs() -> None:
+def test_first_level_equals_the_folders_of_make_quick() -> None:
     (names,) = re.findall(r"^PURE := (.*)$", MAKEFILE, re.M)
     folders = [name for name in names.split() if not name.endswith(".py")]
     assert quoted(LEVELS["values"][0]) == folders

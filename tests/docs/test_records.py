@@ -28,7 +28,7 @@ def test_index_lists_each_record_by_its_number_and_title() -> None:
 
 
 @pytest.mark.parametrize("page", RECORDS)
-def test_record_has_the_four_sections_on_one_page(page: str) -> None:
+def test_record_fits_one_page_and_has_four_sections(page: str) -> None:
     text = PAGES[page]
     assert re.findall(r"^#+ (.*)$", text, flags=re.M)[1:] == HEADINGS
     assert all(len(section(page, heading).split()) >= 20 for heading in HEADINGS)

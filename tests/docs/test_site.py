@@ -1,0 +1,82 @@
+"""The site of `make docs`: its menu, its pictures, and the files that it loads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from packages import site
+from packages.build import PackageError
+from packages.pictures import COMMANDS, DIRECTORY, play, text_of
+from tests.docs.pages import PAGES, ROOT
+
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+def pages_below(entry: Any) -> Iterator[str]:
+    """Yields the pages of a part of the menu."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from pages_below(part)
+
+
+def test_menu_has_each_page_once_below_a_task() -> None:
+    assert [name for part in CONFIG["nav"] for name in part] == [
+        "Get started", "Operate", "Decide", "Integrate", "Extend", "Reference"
+    ]  # fmt: skip
+    assert sorted(pages_below(CONFIG["nav"])) == sorted({*PAGES, "docs/model/README.md"})
+
+
+def test_links_anchors_and_menu_are_checked_strictly() -> None:
+    assert CONFIG["strict"] is True
+    checks = ("omitted_files", "absolute_links", "unrecognized_links", "anchors")
+    assert CONFIG["validation"] == dict.fromkeys(checks, "warn")
+
+
+def test_pictures_equal_the_current_output_of_commands(tmp_path: Path) -> None:
+    """After a change run `make docs PICTURES=1`."""
+    drawn = play(tmp_path)
+    assert sorted(f"{name}.svg" for name in COMMANDS) == sorted(
+        path.name for path in DIRECTORY.iterdir()
+    )
+    for name, picture in drawn.items():
+        lines = text_of(picture)
+        assert lines == text_of((DIRECTORY / f"{name}.svg").read_text(encoding="utf-8")), name
+        assert lines[0].startswith(f"$ dnm {name}") and len(lines) > 4
+        assert max(map(len, lines)) <= 80
+    assert "serving" in "".join(text_of(drawn["status"]))
+
+
+def test_pictures_follow_their_paragraphs_of_the_overview() -> None:
+    text = site.with_pictures(PAGES["README.md"])
+    shown = re.findall(r"!\[[^]]+\]\(docs/pictures/(\w+)\.svg\)", text)
+    assert sorted(shown) == sorted(COMMANDS)
+    with pytest.raises(PackageError, match="Status"):
+        site.with_pictures("without it")
+
+
+LOADED = {
+    "<script src=https://x.test/a.js></script>": 1,
+    '<link href="//x.test/a.css" rel="stylesheet">': 1,
+    "<style>@import 'a'</style>": 1,
+    "<p style='background: url(http://x.test/a.png)'>": 1,
+    '<img alt="" src="https://x.test/a.png">': 1,
+    '<a href="https://x.test/">x</a><script src="a.js"></script>': 0,
+    '<link rel="canonical" href="https://x.test/">': 0,
+}
+
+
+@pytest.mark.parametrize(("text", "number"), LOADED.items())
+def test_remote_files_of_the_site_are_listed(
+    text: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "SITE", tmp_path)
+    (tmp_path / "a.html").write_text(text)
+    assert len(site.remote_addresses()) == number
