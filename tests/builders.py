@@ -13,7 +13,8 @@ import msgspec
 from dnm.host.faults import inject_faults
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.lent import ConversionRequest, LentNode, Phase
+from dnm.model.departure import Departure
+from dnm.model.lent import ConversionRequest, LentNode, Phase, RequestEnd
 from dnm.model.lent_state import LentState
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType
@@ -96,6 +97,9 @@ def lent_of(values: dict[str, Any]) -> LentNode:
     phase = values.pop("phase")
     state = _STATES[phase.value]
     of_phase = {name: values.pop(name) for name in state.__struct_fields__ if name in values}
+    emptying = values.pop("emptying", None)
+    if reason := values.pop("leaves", None):
+        values["departure"] = Departure(reason=reason, emptying=emptying)
     return LentNode(state=state(**{**_REQUIRED.get(phase, {}), **of_phase}), **values)
 
 
@@ -110,7 +114,11 @@ def a_request(**changes: Any) -> ConversionRequest:
         "since": NOW - timedelta(minutes=1),
         "nodes_before": (),
     }
-    return ConversionRequest(**{**values, **changes})
+    values |= changes
+    facts = {name: values.pop(name) for name in ("error", "is_abandoned") if name in values}
+    if values.pop("ended", False) or any(facts.values()):
+        values["end"] = RequestEnd(**facts)
+    return ConversionRequest(**values)
 
 
 def a_batch_node(name: str = "a001", in_service: bool | None = True, **changes: Any) -> BatchNode:

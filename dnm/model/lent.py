@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
-from typing import Annotated, get_args
+from typing import get_args
 
 import msgspec
 
 from dnm.model.charge import Charge
+from dnm.model.departure import OVERRIDES_STAY, Departure, Emptying
 from dnm.model.lent_state import ConverterProcess, Failed, Joining, LentState, Moving, Returning
 from dnm.model.node import Mark
 from dnm.model.opening import Opening
 from dnm.model.value import Moment, Value
 
-_STORED = {"nodes_before": "known_nodes", "out_before": "known_out", "is_abandoned": "is_given_up"}
+_STORED = {"nodes_before": "known_nodes", "out_before": "known_out"}
 MAX_ATTEMPTS = 3  # to return a node; then dnm asks an administrator
 
 
@@ -32,28 +33,6 @@ class Phase(Enum):
 _PHASES = {state: Phase(state.__struct_config__.tag) for state in get_args(LentState)}
 
 
-class Leaving:
-    """The reasons of the core to fence a serving node and to return it when it is empty, whatever
-    an administrator ordered before. Rules have their own reasons, which need the rule to be on."""
-
-    KEPT_OUT = "kept-out"
-    NOT_OPENED = "not-opened"
-    FAULTY = "faulty"
-    MANUAL = "by-hand"
-
-
-OVERRIDES_STAY = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.MANUAL)
-"""The reasons that return a node before the end of the time for which it was lent manually."""
-
-
-class Emptying(Value):
-    """The eviction of the pods of a node that an administrator returns, since that time."""
-
-    since: Moment
-    asked: int = 0  # evicted pods so far
-    why: str = ""  # the last error of pods that were not evicted
-
-
 class LentNode(Value):
     """A node that dnm converted and still records."""
 
@@ -66,9 +45,7 @@ class LentNode(Value):
     idle_since: Moment | None = None
     was_used: bool = False
     is_needed: bool = False  # its idle time is over, but its quota is used by pods elsewhere
-    # The reason to return it; None: it serves as long as its queue needs it.
-    leaves: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    emptying: Emptying | None = None  # None: dnm does not evict its pods
+    departure: Departure | None = None  # None: it serves as long as its queue needs it
     lent_since: Moment | None = None  # recorded only if something depends on it
     asked_at: Moment | None = None  # when its request was written; None: unknown
     is_unjudged: bool = False  # it joined, and dnm could not yet read whether it is excluded
@@ -100,6 +77,21 @@ class LentNode(Value):
         """Returns the converter that may be at work on it."""
         state = self.state
         return state.converter if isinstance(state, Joining | Returning | Failed) else None
+
+    @property
+    def leaves(self) -> str | None:
+        """Returns the reason to return it even if its queue needs it."""
+        return self.departure.reason if self.departure else None
+
+    @property
+    def emptying(self) -> Emptying | None:
+        """Returns the eviction of its pods; None: dnm does not evict them."""
+        return self.departure.emptying if self.departure else None
+
+    def leave(self, reason: str) -> LentNode:
+        """Returns the entry with this reason to return it; an eviction that has begun continues."""
+        departure = Departure(reason=reason, emptying=self.emptying)
+        return msgspec.structs.replace(self, departure=departure)
 
     @property
     def returning(self) -> Returning:
@@ -160,6 +152,13 @@ class LentNode(Value):
         )
 
 
+class RequestEnd(Value, rename={"is_abandoned": "is_given_up"}):
+    """The end of the converter of a request."""
+
+    error: str = ""
+    is_abandoned: bool = False  # it failed without a node; late nodes are adopted
+
+
 class ConversionRequest(Value, rename=_STORED):
     """Phase `requested`: written before the converter starts, removed when all nodes are named or
     the deadline has passed."""
@@ -170,20 +169,28 @@ class ConversionRequest(Value, rename=_STORED):
     queue: str
     owner: str
     count: int  # nodes that have not appeared yet
-    since: Moment
+    since: Moment  # or since when its converter has ended
     nodes_before: tuple[str, ...]  # Nodes of this type that existed before: never adopted
     node: str = ""  # to complete its interrupted conversion; empty: any node
     out_before: tuple[str, ...] = ()  # nodes of this type that were out of service in Slurm before
     names: tuple[str, ...] = ()  # reported by the converter
-    ended: bool = False  # the converter has ended, at `since`
+    end: RequestEnd | None = None  # None: its converter has not ended
     asked_at: Moment | None = None  # when it was written; None: unknown
-    is_abandoned: bool = False  # it failed without a node; late nodes are adopted
     converter: ConverterProcess | None = None
-    error: str = ""
     leave_out: str = ""  # a host list: nodes that the converter may not choose
     order: str = ""  # the administrator's order behind it
     account: str = ""  # that pays for its nodes; empty: none
     stays_until: Moment | None = None  # its nodes stay until then, idle or not
+
+    @property
+    def error(self) -> str:
+        """Returns the error of its converter; empty without one."""
+        return self.end.error if self.end else ""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Returns whether its converter failed without a node."""
+        return self.end is not None and self.end.is_abandoned
 
 
 class ClaimedNode(Value):

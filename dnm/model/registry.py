@@ -152,7 +152,7 @@ class Registry(Value):
     def open_calls(self) -> dict[str, ConverterProcess | None]:
         """Returns calls of the converter without a recorded end, by the id of the request or the
         name of the returning node."""
-        calls = {request.id: request.converter for request in self.requests if not request.ended}
+        calls = {request.id: request.converter for request in self.requests if not request.end}
         returning = {
             name: entry.converter
             for name, entry in self.nodes.items()

@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from dnm.model.lent import Emptying, Leaving, LentNode, Phase
+from dnm.model.departure import Emptying, Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import Way
 from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry

@@ -87,7 +87,7 @@ class Additions(Value):
 
 class Leave(Value):
     """A reason for which a node leaves although its queue uses it. `word` is recorded in
-    `LentNode.leaves`, `reason` is a clause for messages."""
+    `Departure.reason`, `reason` is a clause for messages."""
 
     word: str
     reason: str

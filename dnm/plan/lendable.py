@@ -85,7 +85,7 @@ def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[st
         return {}
     counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
     for request in registry.requests:
-        if request.since == facts.now and not request.ended:  # of this run: no node is claimed yet
+        if request.since == facts.now and not request.end:  # of this run: no node is claimed yet
             counts[request.node_type] -= request.count
     return {node_type: max(counts[node_type], 0) for node_type in config.node_types}
 

@@ -18,7 +18,8 @@ from datetime import datetime
 import msgspec
 
 from dnm.demand.demand import Demand
-from dnm.model.lent import OVERRIDES_STAY, Leaving, LentNode, Phase
+from dnm.model.departure import OVERRIDES_STAY, Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.lent_state import Releasing, Returning, Serving
 from dnm.model.observed import StalledPods
 from dnm.model.orders import Way
@@ -133,7 +134,7 @@ def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
         return registry
     own_nodes = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
     over = {
-        name: msgspec.structs.replace(entry, leaves=None, emptying=None)
+        name: changed(entry, departure=None)
         for name, entry in own_nodes.items()
         if entry.leaves and (inputs.is_kept(name, entry) or _is_over(inputs, registry, name))
     }
@@ -142,7 +143,7 @@ def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
     new: dict[str, LentNode] = {}
     for name, word in _list_leaving(inputs, registry):
         entry = registry.nodes[name]
-        leaving = msgspec.structs.replace(entry, leaves=word)
+        leaving = entry.leave(word)
         leaves_for_less = word in OVERRIDES_STAY and entry.leaves not in OVERRIDES_STAY
         is_free = (entry.leaves is None or leaves_for_less) and not inputs.is_kept(name, leaving)
         if is_free and name not in new and len(new) < left and _can_leave(inputs, name):
@@ -258,13 +259,11 @@ def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Decides that an idle node is returned. `phases.py` has checked its idle time, the table
-    holds, pauses and unknown facts; `choose_releases` finds the nodes that no queue needs."""
-    inputs, registry, names = (
-        look.inputs,
-        decisions.registry,
-        tuple(decisions.nodes_with(NodeDecision.RELEASABLE)),
-    )
+    """Decides that an idle node is returned. `_idle` in `phases.py` has checked its idle time, and
+    the rows `At.IDLE` of the table commands, pauses and unknown facts: such nodes are `RELEASABLE`.
+    `choose_releases` keeps those that a queue needs."""
+    inputs, registry = look.inputs, decisions.registry
+    names = tuple(decisions.nodes_with(NodeDecision.RELEASABLE))
     if not names or inputs.demand is None:
         return decisions
     candidates = Candidates(

@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import MAX_ATTEMPTS, ClaimedNode, ConversionRequest, LentNode
+from dnm.model.lent import MAX_ATTEMPTS, ClaimedNode, ConversionRequest, LentNode, RequestEnd
 from dnm.model.lent_state import Failed, Releasing, Serving
 from dnm.model.node import Node
 from dnm.model.printable import printable
@@ -158,7 +158,7 @@ def after_converter_death(
     note = conversion_error(request.id, error)
     rest = None
     if not facts.reports_claims and after.request is not None:
-        rest = msgspec.structs.replace(after.request, error=error)
+        rest = msgspec.structs.replace(after.request, end=RequestEnd(error=error))
     has_failed = request.converter is not None  # else the run was killed before it was started
     return msgspec.structs.replace(after, request=rest, note=note, conversion_failed=has_failed)
 

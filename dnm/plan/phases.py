@@ -16,7 +16,8 @@ from datetime import timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import OVERRIDES_STAY, Ended, LentNode, Phase
+from dnm.model.departure import OVERRIDES_STAY
+from dnm.model.lent import Ended, LentNode, Phase
 from dnm.model.lent_state import Joining, Releasing, Serving
 from dnm.model.node import Node
 from dnm.model.printable import printable

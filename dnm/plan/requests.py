@@ -14,7 +14,7 @@ import msgspec
 
 from dnm.model.charge import Charge
 from dnm.model.config import Config
-from dnm.model.lent import ClaimedNode, ConversionRequest, Ended, LentNode, Phase
+from dnm.model.lent import ClaimedNode, ConversionRequest, Ended, LentNode, Phase, RequestEnd
 from dnm.model.lent_state import ConverterProcess, Joining
 from dnm.model.registry import Registry
 from dnm.plan.breaker import ConversionResult, backoff_delay
@@ -48,9 +48,9 @@ def advance_request(
         return RequestTransition(request=request)
     reported = with_converter_report(request, facts)
     transition = _adopt(config, reported, taken, facts, siblings)
-    if reported.ended and not request.ended and _has_died(facts.ended.get(request.id, Ended())):
+    if reported.end and not request.end and _has_died(facts.ended.get(request.id, Ended())):
         return after_converter_death(config, transition, reported, taken, facts)
-    if reported.ended and not request.ended and reported.error:
+    if reported.end and not request.end and reported.error:
         transition = msgspec.structs.replace(
             transition,
             conversion_failed=reported.is_abandoned,
@@ -62,7 +62,7 @@ def advance_request(
 def with_converter_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
     """Returns the request with the nodes that its converter named, and how it ended after the run
     that started it."""
-    if request.ended:
+    if request.end:
         return request
     end = facts.ended.get(request.id, Ended())
     if facts.is_running(request.converter):
@@ -87,7 +87,7 @@ def _adopt(
     assert facts.nodes is not None
     joining = [name for name in request.names if name not in taken]
     joining = [name for name in joining if _is_brought_by(config, request, name, facts)]
-    if request.ended and not _may_be_named_yet(request, siblings):
+    if request.end and not _may_be_named_yet(request, siblings):
         # At most the missing number of unnamed nodes: another host may have brought some.
         named = {*request.names, *(name for other in siblings for name in other.names)}
         unnamed = [name for name in sorted(facts.nodes) if name not in taken and name not in named]
@@ -95,15 +95,15 @@ def _adopt(
         joining += arrived[: max(request.count - len(joining), 0)]
     joined = dict.fromkeys(joining, _newly_lent(request, facts.now))
     left = max(request.count - len(joined), 0)
-    if request.ended:
+    if request.end:
         left = max(left - len(facts.left_by(request, config.instance_id)), 0)
-    if request.ended and request.error:
+    if request.end and request.error:
         # Nodes that a failed call did not name are requested again at once.
         left = min(left, possible_nodes(config, request, taken | joined.keys(), facts, siblings))
     rest = msgspec.structs.replace(request, count=left)
-    if left == 0 and rest.ended:
+    if left == 0 and rest.end:
         return RequestTransition(request=None, joined=joined)
-    if rest.ended and facts.batch is not None and facts.now > rest.since + config.join_timeout:
+    if rest.end and facts.batch is not None and facts.now > rest.since + config.join_timeout:
         return expire_request(config, rest, joined, taken, facts)
     return RequestTransition(request=rest, joined=joined)
 
@@ -113,7 +113,7 @@ def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionR
     A converter that succeeded and named none never will: its request does not wait."""
     succeeded_without_names = not request.error and not request.names
     return not succeeded_without_names and any(
-        not other.ended and other.node_type == request.node_type for other in siblings
+        not other.end and other.node_type == request.node_type for other in siblings
     )
 
 
@@ -131,11 +131,11 @@ def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts:
     if node is None:
         if facts.reports_claims and facts.claim_of(name, instance) is None:
             return False  # it was returned, in service or drained by a health check
-        return request.ended and is_named and (is_of_type or name in (facts.batch or {}))
+        return request.end is not None and is_named and (is_of_type or name in (facts.batch or {}))
     # A mark, also of this instance, was set when it joined for another request, or by its kubelet.
     # A node that the converter named still belongs to this request.
     is_old = name in request.nodes_before or (node.mark is not None and not is_named)
-    if is_old or (request.ended and facts.is_abandoned(name, request.namespace)):
+    if is_old or (request.end and facts.is_abandoned(name, request.namespace)):
         return False
     is_labelled = node.labels.get(request.namespace) == "true"
     return is_of_type + is_labelled + is_named >= 2
@@ -209,10 +209,8 @@ def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> Conv
     request = with_names(request, end)
     return msgspec.structs.replace(
         request,
-        ended=True,
-        is_abandoned=bool(end.error and not request.names),
         since=now,
-        error=end.error,
+        end=RequestEnd(error=end.error, is_abandoned=bool(end.error and not request.names)),
     )
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.registry import Registry
 from dnm.plan.hooks import CountedFrom, Exclusion, Rule
 

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from dnm.model.calendar import KeptCalendar
+from dnm.model.departure import Leaving
 from dnm.model.history import ALL, JOBS, NONE, SCHEMA, UNKNOWN, Decision, HistoryLine
-from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.lent_state import Joining, Moving
 from dnm.model.limit_news import LimitNews
 from dnm.model.observed import Backoff
@@ -143,7 +144,7 @@ def _nodes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryL
             yield _departure(after, name, old, cause)
         elif old is not None and new is not None:
             if new.leaves == Leaving.MANUAL and _begins_to_leave(name, cause):
-                old = msgspec.structs.replace(old, leaves=None)
+                old = msgspec.structs.replace(old, departure=None)
             yield from _change(name, old, new, cause)
 
 

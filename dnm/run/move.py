@@ -105,7 +105,7 @@ def _signed(registry: Registry) -> Registry:
         return here if process is None else replace(process, host=process.host or here.host)
 
     requests = tuple(
-        request if request.ended else replace(request, converter=sign(request.converter))
+        request if request.end else replace(request, converter=sign(request.converter))
         for request in registry.requests
     )
     nodes = {

@@ -197,7 +197,7 @@ def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
     """Returns the registry with converters that a killed run started and could not record."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))
-        if not (request.ended or is_identified(request.converter))
+        if not (request.end or is_identified(request.converter))
         else request
         for request in registry.requests
     )

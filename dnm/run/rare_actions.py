@@ -115,13 +115,14 @@ def _change(step: Step, name: str, **changes: object) -> None:
 def _evict(step: Step, name: str) -> None:
     """Evicts the pods of a node behind dnm's fence, so that new ones start elsewhere."""
     entry, node = step.registry.nodes[name], step.kube.read_node(name)
-    if node is None or not node.is_fenced or entry.emptying is None:
+    departure = entry.departure
+    if node is None or not node.is_fenced or departure is None or departure.emptying is None:
         log.info("action=evict node=%s skipped='it is not fenced'", name)
         return
     result = ask_pods(step.kube, node, step.may_go_on)
-    asked = entry.emptying.asked + result.asked
-    emptying = msgspec.structs.replace(entry.emptying, asked=asked, why=result.why)
-    step.save_node(name, msgspec.structs.replace(entry, emptying=emptying))
+    replace, asked = msgspec.structs.replace, departure.emptying.asked + result.asked
+    emptying = replace(departure.emptying, asked=asked, why=result.why)
+    step.save_node(name, replace(entry, departure=replace(departure, emptying=emptying)))
     if result.asked:
         step.note_done(f"action=evict node={name} pods={result.asked} queue={entry.queue}", name)
     elif result.why and not result.errors:

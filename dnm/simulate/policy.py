@@ -94,7 +94,7 @@ class DnmPolicy:
             self.acted_at.append(world.now)
         self._note_errors(plan)
         self._registry = plan.registry
-        open_calls = {request.id for request in plan.registry.requests if not request.ended}
+        open_calls = {request.id for request in plan.registry.requests if not request.end}
         self._calls = {key: call for key, call in self._calls.items() if key in open_calls}
         self._apply(world, plan)
         last = plan.registry.last_run

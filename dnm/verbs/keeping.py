@@ -9,8 +9,9 @@ from enum import Enum
 from msgspec.structs import replace
 
 from dnm.model.config import Config
+from dnm.model.departure import Leaving
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.lent_state import Returning
 from dnm.model.observed import Breaker
 from dnm.model.orders import Keeping, Pause
@@ -27,7 +28,7 @@ def hold(config: Config, registry: Registry, node: str, keeping: Keeping) -> Reg
         return refusal
     held, nodes = tuple(sorted({*registry.held, node})), dict(registry.nodes)
     if (entry := nodes.get(node)) is not None and entry.phase is Phase.JOINING:
-        nodes[node] = replace(entry, leaves=None, emptying=None)  # its readiness checks apply again
+        nodes[node] = replace(entry, departure=None)  # its readiness checks apply again
     return replace(registry, held=held, holds={**registry.holds, node: keeping}, nodes=nodes)
 
 
@@ -149,7 +150,7 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
     # dnm still waits for a converter of an earlier run: two converters on one node would
     # power-cycle it under each other. The node is returned whatever its queue needs.
     state = Returning(since=now, converter=entry.converter)
-    again = replace(entry, state=state, leaves=Leaving.MANUAL, stays_until=None)
+    again = replace(entry.leave(Leaving.MANUAL), state=state, stays_until=None)
     return replace(registry, nodes={**registry.nodes, name: again})
 
 

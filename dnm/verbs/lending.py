@@ -10,15 +10,9 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.departure import OVERRIDES_STAY, Departure, Emptying, Leaving
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import (
-    OVERRIDES_STAY,
-    ConversionRequest,
-    Emptying,
-    Leaving,
-    LentNode,
-    Phase,
-)  # fmt: skip
+from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.orders import LendOrder
 from dnm.model.printable import count_of
@@ -233,7 +227,8 @@ def give_back(
         return Refusal(f"{name} is no longer lent")
     if refusal := _refuse_return(registry, name, entry):
         return refusal
-    leaving = replace(entry, leaves=Leaving.MANUAL, emptying=emptying, stays_until=None, order="")
+    departure = Departure(reason=Leaving.MANUAL, emptying=emptying)
+    leaving = replace(entry, departure=departure, stays_until=None, order="")
     orders = [
         replace(
             order, count=order.count - 1, nodes=tuple(node for node in order.nodes if node != name)

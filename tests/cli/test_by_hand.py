@@ -30,8 +30,9 @@ from dnm.cli.terminal.operation import RefusedError
 from dnm.cli.terminal.output import shown
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.departure import Leaving
 from dnm.model.errors import DnmError
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.node_type import NodeType
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Keeping, LendOrder

@@ -13,7 +13,8 @@ from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import describe_run, manual_lines, print_status
 from dnm.host.place import host_name
 from dnm.model.config import Config
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.observed import Breaker
 from dnm.model.orders import LendOrder, Pause

@@ -109,7 +109,7 @@ def test_signal_during_a_conversion_ends_the_run_within_its_grace(
     assert run.wait().code == 1
     assert "exit code 1" in site.command("status").stdout
     (request,) = site.registry.requests
-    assert request.converter is not None and not request.ended
+    assert request.converter is not None and not request.end
     may_convert.touch()
     keeper = Path("/proc", str(request.converter.pid))
     wait_until(lambda: not keeper.exists())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dnm.model.charge import Charge
-from dnm.model.lent import Phase
+from dnm.model.lent import Phase, RequestEnd
 from dnm.model.orders import LendOrder
 from dnm.model.plan import Plan, StartConversion
 from dnm.model.registry import Registry
@@ -127,7 +127,7 @@ def test_node_of_a_request_is_charged_to_the_request_account() -> None:
     world = charge(wanting(), "proj")
     asked = plan_of(world).registry
     (request,) = asked.requests
-    arrived = msgspec.structs.replace(request, names=("a050",), ended=True)
+    arrived = msgspec.structs.replace(request, names=("a050",), end=RequestEnd())
     world.recorded(requests=(arrived,)).node("a050", mark=None, labels={"dev": "true"})
     world.set(batch={"a050": a_batch_node("a050", in_service=False)})
     assert world.with_facts().plan().registry.nodes["a050"].account == "proj"

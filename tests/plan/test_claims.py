@@ -189,7 +189,7 @@ def test_nodes_of_a_dead_site_converter_are_reported_and_counted() -> None:
     rows = [a_batch_node(name, in_service=False) for name in ("a001", "a002", "a009")]
     recorded = facts(batch=[*rows, a_batch_node("a003")], ended={"r1": Ended()})
     after = advance_request(config, request, frozenset(), recorded)
-    assert after.request is not None and after.request.ended and after.conversion_failed
+    assert after.request is not None and after.request.end and after.conversion_failed
     assert "a001, a002 in service any more" in after.note and "--set batch" in after.note
     assert "a009" not in after.note and after.request.error in after.note
 

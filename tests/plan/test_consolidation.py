@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.plan import Fence, ReturnNode, Unfence
 from dnm.model.pod import PodShape
 from dnm.plan.rule import CONSOLIDATED, SPARE_FOR
@@ -94,7 +94,7 @@ def test_consolidation_fences_the_least_used_spare_node(case: str) -> None:
 def test_first_waiting_pod_reopens_a_consolidated_node() -> None:
     world = used(8_000, 9_000)
     nodes = world.registry.nodes
-    nodes = {**nodes, "a001": msgspec.structs.replace(nodes["a001"], leaves=CONSOLIDATED)}
+    nodes = {**nodes, "a001": nodes["a001"].leave(CONSOLIDATED)}
     world.recorded(nodes=nodes)
     fenced = a_node("a001", is_cordoned=True, mark=FENCED)
     world.nodes = [fenced if node.name == "a001" else node for node in world.nodes]

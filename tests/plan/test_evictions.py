@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.departure import Emptying, Leaving
+from dnm.model.lent import Phase
 from dnm.model.orders import Pause, Way
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, StartConversion, Unfence
 from dnm.model.reason import Reason

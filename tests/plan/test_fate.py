@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.departure import Emptying, Leaving
+from dnm.model.lent import Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason, Why
@@ -42,7 +43,7 @@ class Spec(NamedTuple):
         refused = Objection(reason=Reason.QUEUE_UNREADABLE, detail=self.refusal)
         entry = seen.registry.nodes["a001"]
         return Case(
-            name="a001", entry=replace(entry, leaves=None) if self.has_ceased else entry,
+            name="a001", entry=replace(entry, departure=None) if self.has_ceased else entry,
             seen=seen.nodes["a001"], inputs=inputs, registry=seen.registry,
             objection=refused if self.refusal else None, wanted=self.wanted,
         )  # fmt: skip

@@ -11,7 +11,8 @@ import pytest
 
 from dnm.config.node_checks import parse_fault_conditions
 from dnm.kube.nodes import read_node_body
-from dnm.model.lent import Emptying, Leaving, Phase
+from dnm.model.departure import Emptying, Leaving
+from dnm.model.lent import Phase
 from dnm.model.node_type import Taint
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, SetQueueLimits
 from dnm.model.reason import Reason

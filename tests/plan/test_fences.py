@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.pod import PodList
 from dnm.model.reason import Reason, Why
 from dnm.model.verdict import Verdict

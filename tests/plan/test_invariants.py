@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark, Node
 from dnm.model.plan import (

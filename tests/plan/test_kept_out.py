@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.observed import Backoff
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Fence, MarkNode, StartConversion

@@ -147,7 +147,7 @@ def test_demand_lifts_no_fence_of_a_leaving_node() -> None:
     world = fenced().with_pods(*pods(3)).configured(options={"max_lend_hours": HOUR})
     plain = world.plan().registry.nodes["a001"]
     entry = msgspec.structs.replace(
-        world.registry.nodes["a001"], leaves="overdue", lent_since=LONG_AGO
+        world.registry.nodes["a001"].leave("overdue"), lent_since=LONG_AGO
     )
     leaves = world.recorded(nodes={"a001": entry}).plan()
     assert plain.phase is Phase.SERVING

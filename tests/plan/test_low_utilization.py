@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.observed import LowUse
 from dnm.model.pod import PodList, PodShape
 from dnm.model.value import Unreadable

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dnm.model.batch import BatchClaim
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import Phase
 from dnm.model.lent_state import MovePause, Moving
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType, Taint

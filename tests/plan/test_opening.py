@@ -12,7 +12,8 @@ import pytest
 
 from dnm.config.node_checks import parse_readiness_checks
 from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, ImageUsers, OwnPod
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Breaker
 from dnm.model.opening import Opening, PodOrder, full_name

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import ClaimedNode, Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import ClaimedNode, Phase, RequestEnd
 from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.plan import Fence
@@ -221,7 +222,7 @@ def test_node_of_an_order_records_its_end_operator_and_comment() -> None:
     (request,) = registry.requests
     assert (request.order, request.stays_until) == ("o1", LATER)
     world = World().node("a050", mark=None).recorded(
-        requests=(msgspec.structs.replace(request, names=("a050",), ended=True),)
+        requests=(msgspec.structs.replace(request, names=("a050",), end=RequestEnd()),)
     )  # fmt: skip
     entry = world.advanced().registry.nodes["a050"]
     assert (entry.order, entry.stays_until) == ("o1", LATER)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import MAX_ATTEMPTS, Leaving, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import MAX_ATTEMPTS, Phase
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType

@@ -17,7 +17,8 @@ import pytest
 from dnm.model.batch import BatchClaim
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import ClaimedNode, Emptying, Leaving, Phase
+from dnm.model.departure import Emptying, Leaving
+from dnm.model.lent import ClaimedNode, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Backoff, Breaker

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dnm.model.batch import BatchClaim
-from dnm.model.lent import Ended, Phase
+from dnm.model.lent import Ended, Phase, RequestEnd
 from dnm.model.node import Mark
 from dnm.model.registry import Registry
 from dnm.plan.facts import Facts
@@ -78,7 +78,7 @@ def test_request_takes_the_nodes_that_it_brought(
 
 def test_request_of_a_killed_run_gets_a_new_join_timeout() -> None:
     step = advance_request(a_config(), a_request(since=LONG_AGO), frozenset(), facts([]))
-    assert step.request is not None and step.request.ended and step.request.since == NOW
+    assert step.request is not None and step.request.end and step.request.since == NOW
 
 
 def test_unnamed_nodes_wait_while_slurm_is_unread() -> None:
@@ -104,7 +104,9 @@ def test_converter_that_loses_dnm_instance_is_reported() -> None:
 def test_request_that_brought_no_node_backs_off_once() -> None:
     late = a_request(ended=True, since=LONG_AGO)
     assert advance_request(a_config(), late, frozenset(), facts([])).conversion_failed
-    abandoned = msgspec.structs.replace(late, is_abandoned=True, error="exit code 1")
+    abandoned = msgspec.structs.replace(
+        late, end=RequestEnd(is_abandoned=True, error="exit code 1")
+    )
     step = advance_request(a_config(), abandoned, frozenset(), facts([]))
     assert step.request is None and not step.note and not step.conversion_failed
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.lent import Emptying
+from dnm.model.departure import Emptying
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.verbs import keeping, lending

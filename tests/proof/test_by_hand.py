@@ -26,8 +26,9 @@ from dnm.cli.by_hand.nodes import extend, lend
 from dnm.host.faults import inject_faults
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
+from dnm.model.departure import Leaving
 from dnm.model.errors import DnmError
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, LendOrder, Pause
 from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history

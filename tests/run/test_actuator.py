@@ -314,7 +314,7 @@ def test_end_of_a_conversion_is_recorded(home: Path, end: Ended, has_failed: boo
     outcome = convert(home, converter)
     assert converter.recorded["r1"].requests == (a_request(),)  # before the converter started
     (ended,) = outcome.registry.requests
-    assert (ended.ended, ended.names, ended.is_abandoned) == (True, end.names, has_failed)
+    assert ended.end and (ended.names, ended.is_abandoned) == (end.names, has_failed)
     assert ("a" in outcome.registry.backoffs) is has_failed
     assert bool(outcome.errors) is bool(end.error)
 
@@ -331,7 +331,7 @@ def test_long_running_converter_is_left_running(home: Path) -> None:
     converter.ends = {"r1": Ended(left_running=True)}
     outcome = convert(home, converter)
     (left,) = outcome.registry.requests
-    assert left.converter == PROCESS and not left.ended
+    assert left.converter == PROCESS and left.end is None
     assert outcome.actions[-1] == "action=leave converter=r1 sentence='it is still at work'"
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import PodOnNode
-from dnm.model.lent import Emptying, Leaving
+from dnm.model.departure import Emptying, Leaving
 from dnm.model.node import Node
 from dnm.model.plan import EvictPods, Outcome, Plan
 from dnm.model.pod import DaemonSet

@@ -90,7 +90,7 @@ def test_long_running_converter_is_left_observed_and_completed(
     lines = [run(site)]
     assert "action=leave" in lines[0] and "still at work" in lines[0]
     (request,) = site.registry.requests
-    assert request.converter and not request.ended
+    assert request.converter and not request.end
     shown = site.command("status").stdout
     assert "requested" in shown
 

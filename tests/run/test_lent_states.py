@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dnm.model.departure import Departure, Emptying
 from dnm.model.errors import RegistryError
-from dnm.model.lent import LentNode, Phase
+from dnm.model.lent import ConversionRequest, LentNode, Phase, RequestEnd
 from dnm.model.lent_state import ConverterProcess, LentState, MovePause
 from dnm.model.registry import Registry
 from dnm.run.registry import encode_registry, load_registry, save_registry
@@ -33,6 +34,8 @@ FACTS: dict[str, st.SearchStrategy[Any]] = {
     "to": TEXTS,
     "is_back": FLAGS,
 }
+EVICTIONS = st.none() | st.builds(Emptying, since=MOMENTS, asked=COUNTS)
+DEPARTURES = st.builds(Departure, reason=TEXTS, emptying=EVICTIONS)
 KINDS = {state.__struct_config__.tag: state for state in get_args(LentState)}
 STATES = st.one_of(
     st.builds(kind, **{name: FACTS[name] for name in kind.__struct_fields__})
@@ -41,7 +44,12 @@ STATES = st.one_of(
 NODES = st.builds(
     LentNode, node_type=TEXTS, namespace=TEXTS, queue=TEXTS, owner=TEXTS, state=STATES,
     counted=st.dictionaries(TEXTS, COUNTS, max_size=2), idle_since=st.none() | MOMENTS,
-    was_used=FLAGS, leaves=st.none() | TEXTS, failed_move=TEXTS, fault=TEXTS,
+    was_used=FLAGS, departure=st.none() | DEPARTURES, failed_move=TEXTS, fault=TEXTS,
+)  # fmt: skip
+REQUESTS = st.builds(
+    ConversionRequest, id=TEXTS, node_type=TEXTS, namespace=TEXTS, queue=TEXTS, owner=TEXTS,
+    count=COUNTS, since=MOMENTS, nodes_before=st.just(()), converter=st.none() | PROCESSES,
+    end=st.none() | st.builds(RequestEnd, error=TEXTS, is_abandoned=FLAGS),
 )  # fmt: skip
 FOREIGN = [
     pytest.param(phase, fact, id=f"{fact} of a {phase} node")
@@ -68,10 +76,12 @@ def test_each_phase_has_a_state() -> None:
     assert {name for kind in KINDS.values() for name in kind.__struct_fields__} == set(FACTS)
 
 
-@given(st.dictionaries(TEXTS, NODES, max_size=3))
-def test_written_nodes_are_read_back_equal(nodes: dict[str, LentNode]) -> None:
+@given(st.dictionaries(TEXTS, NODES, max_size=3), st.lists(REQUESTS, max_size=2))
+def test_written_nodes_and_requests_are_read_back_equal(
+    nodes: dict[str, LentNode], requests: list[ConversionRequest]
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        config, registry = a_config(Path(directory)), Registry(nodes=nodes)
+        config, registry = a_config(Path(directory)), Registry(nodes=nodes, requests=(*requests,))
         save_registry(config, registry)
         assert load_registry(config, NOW) == registry
 

@@ -18,7 +18,8 @@ from dnm.checks.pods import check_opening
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.batch import BatchList
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.opening import OPENING_TAINT
 from dnm.run.permissions import permissions
 from tests.site import QUEUE, Site, set_up_workshop

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from dnm.model.departure import Emptying, Leaving
 from dnm.model.lease import ActingElsewhere
-from dnm.model.lent import ClaimedNode, Emptying, Leaving, Phase
+from dnm.model.lent import ClaimedNode, Phase
 from dnm.model.lent_state import ConverterProcess, Returning
 from dnm.model.observed import Backoff, Breaker, StalledPods
 from dnm.model.orders import Keeping, Pause, Way

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.lent import OVERRIDES_STAY, Emptying, Leaving, Phase
+from dnm.model.departure import OVERRIDES_STAY, Emptying, Leaving
+from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
 from dnm.verbs.lending import (

@@ -33,8 +33,8 @@ from dnm.kube.errors import ApiRefused
 from dnm.kube.eviction import refuses_dry_run
 from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
+from dnm.model.departure import Emptying
 from dnm.model.errors import KubeError
-from dnm.model.lent import Emptying
 from dnm.model.orders import Way
 from dnm.model.printable import count_of
 from dnm.run.registry import load_registry

@@ -98,7 +98,7 @@ def status_document(
                 "since": request.since,
                 "is_given_up": request.is_abandoned,
                 "error": request.error,
-                "converter_host": _converter_host(None if request.ended else request.converter),
+                "converter_host": _converter_host(None if request.end else request.converter),
             }
             for request in registry.requests
         ],

@@ -20,9 +20,10 @@ from dnm.cli.terminal.output import (
     waiting_lines,
 )
 from dnm.model.amounts import order_resources, shown_amount
+from dnm.model.departure import Leaving
 from dnm.model.errors import ExitCode
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.lent import Leaving, Phase
+from dnm.model.lent import Phase
 from dnm.model.orders import Pause
 from dnm.model.printable import Meanings, count_of, duration
 from dnm.model.reason import Reason

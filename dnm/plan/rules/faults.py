@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dnm.model.lent import Emptying, Leaving, LentNode, Phase
+from dnm.model.departure import Departure, Emptying, Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.opening import Step
 from dnm.model.registry import Registry
@@ -50,8 +51,9 @@ def _first_sign(inputs: Inputs, node: Node) -> str:
 
 
 def _with_eviction(inputs: Inputs, entry: LentNode) -> LentNode:
-    if entry.leaves == Leaving.FAULTY and entry.emptying is None:
-        return replace(entry, emptying=Emptying(since=inputs.now))
+    if entry.departure == Departure(reason=Leaving.FAULTY):  # without an eviction yet
+        eviction = Emptying(since=inputs.now)
+        return replace(entry, departure=Departure(reason=Leaving.FAULTY, emptying=eviction))
     return entry
 
 

@@ -21,8 +21,9 @@ import msgspec
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
+from dnm.model.departure import Leaving
 from dnm.model.hostlist_parser import expand_hostlist
-from dnm.model.lent import ConversionRequest, Leaving, LentNode, Phase
+from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.orders import Keeping
 from dnm.model.printable import printable
 from dnm.model.registry import Registry
@@ -134,7 +135,7 @@ def _with_judgement(
     config: Config, name: str, entry: LentNode, facts: Facts, *, is_excluded: bool
 ) -> LentNode:
     if is_excluded:
-        return msgspec.structs.replace(entry, leaves=Leaving.KEPT_OUT, is_unjudged=False)
+        return msgspec.structs.replace(entry.leave(Leaving.KEPT_OUT), is_unjudged=False)
     is_unjudged = not can_be_judged(config, facts.batch, name)
     return msgspec.structs.replace(entry, is_unjudged=is_unjudged)
 

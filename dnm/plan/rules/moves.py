@@ -246,7 +246,7 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
     the call that brought it has not ended, or if the batch side reports it."""
     claim = inputs.facts.claim_of(name, inputs.config.instance_id)
     return (claim is not None and bool(claim.direction)) or any(
-        not request.ended
+        not request.end
         and (request.node_type, request.namespace) == (entry.node_type, entry.namespace)
         for request in registry.requests
     )

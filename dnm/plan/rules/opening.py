@@ -15,7 +15,8 @@ import msgspec
 from dnm.demand.constraints import NodeTraits, describe_misfit, tolerates
 from dnm.model.close_look import CLOSED, CloseLook, DaemonPods, FactsRequest, ImageUsers, OwnPod
 from dnm.model.config import Config
-from dnm.model.lent import Leaving, LentNode, Phase
+from dnm.model.departure import Leaving
+from dnm.model.lent import LentNode, Phase
 from dnm.model.lent_state import Joining, Releasing
 from dnm.model.node import Node
 from dnm.model.observed import Breaker
@@ -205,11 +206,10 @@ def _return_unopened(
     error = f"{name} did not pass its readiness checks and is returned: {text}"
     of_pods = step.kind == "images"
     released = changed(
-        entry,
+        entry.leave(Leaving.NOT_OPENED),
         state=Releasing(since=inputs.now, error=error),
         counted={},
         opening=msgspec.structs.replace(opening, of_pods=of_pods),
-        leaves=Leaving.NOT_OPENED,
     )
     transition = outcome(name, released, Verdict.FAILED, NOT_OPENED, text, note=error)
     return msgspec.structs.replace(transition, conversion_failed=not of_pods)
@@ -232,9 +232,9 @@ def open_breakers(inputs: Inputs, registry: Registry) -> Registry:
 def _left_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
     for name, entry in registry.nodes.items():
         before = inputs.registry.nodes.get(name)
-        has_just_left = before is not None and before.leaves is not entry.leaves
+        has_just_left = before is not None and before.leaves != entry.leaves
         of_pods = entry.opening is not None and entry.opening.of_pods
-        if has_just_left and entry.leaves is Leaving.NOT_OPENED and of_pods:
+        if has_just_left and entry.leaves == Leaving.NOT_OPENED and of_pods:
             yield entry
 
 
