@@ -73,7 +73,7 @@ def find_everything(
     else:
         yield from check_registry(config, registry, where)
         yield from check_manual_lends(config, registry)
-        yield from check_brakes(registry, now)
+        yield from check_restrictions(registry, now)
         yield from check_last_run(config, registry, now)
     yield from check_events(config, read_calendars(config, registry), now)
     yield from check_syslog(environ)
@@ -213,7 +213,7 @@ def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
 
 
 @looks_at("back-off")
-def check_brakes(registry: Registry, now: datetime) -> Iterator[Finding]:
+def check_restrictions(registry: Registry, now: datetime) -> Iterator[Finding]:
     """Reports the node types in back-off, with their last error."""
     for name, backoff in active_backoffs(registry, now).items():
         failed = count_of(backoff.failures, "failed attempt")

@@ -22,7 +22,7 @@ def _of(
 # In the order of the help.
 TABLE: Mapping[str, Entry] = {
     **_of(LOOK, "cli.look.report", plan="Show what a run would do and why; change nothing."),
-    **_of(LOOK, "cli.look.status", status="Show lent nodes, queues, brakes and the last run."),
+    **_of(LOOK, "cli.look.status", status="Show lent nodes, queues, restrictions and last run."),
     **_of(LOOK, "cli.look.nodes", nodes="Show which batch nodes could be lent now."),
     **_of(LOOK, "cli.look.history", history="Show what happened and why, newest last."),
     **_of(LOOK, "cli.look.lending_report",

@@ -40,7 +40,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
     node_type: str = ""
     namespace: str = ""
     queue: str = ""
-    who: str = ""
+    requester: str = ""
     host: str = ""
     numbers: Mapping[str, Any] = {}
 
@@ -110,7 +110,7 @@ class Operation(Value):
 
     verb: str
     object: str = ""
-    who: str = ""
+    requester: str = ""
     host: str = ""
     reason: str = ""
     numbers: Mapping[str, Any] = {}

@@ -19,7 +19,7 @@ class Pause(Value):
     since: Moment
     until: Moment | None = None
     reason: str = ""
-    who: str = ""  # operator and host
+    requester: str = ""  # operator and host
     half: Way | None = None  # the only paused direction; None: both
     is_after_loss: bool = False  # of the registry: until an administrator has acknowledged it
     earlier: Pause | None = None  # a pause before the loss, which `resume` restores
@@ -42,7 +42,7 @@ class Keeping(Value):
     since: Moment
     until: Moment | None = None
     reason: str = ""
-    who: str = ""  # operator and host
+    requester: str = ""  # operator and host
 
     def is_in_force(self, now: datetime) -> bool:
         return self.until is None or now < self.until
@@ -51,7 +51,7 @@ class Keeping(Value):
 class LendOrder(Value):
     """A request of an administrator: nodes of a type for a namespace, for a time.
 
-    `nodes`: only these. `why`: the reason for its waiting, from the last run.
+    `nodes`: only these. `waiting_reason`: why nodes are missing, from the last run.
     """
 
     id: str
@@ -61,8 +61,8 @@ class LendOrder(Value):
     since: Moment
     until: Moment
     nodes: tuple[str, ...] = ()
-    who: str = ""  # operator and host
+    requester: str = ""  # operator and host
     reason: str = ""
     is_forced: bool = False
     account: str = ""  # that pays for it; empty: the one of the configuration
-    why: str = ""
+    waiting_reason: str = ""

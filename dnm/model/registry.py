@@ -31,14 +31,14 @@ from dnm.model.verdict import Objection
 
 class NodePods(Value, omit_defaults=True):
     """The pods on a lent node: the number that keeps it from being idle, in all and in the largest
-    namespaces, and the three oldest with the creation time of the first. `apart` counts pods of
-    DaemonSets and mirror pods, which do not keep it."""
+    namespaces, and the three oldest with the creation time of the first. `daemon_pods` counts those
+    of DaemonSets and mirror pods, which do not keep it."""
 
     count: int = 0
     namespaces: dict[str, int] = {}
     names: tuple[str, ...] = ()
     oldest: str = ""  # RFC 3339, as the API prints it
-    apart: int = 0
+    daemon_pods: int = 0
 
 
 class QueueStatus(Value):

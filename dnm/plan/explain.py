@@ -38,19 +38,19 @@ def list_reasons() -> Iterator[Why]:
 
 
 class PodExplanation(Value):
-    """The obstacles of a pod, a sentence each; `node`: where it runs, if it does. `helped_by`: node
-    types with empty nodes that could run it. `queue`: its verdict decides."""
+    """The obstacles of a pod, a sentence each; `node`: where it runs, if it does.
+    `helpful_node_types`: those with empty nodes that could run it. `queue`: its verdict decides."""
 
     pod: str
     node: str = ""
     state: str = "pending"  # or rejected, unknown
     queue: str = ""
     obstacles: tuple[str, ...] = ()
-    helped_by: tuple[str, ...] = ()
+    helpful_node_types: tuple[str, ...] = ()
 
 
 def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation | None:
-    """Explains whether quota, capacity, its own constraints or dnm's brakes keep a pod waiting.
+    """Explains whether quota, capacity, its own constraints or a restriction keep a pod waiting.
     None: no list has it."""
     inputs, title = decided.inputs, f"{namespace}/{name}"
     pods = inputs.snapshot.pods
@@ -84,14 +84,17 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
         q for q in present_lineage(group.queue, inputs.limits) if q in decided.conversions.verdicts
     ]
     queue = monitored[0] if monitored else ""
-    helped_by, refusals = _helpful_types(decided, group, queue)
+    helpful_node_types, refusals = _helpful_types(decided, group, queue)
     obstacles = [*causes, *_list_obstacles(decided, group, queue)]
-    if refusals and not helped_by:
+    if refusals and not helpful_node_types:
         obstacles.append(f"no new node would help it: {'; '.join(refusals)}")
     if not queue:
         obstacles.append(f"dnm does not monitor its queue {group.queue}")
     return PodExplanation(
-        pod=title, queue=queue, obstacles=tuple(obstacles), helped_by=tuple(helped_by)
+        pod=title,
+        queue=queue,
+        obstacles=tuple(obstacles),
+        helpful_node_types=tuple(helpful_node_types),
     )
 
 

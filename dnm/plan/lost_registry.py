@@ -81,7 +81,7 @@ def restore_names(registry: Registry, kept: str, now: datetime) -> Registry:
         pause = None
     if names.is_cut and pause is None:
         reason = "more nodes were held or excluded than the Lease can name: repeat these commands"
-        pause = Pause(since=now, reason=reason, who=_FROM_LEASE)
+        pause = Pause(since=now, reason=reason, requester=_FROM_LEASE)
     holds = {**held, **registry.holds}
     return replace(
         registry,
@@ -100,7 +100,7 @@ def _read_pause(names: _Names, now: datetime) -> Pause | None:
         since=now,
         until=_moment(names.pause["until"]),
         reason="it was paused before its registry was lost",
-        who=_FROM_LEASE,
+        requester=_FROM_LEASE,
         half=Way(half) if half else None,
     )
     return pause if pause.stops(None, now) else None
@@ -109,7 +109,7 @@ def _read_pause(names: _Names, now: datetime) -> Pause | None:
 def _read(folded: Mapping[str, str], now: datetime) -> dict[str, Keeping]:
     keepings: dict[str, Keeping] = {}
     for end, nodes in folded.items():
-        keeping = Keeping(since=now, until=_moment(end), who=_FROM_LEASE)
+        keeping = Keeping(since=now, until=_moment(end), requester=_FROM_LEASE)
         if keeping.is_in_force(now):
             keepings.update(dict.fromkeys(expand_hostlist(nodes), keeping))
     return keepings
@@ -141,8 +141,8 @@ def recreate(registry: Registry, kept: str, traces: str, now: datetime) -> Regis
     reason = (
         f"the registry was lost and is created again: there is none, but {traces} that this "
         "instance has acted before. Its pause, holds and exclusions come from its Lease; orders, "
-        "events and brakes are lost. No node is lent until you have checked `dnm status` and run "
-        "`dnm resume`"
+        "events and restrictions are lost. No node is lent until you have checked `dnm status` and "
+        "run `dnm resume`"
     )
     half = None if stops_both else Way.LENDING
     pause = Pause(since=now, reason=reason, half=half, is_after_loss=True, earlier=earlier)

@@ -32,7 +32,7 @@ def request_for_orders(start: Conversions) -> Conversions:
     before, orders = start.registry, []
     for order in before.orders:
         start, why = _fulfil(start, order, before)
-        orders.append(msgspec.structs.replace(order, why=why or ""))
+        orders.append(msgspec.structs.replace(order, waiting_reason=why or ""))
     registry = msgspec.structs.replace(start.registry, orders=tuple(orders))
     return msgspec.structs.replace(start, registry=registry)
 

@@ -111,7 +111,7 @@ def _holders(pods: Sequence[Pod]) -> NodePods:
         namespaces=dict(counts.most_common(_MOST_NAMESPACES)),
         names=tuple(f"{pod.namespace}/{pod.name}"[:_LONGEST_NAME] for pod in work[:3]),
         oldest=work[0].created if work else "",
-        apart=sum(not pod.counts_as_work for pod in pods),
+        daemon_pods=sum(not pod.counts_as_work for pod in pods),
     )
 
 

@@ -63,7 +63,7 @@ def record_operation(before: Registry, after: Registry, done: Operation, cause: 
     lines = list_transitions(before, after, cause)
     owed = next((line.numbers for line in lines if line.object == name and new is None), {})
     line = cause.line(
-        "verb", done.verb, name, who=done.who, host=done.host,
+        "verb", done.verb, name, requester=done.requester, host=done.host,
         reason=done.reason, numbers={**done.numbers, **owed},
         before=old.phase.value if old else "", after=new.phase.value if new else "",
     )  # fmt: skip

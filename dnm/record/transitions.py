@@ -62,7 +62,7 @@ def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[Hi
         *_requests(before, after, cause),
         *_nodes(before, after, cause),
         *_queues(before, after, cause),
-        *_brakes(before, after, cause),
+        *_restrictions(before, after, cause),
         *_limit_changes(before, cause),
         *_calendars(before, after, cause),
     ]
@@ -99,7 +99,7 @@ def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str
     order = next((order for order in after.orders if order.id == request.order), None)
     if order is not None:
         reason = f": {order.reason}" if order.reason else ""
-        return f"{order.who} asked for it{reason}", Reason.ASKED_FOR.name
+        return f"{order.requester} asked for it{reason}", Reason.ASKED_FOR.name
     status = after.last_run.queues.get(request.queue)
     return (status.reason, status.code) if status else ("", "")
 
@@ -277,7 +277,7 @@ def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[History
             )  # fmt: skip
 
 
-def _brakes(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
+def _restrictions(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
     for queue in sorted(before.breakers.keys() | after.breakers.keys()):
         old, new = before.breakers.get(queue), after.breakers.get(queue)
         was_open = old is not None and old.tripped_at is not None

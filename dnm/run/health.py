@@ -125,7 +125,7 @@ def _warn_of_missing(config: Config, registry: Registry, now: datetime) -> Itera
     for order in registry.orders:
         missing = count_missing(order, registry)
         if missing and order.since <= now - config.convert_timeout and now < order.until:
-            why = f": {order.why}" if order.why else ""
+            why = f": {order.waiting_reason}" if order.waiting_reason else ""
             yield f"order {order.id} is short of {count_of(missing, 'node')}{why}"
     for queue in config.queues:
         if missing := count_missing_of_floor(queue, registry):

@@ -154,12 +154,14 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
     named: dict[str, str] = {}
     for line in lines:
         until, half = recorded_moment(line.numbers.get("until")), line.numbers.get("half")
-        by = f"{line.who} on {line.host}"
-        keeping = Keeping(since=line.time, until=until, reason=line.reason, who=by)
+        by = f"{line.requester} on {line.host}"
+        keeping = Keeping(since=line.time, until=until, reason=line.reason, requester=by)
         match line.event:
             case "pause":
                 way = Way(half) if half in ("lending", "returning") else None
-                pause = Pause(since=line.time, until=until, reason=line.reason, who=by, half=way)
+                pause = Pause(
+                    since=line.time, until=until, reason=line.reason, requester=by, half=way
+                )
             case "resume":
                 pause = None
             case "hold":
@@ -187,7 +189,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
 def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
     """Returns a pause of lending, and of everything that an earlier pause had stopped."""
     stops_both = before is not None and before.half is not Way.LENDING
-    was = f"; it was paused by {before.who} ({before.reason})" if before else ""
+    was = f"; it was paused by {before.requester} ({before.reason})" if before else ""
     lost = "; ".join(list(named.values())[-_MOST:])
     more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
     to_repeat = f"; repeat those that you still need: {lost}{more}" if named else ""

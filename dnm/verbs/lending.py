@@ -68,7 +68,7 @@ def orders_of(
             since=now,
             until=wanted.until or now + USUAL,
             nodes=tuple(nodes),
-            who=author,
+            requester=author,
             reason=wanted.reason,
             is_forced=wanted.is_forced,
             account=wanted.account,
@@ -131,8 +131,8 @@ def _refuse_taken(config: Config, registry: Registry, name: str, now: datetime) 
     for order in registry.orders:
         if name in order.nodes and now < order.until:
             return Refusal(
-                f"{name} is requested already, by {order.id} of {order.who or 'unknown'}: `dnm "
-                f"extend {order.id}` keeps it for longer"
+                f"{name} is requested already, by {order.id} of {order.requester or 'unknown'}: "
+                f"`dnm extend {order.id}` keeps it for longer"
             )
     return None
 

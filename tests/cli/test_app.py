@@ -244,7 +244,9 @@ def test_back_off_reports_its_cause_and_the_command_that_ends_it(site: Site) -> 
         ]
         assert "type a" in line
     assert "after 2 failed attempts to lend:" in site.command("status").stdout
-    backoff = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["backoffs"]["a"]
+    backoff = json.loads(site.command("status", "-o", "json").stdout)["restrictions"]["backoffs"][
+        "a"
+    ]
     assert backoff["last_error"] == why
 
 
@@ -257,7 +259,7 @@ def test_pause_and_forget_take_effect(sandbox: Sandbox, site: Site) -> None:
     )
     assert site.command("run").returncode == 0 and not site.registry.requests
     site.command("pause", "--for", "30m", "--reason", "rack 7", "--force")
-    pause = json.loads(site.command("status", "-o", "json").stdout)["brakes"]["pause"]
+    pause = json.loads(site.command("status", "-o", "json").stdout)["restrictions"]["pause"]
     assert pause["reason"] == "rack 7" and pause["until"].endswith("Z")
     site.command("resume")
     site.command("run")

@@ -23,7 +23,7 @@ from dnm.cli.by_hand.adopt import adopt
 from dnm.cli.by_hand.keeping import exclude, hold
 from dnm.cli.look.history import parse_moment
 from dnm.cli.look.status import status_document
-from dnm.cli.look.status_view import brake_lines
+from dnm.cli.look.status_view import restriction_lines
 from dnm.cli.terminal import operation
 from dnm.cli.terminal.deadline import parse_deadline
 from dnm.cli.terminal.operation import RefusedError
@@ -225,11 +225,11 @@ def test_author_and_reason_are_recorded_for_each_node(config: Config, play: Play
     registry = registry_of(config)
     order, kept = registry.orders[-1], registry.holds["a011"]
     assert (order.count, order.node_type, order.reason, order.is_forced) == (2, "a", "course", True)
-    assert order.who.startswith("kim on ") and kept.who.startswith("kim on ")
+    assert order.requester.startswith("kim on ") and kept.requester.startswith("kim on ")
     assert kept.reason == "fan" and registry.excluded["a010"].reason == "grant"
     history = History(config.converted_nodes_path, config.history_keep)
     lines = read_history(history, datetime(2020, 1, 1, tzinfo=UTC), [])
-    assert [(line.event, line.object, line.reason) for line in lines if line.who] == [
+    assert [(line.event, line.object, line.reason) for line in lines if line.requester] == [
         ("hold", "a010", "fan"), ("hold", "a011", "fan"), ("exclude", "a010", "grant"),
         ("lend", order.id, "course"),
     ]  # fmt: skip
@@ -312,7 +312,7 @@ def test_all_commands_use_the_time_zone_of_the_site(config: Config) -> None:
     clock = f"{there_noon:%H:%M:%S %Z} (12:00:00 UTC)"
     assert paused == f"paused until {there_noon:%Y-%m-%d} {clock}"
     document = status_document(there, registry_of(config), noon - timedelta(days=1))
-    message = "\n".join(brake_lines(document["brakes"], NOW, there.events_zone))
+    message = "\n".join(restriction_lines(document["restrictions"], NOW, there.events_zone))
     assert f"excluded: a002 until {text}" in message and clock in message
     late = datetime(2034, 5, 19, 22, 30, tzinfo=UTC)
     assert shown(late, BERLIN) == "2034-05-20 00:30 CEST (2034-05-19 22:30 UTC)"

@@ -50,7 +50,7 @@ def test_added_event_takes_effect_and_both_changes_are_logged(tmp_path: Path) ->
     assert rows == [
         ("event add", "stars", "they asked"), ("event remove", "stars", "they stay at home"),
     ]  # fmt: skip
-    assert all(line["who"] and line["host"] for line in lines)
+    assert all(line["requester"] and line["host"] for line in lines)
     assert lines[0]["numbers"]["needs"] == "2 nodes"
 
 

@@ -376,22 +376,22 @@ def test_explain_shows_the_recorded_phase_and_the_next_decision(
     assert ("return: will be fenced and" in later) is not RETURNED[name]
 
 
-def test_batch_floors_are_listed_with_the_brakes(site: Site) -> None:
+def test_batch_floors_are_listed_with_the_restrictions(site: Site) -> None:
     site.change(batch_floor="2, partition gpu: 50%", max_converted_nodes="25%")
-    brakes = site.command("status").stdout.partition("Brakes\n")[2].splitlines()
+    restrictions = site.command("status").stdout.partition("Restrictions\n")[2].splitlines()
     share = "  max_converted_nodes: at most 25 % of the nodes that Slurm has, "
-    assert share + "unknown yet" in brakes
-    assert "  batch_floor of type a: 2 nodes stay in Slurm" in brakes
-    assert "  batch_floor of partition gpu: 50 % of its nodes stay in Slurm" in brakes
+    assert share + "unknown yet" in restrictions
+    assert "  batch_floor of type a: 2 nodes stay in Slurm" in restrictions
+    assert "  batch_floor of partition gpu: 50 % of its nodes stay in Slurm" in restrictions
 
 
 def test_percentage_cap_shows_nodes_after_a_run_counted_them(site: Site) -> None:
     site.change(max_converted_nodes="67%")
     site.sandbox.add_pods(20, "dev", queue=QUEUE, cpu="4", memory="16Gi")
     assert site.command("run").returncode == 0
-    brakes = site.command("status").stdout.partition("Brakes\n")[2]
-    assert "at most 67 % of the nodes that Slurm has, 2 nodes" in brakes
-    assert "all: 2 of 2 nodes lent" in brakes
+    restrictions = site.command("status").stdout.partition("Restrictions\n")[2]
+    assert "at most 67 % of the nodes that Slurm has, 2 nodes" in restrictions
+    assert "all: 2 of 2 nodes lent" in restrictions
     output = site.command("status", "-o", "prometheus").stdout
     assert re.search(r'^dnm_cap_nodes\{.*scope="all"\} 2$', output, re.MULTILINE), output
 

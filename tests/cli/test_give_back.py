@@ -201,5 +201,5 @@ def test_evict_is_recorded_with_author_reason_and_time(site: Site) -> None:
     emptying = site.registry.nodes["a001"].emptying
     assert emptying is not None and emptying.since > datetime.now(UTC) + timedelta(minutes=50)
     line = site.registry.memory.unwritten[-1]
-    assert (line.event, line.object, line.reason) == ("return", "a001", "a fan") and line.who
+    assert (line.event, line.object, line.reason) == ("return", "a001", "a fan") and line.requester
     assert line.numbers == {"evict_from": emptying.since.isoformat(timespec="seconds")}

@@ -152,7 +152,7 @@ def test_limit_change_is_a_line_in_plan_and_run(capsys: pytest.CaptureFixture[st
 def test_paused_plan_shows_the_pause(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pause = Pause(since=NOW, reason="firmware", who="erin on h1")
+    pause = Pause(since=NOW, reason="firmware", requester="erin on h1")
     print_plan(Plan(registry=Registry(), pause=pause))
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("dnm is paused by erin on h1 since 20")
@@ -162,7 +162,7 @@ def test_paused_plan_shows_the_pause(
 def test_paused_run_on_a_terminal_shows_the_pause(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pause = Pause(since=NOW, reason="firmware", who="erin on h1")
+    pause = Pause(since=NOW, reason="firmware", requester="erin on h1")
     result = Pass(plan=Plan(registry=Registry(), pause=pause), exit_code=0)
     print_run(result)
     assert capsys.readouterr() == ("", "")
@@ -274,8 +274,8 @@ def test_plan_prints_lend_instead_of_keep_for_a_queue(
     assert f"queue {QUEUE}: lend: its pods" in capsys.readouterr().out
     print_plan(wanting(0).plan())
     assert f"queue {QUEUE}: nothing: has free capacity" in capsys.readouterr().out
-    document = {"kind": "node", "of": "a001", "phase": "serving", "since": NOW,
-                "verdict": "revert", "reason": "is idle", "changed_by": ""}  # fmt: skip
+    document = {"kind": "node", "object": "a001", "phase": "serving", "since": NOW,
+                "verdict": "revert", "reason": "is idle", "remedy": ""}  # fmt: skip
     assert list(_sentences(document, False, "UTC"))[1:] == ["decision now: return: is idle"]
 
 

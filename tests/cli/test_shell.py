@@ -173,7 +173,7 @@ def test_changing_command_reports_its_actions_as_a_document(site: Site) -> None:
     done = site.command("hold", "a[001-002]", "-o", "json", "--reason", "disk", SUDO_USER="erin")
     reported = json.loads(done.stdout)
     assert reported["lines"] == ["each of a[001-002] is held until `dnm unhold a[001-002]`"]
-    assert [(item["verb"], item["object"], item["who"]) for item in reported["actions"]] == [
+    assert [(item["verb"], item["object"], item["requester"]) for item in reported["actions"]] == [
         ("hold", "a001", "erin"), ("hold", "a002", "erin")
     ]  # fmt: skip
     assert "held: a[001-002]" in site.command("status").stdout
@@ -182,7 +182,7 @@ def test_changing_command_reports_its_actions_as_a_document(site: Site) -> None:
     assert (again["actions"], again["lines"]) == ([], ["a001 was not held"])
     order = site.command("lend", "1", "-n", "dev", "-o", "name").stdout.strip()
     ended = json.loads(site.command("return", order, "--now", "-o", "json").stdout)
-    assert ended["actions"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/2"
+    assert ended["actions"][0]["object"] == order and ended["run"]["schema"] == "dnm.run/1"
 
 
 def test_plan_ends_with_sums_that_its_exit_code_reflects(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_run_document_lists_actions_like_the_plan(sandbox: Sandbox, tmp_path: Pa
     site = a_workshop_site(sandbox, tmp_path)
     planned = json.loads(site.command("plan", "-o", "json").stdout)["actions"]
     done = json.loads(site.command("run", "-o", "json").stdout)
-    assert done["schema"] == "dnm.run/2" and len(planned) == 1
+    assert done["schema"] == "dnm.run/1" and len(planned) == 1
     assert [{**action, "id": ""} for action in done["actions"]] == [{**planned[0], "id": ""}]
     assert [line.split()[0] for line in done["lines"]] == ["action=convert"]
 

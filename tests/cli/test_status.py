@@ -92,4 +92,4 @@ def test_live_status_shows_the_current_errors(sandbox: Sandbox, site: Site) -> N
 
 def test_cooldown_of_a_fast_clock_is_not_shown(tmp_path: Path) -> None:
     later = Registry(last_conversion=NOW + timedelta(days=9))
-    assert status_document(a_config(tmp_path), later, NOW)["brakes"]["cooldown_seconds"] == 0
+    assert status_document(a_config(tmp_path), later, NOW)["restrictions"]["cooldown_seconds"] == 0

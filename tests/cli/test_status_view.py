@@ -81,7 +81,7 @@ def test_status_distinguishes_unknown_none_and_zero(
     text = shown(capsys, with_queue(**changes))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert cores in lines and memory in lines and f"pending {pods}" in text
-    assert "none" not in text.partition("Brakes")[0]
+    assert "none" not in text.partition("Restrictions")[0]
 
 
 def test_status_shows_a_queue_with_unknown_limits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_kept_node_shows_no_return_time(reason: Why) -> None:
     registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(0))})
     (row,) = status_document(config, registry, NOW)["nodes"]
-    assert row["goes_back_in_seconds"] == (None if reason in KEPT else 0)
+    assert row["return_in_seconds"] == (None if reason in KEPT else 0)
 
 
 def test_node_kept_by_min_nodes_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +241,7 @@ ORDERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("name", ORDERS)
 def test_status_shows_the_progress_of_an_order(name: str) -> None:
     order, registry, text, output = ORDERS[name]
-    recorded = Registry(orders=(an_order(who="kim", **order),), **registry)
+    recorded = Registry(orders=(an_order(requester="kim", **order),), **registry)
     (line,) = manual_lines(status_document(a_config(), recorded, NOW), NOW)
     assert line == f"lend-1: {text} for dev until 2026-03-02 16:00 UTC, by kim: {output}"
 
@@ -271,7 +271,7 @@ QUIET = [
         {"waits_since": f"{NOW - timedelta(minutes=59):%Y-%m-%dT%H:%M:%SZ}"}, {}, "", id="young",
     ),
     pytest.param(
-        {}, {"orders": (an_order(why="no node is idle"),)},
+        {}, {"orders": (an_order(waiting_reason="no node is idle"),)},
         "order lend-1 is short of 2 nodes: no node is idle", id="order",
     ),
     pytest.param({}, {"orders": (an_order(since=NOW),)}, "", id="order-just-given"),
@@ -360,7 +360,7 @@ TO_DO = {
         ),
         ["the registry is lost: `dnm resume`"],
     ),
-    "a person's pause": (Registry(pause=Pause(since=NOW, who="erin", reason="firmware")), []),
+    "a person's pause": (Registry(pause=Pause(since=NOW, requester="erin", reason="firmware")), []),
     "a node that came by hand": (
         Registry(manual=("a004",)),
         ["a004 is not recorded: `dnm adopt a004 --namespace NAMESPACE`"],

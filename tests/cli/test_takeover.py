@@ -106,7 +106,7 @@ def test_takeover_is_logged_and_takes_effect_at_once(
     lines = lines_since(west.config, west.now().replace(year=2000))
     (line,) = [line for line in lines if line.event == "takeover"]
     assert (line.kind, line.object, line.reason) == ("verb", "prod", "mgmt1 died")
-    assert line.who and line.host and f"{east.directory}/state" in line.numbers["taken_from"]
+    assert line.requester and line.host and f"{east.directory}/state" in line.numbers["taken_from"]
     assert "nothing was changed" in takeover(west.config, yes=True)
 
 

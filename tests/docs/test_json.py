@@ -75,7 +75,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def _when(entry: tuple[str, list[str]]) -> int:
     """Sorts the plan before the run that joins the node, and a registry command last."""
-    order = ("dnm.plan/1", "dnm.run/2", "", "dnm.verb/1")
+    order = ("dnm.plan/1", "dnm.run/1", "", "dnm.verb/1")
     return order.index(entry[0] if entry[0] in order else "")
 
 
@@ -104,8 +104,8 @@ def _made_up(key: str, value: Any) -> Any:
         return 3
     if key == "state" and value in ("keeps", "lends", "in force"):
         return "ahead"
-    if key in ("who", "host") and value:
-        return {"who": "alice", "host": "login1"}[key]
+    if key in ("requester", "host") and value:
+        return {"requester": "alice", "host": "login1"}[key]
     if key == "local":
         return "Mon 2026-03-02 12:00 UTC to 13:00"
     if key == "week":

@@ -111,10 +111,10 @@ def test_pod_is_counted_as_the_row_shows(row: list[str]) -> None:
     assert effective_request(pod)["vcore"] == milli
 
 
-# --- the brakes --------------------------------------------------------------------------------
+# --- the restrictions ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "max_conv"), ids=" | ".join)
+@pytest.mark.parametrize("row", table_of(DECISIONS, "The restrictions", "max_conv"), ids=" | ".join)
 def test_cap_leaves_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     most, there, wanted, per_run, started = map(int, row)
     names = [f"a{number:03}" for number in range(there)]
@@ -145,8 +145,8 @@ def test_back_off_times_are_as_documented() -> None:
 
 
 def minutes_listed_after(behind: str) -> list[int]:
-    """Returns the minutes that a paragraph of the brakes lists after these words."""
-    (numbers,) = re.findall(rf"{behind} ([\d, ]+) min", section(DECISIONS, "The brakes"))
+    """Returns the minutes that a paragraph of the restrictions lists after these words."""
+    (numbers,) = re.findall(rf"{behind} ([\d, ]+) min", section(DECISIONS, "The restrictions"))
     return [int(number) for number in numbers.split(", ")]
 
 
@@ -158,7 +158,9 @@ def test_chance_times_of_changed_demand_are_as_documented() -> None:
     assert len(rows) == 7
 
 
-@pytest.mark.parametrize("row", table_of(DECISIONS, "The brakes", "nodes that"), ids=" | ".join)
+@pytest.mark.parametrize(
+    "row", table_of(DECISIONS, "The restrictions", "nodes that"), ids=" | ".join
+)
 def test_floor_leaves_as_many_nodes_as_the_row_shows(row: list[str]) -> None:
     there, listed, coming, floor, left = row
     names = [f"a{n:03}" for n in range(int(listed))]

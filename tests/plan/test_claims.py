@@ -333,7 +333,7 @@ def test_new_nodes_are_requested_beside_continued_claims() -> None:
         ),
     ],
 )  # fmt: skip
-def test_brakes_keep_wanted_claims_and_an_open_breaker_returns_them(
+def test_restrictions_keep_wanted_claims_and_an_open_breaker_returns_them(
     brake: dict[str, Any], is_returned: bool
 ) -> None:
     plan = stranded("a001").with_pods(*pods(1)).recorded(**brake).plan()

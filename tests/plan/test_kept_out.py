@@ -72,7 +72,8 @@ def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[st
                      id="held-for-a-time"),
         pytest.param({}, {"held": ("a001",), "holds": {"a001": Keeping(since=NOW, until=NOW)}},
                      {}, None, id="its-hold-is-over"),
-        pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, who="kim", reason="theirs")}},
+        pytest.param({}, {"excluded": {
+            "a001": Keeping(since=NOW, requester="kim", reason="theirs")}},
                      {}, "kim excluded it (theirs): dnm unexclude a001", id="excluded"),
         pytest.param({}, {"excluded": {"a001": Keeping(since=NOW, until=LATER)}}, {},
                      "an administrator excluded it until 2026-03-02 13:00 UTC: dnm unexclude a001",
@@ -195,7 +196,7 @@ def test_converter_that_ignores_its_exclusions_is_blamed(
 def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
     """An administrator excludes it between the call and the join. The same run requests other
     nodes."""
-    excluded = {"a050": Keeping(since=NOW, who="kim")}
+    excluded = {"a050": Keeping(since=NOW, requester="kim")}
     world = arrived().recorded(excluded=excluded).with_pods(*wanting(1).pods)
     plan = world.plan()
     assert plan.registry.nodes["a050"].leaves == Leaving.KEPT_OUT

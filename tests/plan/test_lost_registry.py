@@ -31,7 +31,9 @@ ENDS = st.none() | st.datetimes(datetime(2030, 1, 1), datetime(2031, 1, 1)).map(
 
 
 def keeping(until: datetime | None = None) -> Keeping:
-    return Keeping(since=NOW, until=until, reason="the password is hunter2", who="ada on mgmt1")
+    return Keeping(
+        since=NOW, until=until, reason="the password is hunter2", requester="ada on mgmt1"
+    )
 
 
 def a_registry(held: Any = ("a001",), excluded: Any = ("a002",), **changes: Any) -> Registry:
@@ -41,7 +43,9 @@ def a_registry(held: Any = ("a001",), excluded: Any = ("a002",), **changes: Any)
     )  # fmt: skip
 
 
-PAUSE = Pause(since=NOW, reason="the password is hunter2", who="ada on mgmt1", half=Way.RETURNING)
+PAUSE = Pause(
+    since=NOW, reason="the password is hunter2", requester="ada on mgmt1", half=Way.RETURNING
+)
 FULL = a_registry(pause=PAUSE)
 KEPT = keep_names(FULL)
 WORN = Lease(version="1", number=4, registry="w", last="mgmt1:/dnm", kept=KEPT, read_at=NOW)

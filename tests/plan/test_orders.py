@@ -30,7 +30,7 @@ LATER, EARLIER = NOW + timedelta(hours=1), NOW - timedelta(hours=1)
 def an_order(**changes: Any) -> LendOrder:
     values: dict[str, Any] = {
         "id": "o1", "node_type": "a", "namespace": "dev", "count": 2, "since": EARLIER,
-        "until": LATER, "who": "kim on adm1", "reason": "a course",
+        "until": LATER, "requester": "kim on adm1", "reason": "a course",
     }  # fmt: skip
     return LendOrder(**{**values, **changes})
 
@@ -46,7 +46,7 @@ def requested_nodes(world: World) -> list[tuple[int, str]]:
 
 
 def why(world: World) -> str:
-    return world.converted().registry.orders[0].why
+    return world.converted().registry.orders[0].waiting_reason
 
 
 def serving(world: World, *names: str, **changes: Any) -> World:
@@ -143,7 +143,7 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
         pytest.param(ordered().set(batch=None), "has not been read yet", False, id="not-asked"),
         pytest.param(ordered().set(batch={}), "no batch node", False, id="none-idle"),
         pytest.param(ordered(nodes=("a050", "a051")).recorded(excluded={
-            "a050": Keeping(since=NOW, who="lee"), "a051": Keeping(since=NOW)}),
+            "a050": Keeping(since=NOW, requester="lee"), "a051": Keeping(since=NOW)}),
             "a050: excluded: lee excluded it", False, id="excluded"),
         pytest.param(ordered(nodes=("a050",), count=1).set(batch={"a050": a_batch_node(
             "a050", verdict="SKIP", reason="job 7 is running")}), "a050: job 7 is running", False,
@@ -153,7 +153,7 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
         pytest.param(ordered(namespace="gone"), "no namespace gone", False, id="namespace-gone"),
     ],
 )  # fmt: skip
-def test_force_overrides_brakes_and_never_caps(
+def test_force_overrides_restrictions_and_never_caps(
     world: World, sentence: str, is_passed: bool
 ) -> None:
     assert requested_nodes(world) == [] and sentence in why(world)

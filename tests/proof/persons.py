@@ -21,18 +21,18 @@ Request = Callable[[Config, Registry, str, datetime], Registry | Refusal]
 
 
 def _a_while(now: datetime) -> Keeping:
-    return Keeping(since=now, until=now + _WHILE, who="kim")
+    return Keeping(since=now, until=now + _WHILE, requester="kim")
 
 
 def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Registry | Refusal:
-    """Lends one more node, of the type of the named node, even if brakes forbid it."""
+    """Lends one more node, of the type of the named node, even if restrictions forbid it."""
     policy = min(config.namespaces.values(), key=lambda namespace: namespace.name)
     node_type = config.type_of(node)
     if node_type is None or len(registry.orders) > 2:
         return registry
     order = LendOrder(
-        id=f"lend-{len(registry.orders)}-{now:%H%M%S}", node_type=node_type, count=1, who="kim",
-        namespace=policy.name, since=now, until=now + _WHILE, is_forced=True,
+        id=f"lend-{len(registry.orders)}-{now:%H%M%S}", node_type=node_type, count=1,
+        requester="kim", namespace=policy.name, since=now, until=now + _WHILE, is_forced=True,
     )  # fmt: skip
     return lending.lend(config, registry, order)
 

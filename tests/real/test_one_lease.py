@@ -48,13 +48,13 @@ def test_holds_and_exclusions_survive_a_wiped_state_directory(
         site.dnm("run", code=NEEDS_PERSON)
         assert "dnm resume" in site.dnm("status", "--health", code=None).stdout
         site.dnm("resume")
-    assert site.json("status")["brakes"]["pause"]
+    assert site.json("status")["restrictions"]["pause"]
     site.dnm("run")
     assert not [call for call in site.calls if "--set" in call]
     site.dnm("resume")
     site.run_until(lambda: site.lent, "a node is lent")
     assert not {"a001", "a002"} & set(site.lent)
-    assert [*site.json("status")["brakes"]["excluded"]] == ["a002"]
+    assert [*site.json("status")["restrictions"]["excluded"]] == ["a002"]
 
 
 def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int]]) -> None:

@@ -64,4 +64,4 @@ def test_deleted_secret_and_lease_are_restored_manually(
     rig.api.delete(SECRET)
     rig.shell(f"cd {tmp_path}; {make}")
     site.dnm("hold", "a003")
-    assert site.json("status")["brakes"]["held"] == ["a002", "a003"]
+    assert site.json("status")["restrictions"]["held"] == ["a002", "a003"]

@@ -103,7 +103,7 @@ def test_forgotten_node_is_charged_for_the_use_of_its_pods() -> None:
     charge = Charge(account="proj", since=since, rate={"vcore": 1000})
     before = Registry(nodes={"a001": a_lent_node(charge=charge)})
     cause = Cause(now=BEGIN + timedelta(hours=4), run="r", instance="prod")
-    done = Operation(verb="forget", object="a001", who="erin")
+    done = Operation(verb="forget", object="a001", requester="erin")
     after = record_operation(before, Registry(), done, cause)
     (lend,) = bill(*LENT[:3], *after.memory.unwritten)
     assert (lend.account, lend.end, lend.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})

@@ -235,12 +235,12 @@ def test_conversions_returns_and_durations_are_counted() -> None:
 def test_manual_command_is_a_single_line_with_author_and_reason() -> None:
     before = nodes(a001=NODE(Phase.FAILED, error="late"))
     operation = Operation(
-        verb="reset", object="a001", who="erin", host="mgmt1", reason="cable replaced"
+        verb="reset", object="a001", requester="erin", host="mgmt1", reason="cable replaced"
     )
     after = record_operation(before, nodes(a001=NODE(Phase.RETURNING)), operation, cause())
     [line] = after.memory.unwritten
     assert brief(line) == "verb reset a001 failed>returning"
-    assert (line.who, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")
+    assert (line.requester, line.host, line.reason) == ("erin", "mgmt1", "cable replaced")
     assert (line.node_type, line.namespace, line.queue) == ("a", "dev", QUEUE)
 
 

@@ -284,7 +284,7 @@ def command_history(config: Config, *verbs: tuple[str, str, dict[str, str]]) -> 
     lines = [
         HistoryLine(
             schema=1, number=number, time=NOW + timedelta(minutes=number), run="r",
-            instance=config.instance_id, kind="verb", event=event, object=name, who="ada",
+            instance=config.instance_id, kind="verb", event=event, object=name, requester="ada",
             host="mgmt1", reason="why", numbers=numbers,
         )
         for number, (event, name, numbers) in enumerate(verbs)
@@ -313,7 +313,8 @@ def test_lost_registry_is_started_from_the_history_and_paused(tmp_path: Path) ->
         ["a004"],
     )
     assert (
-        registry.holds["a001"].who == "ada on mgmt1" and registry.excluded["a004"].until is not None
+        registry.holds["a001"].requester == "ada on mgmt1"
+        and registry.excluded["a004"].until is not None
     )
     assert registry.pause is not None and registry.pause.half is Way.LENDING
     assert registry.pause.is_after_loss and registry.pause.until is None

@@ -94,7 +94,7 @@ def test_pause_on_a_single_host_stops_all_hosts_and_names_its_author(
     assert east.run().exit_code == 0
     pause = east.registry.pause
     assert east.registry.requests == ()
-    assert pause is not None and pause.reason == "it burns" and " on " in pause.who
+    assert pause is not None and pause.reason == "it burns" and " on " in pause.requester
     admin.resume(east.config)
     west.run()
     assert east.registry.requests

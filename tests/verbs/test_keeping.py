@@ -34,7 +34,7 @@ from tests.verbs import sentence
 HOUR = timedelta(hours=1)
 SOON = NOW + 5 * HOUR
 CONFIG = a_config()
-KEEPING = Keeping(since=NOW, until=SOON, reason="a fan", who="kim on mgmt1")
+KEEPING = Keeping(since=NOW, until=SOON, reason="a fan", requester="kim on mgmt1")
 CLAIMED = ClaimedNode(node_type="a", namespace="dev")
 REGISTRY = Registry(
     nodes={

@@ -33,7 +33,13 @@ CONFIG = a_config(namespaces={"dev": DEV}, exclude_nodes=frozenset({"a009"}))
 TYPES = {**CONFIG.node_types, "b": replace(CONFIG.node_types["a"], name="b")}
 BOTH = replace(CONFIG, node_types=TYPES, namespaces={"dev": replace(DEV, node_types=("a", "b"))})
 ORDER = LendOrder(
-    id="o1", node_type="a", namespace="dev", count=2, since=NOW, until=LATER, who="kim on mgmt1"
+    id="o1",
+    node_type="a",
+    namespace="dev",
+    count=2,
+    since=NOW,
+    until=LATER,
+    requester="kim on mgmt1",
 )
 REGISTRY = Registry(
     nodes={
@@ -105,7 +111,9 @@ def test_impossible_lend_is_refused(words: dict[str, Any], why: str) -> None:
 def test_order_records_namespace_end_and_author() -> None:
     (order,) = orders(count=2, reason="a course")
     assert (order.node_type, order.count, order.nodes, order.reason) == ("a", 2, (), "a course")
-    assert order.until - order.since == USUAL and order.who == "kim on h" and not order.is_forced
+    assert (
+        order.until - order.since == USUAL and order.requester == "kim on h" and not order.is_forced
+    )
     (order,) = orders(nodes=("a050", "a051"), until=LATER, is_forced=True)
     assert (order.count, order.nodes, order.until) == (2, ("a050", "a051"), LATER)
     assert order.is_forced

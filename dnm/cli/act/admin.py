@@ -64,7 +64,7 @@ def pause(
         half=half.value if half else "",
     )  # fmt: skip
     paused = Pause(
-        since=now, until=end, reason=operation.reason, who=author_of(operation), half=half
+        since=now, until=end, reason=operation.reason, requester=author_of(operation), half=half
     )
     done = attempt(config, operation, keeping.pause, paused=paused, is_forced=is_forced)
     was = done.before.pause if done.before.paused(now) else None

@@ -77,7 +77,7 @@ def _keep(
     """Returns each node with the registry before the change. Either all nodes change or none."""
     now, nodes, name = datetime.now(UTC), named_nodes(words), verb.__name__
     asked = new_operation(name, reason=reason)
-    kept = Keeping(since=now, until=until, reason=asked.reason, who=author_of(asked))
+    kept = Keeping(since=now, until=until, reason=asked.reason, requester=author_of(asked))
     each = ({"node": node, "keeping": kept} for node in nodes)
     rehearse(config, load_registry(config, now), verb, *each)
     end, changed = until.isoformat() if until else "", []

@@ -80,7 +80,9 @@ def explain_name(config: Config, name: str, output: str = "text", is_wide: bool 
     plan = fold_plan(decided)
     document = _explain(decided, plan, name)
     about = (
-        document.get("queue", "") if document["kind"] in ("pod", "namespace") else document["of"]
+        document.get("queue", "")
+        if document["kind"] in ("pod", "namespace")
+        else document["object"]
     )
     lines = last_lines(config, about, _LAST) if about and (is_wide or output != "text") else []
     if output != "text":
@@ -133,7 +135,7 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
     for item in (kind,) if is_of_kind else finders:
         explanation = finders[item](decided, plan, bare)
         if explanation is not None:
-            return {"kind": item, "of": bare, **explanation}
+            return {"kind": item, "object": bare, **explanation}
     names = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
              *decided.inputs.config.namespaces]  # fmt: skip
     raise QuestionError(
@@ -159,7 +161,7 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
     # The current entry, not the planned one; from the plan only for nodes that it would adopt.
     entry = decided.inputs.registry.nodes.get(name) or plan.registry.nodes.get(name)
     document: dict[str, Any] = {
-        **explained_node(plan, verdict), "changed_by": verdict.reason.change
+        **explained_node(plan, verdict), "remedy": verdict.reason.change
     }  # fmt: skip
     if entry is not None:
         holders = plan.pods.get(name)
@@ -247,7 +249,7 @@ def _find_order(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | Non
     there = f": {fold_hostlist(row['serving'])}" if row["serving"] else ""
     return {
         "reason": f"{count_of(order.count, 'node')} for namespace {order.namespace} until "
-        f"{order.until:%Y-%m-%d %H:%M} UTC, by {order.who}; {order_progress(row)}{there}"
+        f"{order.until:%Y-%m-%d %H:%M} UTC, by {order.requester}; {order_progress(row)}{there}"
     }
 
 
@@ -270,14 +272,14 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
         queue = _queue(plan, explained_pod.queue) if explained_pod.queue else {}
         return {"pod": explained_pod.pod, "node": explained_pod.node, "state": state,
                 "obstacles": list(explained_pod.obstacles),
-                "helped_by": list(explained_pod.helped_by), **queue}  # fmt: skip
+                "helpful_node_types": list(explained_pod.helpful_node_types), **queue}  # fmt: skip
     with closing(KubeClient.connect(decided.inputs.config)) as kube:
         end = read_pod_end(kube.requests, namespace, pod)
     if end is None:
         return None
     cause = ": ".join(filter(None, (end.reason, printable(end.message, 300))))
     return {"pod": f"{namespace}/{pod}", "node": "", "state": end.phase.lower() or "finished",
-            "obstacles": [cause] if cause else [], "helped_by": []}  # fmt: skip
+            "obstacles": [cause] if cause else [], "helpful_node_types": []}  # fmt: skip
 
 
 def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
@@ -289,12 +291,12 @@ def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
 def _queue(plan: Plan, queue: str) -> dict[str, Any]:
     verdict = next(verdict for verdict in plan.queues if verdict.queue == queue)
     numbers = msgspec.to_builtins(plan.decisions.get(queue, Decision()))
-    return {"queue": queue, **explained(verdict), "changed_by": verdict.reason.change,
+    return {"queue": queue, **explained(verdict), "remedy": verdict.reason.change,
             "numbers": numbers}  # fmt: skip
 
 
 def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterator[str]:
-    kind, name = document["kind"], document["of"]
+    kind, name = document["kind"], document["object"]
     if kind == "pod":
         yield from _pod_lines(document)
     elif kind == "namespace":
@@ -311,8 +313,8 @@ def _sentences(document: Mapping[str, Any], is_wide: bool, zone: str) -> Iterato
         words = VERDICT_WORDS if kind == "node" else QUEUE_WORDS
         word = words.get(document["verdict"], document["verdict"])
         yield f"{about}: {word}: {document['reason']}"
-        if document["changed_by"]:
-            yield f"  what would change that: {document['changed_by']}"
+        if document["remedy"]:
+            yield f"  what would change that: {document['remedy']}"
     if document.get("pods"):
         yield f"  {holders_text(document['pods'])}"
     yield from (f"  {difference}" for difference in document.get("differences", ()))
@@ -335,8 +337,8 @@ def _pod_lines(document: Mapping[str, Any]) -> Iterator[str]:
              "unknown": "could not be read"}  # fmt: skip
     yield f"pod {document['pod']} {words.get(state, f'is {state}')}"
     yield from (f"  {obstacle}" for obstacle in document["obstacles"])
-    if document["helped_by"]:
-        yield f"  an empty node of type {' or '.join(document['helped_by'])} could run it"
+    if document["helpful_node_types"]:
+        yield f"  an empty node of type {' or '.join(document['helpful_node_types'])} could run it"
 
 
 def _number_lines(numbers: Mapping[str, Any]) -> Iterator[str]:

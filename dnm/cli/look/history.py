@@ -192,7 +192,7 @@ def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iter
         arrow = f"{line.before or 'unknown'} -> {line.after or 'unknown'}"
     if line.kind == "queue":
         arrow = f"was {line.before}" if line.before else ""
-    author = f"by {line.who} on {line.host}" if line.who else ""
+    author = f"by {line.requester} on {line.host}" if line.requester else ""
     kind = line.kind if line.kind not in ("node", "queue") else ""
     subject = f" {' '.join(filter(None, (kind, line.object)))} "
     event: Part = (line.event, _MEANINGS.get(line.event, ""))

@@ -85,7 +85,7 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
             {"queue": wait.queue, "begin": wait.begin, "end": wait.end, "most_pods": wait.most_pods,
              "seconds": ((wait.end or accounts.until) - wait.begin).total_seconds(),
              "reasons": [{"code": code, "seconds": took} for code, took in wait.reasons.items()],
-             "why": wait.why}
+             "reason": wait.why}
             for wait in accounts.longest_waits
         ],
         "price_as_seen": [price_document(price) for price in accounts.prices],
@@ -197,7 +197,7 @@ _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
     ("Reasons that blocked lending", "refused",
      {"queue": "queue", "times": "times", "hours": "hours", "reason": "code"}, "none"),
     ("The longest waits", "longest_waits",
-     {"queue": "queue", "from": "begin", "for": "seconds", "pods": "most_pods", "why": "why"},
+     {"queue": "queue", "from": "begin", "for": "seconds", "pods": "most_pods", "why": "reason"},
      "no pod waited"),
 )  # fmt: skip
 

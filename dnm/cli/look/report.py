@@ -235,11 +235,11 @@ def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
 
 
 def run_document(result: Pass) -> dict[str, Any]:
-    """Returns what `dnm run --output json` prints, schema dnm.run/2: the completed actions as in
+    """Returns what `dnm run --output json` prints, schema dnm.run/1: the completed actions as in
     the plan's document, and their log lines."""
     outcome = result.outcome
     return {
-        "schema": "dnm.run/2",
+        "schema": "dnm.run/1",
         "exit_code": int(result.exit_code),
         "actions": [describe_action(action) for action in outcome.done] if outcome else [],
         "lines": list(outcome.actions) if outcome else [],

@@ -51,7 +51,7 @@ def status(
         bool, typer.Option("--health", help="Print one word for a monitor; exit with 0, 1 or 2.")
     ] = False,
 ) -> int:
-    """Show lent nodes, queues, brakes and the last run."""
+    """Show lent nodes, queues, restrictions and last run."""
     now = datetime.now(UTC)
     if health:
         if output != "text":
@@ -119,7 +119,7 @@ def status_document(
             for queue, status in sorted(run.queues.items())
         ],
         "low_utilization": low_use_rows(registry.low_utilization),
-        "brakes": _brakes(config, registry, now),
+        "restrictions": _restrictions(config, registry, now),
         "waiting_jobs": waiting_rows(run.waiting_jobs),
         "last_run": {
             "began": times.began,
@@ -156,7 +156,7 @@ def _node_row(
         "phase": entry.phase.value,
         "since": entry.since,
         "idle_seconds": _seconds(now - entry.idle_since if entry.idle_since else None),
-        "goes_back_in_seconds": _seconds(left),
+        "return_in_seconds": _seconds(left),
         "counted": entry.counted,
         "pods": msgspec.structs.asdict(pods)
         if (pods := registry.last_run.pods.get(name))
@@ -210,10 +210,10 @@ def _floors(config: Config) -> Iterator[dict[str, Any]]:
     floors |= {f"partition {name}": floor for name, floor in config.partition_floors.items()}
     for scope, floor in floors.items():
         if floor is not None:
-            yield {"of": scope, **msgspec.structs.asdict(floor)}
+            yield {"scope": scope, **msgspec.structs.asdict(floor)}
 
 
-def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
+def _restrictions(config: Config, registry: Registry, now: datetime) -> dict[str, Any]:
     cooldown = (cooldown_end(config, registry, now) or now) - now
     resolved = resolve_recorded_shares(config, registry)
     caps = count_caps(resolved, lent_in(registry))
@@ -254,7 +254,7 @@ def _brakes(config: Config, registry: Registry, now: datetime) -> dict[str, Any]
         "budgets": {
             name: {
                 "node_hours_left": round(left, 1),
-                "of": config.namespaces[name].options["node_hours_per_week"],
+                "node_hours_per_week": config.namespaces[name].options["node_hours_per_week"],
             }
             for name, left in hours_left(config, registry, now).items()
         },

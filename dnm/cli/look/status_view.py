@@ -72,8 +72,8 @@ def print_status(
         print_title("Waiting jobs")
         for line in waiting_lines(document["waiting_jobs"], now):
             print_line(line, indent=2)
-    print_title("Brakes")
-    for line in brake_lines(document["brakes"], now, zone):
+    print_title("Restrictions")
+    for line in restriction_lines(document["restrictions"], now, zone):
         print_line(line, indent=2)
     print_title("Last run")
     _print_run(document["last_run"], now, zone)
@@ -89,13 +89,13 @@ def print_status(
 
 def to_do_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yields the problems that an administrator must solve, each with its command."""
-    run, pause = document["last_run"], document["brakes"]["pause"]
+    run, pause = document["last_run"], document["restrictions"]["pause"]
     if failed := [
         node["node"] for node in document["nodes"] if node["phase"] == Phase.FAILED.value
     ]:
         names = fold_hostlist(failed)
         yield f"{names} failed: fix the error above, then `dnm reset {names}` returns it to Slurm"
-    for queue, breaker in document["brakes"]["breakers"].items():
+    for queue, breaker in document["restrictions"]["breakers"].items():
         if breaker["tripped_at"]:
             yield (
                 f"pods of {queue} did not use its nodes: `dnm explain {queue}` shows the reason, "
@@ -128,7 +128,7 @@ def node_rows(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
             "phase": node["phase"],
             "for": duration(now - node["since"]),
             "idle for": _span(node["idle_seconds"]),
-            "back in": _span(node["goes_back_in_seconds"]),
+            "back in": _span(node["return_in_seconds"]),
             "reason": node["reason"],
         }
     for request in document["requests"]:
@@ -170,7 +170,8 @@ def manual_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") 
         reason = f" ({order['reason']})" if order["reason"] else ""
         yield (
             f"{order['id']}: {nodes} for {order['namespace']} until "
-            f"{shown(order['until'], zone)}, by {order['who']}{reason}: " + order_progress(order)
+            f"{shown(order['until'], zone)}, by {order['requester']}{reason}: "
+            + order_progress(order)
         )
     for name in document["manual"]:
         yield (
@@ -264,23 +265,25 @@ def _amount(resource: str, amount: int) -> str:
     return shown_amount(resource, amount) if amount else "0"
 
 
-# --- brakes and the last run -----------------------------------------------------------------
+# --- restrictions and the last run --------------------------------------------------------------
 
 
-def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
+def restriction_lines(
+    restrictions: Mapping[str, Any], now: datetime, zone: str = "UTC"
+) -> Iterator[str]:
     """Yields a line for each brake: caps, floors, cooldown, back-offs, breakers, pause, holds."""
-    for cap in brakes["caps"]:
+    for cap in restrictions["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
-    for cap in brakes["cap_shares"]:
+    for cap in restrictions["cap_shares"]:
         nodes = "unknown yet" if cap["nodes"] is None else count_of(cap["nodes"], "node")
         yield f"{cap['cap']}: at most {cap['percent']:g} % of the nodes that Slurm has, {nodes}"
-    for floor in brakes["floors"]:
+    for floor in restrictions["floors"]:
         most = count_of(floor["nodes"], "node")
         stay = f"{floor['percent']:g} % of its nodes" if floor["percent"] else most
-        yield f"batch_floor of {floor['of']}: {stay} stay in Slurm"
-    if brakes["cooldown_seconds"]:
-        yield f"cooldown: {brakes['cooldown_seconds']:.0f} s left"
-    for name, backoff in brakes["backoffs"].items():
+        yield f"batch_floor of {floor['scope']}: {stay} stay in Slurm"
+    if restrictions["cooldown_seconds"]:
+        yield f"cooldown: {restrictions['cooldown_seconds']:.0f} s left"
+    for name, backoff in restrictions["backoffs"].items():
         left = duration(backoff["until"] - now)
         error = f": {backoff['last_error']}" if backoff["last_error"] else ""
         tries = count_of(backoff["failures"], "failed attempt")
@@ -288,25 +291,25 @@ def brake_lines(brakes: Mapping[str, Any], now: datetime, zone: str = "UTC") -> 
             f"type {name} is in back-off after {tries} to lend: "
             f"{left} left, then {backoff['ask_at_most']} at most{error}; `dnm reset {name}` ends it"
         )
-    for queue, breaker in brakes["breakers"].items():
+    for queue, breaker in restrictions["breakers"].items():
         if breaker["tripped_at"]:
             since = duration(now - breaker["tripped_at"])
             yield f"breaker of {queue} is open for {since}: `dnm reset {queue}` closes it"
-    for name, budget in brakes["budgets"].items():
-        left, most = max(budget["node_hours_left"], 0.0), budget["of"]
+    for name, budget in restrictions["budgets"].items():
+        left, most = max(budget["node_hours_left"], 0.0), budget["node_hours_per_week"]
         yield f"namespace {name}: {left:g} of {most:g} node-hours left this week"
-    if brakes["pause"]:
-        yield pause_line(brakes["pause"], zone)
-    if brakes["held"]:
-        yield "held: " + fold_hostlist(brakes["held"])
-    if brakes["excluded"]:
-        yield "excluded: " + ", ".join(_excluded(brakes["excluded"], zone))
+    if restrictions["pause"]:
+        yield pause_line(restrictions["pause"], zone)
+    if restrictions["held"]:
+        yield "held: " + fold_hostlist(restrictions["held"])
+    if restrictions["excluded"]:
+        yield "excluded: " + ", ".join(_excluded(restrictions["excluded"], zone))
 
 
 def pause_line(pause: Mapping[str, Any], zone: str = "UTC") -> str:
     """Returns since and until when dnm is paused, by whom and why."""
     until = shown(pause["until"], zone, seconds=True) if pause["until"] else "`dnm resume`"
-    by = f" by {pause['who']}" if pause["who"] else ""
+    by = f" by {pause['requester']}" if pause["requester"] else ""
     reason = f": {pause['reason']}" if pause["reason"] else ""
     state = f"{half.value} is paused" if (half := pause["half"]) else "paused"
     since = shown(pause["since"], zone, seconds=True)
@@ -358,9 +361,9 @@ def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
 def holders_text(listed: dict[str, Any]) -> str:
     """Returns a sentence about the pods that keep a node lent."""
     pods = msgspec.convert(listed, NodePods)
-    apart = f"{count_of(pods.apart, 'pod')} of DaemonSets or static"
+    apart = f"{count_of(pods.daemon_pods, 'pod')} of DaemonSets or static"
     if not pods.count:
-        return f"no pod keeps it; {apart}" if pods.apart else "no pod keeps it"
+        return f"no pod keeps it; {apart}" if pods.daemon_pods else "no pod keeps it"
     first = sorted(pods.namespaces.items(), key=lambda namespace: (-namespace[1], namespace[0]))
     shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
     further = len(first) - _MOST_NAMES
@@ -369,5 +372,5 @@ def holders_text(listed: dict[str, Any]) -> str:
     rest = f" and {unnamed} more" if unnamed > 0 else ""
     return (
         f"{count_of(pods.count, 'pod')} on it: {shown}{more}; {', '.join(pods.names)}{rest}; the "
-        f"oldest since {pods.oldest}" + (f"; also {apart}" if pods.apart else "")
+        f"oldest since {pods.oldest}" + (f"; also {apart}" if pods.daemon_pods else "")
     )

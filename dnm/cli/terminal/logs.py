@@ -71,7 +71,7 @@ def log_operation(operation: Operation, instance: str) -> None:
     operations.append(operation)
     set_up_logging(to_console=False)
     logging.getLogger("dnm").info(
-        "action=%s object=%s who=%r host=%r reason=%r instance=%s",
-        operation.verb, operation.object or "-", operation.who, operation.host, operation.reason,
-        instance,
+        "action=%s object=%s requester=%r host=%r reason=%r instance=%s",
+        operation.verb, operation.object or "-", operation.requester, operation.host,
+        operation.reason, instance,
     )  # fmt: skip

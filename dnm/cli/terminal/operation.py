@@ -30,7 +30,7 @@ def new_operation(verb: str, name: str = "", reason: str = "", **numbers: str) -
     return Operation(
         verb=verb,
         object=printable(name, _LONGEST),
-        who=_login_name(),
+        requester=_login_name(),
         host=_host_and_origin(),
         reason=printable(reason, _LONGEST),
         numbers={key: value for key, value in numbers.items() if value},
@@ -60,7 +60,7 @@ def _host_and_origin() -> str:
 
 def author_of(operation: Operation) -> str:
     """Returns user and host in the registry's format."""
-    return f"{operation.who} on {operation.host}"
+    return f"{operation.requester} on {operation.host}"
 
 
 class RefusedError(DnmError):

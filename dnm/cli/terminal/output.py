@@ -183,7 +183,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
     """Returns how many nodes of an order are lent, joining and missing, and why."""
     lent, missing = len(row["serving"]), row["missing"]
     coming = f"{left} coming, " if (left := row["count"] - lent - missing) > 0 else ""
-    waits = f"; waits: {row['why']}" if missing and row["why"] else ""
+    waits = f"; waits: {row['waiting_reason']}" if missing and row["waiting_reason"] else ""
     return f"{count_of(lent, 'node')} lent, {coming}{missing} missing{waits}"
 
 

@@ -72,7 +72,7 @@ def describe_keeping(keeping: Keeping | None, verb: str) -> str:
         return f"an administrator {verb} it"
     until = f" until {keeping.until:%Y-%m-%d %H:%M} UTC" if keeping.until else ""
     reason = f" ({printable(keeping.reason, _LONGEST_REASON)})" if keeping.reason else ""
-    return f"{printable(keeping.who, 80) or 'an administrator'} {verb} it{until}{reason}"
+    return f"{printable(keeping.requester, 80) or 'an administrator'} {verb} it{until}{reason}"
 
 
 def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: str) -> bool:
