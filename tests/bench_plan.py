@@ -26,6 +26,7 @@ from dnm.model.value import Resources
 from dnm.plan.planner import make_plan
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import with_document
+from dnm.queues.yunikorn.system import YunikornFacts
 from dnm.queues.yunikorn.tree import parse_tree
 from dnm.sizing.sizing import size_queues
 from tests.builders import a_batch_node
@@ -78,7 +79,7 @@ def a_cluster(count: int) -> tuple[Config, Registry, Snapshot]:
         taken_at=NOW,
         pods=PodList(pods=tuple(some_pods(count, nodes, list(lent)))),
         nodes=(*(lent_node(*pair) for pair in lent.items()), *own),
-        queue_maps=(with_document(document, made.text, made.ledger), None),
+        queue_facts=YunikornFacts(maps=(with_document(document, made.text, made.ledger), None)),
         batch=batch,
     )  # fmt: skip
 
@@ -128,9 +129,11 @@ def best(work: Callable[[], object]) -> str:
 def measure_plan(count: int) -> None:
     conf, registry, snapshot = a_cluster(count)
     assert isinstance(snapshot.pods, PodList) and isinstance(snapshot.nodes, tuple)
-    assert isinstance(snapshot.queue_maps, tuple) and snapshot.queue_maps[0] is not None
+    assert isinstance(snapshot.queue_facts, YunikornFacts)
+    document = snapshot.queue_facts.maps[0]
+    assert document is not None
     every, nodes = snapshot.pods.pods, snapshot.nodes
-    limits = parse_tree(snapshot.queue_maps[0].data["queues.yaml"]).queues
+    limits = parse_tree(document.data["queues.yaml"]).queues
     supply = node_supply(nodes, registry.nodes)
     left = budget(total=10**6)
     facts = DemandFacts(now=NOW)

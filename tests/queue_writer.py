@@ -16,7 +16,7 @@ from dnm.model.value import Resources
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import DEFAULT_PLACE
-from dnm.queues.yunikorn.writer import apply_queue_edit
+from dnm.queues.yunikorn.system import apply_queue_edit
 
 NAMESPACE = "yunikorn"
 

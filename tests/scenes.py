@@ -93,7 +93,7 @@ def pods(count: int, request: Resources, **changes: Any) -> list[Pod]:
         "namespace": "dev",
         "created": text(changes.pop("ago", 600)),
         "app_id": changes.pop("app", "app"),
-        "is_yunikorn": True,
+        "is_managed": True,
         **changes,
     }
     return [Pod(name=f"{name}{number}", uid=f"{name}{number}", shape=shape, **values)

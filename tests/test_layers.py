@@ -43,11 +43,7 @@ def _rule(may: str, not_outside: frozenset[str], **except_in: frozenset[str]) ->
     return Rule(frozenset(may.split()), not_outside, except_in)
 
 
-PURE_QUEUES = " ".join(
-    f"queues.yunikorn.{module}"
-    for module in ("source", "tree", "document", "edit", "ledger", "limits", "edit_report",
-                   "authors", "unsettled")
-)  # fmt: skip
+INTERFACE = "queues.system queues.system_of"  # and no queue system
 COMMANDS = "model host calendar config kube kubelet converter queues demand sizing plan record run"
 IMPORT_RULES: dict[str, Rule] = {
     "model": _rule("", EVERYTHING, config=frozenset({"pathlib"})),
@@ -61,7 +57,8 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES, causes=WIRES),
     "kube": _rule(
-        "model host http demand.pod_request", PROCESSES | SCREEN | WIRES | {"configparser"}
+        "model host http demand.pod_request demand.gangs",
+        PROCESSES | SCREEN | WIRES | {"configparser"},
     ),
     "converters.slurm": _rule(
         "model host http",
@@ -69,9 +66,9 @@ IMPORT_RULES: dict[str, Rule] = {
         rest=frozenset({"urllib"}),  # a name in a path
     ),
     "converter": _rule("model host", NETWORK | (SCREEN - {"sys"}) | TEXT),
-    "queues": _rule("", EVERYTHING),
+    "queues": _rule("model", EVERYTHING),
     "queues.yunikorn": _rule(
-        "model host http",
+        "model host http queues.system",
         EVERYTHING,
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
@@ -83,8 +80,8 @@ IMPORT_RULES: dict[str, Rule] = {
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand kubelet", EVERYTHING),
-    "plan": _rule(f"model demand sizing {PURE_QUEUES}", EVERYTHING),
-    "plan.rules": _rule(f"model calendar demand kubelet sizing plan {PURE_QUEUES}", EVERYTHING),
+    "plan": _rule(f"model demand sizing {INTERFACE}", EVERYTHING),
+    "plan.rules": _rule(f"model calendar demand kubelet sizing plan {INTERFACE}", EVERYTHING),
     "verbs": _rule("model calendar config.files sizing plan", EVERYTHING),
     "record": _rule(
         "model host",
@@ -92,7 +89,7 @@ IMPORT_RULES: dict[str, Rule] = {
         history_file=frozenset({"os", "pathlib"}),
     ),
     "simulate": _rule(
-        "model plan queues.yunikorn.document queues.yunikorn.edit queues.yunikorn.source",
+        "model plan queues.yunikorn.edit queues.yunikorn.source queues.yunikorn.system",
         EVERYTHING,
         world=frozenset({"random"}),
     ),
@@ -226,7 +223,8 @@ PLANTED = [
     pytest.param("kube", "import ssl", id="kube-wires"),
     pytest.param("converters.slurm", "import dnm.kube.session", id="slurm-kube"),
     pytest.param("converter", "from dnm.converters.slurm import commands", id="converter-slurm"),
-    pytest.param("queues", "from dnm.kube import client", id="queues-kube"),
+    pytest.param("queues", "from dnm.run import registry", id="queues-run"),
+    pytest.param("queues", "from dnm.plan import limits", id="queues-plan"),
     pytest.param("queues", "import http.client", id="queues-network"),
     pytest.param("queues.yunikorn", "from dnm.kube import client", id="yunikorn-kube"),
     pytest.param("queues.yunikorn", "import http.client", id="yunikorn-network"),
@@ -235,12 +233,12 @@ PLANTED = [
         "demand", "from dnm.queues.yunikorn.document import QueueDocument", id="demand-queues"
     ),
     pytest.param("sizing", "import time", id="sizing-clock"),
-    pytest.param("plan", "from dnm.queues.yunikorn import writer", id="plan-writer"),
+    pytest.param("plan", "from dnm.queues.yunikorn import system", id="plan-system"),
     pytest.param("plan", "from dnm.queues.yunikorn.rest import YunikornClient", id="plan-rest"),
     pytest.param("plan", "from dnm.converters.slurm import text", id="plan-slurm"),
     pytest.param("plan", "import configparser", id="plan-ini"),
     pytest.param("plan", "from dnm.plan.rules import moves", id="plan-a-rule"),
-    pytest.param("plan.rules", "from dnm.queues.yunikorn import writer", id="rules-writer"),
+    pytest.param("plan.rules", "from dnm.queues.yunikorn import system", id="rules-system"),
     pytest.param("verbs", "from dnm.run import registry", id="verbs-run"),
     pytest.param("record", "from dnm.plan import planner", id="record-plan"),
     pytest.param("simulate", "from dnm.run import planning", id="simulate-run"),

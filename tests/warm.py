@@ -36,7 +36,7 @@ from tests import queue_writer
 
 _LOADED_LATE = (
     "dnm.converters.convert_nodes", "dnm.converters.pool",
-    "dnm.queues.yunikorn.rest", "dnm.queues.yunikorn.writer", "dnm.run.actuator",
+    "dnm.queues.yunikorn.rest", "dnm.queues.yunikorn.system", "dnm.run.actuator",
     "dnm.run.odd_registry",
     "kubernetes.client", "kubernetes.config.exec_provider",
     "encodings.idna", "encodings.utf_8_sig", "filelock", "logging.handlers", "rich.table",

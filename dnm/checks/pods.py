@@ -18,7 +18,7 @@ from dnm.kube.client import KubeClient
 from dnm.kube.opening import list_daemons
 from dnm.model.amounts import amounts
 from dnm.model.close_look import CLOSED
-from dnm.model.cluster import YunikornView
+from dnm.model.cluster import SchedulerView
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.node import Node
@@ -45,7 +45,7 @@ from dnm.queues.yunikorn.document import QueueDocument, read_document
 from dnm.queues.yunikorn.edit import why_no_growth
 from dnm.queues.yunikorn.ledger import Section
 from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
-from dnm.queues.yunikorn.source import resolve_document
+from dnm.queues.yunikorn.system import source_of
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.sizing import count_young_pods, size_queues
 
@@ -100,11 +100,11 @@ def check_pods(config: Config, document: QueueDocument, snapshot: Snapshot) -> I
     nodes = waits.offering(nodes) if waits else nodes
     yield from _check_fit(config, document, own, nodes)
     yield from _warn_of_sidecars(config, snapshot, pods)
-    if isinstance(snapshot.yunikorn, YunikornView):
+    if isinstance(view := snapshot.queue_facts.view, SchedulerView):
         plain = msgspec.structs.replace(config, default_request={}, pending_grace=timedelta(0))
         asked = _own_demand(plain, document, snapshot, pods)
         names = offered_resources(config, snapshot, document.limits)
-        yield from _compare_sums(config, document, asked, _of_names(snapshot.yunikorn, names))
+        yield from _compare_sums(config, document, asked, _of_names(view, names))
 
 
 @looks_at("queue document")
@@ -129,7 +129,7 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
     shapes = [
         pod.shape
         for pod in pods.pods
-        if pod.shape.request_before_1_9 and pod.is_yunikorn and pod.namespace in config.namespaces
+        if pod.shape.request_before_1_9 and pod.is_managed and pod.namespace in config.namespaces
     ]
     if not shapes:
         return
@@ -148,7 +148,8 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
 
 
 def _release(snapshot: Snapshot) -> tuple[int, int] | None:
-    return snapshot.yunikorn.release if isinstance(snapshot.yunikorn, YunikornView) else None
+    view = snapshot.queue_facts.view
+    return view.release if isinstance(view, SchedulerView) else None
 
 
 def _own_demand(
@@ -156,11 +157,11 @@ def _own_demand(
 ) -> Demand:
     """Returns the demand without the scheduler's queues and sums, to compare it with them."""
     release = _release(snapshot)
-    view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
+    view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, release=release)
     facts = DemandFacts(
         now=snapshot.taken_at,
         claims=snapshot.claims,
-        yunikorn=view,
+        scheduler=view,
         resources=offered_resources(config, snapshot, document.limits),
     )
     demand: Demand = count_young_pods(gather_demand(pods.pods, config, document.limits, facts))
@@ -198,7 +199,7 @@ def _check_fit(
         )
 
 
-def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
+def _of_names(view: SchedulerView, names: frozenset[str]) -> SchedulerView:
     """Returns the scheduler's sums of only these resources, which dnm has summed up too."""
 
     def cut(sums: Mapping[str, Resources]) -> dict[str, Resources]:
@@ -214,7 +215,7 @@ def _of_names(view: YunikornView, names: frozenset[str]) -> YunikornView:
 
 @looks_at("YuniKorn")
 def _compare_sums(
-    config: Config, document: QueueDocument, own: Demand, view: YunikornView
+    config: Config, document: QueueDocument, own: Demand, view: SchedulerView
 ) -> Iterator[Finding]:
     """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` is
     dnm's demand with pods that were just created, and without defaults for missing requests."""
@@ -300,10 +301,10 @@ def check_queue_document(
     config: Config, snapshot: Snapshot, documents: list[QueueDocument]
 ) -> Iterator[Finding]:
     """Checks place, editability and YuniKorn's rules, and appends the document to `documents`."""
-    if isinstance(snapshot.queue_maps, Unreadable):
-        yield wrong(f"{snapshot.queue_maps.subject}: {snapshot.queue_maps.error}")
+    if unread := snapshot.queue_facts.unread:
+        yield wrong(f"{unread.subject}: {unread.error}")
         return
-    source = resolve_document(*snapshot.queue_maps, config.queue_document)
+    source = source_of(config, snapshot.queue_facts)
     for warning in source.warnings:
         yield doubtful(warning)
     document = read_document(source)

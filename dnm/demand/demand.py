@@ -19,7 +19,7 @@ import msgspec
 from dnm.demand.pending import PendingGroup, Uncounted, with_siblings
 from dnm.demand.pod_request import as_counted, most_of
 from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
-from dnm.model.cluster import QueueLimits, YunikornView
+from dnm.model.cluster import QueueLimits, SchedulerView
 from dnm.model.config import Config
 from dnm.model.history import PodKind
 from dnm.model.observed import StalledPods
@@ -80,9 +80,9 @@ def gather_demand(
 
     The first pass finds the queue of each application (from the scheduler, or else its first pod),
     the second counts. The rest handles distinct shapes only, so the time is that of two passes."""
-    if facts.yunikorn is not None:
-        pods = as_counted(pods, facts.yunikorn.release)
-    finder = _QueueFinder(pods, config, queues, facts.yunikorn)
+    if facts.scheduler is not None:
+        pods = as_counted(pods, facts.scheduler.release)
+    finder = _QueueFinder(pods, config, queues, facts.scheduler)
     resources = facts.resources
     sums = _sum_bound(pods, finder, resources)
     waiting = Waiting()
@@ -125,18 +125,18 @@ class _QueueFinder:
         pods: Sequence[Pod],
         config: Config,
         queues: Mapping[str, QueueLimits],
-        yunikorn: YunikornView | None,
+        scheduler: SchedulerView | None,
     ) -> None:
         self._policies = config.namespaces
         self._queues = queues
         self._deepest = 1 + max((path.count(".") for path in queues), default=0)
-        self._reported = yunikorn.queue_of_pod if yunikorn else {}
+        self._reported = scheduler.queue_of_pod if scheduler else {}
         self._by_app: dict[str, str] = {}
         self._managed: dict[str, str] = {}
         self._first: dict[str, Pod] = {}
         first = self._first
         for pod in pods:
-            if pod.is_yunikorn:
+            if pod.is_managed:
                 app = pod.app_id
                 oldest = first.get(app)
                 if oldest is None or (pod.created <= oldest.created and _is_before(pod, oldest)):
@@ -224,7 +224,7 @@ def _sum_bound(
                         sums.mirrors[axis] = sums.mirrors.get(axis, 0) + amount
             else:
                 sums.work_pods += 1
-            if pod.is_yunikorn:
+            if pod.is_managed:
                 queue = find(pod)
                 counts = in_queue.get(queue)
                 if counts is None:

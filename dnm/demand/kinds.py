@@ -44,7 +44,7 @@ def count_kinds(
 
     in_gangs: dict[tuple[str, Request], list[Pod]] = {}
     for pod in pods:
-        if pod.is_yunikorn and (pod.node or id(pod) in sizes):
+        if pod.is_managed and (pod.node or id(pod) in sizes):
             queue, request = queue_of(pod), _plain(pod.shape.request, resources)
             if pod.node:
                 add(queue, (request, sizes.get(id(pod), 0)), True, pod.created)
@@ -147,7 +147,7 @@ def list_free_capacity(
     used_by_monitored: set[str] = set()
     for pod in pods:
         if pod.node in permanent:
-            if pod.is_yunikorn and pod.namespace in config.namespaces:
+            if pod.is_managed and pod.namespace in config.namespaces:
                 used_by_monitored.add(pod.node)
             else:
                 taken[pod.node].update(pod.shape.request)

@@ -60,7 +60,7 @@ def resolve_devices(
     asked = {name for _, needs, _ in asks for name in needs} & facts.classes.keys()
     classes = {name: _matcher(facts.classes[name]) for name in asked}
     offered = _count(facts.devices, classes)
-    allocates = any(pod.uid in facts.holders for pod in pods if pod.node and pod.is_yunikorn)
+    allocates = any(pod.uid in facts.holders for pod in pods if pod.node and pod.is_managed)
     shapes: dict[tuple[int, tuple[tuple[str, int], ...]], PodShape] = {}
     resolved: dict[int, Pod] = {}
     unclear: dict[str, str] = {}
@@ -79,7 +79,7 @@ def resolve_devices(
 
 def is_awaiting_placement(pod: Pod, namespaces: Collection[str]) -> bool:
     """Returns whether the scheduler considers the pod and has not placed it yet."""
-    return not pod.node and pod.is_yunikorn and not pod.is_gated and pod.namespace in namespaces
+    return not pod.node and pod.is_managed and not pod.is_gated and pod.namespace in namespaces
 
 
 def _title(pod: Pod) -> str:
@@ -201,7 +201,7 @@ def resolve_groups(
     unchanged, since the scheduler follows these."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
-        if pod.group and pod.is_yunikorn and not (pod.task_group or pod.task_groups):
+        if pod.group and pod.is_managed and not (pod.task_group or pod.task_groups):
             members.setdefault((pod.namespace, pod.group), []).append(pod)
     resolved: dict[int, Pod] = {}
     unclear: dict[str, str] = {}

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs, split_countable
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted
-from dnm.model.cluster import YunikornView
+from dnm.model.cluster import SchedulerView
 from dnm.model.config import Config
 from dnm.model.observed import StalledPods
 from dnm.model.pod import Claim, Pod
@@ -22,18 +22,18 @@ class DemandFacts(Value):
     others; requests of these are only known by group."""
 
     now: datetime
-    yunikorn: YunikornView | None = None
+    scheduler: SchedulerView | None = None
     claims: tuple[Claim, ...] | Unreadable = ()
     stalled: Mapping[str, StalledPods] = {}
     resources: frozenset[str] | None = None
 
 
-def _list_held(yunikorn: YunikornView | None) -> Mapping[str, NotCounted]:
+def _list_held(scheduler: SchedulerView | None) -> Mapping[str, NotCounted]:
     """Returns pod UID -> the reason of the scheduler that no node changes."""
-    if yunikorn is None:
+    if scheduler is None:
         return {}
-    held = dict.fromkeys(yunikorn.user_limited, NotCounted.USER_LIMIT)
-    return {**held, **dict.fromkeys(yunikorn.not_started, NotCounted.APPLICATIONS)}
+    held = dict.fromkeys(scheduler.user_limited, NotCounted.USER_LIMIT)
+    return {**held, **dict.fromkeys(scheduler.not_started, NotCounted.APPLICATIONS)}
 
 
 class Waiting(Value):
@@ -59,10 +59,10 @@ def gather_waiting(
     if gang_members:
         apps, beyond = split_countable(gang_apps(gang_members))
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
-    held = _list_held(facts.yunikorn)
+    held = _list_held(facts.scheduler)
     for pod, count, why in _list_pending(unbound, apps, beyond, facts.now):
         why = why or held.get(pod.uid)
-        queue = find(pod) if pod.is_yunikorn else ""
+        queue = find(pod) if pod.is_managed else ""
         collector.add(pod, queue, why, count)
     groups, stalled = collector.groups()
     return Waiting(
@@ -93,7 +93,7 @@ def _list_pending(
 
 
 def _reason_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
-    if not pod.is_yunikorn:
+    if not pod.is_managed:
         return NotCounted.FOREIGN
     if pod.is_terminating:
         return NotCounted.TERMINATING

@@ -19,10 +19,7 @@ from dnm.demand.pod_request import (
     ContainerState,
     PodRequest,
     application_id,
-    effective_request,
     requested_queue,
-    task_groups,
-    with_counted_names,
 )
 from dnm.kube.pod_fields import (
     ANNOTATIONS,
@@ -34,10 +31,8 @@ from dnm.kube.pod_fields import (
     Status,
     has_value,
 )
-from dnm.model.kubelet import Amounts
 from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
 from dnm.model.pod_waits import GROUPS
-from dnm.model.quantity import kube_resources, parse_kubernetes
 
 _LONGEST_KEY = 256  # bytes of a key
 
@@ -60,38 +55,6 @@ def short_key(text: bytes) -> bytes:
     """Returns a short key of a text. A tenant can make any number of texts, each as long as
     Kubernetes accepts."""
     return text if len(text) <= _LONGEST_KEY else sha256(text).digest()
-
-
-def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
-    """Returns the parts of a pod's largest container, and of the pod without its overhead, that a
-    kubelet may align to one NUMA node. These are devices, and for a Guaranteed pod without
-    pod-level resources also memory, huge pages and whole CPUs. None: no parts."""
-    is_pinned = is_guaranteed and not has_value(spec.resources)
-
-    def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:
-        requests = map(_container_request, containers or ())
-        return tuple(
-            msgspec.structs.replace(container_request, requests={
-                name: amount for name, amount in container_request.requests.items()
-                if "/" in name or (is_pinned and _is_pinned(name, amount))
-            })
-            for container_request in requests
-        )  # fmt: skip
-
-    asked = PodRequest(containers=kept(spec.containers), init_containers=kept(spec.init_containers))
-    asked = with_counted_names(asked) or asked
-    largest: dict[str, int] = {}
-    for container in (*asked.containers, *asked.init_containers):
-        for name, amount in kube_resources(container.requests).items():
-            largest[name] = max(amount, largest.get(name, 0))
-    total = {name: n for name, n in effective_request(asked).items() if name != "pods"}
-    return (tuple(sorted(largest.items())), tuple(sorted(total.items()))) if total else None
-
-
-def _is_pinned(name: str, amount: str) -> bool:
-    if name == "cpu":
-        return parse_kubernetes("cpu", amount) % 1000 == 0
-    return name == "memory" or name.startswith("hugepages-")
 
 
 def request_key(spec: Spec, status: Status) -> object:
@@ -122,8 +85,8 @@ def _all_states(status: Status) -> Sequence[ContainerStatus]:
 def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
     """Returns the request; `states` has only containers with a status that differs from their
     spec."""
-    containers = tuple(_container_request(container) for container in spec.containers)
-    init_containers = tuple(_container_request(item) for item in spec.init_containers or ())
+    containers = tuple(container_request_of(container) for container in spec.containers)
+    init_containers = tuple(container_request_of(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}
     states: dict[str, ContainerState] = {}
     for state in _all_states(status):
@@ -143,7 +106,7 @@ def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
     )
 
 
-def _container_request(container: Container) -> ContainerRequest:
+def container_request_of(container: Container) -> ContainerRequest:
     return ContainerRequest(
         name=container.name,
         requests=_requests(container.resources),
@@ -182,13 +145,18 @@ class Identity(msgspec.Struct, frozen=True):
 def read_identity(
     metadata: Any,
     texts: tuple[Mapping[str, str], Mapping[str, str]],
-    is_yunikorn: bool,
+    is_managed: bool,
     queue_key: str,
 ) -> Identity:
     """Returns the identity of a pod from its annotations and labels (`texts`). `queue_key`: the
     site's own key for the queue."""
     notes, labels = texts
     rare: dict[str, Any] = {}
+    groups: tuple[Any, ...] = ()
+    if text := notes.get(ANNOTATIONS["task_groups"]):
+        from dnm.demand.gangs import task_groups  # few pods announce a gang
+
+        groups = task_groups(text)
     if notes or LABELS["placeholder"] in labels:
         placeholder = (
             notes.get(ANNOTATIONS["placeholder"]),
@@ -197,7 +165,7 @@ def read_identity(
         )
         rare = {
             "task_group": notes.get(ANNOTATIONS["task_group"], "")[:LONGEST_GROUP],
-            "task_groups": task_groups(notes.get(ANNOTATIONS["task_groups"], "")),
+            "task_groups": groups,
             "is_placeholder": "true" in placeholder,
             "is_mirror": ANNOTATIONS["mirror"] in notes,
         }
@@ -206,7 +174,7 @@ def read_identity(
     elif note := notes.get(ANNOTATIONS["group"]):
         rare["group"] = f"{GROUPS[2]}/{note[:LONGEST_GROUP]}"
     app_id = ""
-    if is_yunikorn:
+    if is_managed:
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
     return Identity(
         app_id=app_id,

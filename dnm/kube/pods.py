@@ -23,7 +23,6 @@ from dnm.kube.pod_fields import (
 )
 from dnm.kube.pod_reading import (
     Identity,
-    aligned_amounts,
     rare_fields,
     read_identity,
     short_key,
@@ -133,8 +132,8 @@ class PodReducer:
         self.versions.extend(_number(item.metadata.resource_version) for item in items)
         for position, item in enumerate(items):
             metadata, spec = item.metadata, item.spec
-            is_yunikorn = spec.scheduler_name == _YUNIKORN
-            identity = self._identify(metadata, is_yunikorn)
+            is_managed = spec.scheduler_name == _YUNIKORN
+            identity = self._identify(metadata, is_managed)
             node = spec.node_name or ""
             rare = identity.rare
             is_plain = metadata.deletion_timestamp is None and spec.scheduling_group is EMPTY
@@ -152,11 +151,11 @@ class PodReducer:
                 namespace=share(metadata.namespace, metadata.namespace), name=metadata.name,
                 shape=shape, uid=metadata.uid, created=metadata.creation_timestamp or "",
                 node=share(node, node), app_id=identity.app_id, queue=identity.queue,
-                is_yunikorn=is_yunikorn, **rare,
+                is_managed=is_managed, **rare,
             ))  # fmt: skip
 
-    def _identify(self, metadata: Any, is_yunikorn: bool) -> Identity:
-        key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_yunikorn)
+    def _identify(self, metadata: Any, is_managed: bool) -> Identity:
+        key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_managed)
         identity = self._identities.get(key)
         if identity is not None:
             return identity
@@ -165,7 +164,7 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             identity = self._identities.get(key)
         if identity is None:
-            identity = read_identity(metadata, (notes, labels), is_yunikorn, self._queue_key)
+            identity = read_identity(metadata, (notes, labels), is_managed, self._queue_key)
             if len(self._identities) >= MOST_CACHED:
                 self._identities.clear()
             if not (identity.app_id and identity.app_id.endswith(metadata.uid)):
@@ -189,6 +188,8 @@ class PodReducer:
                 labels = self._labels[position]
             aligned = None
             if self._with_qos:
+                from dnm.kube.aligned import aligned_amounts
+
                 aligned = aligned_amounts(spec, item.status.qos_class == "Guaranteed")
             claims = _read_claims(item)
             if len(claims) > MOST_RULES:

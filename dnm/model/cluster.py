@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from dnm.model.printable import printable
-from dnm.model.value import Resources, Value
+from dnm.model.value import Resources, Unreadable, Value
 
 
 class FieldOwner(Value):
@@ -42,10 +42,11 @@ class QueueLimits(Value):
     fixed: frozenset[str] = frozenset()  # resources of max that an administrator fixed for nodes
 
 
-class YunikornView(Value):
-    """The scheduler's own data: pod UID -> queue path, and allocated and pending resources by path.
-    `user_limited` and `not_started` are UIDs of pods that wait for a limit of their user or group,
-    or until their queue may start another application. `release`: e.g. (1, 8), if reported."""
+class SchedulerView(Value):
+    """The data of a scheduler that knows queues: pod UID -> queue path, and allocated and pending
+    resources by path. `user_limited` and `not_started` are UIDs of pods that wait for a limit of
+    their user or group, or until their queue may start another application. `release`: e.g. (1, 8),
+    if reported."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -54,6 +55,14 @@ class YunikornView(Value):
     user_limited: frozenset[str] = frozenset()
     not_started: frozenset[str] = frozenset()
     release: tuple[int, int] | None = None
+
+
+class QueueFacts(Value):
+    """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
+    only its package reads. `unread`: why the limits could not be read. `view` None: not read."""
+
+    unread: Unreadable | None = None
+    view: SchedulerView | Unreadable | None = None
 
 
 class KubeEvent(Value):

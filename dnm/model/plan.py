@@ -9,7 +9,7 @@ from typing import TypeAlias
 from dnm.model.batch import BatchNode, WaitingJobs
 from dnm.model.calendar import Booking
 from dnm.model.close_look import CloseLook
-from dnm.model.cluster import ConfigMap, YunikornView
+from dnm.model.cluster import QueueFacts
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
 from dnm.model.lease import Lease, Place
 from dnm.model.lent import ConversionRequest, Ended
@@ -33,11 +33,10 @@ class Snapshot(Value):
     taken_at: datetime
     pods: PodList | Unreadable
     nodes: tuple[Node, ...] | Unreadable
-    queue_maps: tuple[ConfigMap | None, ConfigMap | None] | Unreadable  # configs, then defaults
+    queue_facts: QueueFacts
     batch: Mapping[str, BatchNode] | Unreadable | None = None  # None: not read
     waiting_jobs: tuple[WaitingJobs, ...] | Unreadable | None = None  # None: not reported
     claims: tuple[Claim, ...] | Unreadable = ()
-    yunikorn: YunikornView | Unreadable | None = None
     running_converters: frozenset[ConverterProcess] = frozenset()
     # The subset that other hosts started; each counts until its time limit.
     converters_elsewhere: frozenset[ConverterProcess] = frozenset()

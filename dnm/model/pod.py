@@ -84,7 +84,7 @@ class Pod(Value, gc=False, kw_only=False):
     node: str = ""  # empty: not bound
     app_id: str = ""  # resolved as by the shim, autogen included; empty: not for YuniKorn
     queue: str = ""  # label > annotation > label `queue`; empty: none requested
-    is_yunikorn: bool = False  # spec.schedulerName == yunikorn
+    is_managed: bool = False  # spec.schedulerName == yunikorn
     is_daemonset: bool = False  # by its owner reference, until that is verified
     owner: str = ""  # uid of its controller, if that is a DaemonSet or Node
     is_mirror: bool = False

@@ -86,6 +86,13 @@ class QueueEdit(Value):
     limits: Mapping[str, QueueLimits] = {}
 
 
+class Projection(Value):
+    """An edit that is decided and not yet proved. The `limits` of `edit` are the current ones."""
+
+    wants: QueueWants
+    edit: QueueEdit
+
+
 class QueueOutcome(Value):
     """The result of a write; `edit` is now in the ConfigMap. `is_confirmed`: the scheduler's
     checksum matches. None: the scheduler was not asked or did not answer."""

@@ -1,5 +1,5 @@
-"""Queue paths: full, from root, lower case, joined by dots (`root.services.dev`). This module alone
-decides which queue is below which."""
+"""Queue paths: full, lower case, joined by dots (`root.services.dev`; without a queue system the
+name of a namespace). This module alone decides which queue is below which."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def is_under(queue: str, prefix: str) -> bool:
 def lineage(queue: str) -> list[str]:
     """Returns the queue and its ancestors, the queue first, without root, which has no limits."""
     parts = queue.split(".")
-    return [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
+    top = 1 if parts[0] == "root" else 0
+    return [".".join(parts[:length]) for length in range(len(parts), top, -1)]
 
 
 def present_lineage(queue: str, existing: Container[str]) -> list[str]:

@@ -39,7 +39,7 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
     start = Conversions(inputs=inputs, limits=limits, registry=registry)
     if inputs.demand is None:
         return _all_wait(start, Objection(reason=Reason.DEMAND_UNREADABLE))
-    if inputs.facts.nodes is None or inputs.document is None:
+    if inputs.facts.nodes is None or inputs.queues is None:
         return _all_wait(start, limits.objection or Objection(reason=Reason.QUEUE_UNREADABLE))
     # Orders come first: their incoming nodes then count for pods that wait.
     ordered = request_for_orders(start) if registry.orders else start
@@ -58,7 +58,7 @@ def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) 
         errors=tuple(
             objection.detail
             for queue, objection in objections.items()
-            if queue not in limits.limits and not inputs.document.is_built_in
+            if queue not in limits.limits and not inputs.queues.is_missing
         ),
         sizing=sizing,
     )

@@ -120,7 +120,7 @@ def _is_paused_unfenced(case: Case) -> NodeVerdict | None:
 
 
 def _limits_unreadable(case: Case) -> NodeVerdict | None:
-    if not case.objection and case.inputs.document is not None:
+    if not case.objection and case.inputs.queues is not None:
         return None
     detail = case.objection.detail if case.objection else ""
     return case.judge(Verdict.WAIT, Reason.QUEUE_UNREADABLE, detail)
@@ -164,8 +164,8 @@ def _is_in_service(case: Case) -> NodeVerdict | None:
 
 
 def _is_still_counted(case: Case) -> NodeVerdict | None:
-    document, instance = case.inputs.document, case.inputs.config.instance_id
-    is_counted = document is None or document.is_counted(case.name, instance)
+    queues, instance = case.inputs.queues, case.inputs.config.instance_id
+    is_counted = queues is None or queues.is_counted(case.name, instance)
     return case.seen.verdict if is_counted else None
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import YunikornView
+from dnm.model.cluster import QueueFacts, SchedulerView
 from dnm.model.lent import Phase
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
@@ -61,7 +61,8 @@ def reject_incomplete_lists(
             "ignores it. Check `kubectl get nodes`; if the nodes are really gone, run `dnm forget "
             "NODE` for each",
         )
-        seen = Snapshot(taken_at=snapshot.taken_at, pods=error, nodes=error, queue_maps=error)
+        unread = QueueFacts(unread=error)
+        seen = Snapshot(taken_at=snapshot.taken_at, pods=error, nodes=error, queue_facts=unread)
         return seen, last_run
     return _without_flawed(snapshot, registry.last_run, flaws), last_run
 
@@ -141,8 +142,8 @@ def _check_pods(
 
 def _hidden_queues(snapshot: Snapshot, pods: PodList, queues: set[str]) -> set[str]:
     """Returns the queues in which the scheduler runs pods while the list has none of them."""
-    view = snapshot.yunikorn
-    if not isinstance(view, YunikornView):
+    view = snapshot.queue_facts.view
+    if not isinstance(view, SchedulerView):
         return set()
     uids_by_queue: dict[str, set[str]] = {}
     for uid, queue in view.queue_of_pod.items():

@@ -1,4 +1,4 @@
-"""The facts of a run, each derived once before any decision: registry, queue document, demand,
+"""The facts of a run, each derived once before any decision: registry, queues, demand,
 facts by node. Also whether the batch side must be read; its list is the most expensive read. Pure.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 
 from dnm.demand.demand import Demand, gather_demand
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import QueueLimits, YunikornView
+from dnm.model.cluster import QueueLimits, SchedulerView
 from dnm.model.config import Config
 from dnm.model.errors import QueueError
 from dnm.model.lent import LentNode, Phase
@@ -30,26 +30,26 @@ from dnm.plan.cap_shares import record_batch_nodes, resolve_shares
 from dnm.plan.counting import count_missing
 from dnm.plan.facts import Facts
 from dnm.plan.incomplete_lists import reject_incomplete_lists
-from dnm.queues.yunikorn.document import QueueDocument, read_document
-from dnm.queues.yunikorn.source import resolve_document
+from dnm.queues import system_of
+from dnm.queues.system import Queues
 
 
 class Inputs(Value):
     """Inputs of a plan. `registry`: as of the last run. `demand` None: the pods could not be read.
-    `document` None: the queue document could not be read, for the reason in `objection`."""
+    `queues` None: they could not be read, for the reason in `objection`."""
 
     config: Config
     registry: Registry
     snapshot: Snapshot
     facts: Facts
     demand: Demand | None
-    document: QueueDocument | None = None
+    queues: Queues | None = None
     objection: Objection | None = None
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
-        """Returns the limits of every queue in the document."""
-        return self.document.limits if self.document else {}
+        """Returns the limits of every queue."""
+        return self.queues.limits if self.queues else {}
 
     @property
     def now(self) -> datetime:
@@ -72,7 +72,7 @@ class Inputs(Value):
 
 
 def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inputs:
-    """Rejects incomplete lists, parses the queue document, sums up pods, sorts facts by node."""
+    """Rejects incomplete lists, reads the queues, sums up pods, sorts facts by node."""
     registry = clamp_future_times(config, registry, snapshot.taken_at)
     registry = drop_expired(registry, snapshot.taken_at)
     snapshot, last_run = reject_incomplete_lists(registry, config.instance_id, snapshot)
@@ -80,8 +80,8 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
     if config.has_shares:
         registry = record_batch_nodes(config, registry, snapshot.batch)
         config = resolve_shares(config, snapshot.batch)
-    document, objection = _read_queues(config, snapshot)
-    limits = document.limits if document else {}
+    queues, objection = _read_queues(config, snapshot)
+    limits = queues.limits if queues else {}
     demand = demand_of(config, snapshot, limits, registry.stalled)
     if demand is not None:
         registry = msgspec.structs.replace(registry, stalled=dict(demand.stalled))
@@ -89,23 +89,19 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
         config=config,
         registry=registry,
         snapshot=snapshot,
-        facts=_facts(snapshot, demand, document),
+        facts=_facts(snapshot, demand, queues),
         demand=demand,
-        document=document,
+        queues=queues,
         objection=objection,
     )
 
 
-def _read_queues(
-    config: Config, snapshot: Snapshot
-) -> tuple[QueueDocument | None, Objection | None]:
-    """Returns the document, or why it cannot be read."""
-    maps = snapshot.queue_maps
-    if isinstance(maps, Unreadable):
-        return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=maps.error)
+def _read_queues(config: Config, snapshot: Snapshot) -> tuple[Queues | None, Objection | None]:
+    """Returns the queues, or why they cannot be read."""
+    if unread := snapshot.queue_facts.unread:
+        return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=unread.error)
     try:
-        source = resolve_document(*maps, config.queue_document)
-        return read_document(source), None
+        return system_of(config).read_queues(config, snapshot.queue_facts), None
     except QueueError as error:
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=str(error))
 
@@ -118,12 +114,12 @@ def demand_of(
 ) -> Demand | None:
     """Returns the requests of a snapshot's pods below these limits; None: the pods could not be
     read. `stalled` by fingerprint."""
-    pods, yunikorn = snapshot.pods, snapshot.yunikorn
+    pods, view = snapshot.pods, snapshot.queue_facts.view
     if isinstance(pods, Unreadable):
         return None
     facts = DemandFacts(
         now=snapshot.taken_at,
-        yunikorn=yunikorn if isinstance(yunikorn, YunikornView) else None,
+        scheduler=view if isinstance(view, SchedulerView) else None,
         claims=snapshot.claims,
         stalled=stalled,
         resources=offered_resources(config, snapshot, limits),
@@ -149,7 +145,7 @@ def offered_resources(
     )
 
 
-def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | None) -> Facts:
+def _facts(snapshot: Snapshot, demand: Demand | None, queues: Queues | None) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
     there = () if isinstance(nodes, Unreadable) else nodes
     waiting = snapshot.waiting_jobs
@@ -168,14 +164,14 @@ def _facts(snapshot: Snapshot, demand: Demand | None, document: QueueDocument | 
         elsewhere=snapshot.converters_elsewhere,
         ended=snapshot.ended,
         unscheduled=_unscheduled(snapshot, demand),
-        lenders=document.lenders if document else None,
+        lenders=queues.lenders if queues else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
         close=snapshot.close,
     )
 
 
 def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
-    if demand is None or not isinstance(snapshot.yunikorn, Unreadable):
+    if demand is None or not isinstance(snapshot.queue_facts.view, Unreadable):
         return frozenset()
     waiting = {group.queue for group in demand.groups}
     return frozenset(q for q in demand.queues if any(is_under(name, q) for name in waiting))
@@ -277,5 +273,5 @@ def last_run_wanted_nodes(registry: Registry) -> bool:
 def may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
     """Checks whether a pod waits that may cause a conversion."""
     return not isinstance(pods, Unreadable) and any(
-        not pod.node and pod.is_yunikorn and pod.namespace in config.namespaces for pod in pods.pods
+        not pod.node and pod.is_managed and pod.namespace in config.namespaces for pod in pods.pods
     )

@@ -19,13 +19,11 @@ All times are those of the API server: a wrong clock of a host neither ends a Le
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from dnm.model.config import Config
-from dnm.model.errors import QueueError
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lease import ActingElsewhere, Lease, Place
 from dnm.model.plan import EndConverter, Plan, Snapshot
@@ -177,15 +175,10 @@ def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple
     nodes = () if isinstance(snapshot.nodes, Unreadable) else snapshot.nodes
     if marked := [node.name for node in nodes if node.is_marked_by(config.instance_id)]:
         traces.append(f"its marks on {printable(fold_hostlist(marked), _LONGEST)} show")
-    maps = snapshot.queue_maps
-    if not isinstance(maps, Unreadable) and maps[0] is not None:
-        from dnm.queues.yunikorn.ledger import decode_ledger
-        from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
+    from dnm.queues import system_of  # `dnm status` asks no queue system
 
-        with suppress(QueueError):  # which the plan reports
-            ledger = decode_ledger(maps[0].annotations.get(LEDGER_ANNOTATION, ""))
-            if config.instance_id in ledger.sections:
-                traces.append("its section of the ledger shows")
+    if system_of(config).names_instance(snapshot.queue_facts, config.instance_id):
+        traces.append("its section of the ledger shows")
     return tuple(traces)
 
 

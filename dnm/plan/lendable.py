@@ -29,7 +29,6 @@ from dnm.plan.bridged import bridge_bounds
 from dnm.plan.facts import Facts
 from dnm.plan.hooks import CountedFrom
 from dnm.plan.rule import excluded_nodes, list_bounds
-from dnm.queues.yunikorn.edit import why_no_growth
 from dnm.sizing.caps import Bound, ConversionBudget, NodePool, count_left, lent_in
 from dnm.sizing.node_supply import IncomingNode, NodeSupply
 
@@ -199,10 +198,10 @@ def limit_objection(
 ) -> Objection | None:
     """Returns why the limits cannot grow by so many nodes and the incoming ones."""
     action, node_types = limits.action, inputs.config.node_types
-    if inputs.document is None or action is None or not count:
+    if inputs.queues is None or action is None or not count:
         return None
     incoming = node_supply(inputs, registry).incoming
     types = [pool.node_type] * count
     types += [item.node_type for item in incoming if item.queue == pool.queue]
     sizes = [node_types[name].size for name in types if name in node_types]
-    return why_no_growth(inputs.document, action.wants, pool.queue, sizes)
+    return inputs.queues.growth_objection(action.wants, pool.queue, sizes)

@@ -1,4 +1,4 @@
-"""The limits of the queue document: current ones (before any fence) and planned ones (baseline plus
+"""The limits of the queues: current ones (before any fence) and planned ones (baseline plus
 serving nodes). Pure."""
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.lent import Phase
 from dnm.model.plan import SetQueueLimits
-from dnm.model.queue_edit import QueueEdit, QueueWants
+from dnm.model.queue_edit import Projection, QueueEdit, QueueWants
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
 from dnm.plan.breaker import record_used_quota
 from dnm.plan.inputs import Inputs
-from dnm.queues.yunikorn import edit as queue_edits
-from dnm.queues.yunikorn.document import QueueDocument
+from dnm.queues.system import Queues
 
 
 class CurrentLimits(Value):
@@ -29,7 +28,7 @@ class CurrentLimits(Value):
     registry: Registry
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
-    projected: queue_edits.ProjectedEdit | None = None
+    projected: Projection | None = None
 
 
 class PlannedLimits(Value):
@@ -58,10 +57,10 @@ class PlannedLimits(Value):
 
 def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     """Finds out whether limits can be changed, before any decision that needs it."""
-    if inputs.document is None or inputs.demand is None:
+    if inputs.queues is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    projected = queue_edits.compute_edit(inputs.document, wants)
+    projected = inputs.queues.project(wants)
     limits = projected.edit.limits
     if registry.nodes:
         counted_nodes = _counted_nodes(inputs)
@@ -69,7 +68,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
     return CurrentLimits(
         registry=registry,
         limits=limits,
-        objection=queue_edits.shrink_refusal(inputs.document, projected),
+        objection=inputs.queues.shrink_objection(projected),
         projected=projected,
     )
 
@@ -77,30 +76,30 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
 def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
     """Plans the document for the nodes that serve now. The edit is computed again only if it
     differs from the projected one."""
-    if inputs.document is None or inputs.demand is None:
+    if inputs.queues is None or inputs.demand is None:
         return PlannedLimits(limits=current.limits, objection=current.objection)
     wants = wants_of(inputs, registry, inputs.demand)
-    edit = queue_edits.edit_document(inputs.document, wants, current.projected)
+    edit = inputs.queues.plan(wants, current.projected)
     return PlannedLimits(
         limits=current.limits if edit.refusal else edit.limits,
-        objection=queue_edits.why_refused(edit),
+        objection=Objection(reason=Reason.QUEUE_UNREADABLE, detail=edit.refusal)
+        if edit.refusal
+        else None,
         action=SetQueueLimits(wants=wants, edit=edit),
         edit=edit,
     )
 
 
-def diff_of(document: QueueDocument | None, limits: PlannedLimits) -> str:
-    """Returns the unified diff of the queue document; empty if it does not change."""
-    if limits.edit is None or document is None or not limits.is_changed:
+def diff_of(queues: Queues | None, limits: PlannedLimits) -> str:
+    """Returns the unified diff of the limits; empty if they do not change."""
+    if limits.edit is None or queues is None or not limits.is_changed:
         return ""
-    texts = (document.source.text, limits.edit.text)
-    old, new = (text.splitlines(keepends=True) for text in texts)
-    return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
+    return queues.show_difference(limits.edit)
 
 
 def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
     """Returns why dnm must not act on the facts about a queue's pods and limits."""
-    if queue not in limits.limits and inputs.document and inputs.document.is_built_in:
+    if queue not in limits.limits and inputs.queues and inputs.queues.is_missing:
         return limits.objection  # the queues are missing because the document is
     if queue not in limits.limits:
         close = difflib.get_close_matches(queue, limits.limits, n=1)

@@ -146,7 +146,7 @@ def fold_plan(decided: Decided) -> Plan:
         status=status,
         seen=current_statuses(inputs),
         decisions=list_decisions(decided, status),
-        diff=diff_of(inputs.document, limits),
+        diff=diff_of(inputs.queues, limits),
         needs_person=bool(questions),
         run=run_name(inputs.now),
         waiting=list_waiting(decided) if inputs.demand and inputs.demand.groups else (),
@@ -234,8 +234,8 @@ def _with_measured_times(decided: Decided) -> Registry:
 
 
 def _unread(snapshot: Snapshot) -> list[str]:
-    parts = (snapshot.nodes, snapshot.pods, snapshot.queue_maps, snapshot.batch,
-             snapshot.waiting_jobs, snapshot.claims, snapshot.yunikorn,
+    parts = (snapshot.nodes, snapshot.pods, snapshot.queue_facts.unread, snapshot.batch,
+             snapshot.waiting_jobs, snapshot.claims, snapshot.queue_facts.view,
              snapshot.unread_zones, snapshot.daemon_sets)  # fmt: skip
     lines = [part.error for part in parts if isinstance(part, Unreadable)]
     if not isinstance(snapshot.pods, Unreadable):

@@ -19,7 +19,6 @@ from dnm.model.value import Resources
 from dnm.model.verdict import Verdict
 from dnm.plan.conversions import Decided
 from dnm.plan.inputs import Inputs
-from dnm.queues.yunikorn.edit_report import numbers_now
 from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 
@@ -45,9 +44,8 @@ def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
 def current_statuses(inputs: Inputs) -> dict[str, QueueStatus]:
     """Returns the status of each monitored queue now: limits of the document, amounts of the
     ledger, use and requests of the pods. Verdicts are those of the last run."""
-    document, instance = inputs.document, inputs.config.instance_id
-    is_ledger_readable = document is not None and not document.ledger_problem
-    numbers = numbers_now(document, instance) if document and is_ledger_readable else {}
+    queues = inputs.queues
+    numbers = queues.numbers_of(inputs.config.instance_id) if queues else {}
     return {
         queue: _status(inputs, queue, inputs.limits.get(queue), numbers.get(queue))
         for queue in inputs.config.queues

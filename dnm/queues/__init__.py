@@ -1,1 +1,15 @@
-"""The queue systems, one package each. No package imports it, and it imports none."""
+"""The queue systems: `system` is their interface, and each of them is a package. plan, its rules,
+run, cli and every queue system (yunikorn) import the interface. It imports model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from dnm.model.config import Config
+from dnm.queues.system import QueueSystem
+
+
+def system_of(config: Config) -> QueueSystem:
+    """Imports the queue system of a site. YuniKorn's is the only one so far."""
+    return cast(QueueSystem, import_module("dnm.queues.yunikorn.system").SYSTEM)

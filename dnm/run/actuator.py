@@ -39,8 +39,7 @@ from dnm.model.registry import Registry
 from dnm.plan.breaker import with_failure
 from dnm.plan.overdue import conversion_error, return_error
 from dnm.plan.requests import request_ended, return_ended
-from dnm.queues.yunikorn.edit import edit_source
-from dnm.queues.yunikorn.source import SourceDocument
+from dnm.queues import system_of
 from dnm.record.recording import change_line, record_limits
 from dnm.record.transitions import why_requested
 from dnm.run.step import Step
@@ -126,18 +125,11 @@ class Actuator(Step):
                 apply_rare(self, action)
 
     def _set_queue_limits(self, action: SetQueueLimits) -> None:
-        from dnm.queues.yunikorn.rest import YunikornClient
-        from dnm.queues.yunikorn.writer import apply_queue_edit  # most runs edit nothing
-
-        config = self.config
         wants = self._without_unmarked(action.wants)
         planned = action.edit if wants == action.wants else None
         try:
-            outcome = apply_queue_edit(
-                self.kube,
-                config.queue_document,
-                lambda source: edit_source(self._renew_before_edit(source), wants, planned),
-                YunikornClient(config.yunikorn_url) if config.yunikorn_url else None,
+            outcome = system_of(self.config).write(
+                self.config, self.kube, wants, planned, self._renew_before_edit
             )
         except DnmError:
             with suppress(RegistryError):  # only the error of the write is reported
@@ -171,11 +163,10 @@ class Actuator(Step):
             last_run = replace(self.registry.last_run, ledger=ledger)
             self.save(replace(self.registry, last_run=last_run))
 
-    def _renew_before_edit(self, source: SourceDocument) -> SourceDocument:
-        """Returns the document to edit, after a renewal of the Lease. A run that takes the Lease
-        later gives the document another version."""
+    def _renew_before_edit(self) -> None:
+        """Renews the Lease after the limits were read. A run that takes the Lease later changes
+        their version."""
         self.state.keep(anew=True)
-        return source
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
         """Returns the wants without unmarked Nodes, which may belong to another instance."""

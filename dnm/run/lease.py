@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from dnm.model.config import Config
-from dnm.model.errors import KubeConflict, LeaseError
+from dnm.model.errors import LeaseError
 from dnm.model.registry import Registry
 from dnm.plan.lease import Actor, Judgement, judge_lease, secret_word
+from dnm.queues import system_of
 from dnm.run.registry import save_registry
 from dnm.run.state import State
 
 if TYPE_CHECKING:
     from dnm.kube.client import KubeClient
-
-_TRIES = 5  # against other clients that write at the same time
-_FENCE = "dynamic-node-manager/fence"
-"""An annotation of the queue document. It decides nothing, but a write of it gives the document
-another version, so that the API server refuses a write which an earlier run has prepared."""
 
 
 def judge_here(config: Config, state: State, registry: Registry, now: datetime) -> Judgement:
@@ -52,7 +48,7 @@ def take_lease(
         save_registry(config, registry, state)
     state.begin()
     if state.is_unfenced:
-        fence_queue_document(config, kube, state)
+        exclude_earlier_writes(config, kube, state)
     return replace(registry, lease_words=(state.registry,), elsewhere=None)
 
 
@@ -69,23 +65,8 @@ def follow_run(
     return taken
 
 
-def fence_queue_document(config: Config, kube: KubeClient, state: State) -> None:
-    """Gives the queue document another version. Raises KubeError."""
-    read = partial(kube.read_config_map, *config.queue_document)
-    for _ in range(_TRIES):
-        queues = read()
-        if queues is None or queues.immutable:
-            break  # no run can change a limit
-        state.keep(anew=True)
-        text = f"{config.instance_id} {state.highest}"
-        try:
-            kube.write_config_map(replace(queues, annotations={**queues.annotations, _FENCE: text}))
-            break
-        except KubeConflict:
-            continue
-    else:
-        raise KubeConflict(
-            f"other clients changed the queue document {_TRIES} times in a row while dnm wanted to "
-            "exclude writes of an earlier run; the next run tries again"
-        )
+def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> None:
+    """Lets the API server refuse limits that an earlier run has prepared. Raises KubeError."""
+    text = f"{config.instance_id} {state.highest}"
+    system_of(config).exclude_earlier_writes(config, kube, text, partial(state.keep, anew=True))
     state.is_unfenced = False

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from dnm.converter.processes import is_elsewhere
 from dnm.host.place import this_place
 from dnm.model.batch import BatchList
-from dnm.model.cluster import ConfigMap, YunikornView
+from dnm.model.cluster import QueueFacts
 from dnm.model.config import Config
-from dnm.model.errors import KubeError, YunikornError
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Node
 from dnm.model.plan import Snapshot
@@ -25,7 +24,7 @@ from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.inputs import is_hourly_read_due, may_want_nodes, needs_batch_side
 from dnm.plan.requests import calls_until
-from dnm.queues.yunikorn.source import read_config_maps
+from dnm.queues import system_of
 
 if TYPE_CHECKING:
     from dnm.converter.node_convert import NodeConvert
@@ -41,7 +40,7 @@ def take_snapshot(
     converter: NodeConvert,
     taken_at: datetime,
 ) -> Snapshot:
-    """Reads nodes, pods, the queue document and, if needed, claims, the batch side and YuniKorn."""
+    """Reads nodes, pods, the queues and, if needed, claims and the batch side."""
     called = [entry.converter for entry in registry.nodes.values()]
     called += [request.converter for request in registry.requests]
     started = [process for process in called if process is not None]
@@ -52,7 +51,7 @@ def take_snapshot(
         # Nothing is decided without the nodes: an API that is down is asked once a run.
         return nothing_readable(nodes, taken_at)
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
-    queue_maps = _read_queue_maps(config, kube)
+    queue_facts = system_of(config).collect(config, kube)
     asks = needs_batch_side(config, registry, nodes, pods)
     asks = asks or is_hourly_read_due(config, registry, taken_at)
     batch = _batch_fields(converter.list_nodes()) if asks else {}
@@ -67,9 +66,8 @@ def take_snapshot(
         taken_at=taken_at,
         pods=pods,
         nodes=nodes,
-        queue_maps=queue_maps,
+        queue_facts=queue_facts,
         claims=_read_claims(kube, pods),
-        yunikorn=_read_yunikorn(config),
         running_converters=running,
         converters_elsewhere=elsewhere,
         ended={key: converter.read_end(key) for key in registry.open_calls},
@@ -121,7 +119,7 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
 
 def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
     """Returns the snapshot of a cluster that does not answer."""
-    return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_maps=why)
+    return Snapshot(taken_at=taken_at, pods=why, nodes=why, queue_facts=QueueFacts(unread=why))
 
 
 def _at_work_elsewhere(
@@ -134,15 +132,6 @@ def _at_work_elsewhere(
         for _, process, until in calls_until(config, registry)
         if is_elsewhere(process) and now <= until + _CLOCKS_DIFFER
     )
-
-
-def _read_queue_maps(
-    config: Config, kube: KubeClient
-) -> tuple[ConfigMap | None, ConfigMap | None] | Unreadable:
-    try:
-        return read_config_maps(kube.read_config_map, config.queue_document)
-    except KubeError as error:
-        return Unreadable(subject=f"ConfigMap {'/'.join(config.queue_document)}", error=str(error))
 
 
 def _with_zones(
@@ -165,14 +154,3 @@ def _read_claims(kube: KubeClient, pods: PodList | Unreadable) -> tuple[Claim, .
         return ()
     with_claims = tuple(pod for pod in pods.pods if pod.claims and not pod.node)
     return kube.read_claims(with_claims) if with_claims else ()
-
-
-def _read_yunikorn(config: Config) -> YunikornView | Unreadable | None:
-    if not config.yunikorn_url:
-        return None
-    from dnm.queues.yunikorn.rest import YunikornClient  # only if the site configured its scheduler
-
-    try:
-        return YunikornClient(config.yunikorn_url).read_view()
-    except YunikornError as error:
-        return Unreadable(subject=f"YuniKorn at {config.yunikorn_url}", error=str(error))

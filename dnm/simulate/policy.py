@@ -42,6 +42,7 @@ from dnm.plan.rules.event_windows import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import resolve_document, with_document
+from dnm.queues.yunikorn.system import YunikornFacts
 from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
 from dnm.simulate.world import World
 
@@ -188,7 +189,7 @@ class DnmPolicy:
             taken_at=self._begins + timedelta(seconds=world.now),
             pods=PodList(pods=tuple(pods)),
             nodes=tuple(self._node(node) for node in world.nodes.values()),
-            queue_maps=(self._queue_map, None),
+            queue_facts=YunikornFacts(maps=(self._queue_map, None)),
             batch=self._batch(world),
             waiting_jobs=self._waiting_jobs(world),
             running_converters=frozenset(
@@ -246,7 +247,7 @@ class DnmPolicy:
                 is_placeholder=bool(pod.ask.gang),
                 task_group="workers" if pod.ask.gang else "",
                 queue=pod.ask.queue,
-                is_yunikorn=True,
+                is_managed=True,
             )
         return self._pods[key]
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.converters.slurm.text import parse_jobs, parse_nodes, parse_reservations
-from dnm.demand.pod_request import task_groups
+from dnm.demand.gangs import task_groups
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError
 from dnm.model.hostlist_parser import expand_hostlist

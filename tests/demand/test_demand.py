@@ -20,7 +20,7 @@ from dnm.demand.pod_request import (
     effective_request,
 )
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import YunikornView
+from dnm.model.cluster import SchedulerView
 from dnm.model.config import Config
 from dnm.model.kubelet import NumaRoom
 from dnm.model.pod import (
@@ -151,8 +151,8 @@ def test_pods_are_counted_like_in_the_running_yunikorn_release(
     before = {"vcore": 2000, "pods": 1}
     with_sidecar = pods(2, size(1, 1), shape={"request_before_1_9": before})
     without = pods(1, size(1, 1), name="plain")
-    view = YunikornView(queue_of_pod={}, allocated={}, pending={}, release=release)
-    result = demand(with_sidecar + without, config(), tree(), yunikorn=view)
+    view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, release=release)
+    result = demand(with_sidecar + without, config(), tree(), scheduler=view)
     assert result.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
 
 
@@ -201,9 +201,9 @@ def test_used_and_pending_amounts_are_added_to_all_ancestors() -> None:
 
 def test_nodes_have_their_pods_daemonsets_and_work() -> None:
     result = gather(
-        bound(2, SMALL, "k1", namespace="anywhere", is_yunikorn=False)
+        bound(2, SMALL, "k1", namespace="anywhere", is_managed=False)
         + bound(1, size(1, 1), "k1", name="ds", is_daemonset=True)
-        + bound(1, size(1, 1), "k2", name="mirror", is_mirror=True, is_yunikorn=False)
+        + bound(1, size(1, 1), "k2", name="mirror", is_mirror=True, is_managed=False)
     )
     assert result.nodes["k1"].used == {**size(9, 33), "pods": 3}
     assert result.nodes["k1"].daemonsets == {**size(1, 1), "pods": 1}
@@ -270,7 +270,7 @@ NOT_COUNTED = {
     NotCounted.DEVICES: {"devices": ("ResourceClaim g",)},
     NotCounted.REJECTED: {"is_rejected": True},
     NotCounted.TERMINATING: {"is_terminating": True},
-    NotCounted.FOREIGN: {"is_yunikorn": False},
+    NotCounted.FOREIGN: {"is_managed": False},
     NotCounted.NO_QUEUE: {"queue": "root.nowhere", "app": "n"},
     NotCounted.CLAIM: {"claims": ("gone",)},
 }
@@ -289,7 +289,7 @@ def test_uncounted_pods_are_named_with_their_reason(why: NotCounted) -> None:
 
 
 def test_pods_of_other_schedulers_are_named_in_monitored_namespaces_only() -> None:
-    assert gather(pods(4, SMALL, namespace="system", is_yunikorn=False)).uncounted == ()
+    assert gather(pods(4, SMALL, namespace="system", is_managed=False)).uncounted == ()
 
 
 LOST_CLAIM = Claim(namespace="dev", name="data", phase="Lost")
@@ -352,8 +352,8 @@ def test_applications_have_independent_queues() -> None:
 
 
 def test_queue_of_yunikorn_overrides_the_label_of_new_pods() -> None:
-    view = YunikornView(queue_of_pod={"p0": GPU}, allocated={}, pending={})
-    assert queue_of(pods(3, SMALL, queue=DEV), yunikorn=view) == {GPU}
+    view = SchedulerView(queue_of_pod={"p0": GPU}, allocated={}, pending={})
+    assert queue_of(pods(3, SMALL, queue=DEV), scheduler=view) == {GPU}
 
 
 def test_two_namespaces_of_a_queue_are_a_single_demand() -> None:

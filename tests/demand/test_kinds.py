@@ -24,7 +24,7 @@ SMALL, LARGE = {"vcore": 1000, "pods": 1}, {"memory": 10**9, "vcore": 4000, "pod
 def a_pod(name: str, request: dict[str, int], node: str = "", created: str = OLD,
           **more: object) -> Pod:  # fmt: skip
     """Returns a pod of the monitored queue."""
-    values = {"app_id": name, "queue": QUEUE, "is_yunikorn": True, **more}
+    values = {"app_id": name, "queue": QUEUE, "is_managed": True, **more}
     return Pod(namespace="dev", name=name, shape=PodShape(request=request), created=created,
                node=node, **values)  # type: ignore[arg-type]  # fmt: skip
 

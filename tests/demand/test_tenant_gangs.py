@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dnm.demand.gangs import MOST_MEMBERS
+from dnm.demand.gangs import MOST_MEMBERS, task_groups
 from dnm.demand.pending import NotCounted
-from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS, task_groups
+from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.model.pod import Pod, TaskGroup
 from dnm.model.quantity import QuantityError, parse_kubernetes
 from dnm.sizing.allotment import MOST_NEW_NODES

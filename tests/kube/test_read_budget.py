@@ -71,8 +71,8 @@ WHERE_NAMED = {"dnm.kube.credentials", "dnm.queues.yunikorn.rest"}  # by the sit
 @pytest.mark.parametrize(
     ("verb", "twin", "unused"),
     [
-        pytest.param("run", "quiet", {"dnm.queues.yunikorn.writer"}, id="a run with nothing to do"),
-        pytest.param("plan", "busy", {"dnm.run.actuator", "dnm.queues.yunikorn.writer"},
+        pytest.param("run", "quiet", {"dnm.queues.yunikorn.rest"}, id="a run with nothing to do"),
+        pytest.param("plan", "busy", {"dnm.run.actuator", "dnm.queues.yunikorn.rest"},
                      id="a plan for pending pods"),
     ],
 )  # fmt: skip

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from dnm.demand.constraints import NodeTraits, describe_misfit
+from dnm.kube.aligned import aligned_amounts
 from dnm.kube.pod_fields import Spec
-from dnm.kube.pod_reading import aligned_amounts
 from dnm.kubelet.reservation import numa_capacity
 from dnm.model.kubelet import KubeletSettings, ReservedMemory
 from dnm.model.pod import PodShape

@@ -49,7 +49,7 @@ def registry_with_verdict(verdict: str) -> Registry:
             Registry(), [], PodList(pods=pods(1, namespace="other")), False, id="of-no-concern"
         ),
         pytest.param(
-            Registry(), [], PodList(pods=pods(1, is_yunikorn=False)), False, id="not-yunikorn's"
+            Registry(), [], PodList(pods=pods(1, is_managed=False)), False, id="not-yunikorn's"
         ),
         pytest.param(Registry(), [], Unreadable(subject="x", error="y"), False, id="pods-unread"),
     ],

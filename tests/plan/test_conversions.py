@@ -19,8 +19,10 @@ from tests.plan.worlds import (
     LONG_AGO,
     UNREAD,
     World,
+    facts_of,
     namespace_policy,
     pods,
+    queue_map,
     two_namespaces,
     wanting,
 )
@@ -92,7 +94,9 @@ def test_requests_have_distinct_recorded_ids() -> None:
 @pytest.mark.parametrize("yunikorn", [None, UNREAD], ids=["asked", "away"])
 def test_unused_nodes_trip_the_breaker_unless_yunikorn_is_away(yunikorn: Any) -> None:
     """Checks too that dnm lends nothing more until a run can query YuniKorn."""
-    world = World().with_pods(*pods(2)).with_facts(yunikorn=yunikorn)
+    world = (
+        World().with_pods(*pods(2)).with_facts(queue_facts=facts_of((queue_map(), None), yunikorn))
+    )
     for number in range(3):
         world.lent(f"a00{number}", Phase.SERVING, since=NOW - timedelta(hours=1))
         world.node(f"a00{number}", is_cordoned=True)

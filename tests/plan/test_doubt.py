@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.model.cluster import YunikornView
+from dnm.model.cluster import QueueFacts, SchedulerView
 from dnm.model.lent import Phase
 from dnm.model.plan import ReturnNode, Snapshot
 from dnm.model.pod import Pod, PodList, PodShape
@@ -18,6 +18,7 @@ from dnm.model.value import Unreadable
 from dnm.plan.incomplete_lists import reject_incomplete_lists
 from dnm.plan.planner import make_plan
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
+from tests.plan.worlds import facts_of
 
 HOUR = timedelta(hours=1)
 
@@ -28,7 +29,11 @@ def snapshot(pods: int = 0, **changes: Any) -> Snapshot:
     listed = PodList(
         pods=tuple(Pod(namespace="dev", name=n, shape=shape, node="k1") for n in names)
     )
-    values: dict[str, Any] = {"nodes": (a_node(),), "queue_maps": (None, None), "pods": listed}
+    values: dict[str, Any] = {
+        "nodes": (a_node(),),
+        "queue_facts": facts_of((None, None)),
+        "pods": listed,
+    }
     return Snapshot(taken_at=NOW, **{**values, **changes})
 
 
@@ -58,7 +63,7 @@ def test_empty_node_list_is_rejected_while_lent_nodes_serve(
     assert isinstance(seen.nodes, Unreadable) is not is_believed
     if not is_believed:
         assert isinstance(seen.nodes, Unreadable) and "a001" in seen.nodes.error
-        assert isinstance(seen.pods, Unreadable) and isinstance(seen.queue_maps, Unreadable)
+        assert isinstance(seen.pods, Unreadable) and seen.queue_facts.unread
 
 
 def test_empty_node_list_is_accepted_if_only_another_instance_lends() -> None:
@@ -210,7 +215,9 @@ def test_yunikorn_allocation_contradicts_a_pod_list_without_pods_of_the_queue(
     pod = Pod(namespace="x", name="x", shape=PodShape(request={}), node="k1", uid="u2")
     seen = msgspec.structs.replace(
         listed(), pods=PodList(pods=(pod,)),
-        yunikorn=YunikornView(queue_of_pod=queue_of_pod, allocated=allocated, pending={}),
+        queue_facts=QueueFacts(
+            view=SchedulerView(queue_of_pod=queue_of_pod, allocated=allocated, pending={})
+        ),
     )  # fmt: skip
     last = recorded_run(record(RunRecord()), seen)
     for hours, unverified in ((0, not is_seen), (1, False)):

@@ -56,7 +56,7 @@ def test_unreadable_queue_document_is_not_an_empty_document() -> None:
     unread = wanting(1).set(maps=UNREAD).inputs()
     broken = wanting(1).set(maps=(queue_map(text="partitions: ["), None)).inputs()
     for inputs in (unread, broken):
-        assert inputs.document is None and inputs.limits == {} and inputs.objection
+        assert inputs.queues is None and inputs.limits == {} and inputs.objection
         assert inputs.demand is not None
 
 

@@ -42,7 +42,7 @@ def test_limit_does_not_shrink_below_the_allocated_amount() -> None:
 def test_limit_is_baseline_plus_serving_nodes() -> None:
     joined = World().lent("a001", Phase.JOINING).node("a001", mark=None)
     decided = joined.decided()
-    limits, diff = decided.limits, diff_of(decided.inputs.document, decided.limits)
+    limits, diff = decided.limits, diff_of(decided.inputs.queues, decided.limits)
     assert limits.is_changed
     assert limits.limits[QUEUE].max["vcore"] == BASELINE["vcore"] + COUNTED["vcore"]
     assert "+" in diff and "queues.yaml (planned)" in diff
@@ -59,7 +59,7 @@ def test_edit_of_limits_is_planned_once_without_fences() -> None:
     inputs, current = serving().inputs(), serving().current()
     limits = plan_limits(inputs, current.registry, current)
     assert current.projected is not None and limits.edit is current.projected.edit
-    assert not limits.is_changed and diff_of(inputs.document, limits) == ""
+    assert not limits.is_changed and diff_of(inputs.queues, limits) == ""
 
 
 def test_limit_lowered_manually_below_the_lent_amount_is_fixed() -> None:

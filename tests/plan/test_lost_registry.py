@@ -20,7 +20,7 @@ from dnm.plan.lost_registry import keep_names, replace_lost, restore_names
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.verbs.keeping import resume
 from tests.builders import NOW, a_config, a_lent_node, a_node
-from tests.plan.worlds import queue_map
+from tests.plan.worlds import facts_of, queue_map
 
 HOUR = timedelta(hours=1)
 CONFIG = a_config()
@@ -98,7 +98,11 @@ def seen(lease: Lease | None = None, mark: str = "", ledger: str = "") -> Snapsh
     node = a_node("a001", mark=Mark(instance=mark, node_type="a", namespace="dev", queue="q"))
     maps = replace(queue_map(), annotations={LEDGER_ANNOTATION: ledger} if ledger else {})
     return Snapshot(
-        taken_at=NOW, pods=(), nodes=(node,) if mark else (), queue_maps=(maps, None), lease=lease
+        taken_at=NOW,
+        pods=(),
+        nodes=(node,) if mark else (),
+        queue_facts=facts_of((maps, None)),
+        lease=lease,
     )  # type: ignore[arg-type]
 
 

@@ -63,7 +63,7 @@ def test_reports_queues_with_low_utilization(world: World, percent: int | None) 
 
 def test_daemonset_pods_do_not_count_as_utilization() -> None:
     big = PodShape(request={"vcore": 64_000, "pods": 1})
-    theirs = pods(1, big, node="a001", namespace="kube-system", is_yunikorn=False,
+    theirs = pods(1, big, node="a001", namespace="kube-system", is_managed=False,
                   is_daemonset=True)  # fmt: skip
     assert used(2).with_pods(*theirs).plan().registry.low_utilization[QUEUE].percent == 1
     alone = used(2).set(pods=theirs).plan()

@@ -29,7 +29,7 @@ HONEST = pods(2, created="2026-03-02T09:00:00Z")  # the oldest pods of a namespa
 def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
     return Pod(
         name=f"x{number}", uid=f"x{number}", namespace="dev", created=OLD, app_id=f"x{number}",
-        queue=QUEUE, is_yunikorn=True, shape=shape, **changes,
+        queue=QUEUE, is_managed=True, shape=shape, **changes,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from dnm.plan.node_decisions import NodeDecisions, decide_nodes
 from dnm.plan.planner import decide, make_plan, with_floors
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.system import YunikornFacts
 from tests.builders import (
     FENCED,
     NOW,
@@ -47,7 +48,7 @@ UNREAD = Unreadable(subject="x", error="the API did not answer")
 
 def pods(count: int, shape: PodShape = BIG, **changes: Any) -> tuple[Pod, ...]:
     values: dict[str, Any] = {
-        "namespace": "dev", "created": OLD, "app_id": "app", "queue": QUEUE, "is_yunikorn": True,
+        "namespace": "dev", "created": OLD, "app_id": "app", "queue": QUEUE, "is_managed": True,
     }  # fmt: skip
     values |= changes
     return tuple(Pod(name=f"p{n}", uid=f"u{n}", shape=shape, **values) for n in range(count))
@@ -60,6 +61,13 @@ REMEMBERED = {
         verdict="keep", reason="",
     )
 }  # fmt: skip
+
+
+def facts_of(maps: Any, view: Any = None) -> YunikornFacts:
+    """Returns the queues' facts of a snapshot from its two ConfigMaps, or from a failed read."""
+    if isinstance(maps, Unreadable):
+        return YunikornFacts(unread=maps, view=view)
+    return YunikornFacts(maps=maps, view=view)
 
 
 def queue_map(
@@ -134,7 +142,7 @@ class World:
             "taken_at": NOW,
             "pods": PodList(pods=self.pods) if readable else self.pods,
             "nodes": tuple(self.nodes) if isinstance(self.nodes, list) else self.nodes,
-            "queue_maps": self.maps or (queue_map(lent), None),
+            "queue_facts": facts_of(self.maps or (queue_map(lent), None)),
             "batch": self.batch,
         }
         return Snapshot(**{**facts, **self.facts})

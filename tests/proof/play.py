@@ -31,9 +31,9 @@ from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.rebase import Reading, rebase_document
 from dnm.queues.yunikorn.source import DEFAULT_PLACE
+from dnm.queues.yunikorn.system import apply_queue_edit
 from dnm.queues.yunikorn.text_edit import replace_limits
 from dnm.queues.yunikorn.tree import LimitPlace, parse_tree
-from dnm.queues.yunikorn.writer import apply_queue_edit
 from dnm.run.registry import state_in
 from dnm.run.runner import run_pass
 from dnm.run.state import previous_path

@@ -235,7 +235,7 @@ class World:
             name = f"p{self.number()}"
             self.pods[name] = Pod(
                 namespace=namespace, name=name, uid=name, shape=shape, app_id=name,
-                queue=QUEUES[namespace], is_yunikorn=True,
+                queue=QUEUES[namespace], is_managed=True,
                 created=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             )  # fmt: skip
 

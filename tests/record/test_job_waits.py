@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dnm.cli.terminal.logs import log_line
 from dnm.model.batch import WaitingJobs
 from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, Memory, Operation
 from dnm.model.registry import Registry, RunRecord
-from dnm.record.log_lines import log_line
 from dnm.record.recording import record_change, record_operation
 from dnm.record.transitions import Cause, list_job_waits, seen_waits
 from tests.builders import NOW, a_lent_node

@@ -17,7 +17,7 @@ from dnm.host.place import this_place
 from dnm.model.errors import KubeConflict, KubeError, LeaseError, LockedError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
-from dnm.run.lease import fence_queue_document, take_lease
+from dnm.run.lease import exclude_earlier_writes, take_lease
 from dnm.run.registry import save_registry
 from dnm.run.state import FileState
 from tests.builders import NOW, a_config
@@ -288,7 +288,7 @@ def test_clients_that_write_continuously_are_reported(make_host: MakeHost) -> No
 
     east = make_host("east")
     with pytest.raises(KubeConflict, match="5 times in a row"):
-        fence_queue_document(east.config, Busy(), east.start())  # type: ignore[arg-type]
+        exclude_earlier_writes(east.config, Busy(), east.start())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", ["absent", "immutable"])
@@ -296,7 +296,7 @@ def test_unchangeable_queue_document_needs_no_fencing(make_host: MakeHost, case:
     east = make_host("east")
     stored = replace(queue_map(), immutable=True) if case == "immutable" else None
     east.kube.queues = stored
-    fence_queue_document(east.config, east.kube, east.start())  # type: ignore[arg-type]
+    exclude_earlier_writes(east.config, east.kube, east.start())  # type: ignore[arg-type]
     assert east.kube.queues == stored
 
 

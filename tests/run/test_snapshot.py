@@ -15,7 +15,8 @@ from dnm.model.plan import Snapshot
 from dnm.model.pod import Pod
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
-from dnm.queues.yunikorn.source import DEFAULT_PLACE, DEFAULTS_NAME, read_source, resolve_document
+from dnm.queues.yunikorn.source import DEFAULT_PLACE, DEFAULTS_NAME, read_source
+from dnm.queues.yunikorn.system import source_of
 from dnm.run.snapshot import nothing_readable, take_snapshot
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 from tests.plan.worlds import pods, queue_map
@@ -58,7 +59,7 @@ def test_idle_cluster_is_read_with_four_requests_and_without_slurm() -> None:
     seen, asked = take(Cluster(), Registry(nodes={"a001": a_lent_node()}))
     document = ["yunikorn/yunikorn-configs", "yunikorn/yunikorn-defaults"]
     assert asked == ["nodes", "pods dev", *document]
-    assert (seen.batch, seen.claims, seen.yunikorn) == (None, (), None)
+    assert (seen.batch, seen.claims, seen.queue_facts.view) == (None, (), None)
     assert seen.taken_at == NOW.replace(minute=10)
 
 
@@ -85,13 +86,13 @@ def test_unreachable_api_is_requested_once() -> None:
     cluster = Cluster()
     cluster.refuses.add("nodes")
     seen, asked = take(cluster, Registry(requests=(a_request(),)))
-    assert isinstance(seen.nodes, Unreadable) and seen.nodes == seen.pods == seen.queue_maps
+    assert isinstance(seen.nodes, Unreadable) and seen.nodes == seen.pods == seen.queue_facts.unread
     assert asked == ["nodes"] and seen == nothing_readable(seen.nodes, NOW.replace(minute=10))
 
 
 def test_unreadable_document_is_reported_by_name() -> None:
     seen, _ = take(Cluster(yunikorn_configs=KubeError("403 Forbidden")))
-    assert seen.queue_maps == Unreadable(
+    assert seen.queue_facts.unread == Unreadable(
         subject="ConfigMap yunikorn/yunikorn-configs", error="403 Forbidden"
     )
 
@@ -104,8 +105,7 @@ def test_snapshot_reads_the_same_document_key_as_the_writer() -> None:
     defaults = replace(configs, name=DEFAULTS_NAME, data={"service.policyGroup": "ours"})
     cluster = Cluster(yunikorn_configs=configs, yunikorn_defaults=defaults)
     seen, _ = take(cluster)
-    assert not isinstance(seen.queue_maps, Unreadable)
-    source_document = resolve_document(*seen.queue_maps)
+    source_document = source_of(a_config(), seen.queue_facts)
     assert (source_document.key, source_document.text) == ("ours.yaml", both["ours.yaml"])
     assert source_document == read_source(cluster, DEFAULT_PLACE)
 

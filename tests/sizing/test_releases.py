@@ -77,7 +77,7 @@ TABLE = [
         **TWO, **limited(800, 3200, 2), pods=pods(8, SMALL, ago=5)),
     row("the emptier goes, however long it is lent", {"a001": GOES, "a002": NEEDED},
         **TWO, **limited(800, 3200, 2), pods=pods(8, SMALL, ago=5) + bound(1, size(2, 2), "a002",
-            is_daemonset=True, is_yunikorn=False)),
+            is_daemonset=True, is_managed=False)),
     row("a pod that the node can't take does not hold it", {"a001": GOES}, **with_nodes("a001"),
         **limited(800, 3200, 1),
         pods=pods(1, SMALL, ago=5, shape={"node_selector": (("zone", "b"),)})),

@@ -56,7 +56,7 @@ from tests.scenes import (
 
 CONVERT, WAIT, KEEP = Verdict.CONVERT, Verdict.WAIT, Verdict.KEEP
 K1 = [node("k1", 64, 256)]
-ON_K1 = bound(16, SMALL, "k1", namespace="other", is_yunikorn=False)
+ON_K1 = bound(16, SMALL, "k1", namespace="other", is_managed=False)
 ROOMY = tree(dev=size(1000, 4000))
 
 
@@ -220,12 +220,12 @@ TABLE = [
     row("a node in return has no free capacity", FREE, pods=pods(1, SMALL), nodes=[lent("a001")],
         leaving=["a001"]),
     row("pods of other schedulers use capacity too", FREE,
-        pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_yunikorn=False, app_id=""), nodes=K1),
+        pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_managed=False, app_id=""), nodes=K1),
     row("a terminating pod keeps its capacity until its end", FREE,
         pods=pods(1, SMALL) + bound(16, SMALL, "k1", is_terminating=True), nodes=K1),
     row("a new node's DaemonSets take their part, as on the lent nodes that are there", FREE,
         wanted=3, pods=pods(8, size(32, 32)) + bound(1, size(124, 200), "a001") + bound(1, size(4,
-            8), "a001", name="ds", is_daemonset=True, is_yunikorn=False) + bound(1, size(62, 60),
+            8), "a001", name="ds", is_daemonset=True, is_managed=False) + bound(1, size(62, 60),
             "k1"), nodes=[node("k1"), lent("a001")], entries={"a001": entry("a001", None)},
         config=of_type_a(size=size(140, 256))),
     row("the next node has the size of the last one, whatever the data sheet has",
@@ -273,7 +273,7 @@ TABLE = [
         nodes=[lent("a001"), lent("a002", more={CARD: 4, "vcore": 1000})]),
     row("what DaemonSets use on one of two lent nodes is not expected of the next", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a001") + bound(
-            1, size(60, 16), "a002", name="ds", is_daemonset=True, is_yunikorn=False),
+            1, size(60, 16), "a002", name="ds", is_daemonset=True, is_managed=False),
         entries=TWO_LENT, nodes=[lent("a001"), lent("a002")]),
     # --- DaemonSets, where they could be read
     row("a DaemonSet that selects a node to come takes its part of it", NOTHING_HELPS,

@@ -18,7 +18,7 @@ from dnm.model.config import Config
 from dnm.model.errors import KubeError
 from dnm.model.printable import printable
 from dnm.model.value import Unreadable
-from dnm.run.lease import fence_queue_document, judge_here, new_word
+from dnm.run.lease import exclude_earlier_writes, judge_here, new_word
 from dnm.run.registry import attach_lease, load_registry, opened_state
 from dnm.verbs import keeping, taking_in
 from dnm.verbs.taking_in import refuse_unknown
@@ -82,7 +82,7 @@ def takeover(
         state.seize(str(words["word"]))
         if state.kind == "kubernetes":
             carry_out(config, operation, keeping.take_over, **words)
-        fence_queue_document(config, kube, state)
+        exclude_earlier_writes(config, kube, state)
     return f"from now on {state.place.holder} acts as instance {config.instance_id}"
 
 

@@ -23,12 +23,13 @@ from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.value import Resources
 from dnm.plan.inputs import gather_inputs
 from dnm.plan.queue_reports import headroom
+from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.decode import RuleViolation
 from dnm.queues.yunikorn.document import QueueDocument, read_document
 from dnm.queues.yunikorn.files import Judgement, judge_file, judge_text
 from dnm.queues.yunikorn.ledger import decode_ledger, lent_amounts
 from dnm.queues.yunikorn.rest import YunikornClient
-from dnm.queues.yunikorn.source import ConfigMaps, SourceDocument, read_source
+from dnm.queues.yunikorn.source import SourceDocument, read_source
 from dnm.queues.yunikorn.tree import LimitPlace
 from dnm.run.planning import connect
 from dnm.run.registry import load_registry

@@ -19,11 +19,12 @@ from dnm.model.errors import ExitCode, LeaseError, QueueError
 from dnm.model.printable import printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.plan.limits import queue_wants, serving_sizes
+from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.rebase import Reading, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient
-from dnm.queues.yunikorn.source import ConfigMaps, SourceDocument, read_source
-from dnm.queues.yunikorn.writer import apply_queue_edit
+from dnm.queues.yunikorn.source import SourceDocument, read_source
+from dnm.queues.yunikorn.system import apply_queue_edit
 from dnm.run.lease import judge_here
 from dnm.run.registry import attach_lease, load_registry, opened_state
 from dnm.run.verbs import acting_state, keep_ledger, note_operation

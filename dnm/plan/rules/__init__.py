@@ -1,5 +1,4 @@
 """The rules, a file each: what an option switches on. `TABLE` of `plan/rule.py` lists them and
 imports those that are on; cli, verbs and simulate import what they need of them. They import plan,
-model, calendar, demand, kubelet, sizing, and of queues.yunikorn the document and its edit.
-Pure.
+model, calendar, demand, kubelet, sizing, and the interface of queues. Pure.
 """

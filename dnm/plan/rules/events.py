@@ -33,7 +33,6 @@ from dnm.plan.rules.event_windows import (
     usable_events,
     with_wants,
 )
-from dnm.queues.yunikorn.edit import compute_edit
 from dnm.sizing.sizing import size_queues
 
 _LONG_AGO = "2000-01-01T00:00:00Z"  # so that no pod of an event is too young to count
@@ -86,7 +85,7 @@ def nodes_needed(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str
 def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[str, str]]:
     snapshot, config = inputs.snapshot, inputs.config
     needed: Counter[tuple[str, str]] = Counter()
-    if inputs.document is None or inputs.facts.nodes is None:
+    if inputs.queues is None or inputs.facts.nodes is None:
         return needed
     if not isinstance(snapshot.pods, PodList):
         return needed
@@ -160,12 +159,12 @@ def _without_floors(config: Config) -> Config:
 def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueLimits]:
     """Returns the limits as if no node were lent to these namespaces, whatever the document counts
     now: a document that was just re-applied counts no lent node."""
-    assert inputs.document is not None
+    assert inputs.queues is not None
     kept = {
         n: node for n, node in inputs.registry.nodes.items() if node.namespace not in namespaces
     }
     serving = serving_sizes(inputs.config, msgspec.structs.replace(inputs.registry, nodes=kept))
-    edit = compute_edit(inputs.document, queue_wants(inputs.config, inputs.registry, serving)).edit
+    edit = inputs.queues.project(queue_wants(inputs.config, inputs.registry, serving)).edit
     return inputs.limits if edit.refusal else edit.limits
 
 
@@ -180,7 +179,7 @@ def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
             name = f"{event.name}-{number}"
             yield Pod(
                 namespace=policy.name, name=name, uid=name, shape=shape, created=_LONG_AGO,
-                app_id=event.name, queue=policy.queue, is_yunikorn=True,
+                app_id=event.name, queue=policy.queue, is_managed=True,
             )  # fmt: skip
 
 

@@ -44,7 +44,6 @@ from dnm.plan.rules.moving import (
     stay,
     stay_for_now,
 )
-from dnm.queues.yunikorn.edit import why_no_growth
 from dnm.sizing.caps import (
     ConversionBudget,
     NodePool,
@@ -68,7 +67,7 @@ def plan_moves(look: Look, registry: Registry) -> Moves:
         return Moves(registry=registry)
     moves = _continue(look, registry)
     is_allowed = inputs.config.move_in_place and not inputs.paused()
-    if not is_allowed or inputs.document is None or look.current.objection:
+    if not is_allowed or inputs.queues is None or look.current.objection:
         return moves
     return _begin(look, moves)
 
@@ -176,8 +175,8 @@ def _keeps(verdict: NodeVerdict) -> bool:
 
 def _is_uncounted(inputs: Inputs, name: str) -> bool:
     """Checks whether no limit of the current document counts the node."""
-    document = inputs.document
-    return document is not None and not document.is_counted(name, inputs.config.instance_id)
+    queues = inputs.queues
+    return queues is not None and not queues.is_counted(name, inputs.config.instance_id)
 
 
 # --- new moves ---------------------------------------------------------------------------------
@@ -314,11 +313,11 @@ def _growth_objection(
     inputs: Inputs, after: Registry, pool: NodePool, names: tuple[str, ...]
 ) -> Objection | None:
     """Returns why the new queue's limits could not include these nodes."""
-    if inputs.document is None or inputs.demand is None:
+    if inputs.queues is None or inputs.demand is None:
         return None
     wants = wants_of(inputs, after, inputs.demand)
     sizes = [after.nodes[name].counted for name in names]
-    return why_no_growth(inputs.document, wants, pool.queue, sizes)
+    return inputs.queues.growth_objection(wants, pool.queue, sizes)
 
 
 RULE = Rule(

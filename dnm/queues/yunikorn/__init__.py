@@ -1,4 +1,4 @@
 """The queue document as one value: source, tree, ledger and violations (`document`). `limits`
-derives each baseline, `edit` and `rebase` make the next document, and `writer` writes it. plan and
-its rules may import the pure modules, simulate may import the document and its edit, and run and
-cli all of it. It imports model and host, and http for YuniKorn's REST."""
+derives each baseline, `edit` and `rebase` make the next document, and `system` writes it, behind
+the interface of queues. simulate, run and cli may import it. It imports model and host, and http
+for YuniKorn's REST."""

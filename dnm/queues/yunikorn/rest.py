@@ -18,7 +18,7 @@ import msgspec
 
 from dnm.host.fault_points import fault_point
 from dnm.http.plain import PlainClient
-from dnm.model.cluster import YunikornView
+from dnm.model.cluster import SchedulerView
 from dnm.model.errors import YunikornError
 from dnm.model.queue_path import is_under
 
@@ -102,7 +102,7 @@ class YunikornClient:
             active: _ActiveConfig = self._ask("GET", "/ws/v1/config", _ActiveConfig)
         return active.checksum
 
-    def read_view(self) -> YunikornView:
+    def read_view(self) -> SchedulerView:
         """Returns use, pending demand and limits of every queue, and the queue of each pod."""
         with self._translated(), fault_point("yunikorn.read_queues"):
             queues = list(_flatten(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
@@ -116,7 +116,7 @@ class YunikornClient:
             for asks in (application.requests, application.allocations)
             for ask in asks or ()
         }
-        return YunikornView(
+        return SchedulerView(
             queue_of_pod=queue_of_pod,
             user_limited=frozenset(
                 ask.key

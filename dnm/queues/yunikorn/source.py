@@ -7,7 +7,6 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -15,6 +14,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.model.queue_edit import DocumentVersion
 from dnm.model.value import Value
+from dnm.queues.system import ConfigMaps
 
 LEDGER_ANNOTATION = "dynamic-node-manager/ledger"
 DEFAULTS_NAME = "yunikorn-defaults"
@@ -33,14 +33,6 @@ partitions:
         submitacl: '*'
 """
 _UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gigabyte to read
-
-
-class ConfigMaps(Protocol):
-    """The part of the Kubernetes client that the writer needs."""
-
-    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
-
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
 
 
 class SourceDocument(Value):

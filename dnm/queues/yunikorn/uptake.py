@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from dnm.host.fault_points import waiting
 from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, YunikornError
 from dnm.model.queue_edit import QueueEdit, QueueOutcome
+from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
-from dnm.queues.yunikorn.source import ConfigMaps, SourceDocument, read_source, with_document
+from dnm.queues.yunikorn.source import SourceDocument, read_source, with_document
 
 _TRIES = 5  # if other clients write at the same time
 _LOOK_EVERY = timedelta(milliseconds=200)

@@ -1,0 +1,93 @@
+"""The interface of a queue system. Each one is a package below this one, with a module `system`.
+
+A `QueueSystem` reads its part of the snapshot before any decision and writes limits after it. The
+`Queues` that it makes of these facts are a value: the planner asks it and imports no queue system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits
+from dnm.model.config import Config
+from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
+from dnm.model.value import Resources
+from dnm.model.verdict import Objection
+
+
+class ConfigMaps(Protocol):
+    """The part of the Kubernetes client that a queue system needs."""
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+
+    def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
+
+
+class Queues(Protocol):
+    """The queues of a run, as values. No method changes anything."""
+
+    @property
+    def limits(self) -> Mapping[str, QueueLimits]:
+        """Returns the limits of every queue, by path."""
+
+    @property
+    def lenders(self) -> Mapping[str, str] | None:
+        """Returns the instance that counts each node. None: there is no readable ledger."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Returns whether the queue system has no queues at all."""
+
+    def is_counted(self, node: str, instance_id: str) -> bool:
+        """Returns whether a limit still contains this node of the instance."""
+
+    def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
+        """Returns the current numbers of every queue; none if the ledger cannot be read."""
+
+    def project(self, wants: QueueWants) -> Projection:
+        """Returns the limits that these wants need, before they are proved."""
+
+    def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
+        """Returns the change for the nodes that serve now. `projected`: an earlier projection."""
+
+    def shrink_objection(self, projected: Projection) -> Objection | None:
+        """Returns why no limit can be written, not even if nothing were lent."""
+
+    def growth_objection(
+        self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
+    ) -> Objection | None:
+        """Returns why the limits could not contain more nodes of these sizes for the queue."""
+
+    def show_difference(self, edit: QueueEdit) -> str:
+        """Returns the change as a unified diff."""
+
+
+class QueueSystem(Protocol):
+    """The reading and writing of one queue system."""
+
+    def collect(self, config: Config, kube: ConfigMaps) -> QueueFacts:
+        """Reads the facts of a snapshot; a failed read is a part of them."""
+
+    def read_queues(self, config: Config, facts: QueueFacts) -> Queues:
+        """Returns the queues of these facts. Raises QueueError for facts that make no sense."""
+
+    def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
+        """Returns whether the ledger shows that this instance has lent nodes."""
+
+    def exclude_earlier_writes(
+        self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
+    ) -> None:
+        """Changes the version of the limits, so that a write which an earlier run has prepared is
+        refused. `text` is written beside them. Raises KubeError."""
+
+    def write(
+        self,
+        config: Config,
+        kube: ConfigMaps,
+        wants: QueueWants,
+        planned: QueueEdit | None,
+        before_write: Callable[[], None],
+    ) -> QueueOutcome:
+        """Writes the limits for `wants`, and the ledger with them, under the version that was read.
+        `planned` is used if nothing has changed since. Raises QueueError or KubeError."""

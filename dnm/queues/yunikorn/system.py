@@ -1,0 +1,203 @@
+"""YuniKorn as a queue system: two ConfigMaps, a ledger beside the limits, and a REST service."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits, SchedulerView
+from dnm.model.config import Config
+from dnm.model.errors import KubeConflict, KubeError, QueueError, YunikornError
+from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
+from dnm.model.value import Resources, Unreadable, Value
+from dnm.model.verdict import Objection
+from dnm.queues.system import ConfigMaps
+from dnm.queues.yunikorn import edit as edits
+from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.edit_report import numbers_now
+from dnm.queues.yunikorn.ledger import decode_ledger
+from dnm.queues.yunikorn.source import (
+    LEDGER_ANNOTATION,
+    SourceDocument,
+    read_config_maps,
+    read_source,
+    resolve_document,
+    with_document,
+)
+
+if TYPE_CHECKING:
+    from dnm.queues.yunikorn.rest import YunikornClient
+
+
+class YunikornFacts(QueueFacts):
+    """The two ConfigMaps: the site's, then the defaults. None: there is none, or `unread` has the
+    error."""
+
+    maps: tuple[ConfigMap | None, ConfigMap | None] = (None, None)
+
+
+class DocumentQueues(Value):
+    """The queues of a document."""
+
+    document: QueueDocument
+
+    @property
+    def limits(self) -> Mapping[str, QueueLimits]:
+        return self.document.limits
+
+    @property
+    def lenders(self) -> Mapping[str, str] | None:
+        return self.document.lenders
+
+    @property
+    def is_missing(self) -> bool:
+        return self.document.is_built_in
+
+    def is_counted(self, node: str, instance_id: str) -> bool:
+        return self.document.is_counted(node, instance_id)
+
+    def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
+        return {} if self.document.ledger_problem else numbers_now(self.document, instance_id)
+
+    def project(self, wants: QueueWants) -> Projection:
+        return edits.compute_edit(self.document, wants)
+
+    def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
+        same = projected if isinstance(projected, edits.ProjectedEdit) else None
+        return edits.edit_document(self.document, wants, same)
+
+    def shrink_objection(self, projected: Projection) -> Objection | None:
+        return edits.shrink_refusal(self.document, projected)
+
+    def growth_objection(
+        self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
+    ) -> Objection | None:
+        return edits.why_no_growth(self.document, wants, queue, sizes)
+
+    def show_difference(self, edit: QueueEdit) -> str:
+        texts = (self.document.source.text, edit.text)
+        old, new = (text.splitlines(keepends=True) for text in texts)
+        return "".join(difflib.unified_diff(old, new, "queues.yaml", "queues.yaml (planned)"))
+
+
+class Yunikorn:
+    """The queue system of Apache YuniKorn 1.6 to 1.9."""
+
+    def collect(self, config: Config, kube: ConfigMaps) -> YunikornFacts:
+        view = _read_view(config)
+        try:
+            maps = read_config_maps(kube.read_config_map, config.queue_document)
+        except KubeError as error:
+            subject = f"ConfigMap {'/'.join(config.queue_document)}"
+            return YunikornFacts(unread=Unreadable(subject=subject, error=str(error)), view=view)
+        return YunikornFacts(maps=maps, view=view)
+
+    def read_queues(self, config: Config, facts: QueueFacts) -> DocumentQueues:
+        return DocumentQueues(document=read_document(source_of(config, facts)))
+
+    def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
+        configs = facts.maps[0] if isinstance(facts, YunikornFacts) else None
+        with suppress(QueueError):  # which the plan reports
+            text = configs.annotations.get(LEDGER_ANNOTATION, "") if configs else ""
+            return instance_id in decode_ledger(text).sections
+        return False
+
+    def exclude_earlier_writes(
+        self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
+    ) -> None:
+        from dnm.queues.yunikorn.exclusion import exclude_earlier_writes  # after a killed run
+
+        exclude_earlier_writes(config, kube, text, before_write)
+
+    def write(
+        self,
+        config: Config,
+        kube: ConfigMaps,
+        wants: QueueWants,
+        planned: QueueEdit | None,
+        before_write: Callable[[], None],
+    ) -> QueueOutcome:
+        from dnm.queues.yunikorn.rest import YunikornClient  # most runs edit nothing
+
+        def plan(source: SourceDocument) -> QueueEdit:
+            before_write()
+            return edits.edit_source(source, wants, planned)
+
+        client = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
+        return apply_queue_edit(kube, config.queue_document, plan, client)
+
+
+# Each update changes text and ledger, under the resourceVersion that the plan used. Every number is
+# absolute. After a lost answer dnm reads the object. No step relies on an earlier call having
+# returned; each call reads the current state.
+_TRIES = 5  # if other clients write at the same time
+_UPTAKE = timedelta(seconds=30)  # YuniKorn reloads a changed ConfigMap within a second
+
+
+def apply_queue_edit(
+    kube: ConfigMaps,
+    place: tuple[str, str],
+    plan: Callable[[SourceDocument], QueueEdit],
+    yunikorn: YunikornClient | None = None,
+    uptake: timedelta = _UPTAKE,
+) -> QueueOutcome:
+    """Writes the document that `plan` makes of the ConfigMap `place` (namespace and name). It plans
+    again if another writer was faster.
+
+    Raises QueueError if the plan or YuniKorn refuses, or if YuniKorn does not reload the document
+    in time (dnm restores the old one). Raises KubeError if it can't be read or written.
+    """
+    for _ in range(_TRIES):
+        source = read_source(kube, place)
+        edit = plan(source)
+        if edit.refusal:
+            raise QueueError(edit.refusal)
+        if not edit.is_changed:
+            return QueueOutcome(edit=edit)
+        has_new_text = edit.text != source.text
+        notes: tuple[str, ...] = ()
+        if yunikorn and has_new_text:
+            from dnm.queues.yunikorn.uptake import confirm, validate  # few sites set `yunikorn_url`
+
+            notes = validate(yunikorn, edit)
+        try:
+            kube.write_config_map(with_document(source, edit.text, edit.ledger))
+        except KubeConflict:
+            continue
+        except KubeError as error:
+            from dnm.queues.yunikorn.uptake import is_in_place
+
+            if not is_in_place(kube, place, edit):
+                raise
+            notes = (*notes, f"the write took effect although its answer was lost: {error}")
+        outcome = QueueOutcome(edit=edit, is_written=True, notes=notes)
+        if yunikorn is None or not has_new_text:
+            return outcome
+        return confirm(kube, place, yunikorn, (source, outcome), uptake)
+    raise KubeConflict(
+        f"cannot write ConfigMap {'/'.join(place)}: other clients changed it {_TRIES} times in a "
+        "row. The next run tries again"
+    )
+
+
+def source_of(config: Config, facts: QueueFacts) -> SourceDocument:
+    """Returns the document of these facts. Raises QueueError for a broken gzip."""
+    maps = facts.maps if isinstance(facts, YunikornFacts) else (None, None)
+    return resolve_document(*maps, config.queue_document)
+
+
+def _read_view(config: Config) -> SchedulerView | Unreadable | None:
+    if not config.yunikorn_url:
+        return None
+    from dnm.queues.yunikorn.rest import YunikornClient  # only if the site configured its scheduler
+
+    try:
+        return YunikornClient(config.yunikorn_url).read_view()
+    except YunikornError as error:
+        return Unreadable(subject=f"YuniKorn at {config.yunikorn_url}", error=str(error))
+
+
+SYSTEM = Yunikorn()
