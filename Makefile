@@ -180,7 +180,7 @@ roots:
 ROW_1 := races kubelet
 ROW_2 := preemption kubelet_story scheduler_away workshop
 ROW_3 := changes slurm_story events check
-ROW_4 := in_kubernetes by_hand
+ROW_4 := in_kubernetes manual
 ROW_5 := shared_hosts one_lease bridge_story shown_states
 files = $(patsubst %,tests/real/test_%.py,$(1))
 

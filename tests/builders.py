@@ -97,9 +97,9 @@ def lent_of(values: dict[str, Any]) -> LentNode:
     phase = values.pop("phase")
     state = _STATES[phase.value]
     of_phase = {name: values.pop(name) for name in state.__struct_fields__ if name in values}
-    emptying = values.pop("emptying", None)
+    eviction = values.pop("eviction", None)
     if reason := values.pop("leaves", None):
-        values["departure"] = Departure(reason=reason, emptying=emptying)
+        values["departure"] = Departure(reason=reason, eviction=eviction)
     return LentNode(state=state(**{**_REQUIRED.get(phase, {}), **of_phase}), **values)
 
 

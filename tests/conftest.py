@@ -20,7 +20,7 @@ The batch side (`sandbox.batch` has its machines and jobs):
     sandbox.node_convert_path                      an executable that keeps the converter's contract
     sandbox.node_convert("--set", "k8s", ...)      the same without a process
     sandbox.behave(direction="k8s", exit_code=1)   and everything else in conversion.Behaviour
-    sandbox.return_by_hand("a001"); .join_by_hand("a001", "dev")
+    sandbox.return_manually("a001"); .join_manually("a001", "dev")
     sandbox.conversion.calls                       the converter's calls, with environment
 
 Faults and records:

@@ -29,7 +29,7 @@ from tests.processes import PATIENCE, warm_processes
 QUEUE = "root.anvil.services.dev"
 
 WORKSHOP_QUEUES = """\
-# The site's queues; edited by hand, twice a year.
+# The site's queues; edited manually, twice a year.
 partitions:
   - name: default
     queues:

@@ -104,7 +104,7 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "cli.terminal": _rule("model calendar config plan record run verbs", WIRES | CLIENTS),
     "cli.look": _rule(f"{COMMANDS} simulate converters.sreport cli.terminal", WIRES | CLIENTS),
-    "cli.by_hand": _rule(f"{COMMANDS} verbs cli.terminal cli.look cli.act", WIRES | CLIENTS),
+    "cli.manual": _rule(f"{COMMANDS} verbs cli.terminal cli.look cli.act", WIRES | CLIENTS),
     "cli.set_up": _rule(
         f"{COMMANDS} checks converters.settings converters.sreport converters.convert_test "
         "cli.terminal cli.look",
@@ -112,7 +112,7 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "cli.act": _rule(f"{COMMANDS} verbs cli.terminal cli.look", WIRES | CLIENTS),
     "cli": _rule(
-        f"{COMMANDS} lab.verbs cli.terminal cli.look cli.act cli.by_hand cli.set_up",
+        f"{COMMANDS} lab.verbs cli.terminal cli.look cli.act cli.manual cli.set_up",
         WIRES | CLIENTS,
     ),
     "converters": _rule(
@@ -248,7 +248,7 @@ PLANTED = [
     pytest.param("checks", "from dnm.cli.terminal import output", id="checks-cli"),
     pytest.param("cli.terminal", "from dnm.cli.look import status", id="terminal-look"),
     pytest.param("cli.look", "from dnm.verbs import lending", id="look-verbs"),
-    pytest.param("cli.by_hand", "from dnm.cli.set_up import check", id="by-hand-set-up"),
+    pytest.param("cli.manual", "from dnm.cli.set_up import check", id="manual-set-up"),
     pytest.param("cli.set_up", "from dnm.verbs import lending", id="set-up-verbs"),
     pytest.param("cli.act", "import http.client", id="act-wires"),
     pytest.param("cli", "from dnm.lab.sandbox.store import Store", id="cli-sandbox"),

@@ -111,7 +111,7 @@ def _floors_leave(node_cap: NodeCap, config: Config, batch: Mapping[str, BatchNo
 _LONGEST = 200  # characters of a list of nodes
 
 
-@looks_at("kept out")
+@looks_at("exclusions")
 def check_kept_out(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:

@@ -201,7 +201,7 @@ def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[
         yield fine(f"{count_of(count, 'event')} can be read")
 
 
-@looks_at("by hand")
+@looks_at("manual nodes")
 def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
     """Reports nodes that were converted manually, from the last run that read Slurm's nodes."""
     for name in registry.manual:
@@ -296,7 +296,7 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
             )
 
 
-@looks_at("what is kept")
+@looks_at("stored cluster state")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
     """Compares the cached cluster state with full lists, as a run does every hour. A watch first
     brings the cache to the moment of the lists."""

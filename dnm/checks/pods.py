@@ -254,7 +254,7 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
     return any(theirs.get(name, 0) != mine.get(name, 0) for name in names)
 
 
-@looks_at("opening")
+@looks_at("readiness checks")
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
     """Checks the DaemonSets that nodes wait for, and those that do not tolerate dnm's taint."""
     waiting = [

@@ -206,7 +206,7 @@ def check_claim(
         raise NotClaimed(f"the reservation {conversion.reservation} is gone")
 
 
-def give_back(conversion: NodeConversion) -> str:
+def return_nodes(conversion: NodeConversion) -> str:
     """Undoes this operation's drain and reservation; returns a note if a drain is left. Raises
     SlurmError if that is impossible now; the node then stays out of service."""
     node = conversion.read_node()

@@ -258,7 +258,7 @@ def _not_usable(conversion: NodeConversion) -> str:
 def undo_claim(conversion: NodeConversion) -> str:
     """Gives back a node that was claimed and not changed."""
     make_good(conversion)
-    return claim.give_back(conversion)
+    return claim.return_nodes(conversion)
 
 
 def show_release(run: DryRun) -> list[str]:

@@ -16,23 +16,23 @@ class Leaving:
     KEPT_OUT = "kept-out"
     NOT_OPENED = "not-opened"
     FAULTY = "faulty"
-    MANUAL = "by-hand"
+    MANUAL = "manual"
 
 
 OVERRIDES_STAY = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.MANUAL)
 """The reasons that return a node before the end of the time for which it was lent manually."""
 
 
-class Emptying(Value):
+class Eviction(Value):
     """The eviction of the pods of a node that an administrator returns, since that time."""
 
     since: Moment
-    asked: int = 0  # evicted pods so far
-    why: str = ""  # the last error of pods that were not evicted
+    evicted: int = 0  # pods so far
+    reason: str = ""  # the last error of pods that were not evicted
 
 
 class Departure(Value):
     """The reason to fence a serving node, and to return it when it is empty."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1)]  # of `Leaving` or of a rule
-    emptying: Emptying | None = None  # None: dnm does not evict its pods
+    eviction: Eviction | None = None  # None: dnm does not evict its pods

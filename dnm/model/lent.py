@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 
 from dnm.model.charge import Charge
-from dnm.model.departure import OVERRIDES_STAY, Departure, Emptying
+from dnm.model.departure import OVERRIDES_STAY, Departure, Eviction
 from dnm.model.lent_state import ConverterProcess, Failed, Joining, LentState, Moving, Returning
 from dnm.model.node import Mark
 from dnm.model.opening import Opening
@@ -84,13 +84,13 @@ class LentNode(Value):
         return self.departure.reason if self.departure else None
 
     @property
-    def emptying(self) -> Emptying | None:
+    def eviction(self) -> Eviction | None:
         """Returns the eviction of its pods; None: dnm does not evict them."""
-        return self.departure.emptying if self.departure else None
+        return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
         """Returns the entry with this reason to return it; an eviction that has begun continues."""
-        departure = Departure(reason=reason, emptying=self.emptying)
+        departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 
     @property

@@ -69,7 +69,7 @@ def list_actions(decided: Decided) -> list[Action]:
         and not nodes[name].is_cordoned
         and not _cancels_move(entry)
     ]
-    if any(entry.emptying for _, entry in own_nodes):
+    if any(entry.eviction for _, entry in own_nodes):
         actions += _evictions(decided)
     actions += decisions.relabels
     actions += [StartConversion(request=request) for request in decided.conversions.requests]

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from dnm.model.departure import Emptying, Leaving
+from dnm.model.departure import Eviction, Leaving
 from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import Way
 from dnm.model.reason import Reason, Why
@@ -141,9 +141,9 @@ _EMPTIED = (Leaving.MANUAL, Leaving.FAULTY)
 def _evicts_pods(case: Case) -> NodeVerdict | None:
     """Evicts the pods of a node that an administrator returns or that is faulty."""
     entry, inputs = case.entry, case.inputs
-    if entry.leaves not in _EMPTIED or entry.emptying is None or _has_other_verdict(case):
+    if entry.leaves not in _EMPTIED or entry.eviction is None or _has_other_verdict(case):
         return None
-    is_due = entry.emptying.since <= inputs.now and inputs.facts.sees_all_pods
+    is_due = entry.eviction.since <= inputs.now and inputs.facts.sees_all_pods
     is_blocked = bool(case.pause or case.objection) or case.is_held
     return _leaving_verdict(case) if is_due and not is_blocked else None
 
@@ -239,19 +239,19 @@ def _leaving_verdict(case: Case) -> NodeVerdict:
     for rule in rules_of(inputs.config, case.registry, inputs.facts):
         if rule.leave and rule.leave.word == entry.leaves:
             detail = rule.leave.reason
-    if entry.emptying is not None:
+    if entry.eviction is not None:
         block = case.objection.detail if case.objection else None
         block = Reason.PAUSED.text if case.pause else block
-        detail += f", and its pods are {_describe_eviction(entry.emptying, inputs.now, block)}"
+        detail += f", and its pods are {_describe_eviction(entry.eviction, inputs.now, block)}"
     seen = case.seen.verdict
     extra = seen.detail if seen.reason is Reason.IN_USE else ""  # of a dead node
     detail = f"{detail}, {extra}" if extra else detail
     return case.judge(Verdict.REVERT, Reason.LEAVING, detail)
 
 
-def _describe_eviction(emptying: Emptying, now: datetime, block: str | None) -> str:
-    if now < emptying.since:
-        return f"evicted from {show_time(emptying.since)} on"
+def _describe_eviction(eviction: Eviction, now: datetime, block: str | None) -> str:
+    if now < eviction.since:
+        return f"evicted from {show_time(eviction.since)} on"
     if block:
         return f"not evicted: {block}"
-    return f"being evicted: {emptying.why}" if emptying.why else "being evicted"
+    return f"being evicted: {eviction.reason}" if eviction.reason else "being evicted"

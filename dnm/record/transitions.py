@@ -226,9 +226,9 @@ def _change(name: str, old: LentNode, new: LentNode, cause: Cause) -> Iterator[H
     elif new.leaves != old.leaves:
         numbers: dict[str, object] = {"why": new.leaves} if new.leaves else {}
         yield line("emptying" if new.leaves else "kept", numbers=numbers)
-    elif new.emptying is not None and new.emptying != old.emptying and old.emptying is not None:
-        numbers = {"asked": new.emptying.asked - old.emptying.asked}
-        reason = new.emptying.why or "its pods were asked to leave, and none refused"
+    elif new.eviction is not None and new.eviction != old.eviction and old.eviction is not None:
+        numbers = {"evicted": new.eviction.evicted - old.eviction.evicted}
+        reason = new.eviction.reason or "its pods were asked to leave, and none refused"
         yield line("evicting", numbers=numbers, reason=reason)
     elif new.error and new.error != old.error:
         event = "return-failed" if new.phase is Phase.RETURNING else "failed-again"

@@ -116,36 +116,36 @@ def _evict(step: Step, name: str) -> None:
     """Evicts the pods of a node behind dnm's fence, so that new ones start elsewhere."""
     entry, node = step.registry.nodes[name], step.kube.read_node(name)
     departure = entry.departure
-    if node is None or not node.is_fenced or departure is None or departure.emptying is None:
+    if node is None or not node.is_fenced or departure is None or departure.eviction is None:
         log.info("action=evict node=%s skipped='it is not fenced'", name)
         return
-    result = ask_pods(step.kube, node, step.may_go_on)
-    replace, asked = msgspec.structs.replace, departure.emptying.asked + result.asked
-    emptying = replace(departure.emptying, asked=asked, why=result.why)
-    step.save_node(name, replace(entry, departure=replace(departure, emptying=emptying)))
-    if result.asked:
-        step.note_done(f"action=evict node={name} pods={result.asked} queue={entry.queue}", name)
-    elif result.why and not result.errors:
-        log.info("action=evict node=%s pods=0 why=%r", name, result.why)
+    result = evict_pods(step.kube, node, step.may_go_on)
+    replace, evicted = msgspec.structs.replace, departure.eviction.evicted + result.evicted
+    eviction = replace(departure.eviction, evicted=evicted, reason=result.reason)
+    step.save_node(name, replace(entry, departure=replace(departure, eviction=eviction)))
+    if result.evicted:
+        step.note_done(f"action=evict node={name} pods={result.evicted} queue={entry.queue}", name)
+    elif result.reason and not result.errors:
+        log.info("action=evict node=%s pods=0 reason=%r", name, result.reason)
     if result.errors:
         raise KubeError("; ".join(dict.fromkeys(result.errors)))
 
 
-class Evictions(Value):
-    """`asked`: evicted pods. `why`: the reason of the first pod that was not evicted. `errors`: of
-    the failed requests."""
+class EvictionResult(Value):
+    """`evicted`: number of pods. `reason`: of the first pod that was not evicted. `errors`: of the
+    failed requests."""
 
-    asked: int = 0
-    why: str = ""
+    evicted: int = 0
+    reason: str = ""
     errors: tuple[str, ...] = ()
 
 
-def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Evictions:
+def evict_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> EvictionResult:
     """Requests the eviction of every pod that keeps the node, each once in a run. A refusal by a
     disruption budget is no failure: the next run tries again. A failed request is one, but the
     other pods are still evicted, unless several consecutive requests fail. Raises KubeError if the
     pods cannot be read."""
-    asked, in_a_row = 0, 0
+    evicted, in_a_row = 0, 0
     refused: list[str] = []
     errors: list[str] = []
     for pod in read_pods_to_evict(kube, node):
@@ -157,15 +157,16 @@ def ask_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> Evi
             refused.append(f"{pod.key} is of a NodeSet and is never evicted")
             continue
         try:
-            why = kube.evict(pod)
+            refusal = kube.evict(pod)
         except KubeError as error:
             errors.append(str(error))
             in_a_row += 1
             continue
         in_a_row = 0
-        asked += not why
-        refused += [f"{pod.key} is not evicted: {why}"] if why else []
-    return Evictions(asked=asked, why=_first_of([*errors, *refused]), errors=tuple(errors))
+        evicted += not refusal
+        refused += [f"{pod.key} is not evicted: {refusal}"] if refusal else []
+    reason = _first_of([*errors, *refused])
+    return EvictionResult(evicted=evicted, reason=reason, errors=tuple(errors))
 
 
 def _first_of(answers: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from dnm.model.config import Config, NamespacePolicy
-from dnm.model.departure import OVERRIDES_STAY, Departure, Emptying, Leaving
+from dnm.model.departure import OVERRIDES_STAY, Departure, Eviction, Leaving
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.lent import ConversionRequest, LentNode, Phase
 from dnm.model.node import Node
@@ -199,7 +199,7 @@ class NodesToReturn(Value):
 def nodes_to_return(
     config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
 ) -> NodesToReturn | Refusal:
-    """Returns the nodes and orders for `give_back`. Orders come last, so that an interrupted
+    """Returns the nodes and orders for `return_nodes`. Orders come last, so that an interrupted
     command can be repeated. Each named node must be returnable."""
     for name in nodes:
         entry = lent_entry(config, registry, name)
@@ -215,8 +215,8 @@ def nodes_to_return(
     )
 
 
-def give_back(
-    config: Config, registry: Registry, name: str, now: datetime, emptying: Emptying | None = None
+def return_nodes(
+    config: Config, registry: Registry, name: str, now: datetime, eviction: Eviction | None = None
 ) -> Registry | Refusal:
     """Lets the next run fence a lent node and return it when it is empty. Its order shrinks by this
     node. For an order, it ends the order."""
@@ -227,7 +227,7 @@ def give_back(
         return Refusal(f"{name} is no longer lent")
     if refusal := _refuse_return(registry, name, entry):
         return refusal
-    departure = Departure(reason=Leaving.MANUAL, emptying=emptying)
+    departure = Departure(reason=Leaving.MANUAL, eviction=eviction)
     leaving = replace(entry, departure=departure, stays_until=None, order="")
     orders = [
         replace(

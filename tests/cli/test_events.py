@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dnm.cli.by_hand import events
-from dnm.cli.by_hand.events import event_rows
+from dnm.cli.manual import events
+from dnm.cli.manual.events import event_rows
 from dnm.cli.terminal.operation import RefusedError
 from dnm.config.events import moment_at, read_event
 from dnm.model.calendar import CalendarEvent

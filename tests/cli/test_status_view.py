@@ -361,7 +361,7 @@ TO_DO = {
         ["the registry is lost: `dnm resume`"],
     ),
     "a person's pause": (Registry(pause=Pause(since=NOW, requester="erin", reason="firmware")), []),
-    "a node that came by hand": (
+    "a node that was moved manually": (
         Registry(manual=("a004",)),
         ["a004 is not recorded: `dnm adopt a004 --namespace NAMESPACE`"],
     ),

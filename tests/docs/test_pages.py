@@ -202,7 +202,7 @@ PROMISED = ("cooldown", "breaker", "back-off", "jobs")  # the limits on lending 
 
 def test_help_of_force_equals_the_page_of_commands() -> None:
     """Waiting jobs stop no lend, so `--force` cannot override them."""
-    (row,) = (row for row in rows(PAGES["docs/by-hand.md"]) if row[-1] == "yes")
+    (row,) = (row for row in rows(PAGES["docs/single-nodes.md"]) if row[-1] == "yes")
     help_text = " ".join(help_of("dnm", "lend").split()).partition("--force")[2][:120]
     assert [word in help_text for word in PROMISED] == [word in row[0] for word in PROMISED]
     (about,) = (

@@ -27,7 +27,7 @@ from dnm.plan.breaker import (
     take_chance,
     with_failure,
 )
-from dnm.verbs.keeping import close_breaker
+from dnm.verbs.holds import close_breaker
 from tests.builders import NOW, QUEUE, a_config, a_lent_node
 from tests.plan.worlds import LONG_AGO, namespace_policy
 

@@ -17,7 +17,7 @@ from dnm.model.plan import Plan, StartConversion
 from dnm.model.pod import PodShape
 from dnm.model.reason import Reason
 from dnm.model.slinky import MANAGED_TAINT
-from dnm.verbs.keeping import reset
+from dnm.verbs.holds import reset
 from dnm.verbs.refusal import Refusal
 from tests.builders import COUNTED, FENCED, NOW, QUEUE, SIZE, a_batch_node
 from tests.plan.worlds import LONG_AGO, SMALL, World, pods

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from dnm.model.departure import Emptying, Leaving
+from dnm.model.departure import Eviction, Leaving
 from dnm.model.lent import Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
@@ -53,9 +53,9 @@ def idle(**changes: object) -> World:
     return serving(idle_since=LONG_AGO, **changes)
 
 
-def emptying() -> World:
+def eviction() -> World:
     """Builds a node that serves pods and that an administrator wants to empty."""
-    world = serving(leaves=Leaving.MANUAL, emptying=Emptying(since=LONG_AGO), was_used=True)
+    world = serving(leaves=Leaving.MANUAL, eviction=Eviction(since=LONG_AGO), was_used=True)
     return world.with_pods(*pods(1, SMALL, node="a001"))
 
 
@@ -87,8 +87,8 @@ CASES = (
     Spec("idle, to leave, pods unread", idle(leaves=Leaving.MANUAL).set(pods=BLIND),
          NodeDecision.WAITS, Reason.DEMAND_UNREADABLE),
     Spec("idle, to leave", idle(leaves=Leaving.MANUAL), NodeDecision.RELEASED, Reason.LEAVING),
-    Spec("used, its pods to go", emptying(), NodeDecision.EMPTIES, Reason.LEAVING),
-    Spec("used, to leave, in a pause", emptying().recorded(pause=PAUSED),
+    Spec("used, its pods to go", eviction(), NodeDecision.EMPTIES, Reason.LEAVING),
+    Spec("used, to leave, in a pause", eviction().recorded(pause=PAUSED),
          NodeDecision.PAUSED, Reason.PAUSED),
     Spec("fenced and held, lent for a time", fenced_for(stays_until=LATER).recorded(held=("a001",)),
          NodeDecision.STAYS, Reason.HELD),

@@ -11,7 +11,7 @@ import pytest
 
 from dnm.config.node_checks import parse_fault_conditions
 from dnm.kube.nodes import read_node_body
-from dnm.model.departure import Emptying, Leaving
+from dnm.model.departure import Eviction, Leaving
 from dnm.model.lent import Phase
 from dnm.model.node_type import Taint
 from dnm.model.plan import EvictPods, Fence, Plan, ReturnNode, SetQueueLimits
@@ -62,8 +62,8 @@ def leaving(**changes: object) -> World:
 
 def test_pods_of_a_faulty_node_are_evicted_even_if_the_fault_clears() -> None:
     plan = leaving().plan()
-    emptying = plan.registry.nodes["a001"].emptying
-    assert emptying == Emptying(since=NOW) and kinds(plan) == [EvictPods]
+    eviction = plan.registry.nodes["a001"].eviction
+    assert eviction == Eviction(since=NOW) and kinds(plan) == [EvictPods]
     assert (
         plan.nodes[0].reason is Reason.LEAVING
         and "Kubernetes reports a fault of it" in plan.nodes[0].sentence

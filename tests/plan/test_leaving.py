@@ -91,7 +91,7 @@ def test_hold_pause_and_order_keep_an_overdue_node(
 @pytest.mark.parametrize(
     ("leaves", "held", "reason"),
     [
-        pytest.param("by-hand", ("a001",), Reason.HELD, id="held-after-its-return"),
+        pytest.param("manual", ("a001",), Reason.HELD, id="held-after-its-return"),
         pytest.param("spent", (), Reason.IDLE, id="the-budget-is-removed"),
     ],
 )
@@ -122,7 +122,7 @@ def test_overdue_node_is_not_fenced_while_its_pods_are_unknown() -> None:
 # --- what becomes of a node that leaves ------------------------------------------------------
 
 
-def emptying(count: int = 0, **changes: Any) -> World:
+def eviction(count: int = 0, **changes: Any) -> World:
     """Builds a fenced node with that many pods."""
     world = World().configured(options={"max_lend_hours": HOUR})
     entry = {"was_used": True, "since": LONG_AGO, "leaves": "overdue"}
@@ -132,12 +132,12 @@ def emptying(count: int = 0, **changes: Any) -> World:
 
 
 def test_leaving_node_keeps_its_pods_and_its_share_of_the_limit() -> None:
-    plan = emptying(2).plan()
+    plan = eviction(2).plan()
     assert plan.registry.nodes["a001"].phase is Phase.SERVING and not plan.actions
 
 
 def test_empty_leaving_node_is_returned_despite_demand() -> None:
-    plan = emptying().with_pods(*pods(3)).plan()
+    plan = eviction().with_pods(*pods(3)).plan()
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING
     kinds = [type(action) for action in plan.actions]
     assert SetQueueLimits in kinds and Unfence not in kinds
@@ -165,7 +165,7 @@ def test_demand_lifts_no_fence_of_a_leaving_node() -> None:
 )
 def test_fence_is_lifted_when_its_reason_ends(changes: Any, config: dict[str, Any]) -> None:
     plan = (
-        emptying(1, **changes)
+        eviction(1, **changes)
         .configured(**{"options": {"max_lend_hours": 9 * HOUR}, **config})
         .plan()
     )

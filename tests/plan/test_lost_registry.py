@@ -18,7 +18,7 @@ from dnm.model.registry import Registry
 from dnm.plan.lease import find_traces
 from dnm.plan.lost_registry import keep_names, replace_lost, restore_names
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
-from dnm.verbs.keeping import resume
+from dnm.verbs.holds import resume
 from tests.builders import NOW, a_config, a_lent_node, a_node
 from tests.plan.worlds import facts_of, queue_map
 

@@ -391,7 +391,7 @@ BACK = {"to": "notebook", "is_back": True}
         (fenced("notebook"), {"since": LATE}, Phase.FAILED, []),
         (node_fields("notebook"), {}, Phase.MOVING, [RelabelNode]),
     ],
-    ids=["not-yet", "it-is", "it-can't", "opened-by-hand"],
+    ids=["not-yet", "it-is", "it-can't", "opened-manually"],
 )  # fmt: skip
 def test_node_relabeled_back_serves_its_previous_queue(
     node: dict[str, Any], entry: dict[str, Any], phase: Phase, does: list[type]

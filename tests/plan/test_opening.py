@@ -23,7 +23,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.breaker import allowed_at_once, judge_breaker
 from dnm.plan.rules.opening import NOT_OPENED, OPENING, list_looks
-from dnm.verbs.lending import give_back
+from dnm.verbs.lending import return_nodes
 from tests.builders import FENCED, NOW, SIZE, a_batch_node, a_lent_node, a_node, a_request
 from tests.plan.worlds import UNREAD, World, pods
 
@@ -401,7 +401,7 @@ def test_hold_does_not_open_a_node_that_its_readiness_checks_keep_closed(has_lis
 
 def test_node_returned_manually_does_not_wait_for_readiness_checks() -> None:
     world = joining("condition X=True within 3h")
-    registry = give_back(world.config, world.registry, "a001", NOW)
+    registry = return_nodes(world.config, world.registry, "a001", NOW)
     assert isinstance(registry, Registry)
     plan = world.set(registry=registry).plan()
     assert entry_of(plan).phase is Phase.RELEASING and actions(plan, Fence)

@@ -315,7 +315,7 @@ def test_complete_order_causes_no_action() -> None:
     assert count_missing(plan.registry.orders[0], plan.registry) == 0
 
 
-# --- by hand ---------------------------------------------------------------------------------
+# --- manually --------------------------------------------------------------------------------
 
 OUT = {"a070": a_batch_node("a070", in_service=False)}
 THEIRS = BatchClaim(instance="other", namespace="dev")

@@ -17,7 +17,7 @@ import pytest
 from dnm.model.batch import BatchClaim
 from dnm.model.calendar import CalendarEvent
 from dnm.model.config import NamespacePolicy
-from dnm.model.departure import Emptying, Leaving
+from dnm.model.departure import Eviction, Leaving
 from dnm.model.lent import ClaimedNode, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType, Taint
@@ -120,7 +120,7 @@ class Draw(Random):
                 0.1, is_needed=True, asked_at=self.moment(), stays_until=self.moment(-30, 60),
                 order="lend-1", fault="Bad:True", moved_at=self.moment(), is_unjudged=True,
                 opening=Opening(held={"ready": self.moment()}, is_open=self.is_so(0.5)),
-                emptying=Emptying(since=self.moment(-30, 30)) if leaves else None,
+                eviction=Eviction(since=self.moment(-30, 30)) if leaves else None,
             ),
             **({"to": self.namespace(), "is_back": self.is_so(0.3)}
                if phase is Phase.MOVING else self.some(0.05, failed_move=self.namespace())),

@@ -217,7 +217,7 @@ class ModelKube:
     def _judge_eviction(self, pod: Pod) -> None:
         """Checks that an administrator requested it, and that this instance has a fence."""
         entry = self.host.registry().nodes.get(pod.node)
-        if entry is None or entry.emptying is None or entry.emptying.since > self.host.now():
+        if entry is None or entry.eviction is None or entry.eviction.since > self.host.now():
             self.world.broken.append(f"{pod.name} was evicted without a request")
         if self.world.fences.get(pod.node) != self.instance:
             self.world.broken.append(f"{pod.name} was evicted from {pod.node}, which has no fence")
@@ -466,7 +466,7 @@ class Operation:
         self.end(None)
         for machine in self.machines:
             if machine.place == "leaving" and self.behaviour == "hangs":
-                self.world.give_back(machine)
+                self.world.return_nodes(machine)
             elif machine.place == "leaving":
                 self.world.lose(machine)
 
@@ -768,7 +768,7 @@ def _end_lending(
     late = {"late": 200.0, "too late": 600.0, "too late, unnamed": 600.0}.get(behaviour, 0.0)
     for machine in operation.machines:
         if behaviour == "rolls back":
-            world.give_back(machine)
+            world.return_nodes(machine)
         elif behaviour not in ("stuck", "dies"):
             _join_later(world, machine, (namespace, behaviour), late)
     for claim in operation.claims:
@@ -829,6 +829,6 @@ def _end_return(operation: Operation) -> None:
 
     def finish_return() -> None:
         if machine.place == "returning":
-            world.give_back(machine)
+            world.return_nodes(machine)
 
     world.later(200 if operation.behaviour == "late" else 0, finish_return)

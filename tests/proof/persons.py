@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.model.config import Config
-from dnm.model.departure import Emptying
+from dnm.model.departure import Eviction
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
-from dnm.verbs import keeping, lending
+from dnm.verbs import holds, lending
 from dnm.verbs.refusal import Refusal
 
 _WHILE = timedelta(minutes=30)
@@ -38,22 +38,22 @@ def _lend(config: Config, registry: Registry, node: str, now: datetime) -> Regis
 
 
 def _give_back(
-    config: Config, registry: Registry, node: str, now: datetime, emptying: Emptying | None = None
+    config: Config, registry: Registry, node: str, now: datetime, eviction: Eviction | None = None
 ) -> Registry | Refusal:
     refusal = lending.nodes_to_return(config, registry, (), (node,))
     if isinstance(refusal, Refusal):
         return refusal
-    return lending.give_back(config, registry, node, now, emptying)
+    return lending.return_nodes(config, registry, node, now, eviction)
 
 
 _REQUESTS: Mapping[str, Request] = {
-    "hold": lambda c, r, node, now: keeping.hold(c, r, node, _a_while(now)),
-    "exclude": lambda c, r, node, now: keeping.exclude(c, r, node, _a_while(now)),
+    "hold": lambda c, r, node, now: holds.hold(c, r, node, _a_while(now)),
+    "exclude": lambda c, r, node, now: holds.exclude(c, r, node, _a_while(now)),
     "lend": _lend,
     "extend": lambda c, r, node, now: lending.extend(c, r, node, now + _WHILE),
     "return": _give_back,
     "return --evict": lambda c, r, node, now: _give_back(
-        c, r, node, now, Emptying(since=now + _GRACE)
+        c, r, node, now, Eviction(since=now + _GRACE)
     ),
 }
 REQUESTS = sorted(_REQUESTS)

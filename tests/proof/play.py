@@ -376,7 +376,7 @@ class Play:
         machine = self.world.machine_of(name) if name else None
         if machine is not None:
             self.world.remove_node(name, "")
-            self.world.give_back(machine)
+            self.world.return_nodes(machine)
 
     def resume_manually(self, number: int) -> None:
         """Plays `scontrol resume` of a lent machine: an administrator gives it to both clusters."""
@@ -561,7 +561,7 @@ class Play:
         for machine in world.machines.values():
             world.batch.resume(machine.name)
             if machine.is_shared_manually and machine.name not in world.nodes:
-                world.give_back(machine)  # its Node was deleted meanwhile: only Slurm has it
+                world.return_nodes(machine)  # its Node was deleted meanwhile: only Slurm has it
             machine.is_shared_manually = False
         for name, owner in list(world.fences.items()):
             if owner == "admin":
@@ -639,7 +639,7 @@ class Play:
                 del claimed[name]
             elif machine.claim.operation.has_ended:
                 self.world.remove_node(machine.node_name or name, "")
-                self.world.give_back(machine)
+                self.world.return_nodes(machine)
         return msgspec.structs.replace(registry, claimed=claimed)
 
     def _deal_with_failed(self, registry: Registry) -> Registry:
@@ -655,7 +655,7 @@ class Play:
                 del nodes[name]
                 if machine is not None:
                     self.world.remove_node(machine.node_name, "")
-                    self.world.give_back(machine)
+                    self.world.return_nodes(machine)
         return msgspec.structs.replace(registry, nodes=nodes)
 
     def _rebase(self, host: Host) -> None:

@@ -40,7 +40,7 @@ SIZES = {  # allocatable of the machines, by type
 }
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 MANIFEST = """\
-# edited by hand
+# edited manually
 partitions:
   - name: default
     queues:
@@ -341,7 +341,7 @@ class World:
         if not self.reports_claims:
             self.astray_is_excused.add(machine.name)
 
-    def give_back(self, machine: Machine) -> None:
+    def return_nodes(self, machine: Machine) -> None:
         self.batch.release(machine)
         machine.claim, machine.is_shared_manually = None, False
 

@@ -88,7 +88,7 @@ def main(directory: str, url: str, keys: str) -> int:
     api = Api(url, Path(keys))
     if options.set == "k8s":
         return lend(machines, api, options, seconds(place))
-    return give_back(machines, api, options.node_name, seconds(place))
+    return return_nodes(machines, api, options.node_name, seconds(place))
 
 
 def seconds(place: Path) -> float:
@@ -168,7 +168,7 @@ def join(
             raise
 
 
-def give_back(machines: Machines, api: Api, name: str, pause: float) -> int:
+def return_nodes(machines: Machines, api: Api, name: str, pause: float) -> int:
     with machines.locked():
         if name not in machines.places():
             print(f"node-convert: {name}: no such machine", file=sys.stderr)

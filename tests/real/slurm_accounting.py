@@ -89,7 +89,7 @@ def lend(site: SlurmSite, node: str, account: str = "", **environment: str) -> s
     return done.stderr
 
 
-def give_back(site: SlurmSite, *nodes: str) -> None:
+def return_nodes(site: SlurmSite, *nodes: str) -> None:
     processes = [site.start("--set", "batch", "--node-name", node) for node in nodes]
     for process in processes:
         done = finished(process)
@@ -117,7 +117,7 @@ def test_lent_hours_are_planned_and_charged(site: SlurmSite, lab: AccountingLab)
     assert charged == {"a001": "", "a002": "-", "a003": "proj", "a004": "proj", "a005": ""}
     site.assert_lent(*NODES[:5])
     all_lent = datetime.now(UTC)
-    give_back(site, *NODES[:5])
+    return_nodes(site, *NODES[:5])
     assert not lab.client.read_reservations()
     lab.has_been(HOURS, all_lent)
     since = datetime.fromtimestamp(begun.timestamp() - HOURS * 3600 + 3600, UTC)
@@ -160,7 +160,7 @@ def test_kill_around_the_charge_is_repaired(
                   "slurm.resume:after:kill"):  # fmt: skip
         process = site.start("--set", "batch", "--node-name", "a006", DNM_FAULT=fault)
         assert finished(process).returncode in (-signal.SIGKILL, 0)
-    give_back(site, "a006")
+    return_nodes(site, "a006")
     assert reservation(lab, "k8s-a006") == "none"
 
 
@@ -172,7 +172,7 @@ def test_reservation_of_another_owner_over_a_charged_node_is_kept(
             "StartTime=now", "Duration=60", "Users=root")  # fmt: skip
     refused = site.run("--set", "k8s", "--node-name", "a006", RES_NAME="other", DNM_INSTANCE="two")
     assert refused.returncode == 1
-    give_back(site, "a006")
+    return_nodes(site, "a006")
     assert [item.name for item in lab.client.read_reservations()] == ["class"]
     lab.run("scontrol", "delete", "ReservationName=class")
 
@@ -183,7 +183,7 @@ def test_node_is_returned_after_its_account_was_deleted(
     lend(site, "a007", "gone")
     lab.run("sacctmgr", "-i", "delete", "account", "gone")
     assert reservation(lab, "k8s-a007") == "gone"
-    give_back(site, "a007")
+    return_nodes(site, "a007")
     assert reservation(lab, "k8s-a007") == "none"
 
 
@@ -195,7 +195,7 @@ def test_node_is_charged_although_slurmdbd_was_down_during_the_lend(
     begun = datetime.now(UTC)
     lend(site, "a008", "proj")
     assert reservation(lab, "k8s-a008") == "proj"
-    give_back(site, "a008")
+    return_nodes(site, "a008")
     lab.start_slurmdbd()
 
     def is_reported() -> bool:

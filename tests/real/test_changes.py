@@ -74,7 +74,7 @@ class Cluster:
         watches in turn may have proved nothing, and then nothing is kept."""
         for _ in range(12):  # a server with a younger cache can't tell
             checks = self.site.json("check", "--deep", code=None)["checks"]
-            (result,) = [check for check in checks if check["check"] == "what is kept"]
+            (result,) = [check for check in checks if check["check"] == "stored cluster state"]
             if result["result"] != "warning":
                 break
         if may_rest and "(unproved)" in result["text"]:

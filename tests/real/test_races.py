@@ -130,17 +130,17 @@ def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
         lambda: killed_run(site, rig, tmp_path, when, lend), "the pods run",
     )  # fmt: skip
     (node,) = site.lent
-    give_back: set[KIND] = set()
+    return_nodes: set[KIND] = set()
     rig.api.ask("DELETE", PODS)
     run_until(
         rig, site, site.has_returned_nodes,
-        lambda: killed_run(site, rig, tmp_path, when, give_back), "the node is returned",
+        lambda: killed_run(site, rig, tmp_path, when, return_nodes), "the node is returned",
     )  # fmt: skip
     assert rig.queues_text() == QUEUES and not rig.has_ledger()
-    print(when, lend, give_back)
+    print(when, lend, return_nodes)
     # The node's mark and its fence, the acting run's Lease, the limits, and the Events. Only the
     # first run creates the Lease.
     both = {
         ("PATCH", node), ("PATCH", "dnm-real"), ("PUT", "yunikorn-configs"), ("POST", "events"),
     }  # fmt: skip
-    assert lend == both | {("POST", "leases")} and give_back == both
+    assert lend == both | {("POST", "leases")} and return_nodes == both

@@ -87,9 +87,9 @@ OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] =
     "turned-back": (MOVES, NODE(Phase.MOVING, to="two", is_back=True), MOVING,
                     "turned-back moving>moving"),
     "emptying": (NODE(), NODE(leaves="overdue"), Reason.LEAVING, "emptying serving>serving"),
-    "returned by hand": (NODE(leaves="by-hand"), NODE(leaves="by-hand"), Reason.LEAVING,
+    "returned manually": (NODE(leaves="manual"), NODE(leaves="manual"), Reason.LEAVING,
                          "emptying serving>serving"),
-    "returned by hand, empty": (NODE(leaves="by-hand"), LEAVES, Reason.LEAVING,
+    "returned manually, empty": (NODE(leaves="manual"), LEAVES, Reason.LEAVING,
                                 "fenced serving>releasing"),
     "kept": (NODE(leaves="for-jobs"), NODE(), Reason.IN_USE, "kept serving>serving"),
     "emptied": (NODE(leaves="spent"), LEAVES, Reason.LEAVING, "fenced serving>releasing"),
@@ -137,8 +137,8 @@ CASES: dict[str, tuple[Registry, Registry, dict[str, Any], list[str]]] = {
     "a cap in effect": (
         seen("ENOUGH", "keep"), seen("CAPPED"), {},
         [f"queue wait {QUEUE} keep ENOUGH>wait CAPPED CAPPED"]),
-    "returned by hand, and fenced before": (
-        nodes(a001=NODE(leaves="by-hand")), nodes(a001=NODE(leaves="by-hand")),
+    "returned manually, and fenced before": (
+        nodes(a001=NODE(leaves="manual")), nodes(a001=NODE(leaves="manual")),
         verdict_with(Reason.LEAVING), []),
     "a cap still in effect": (seen("CAPPED"), seen("CAPPED"), {}, []),
     "a breaker opens": (

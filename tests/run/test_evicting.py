@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from dnm.model.cluster import PodOnNode
-from dnm.model.departure import Emptying, Leaving
+from dnm.model.departure import Eviction, Leaving
 from dnm.model.node import Node
 from dnm.model.plan import EvictPods, Outcome, Plan
 from dnm.model.pod import DaemonSet
 from dnm.model.registry import Registry
 from dnm.run.actuator import Actuator
-from dnm.run.rare_actions import Evictions, ask_pods
+from dnm.run.rare_actions import EvictionResult, evict_pods
 from dnm.run.registry import file_state
 from tests.builders import FENCED, NOW, a_config, a_lent_node, a_node
 from tests.plan.worlds import pods
 from tests.run.edges import Converter, Kube
 
 SHUT = a_node(is_cordoned=True, mark=FENCED)
-LEAVING = a_lent_node(leaves=Leaving.MANUAL, emptying=Emptying(since=NOW, asked=2))
+LEAVING = a_lent_node(leaves=Leaving.MANUAL, eviction=Eviction(since=NOW, evicted=2))
 
 
 def a_pod(name: str, **changes: Any) -> PodOnNode:
@@ -50,28 +50,34 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
 @pytest.mark.parametrize(
     ("pods", "evicted", "expected"),
     [
-        pytest.param([a_pod("p"), a_pod("q")], ["p", "q"], Evictions(asked=2), id="all"),
-        pytest.param([a_pod("p", is_terminating=True)], [], Evictions(), id="on-its-way"),
-        pytest.param([a_pod("p", stays=True, is_work=False)], [], Evictions(), id="a-daemonset-s"),
+        pytest.param([a_pod("p"), a_pod("q")], ["p", "q"], EvictionResult(evicted=2), id="all"),
+        pytest.param([a_pod("p", is_terminating=True)], [], EvictionResult(), id="on-its-way"),
+        pytest.param(
+            [a_pod("p", stays=True, is_work=False)], [], EvictionResult(), id="a-daemonset-s"
+        ),
         pytest.param(
             [a_pod("p", stays=True), a_pod("q")],
             ["q"],
-            Evictions(asked=1, why="dev/p is of a NodeSet and is never evicted"),
+            EvictionResult(evicted=1, reason="dev/p is of a NodeSet and is never evicted"),
             id="a-slurmd",
         ),
-        pytest.param([a_pod("p", loss="no controller")], ["p"], Evictions(asked=1), id="alone"),
+        pytest.param(
+            [a_pod("p", loss="no controller")], ["p"], EvictionResult(evicted=1), id="alone"
+        ),
         pytest.param(
             [a_pod("no"), a_pod("p"), a_pod("no2")],
             ["p"],
-            Evictions(asked=1, why="dev/no is not evicted: its budget says no; and 1 more"),
+            EvictionResult(
+                evicted=1, reason="dev/no is not evicted: its budget says no; and 1 more"
+            ),
             id="budgets",
         ),
         pytest.param(
             [a_pod("bad"), a_pod("p"), a_pod("bad")],
             ["p"],
-            Evictions(
-                asked=1,
-                why="evict bad: 403 Forbidden; and 1 more",
+            EvictionResult(
+                evicted=1,
+                reason="evict bad: 403 Forbidden; and 1 more",
                 errors=("evict bad: 403 Forbidden",) * 2,
             ),
             id="failures",
@@ -79,23 +85,23 @@ def evict(home: Path, kube: Kube, entry: Any = LEAVING) -> Outcome:
     ],
 )
 def test_eviction_skips_terminating_daemon_and_protected_pods(
-    pods: list[PodOnNode], evicted: list[str], expected: Evictions
+    pods: list[PodOnNode], evicted: list[str], expected: EvictionResult
 ) -> None:
     kube = on_a001(*pods)
     kube.budgets, kube.refuses = {"no", "no2"}, {"evict bad"}
-    assert ask_pods(kube, SHUT, lambda: True) == expected and kube.evicted == evicted
+    assert evict_pods(kube, SHUT, lambda: True) == expected and kube.evicted == evicted
 
 
 def test_unanswered_evictions_stop_after_three_errors() -> None:
     kube = on_a001(*[a_pod("bad") for _ in range(20)], a_pod("p"))
     kube.refuses = {"evict bad"}
-    assert len(ask_pods(kube, SHUT, lambda: True).errors) == 3 and not kube.evicted
+    assert len(evict_pods(kube, SHUT, lambda: True).errors) == 3 and not kube.evicted
 
 
 def test_signal_ends_evictions_between_two_pods() -> None:
     answers = iter([True, False])
     kube = on_a001(a_pod("p"), a_pod("q"), a_pod("r"))
-    assert ask_pods(kube, SHUT, lambda: next(answers)).asked == 1
+    assert evict_pods(kube, SHUT, lambda: next(answers)).evicted == 1
 
 
 @pytest.mark.parametrize(
@@ -120,10 +126,10 @@ def test_result_of_evictions_is_recorded_and_logged(tmp_path: Path) -> None:
     outcome = evict(tmp_path, kube)
     why = "dev/no is not evicted: its budget says no"
     entry = outcome.registry.nodes["a001"]
-    assert entry.emptying == Emptying(since=NOW, asked=3, why=why)
+    assert entry.eviction == Eviction(since=NOW, evicted=3, reason=why)
     assert outcome.actions == (f"action=evict node=a001 pods=1 queue={entry.queue}",)
     (line,) = outcome.registry.memory.unwritten
-    assert (line.event, line.reason, line.numbers) == ("evicting", why, {"asked": 1})
+    assert (line.event, line.reason, line.numbers) == ("evicting", why, {"evicted": 1})
     # dnm reports a budget that keeps refusing once, and not as an error.
     kube.on_nodes = [("a001", a_pod("no"))]
     again = evict(tmp_path, kube, entry)
@@ -155,5 +161,5 @@ def test_pod_that_pretends_to_be_of_a_daemon_set_is_evicted(uid: str, evicted: l
     pod = msgspec.structs.replace(item, uid="x")
     kube.pods = (pod,)
     kube.daemon_sets = (DaemonSet(namespace="dev", name="agent", uid="u1", shape=pod.shape),)
-    ask_pods(kube, SHUT, lambda: True)
+    evict_pods(kube, SHUT, lambda: True)
     assert kube.evicted == evicted

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dnm.model.departure import Departure, Emptying
+from dnm.model.departure import Departure, Eviction
 from dnm.model.errors import RegistryError
 from dnm.model.lent import ConversionRequest, LentNode, Phase, RequestEnd
 from dnm.model.lent_state import ConverterProcess, LentState, MovePause
@@ -34,8 +34,8 @@ FACTS: dict[str, st.SearchStrategy[Any]] = {
     "to": TEXTS,
     "is_back": FLAGS,
 }
-EVICTIONS = st.none() | st.builds(Emptying, since=MOMENTS, asked=COUNTS)
-DEPARTURES = st.builds(Departure, reason=TEXTS, emptying=EVICTIONS)
+EVICTIONS = st.none() | st.builds(Eviction, since=MOMENTS, asked=COUNTS)
+DEPARTURES = st.builds(Departure, reason=TEXTS, eviction=EVICTIONS)
 KINDS = {state.__struct_config__.tag: state for state in get_args(LentState)}
 STATES = st.one_of(
     st.builds(kind, **{name: FACTS[name] for name in kind.__struct_fields__})

@@ -71,7 +71,7 @@ def test_gap_without_runs_is_detected(
         pytest.param(a_lent_node(idle_since=NOW - 11 * MINUTE), 0 * MINUTE, id="long-idle"),
         pytest.param(a_lent_node(Phase.RELEASING, idle_since=NOW), None, id="on-its-way"),
         pytest.param(a_lent_node(idle_since=NOW, namespace="old"), None, id="not-monitored"),
-        pytest.param(a_lent_node(idle_since=NOW, leaves="by-hand"), None, id="returned-manually"),
+        pytest.param(a_lent_node(idle_since=NOW, leaves="manual"), None, id="returned-manually"),
     ],
 )
 def test_time_until_a_node_is_returned_follows_its_idle_clock(

@@ -22,7 +22,7 @@ from dnm.run.planning import make_pass_plan, wall_clock
 from dnm.run.registry import attach_lease, file_state, load_registry, save_registry
 from dnm.run.runner import run_pass
 from dnm.run.verbs import change_registry
-from dnm.verbs.taking_in import forget
+from dnm.verbs.adoption import forget
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, struck_at
 from tests.plan.worlds import LONG_AGO, namespace_policy, pods
 from tests.proof.history_check import check_history

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dnm.model.config import NamespacePolicy
-from dnm.model.departure import OVERRIDES_STAY, Emptying, Leaving
+from dnm.model.departure import OVERRIDES_STAY, Eviction, Leaving
 from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, LendOrder
 from dnm.model.registry import Registry
@@ -17,11 +17,11 @@ from dnm.verbs.lending import (
     USUAL,
     Wanted,
     extend,
-    give_back,
     lend,
     nodes_to_return,
     orders_of,
     refuse_eviction,
+    return_nodes,
 )
 from dnm.verbs.refusal import Refusal
 from tests.builders import FENCED, NOW, QUEUE, a_config, a_lent_node, a_node, a_request
@@ -198,7 +198,7 @@ NOT_RETURNED = {
 def test_invalid_return_is_refused(name: str, why: str) -> None:
     assert sentence(nodes_to_return(CONFIG, REGISTRY, (), ("a001", name))) == why
     if name != "a004":  # another instance's node is no mistake of the administrator
-        assert isinstance(give_back(CONFIG, REGISTRY, name, NOW), Refusal), "nor under the lock"
+        assert isinstance(return_nodes(CONFIG, REGISTRY, name, NOW), Refusal), "nor under the lock"
 
 
 STUCK = {name: NOT_RETURNED[name] for name in ("failed", "returning", "held")}
@@ -213,25 +213,25 @@ def test_order_ends_even_if_its_nodes_cannot_be_returned(name: str, why: str) ->
     assert not isinstance(going, Refusal)
     assert (going.nodes, going.orders) == (("a001",), ("o1",))
     assert [refusal.sentence for refusal in going.left] == [why]
-    after = give_back(CONFIG, before, "o1", NOW)
+    after = return_nodes(CONFIG, before, "o1", NOW)
     assert isinstance(after, Registry) and after.orders == ()
     assert after.nodes[name] == replace(stuck, stays_until=NOW), "should it mend"
 
 
-@pytest.mark.parametrize("emptying", [None, Emptying(since=NOW)], ids=["empty", "evicted"])
-def test_returned_node_leaves_and_its_order_shrinks(emptying: Emptying | None) -> None:
+@pytest.mark.parametrize("eviction", [None, Eviction(since=NOW)], ids=["empty", "evicted"])
+def test_returned_node_leaves_and_its_order_shrinks(eviction: Eviction | None) -> None:
     ordered = replace(ORDER, nodes=("a001", "a050"))
     before = replace(REGISTRY, orders=(ordered,))
-    after = give_back(CONFIG, before, "a001", NOW, emptying)
+    after = return_nodes(CONFIG, before, "a001", NOW, eviction)
     assert isinstance(after, Registry)
     entry = after.nodes["a001"]
     assert (entry.leaves, entry.stays_until, entry.order) == (Leaving.MANUAL, None, "")
-    assert entry.emptying == emptying
+    assert entry.eviction == eviction
     assert [(order.count, order.nodes) for order in after.orders] == [(1, ("a050",))]
-    assert give_back(CONFIG, after, "a001", NOW, emptying) == after, "said twice"
-    last = give_back(CONFIG, after, "a001", NOW)
-    assert isinstance(last, Registry) and last.nodes["a001"].emptying is None, "the last word holds"
-    alone = give_back(CONFIG, replace(before, orders=(replace(ORDER, count=1),)), "a001", NOW)
+    assert return_nodes(CONFIG, after, "a001", NOW, eviction) == after, "said twice"
+    last = return_nodes(CONFIG, after, "a001", NOW)
+    assert isinstance(last, Registry) and last.nodes["a001"].eviction is None, "the last word holds"
+    alone = return_nodes(CONFIG, replace(before, orders=(replace(ORDER, count=1),)), "a001", NOW)
     assert isinstance(alone, Registry) and alone.orders == ()
 
 
@@ -239,10 +239,10 @@ def test_pending_nodes_of_a_returned_order_are_not_kept() -> None:
     """The node is returned once it is idle, and no breaker counts it: its order has ended."""
     other = a_request(id="r2", order="o2", stays_until=LATER)
     requests = (a_request(order="o1", stays_until=LATER), other)
-    after = give_back(CONFIG, replace(REGISTRY, requests=requests), "o1", NOW)
+    after = return_nodes(CONFIG, replace(REGISTRY, requests=requests), "o1", NOW)
     assert isinstance(after, Registry)
     assert after.requests == (replace(requests[0], stays_until=NOW), other)
-    again = give_back(CONFIG, after, "o1", NOW)
+    again = return_nodes(CONFIG, after, "o1", NOW)
     assert again == after, "an order that is gone ends with the last that came of it"
 
 

@@ -16,24 +16,24 @@ from dnm.model.calendar import CalendarEvent
 from dnm.model.lent import Phase
 from dnm.model.orders import Keeping, LendOrder, Pause
 from dnm.model.registry import Registry
-from dnm.verbs import event, keeping, lending, taking_in
+from dnm.verbs import adoption, event, holds, lending
 from dnm.verbs.refusal import Refusal
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
 
 VERBS: Mapping[str, Callable[..., Registry | Refusal]] = {
     "lend": lending.lend,
     "extend": lending.extend,
-    "return": lending.give_back,
-    "hold": keeping.hold,
-    "unhold": keeping.unhold,
-    "exclude": keeping.exclude,
-    "unexclude": keeping.unexclude,
-    "pause": keeping.pause,
-    "resume": keeping.resume,
-    "takeover": keeping.take_over,
-    "reset": keeping.reset,
-    "adopt": taking_in.adopt,
-    "forget": taking_in.forget,
+    "return": lending.return_nodes,
+    "hold": holds.hold,
+    "unhold": holds.unhold,
+    "exclude": holds.exclude,
+    "unexclude": holds.unexclude,
+    "pause": holds.pause,
+    "resume": holds.resume,
+    "takeover": holds.take_over,
+    "reset": holds.reset,
+    "adopt": adoption.adopt,
+    "forget": adoption.forget,
     "event add": event.add_event,
     "event remove": event.remove_event,
 }

@@ -33,8 +33,8 @@ from dnm.model.orders import Pause, Way
 from dnm.model.printable import printable
 from dnm.plan.lease import acts_elsewhere
 from dnm.run.registry import load_registry
-from dnm.verbs import keeping
-from dnm.verbs.keeping import Resettable, find_resettable
+from dnm.verbs import holds
+from dnm.verbs.holds import Resettable, find_resettable
 from dnm.verbs.refusal import Refusal
 
 _RESUMED = "`dnm resume`"
@@ -66,7 +66,7 @@ def pause(
     paused = Pause(
         since=now, until=end, reason=operation.reason, requester=author_of(operation), half=half
     )
-    done = attempt(config, operation, keeping.pause, paused=paused, is_forced=is_forced)
+    done = attempt(config, operation, holds.pause, paused=paused, is_forced=is_forced)
     was = done.before.pause if done.before.paused(now) else None
     there = _pause_there(config, was) if was else ""
     if isinstance(done.after, Refusal):
@@ -91,7 +91,7 @@ def _pause_there(config: Config, pause: Pause) -> str:
 def resume(config: ConfigOption, output: NamesOption = "text", reason: ReasonOption = "") -> str:
     """End a pause."""
     # After the pause for a lost registry, the pause from before the loss applies again.
-    done = carry_out(config, new_operation("resume", reason=reason), keeping.resume)
+    done = carry_out(config, new_operation("resume", reason=reason), holds.resume)
     earlier = done.before.pause.earlier if done.before.pause else None
     if earlier is None or not earlier.stops(None, datetime.now(UTC)):
         return "lending and returning continue" if done.is_changed else "dnm was not paused"
@@ -115,14 +115,14 @@ def reset(
     names = named_nodes((name,)) if "[" in name or "," in name else (name,)
     now = datetime.now(UTC)
     each = ({"name": name, "now": now} for name in names)
-    rehearse(config, load_registry(config, now), keeping.reset, *each)
+    rehearse(config, load_registry(config, now), holds.reset, *each)
     return merge_sentences((name, _reset(config, name, reason)) for name in names)
 
 
 def _reset(config: Config, name: str, reason: str) -> str:
     meant = name.lower() if name.lower() in config.queues else name
     operation = new_operation("reset", meant, reason)
-    before = carry_out(config, operation, keeping.reset, name=name, now=datetime.now(UTC)).before
+    before = carry_out(config, operation, holds.reset, name=name, now=datetime.now(UTC)).before
     kind = find_resettable(config, before, name)
     if kind is Resettable.NODE:
         return "NODE will be returned to Slurm by the next run"

@@ -20,8 +20,8 @@ from dnm.model.printable import printable
 from dnm.model.value import Unreadable
 from dnm.run.lease import exclude_earlier_writes, judge_here, new_word
 from dnm.run.registry import attach_lease, load_registry, opened_state
-from dnm.verbs import keeping, taking_in
-from dnm.verbs.taking_in import refuse_unknown
+from dnm.verbs import adoption, holds
+from dnm.verbs.adoption import refuse_unknown
 
 _LONGEST_HOLDER = 300  # characters that are shown
 
@@ -38,14 +38,14 @@ def forget(
     granted(refuse_unknown(registry, node))
     there = KubeClient.connect(config).read_node(node)
     words = {"name": node, "node": there}
-    rehearse(config, registry, taking_in.forget, words)
+    rehearse(config, registry, adoption.forget, words)
     question = (
         f"dnm removes {node} from the registry and from the limit of its queue, and will not "
         "return it. Is the node back in Slurm?"
     )
     if not is_sure(question, yes):
         return f"nothing was changed: {node} stays in the registry"
-    carry_out(config, new_operation("forget", node, reason), taking_in.forget, **words)
+    carry_out(config, new_operation("forget", node, reason), adoption.forget, **words)
     return f"{node} is removed from the registry; the next run lowers the limit of its queue"
 
 
@@ -78,10 +78,10 @@ def takeover(
         operation = new_operation("takeover", config.instance_id, reason, taken_from=holder)
         words = {"word": state.registry or new_word(), "kept": lease.kept, "now": now}
         if state.kind == "file":  # the word must be in the registry before it is in the Lease
-            carry_out(config, operation, keeping.take_over, **words)
+            carry_out(config, operation, holds.take_over, **words)
         state.seize(str(words["word"]))
         if state.kind == "kubernetes":
-            carry_out(config, operation, keeping.take_over, **words)
+            carry_out(config, operation, holds.take_over, **words)
         exclude_earlier_writes(config, kube, state)
     return f"from now on {state.place.holder} acts as instance {config.instance_id}"
 

@@ -228,8 +228,8 @@ def _numbers(line: HistoryLine, zone: str) -> Iterator[str]:
         yield f"{numbers['count']} requested"
     if "missing" in numbers:
         yield f"{numbers['missing']} did not join"
-    if "asked" in numbers:
-        yield f"{count_of(numbers['asked'], 'pod')} evicted"
+    if "evicted" in numbers:
+        yield f"{count_of(numbers['evicted'], 'pod')} evicted"
     if "counted" in numbers:
         yield f"counts {amounts(numbers['counted'])}"
     if "request" in numbers:

@@ -164,7 +164,7 @@ def _node_row(
         "held": name in registry.held,
         "stays_until": entry.stays_until if entry.is_kept_at(now) else None,
         "leaves": entry.leaves or "",
-        "emptying": msgspec.structs.asdict(entry.emptying) if entry.emptying else None,
+        "eviction": msgspec.structs.asdict(entry.eviction) if entry.eviction else None,
         "error": entry.failed_attempts or entry.error,
         "code": registry.last_run.codes.get(name, ""),
         "reason": registry.last_run.nodes.get(name, ""),

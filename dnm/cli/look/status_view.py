@@ -151,20 +151,21 @@ def _kept(node: Mapping[str, Any], zone: str) -> str:
     return " (min_nodes)" if node["code"] == Reason.KEPT_READY.name else ""
 
 
-def _emptied(emptying: Mapping[str, Any] | None, now: datetime, zone: str) -> str:
-    if emptying is None:
+def _describe_return(eviction: Mapping[str, Any] | None, now: datetime, zone: str) -> str:
+    if eviction is None:
         return "dnm returns it when its pods have ended"
-    if now < emptying["since"]:
-        return f"dnm evicts its pods from {shown(emptying['since'], zone, seconds=True)} on"
-    reason = f"; {emptying['why']}" if emptying["why"] else ""
-    return f"{count_of(emptying['asked'], 'pod')} evicted so far{reason}"
+    if now < eviction["since"]:
+        return f"dnm evicts its pods from {shown(eviction['since'], zone, seconds=True)} on"
+    reason = f"; {eviction['reason']}" if eviction["reason"] else ""
+    return f"{count_of(eviction['evicted'], 'pod')} evicted so far{reason}"
 
 
 def manual_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
     """Yields the orders and returns of administrators, and nodes that joined without dnm."""
     for node in document["nodes"]:
         if node["leaves"] == Leaving.MANUAL and not node["held"]:
-            yield f"{node['node']} is returned manually: {_emptied(node['emptying'], now, zone)}"
+            progress = _describe_return(node["eviction"], now, zone)
+            yield f"{node['node']} is returned manually: {progress}"
     for order in document["orders"]:
         nodes = fold_hostlist(order["nodes"]) or f"{order['count']} of type {order['node_type']}"
         reason = f" ({order['reason']})" if order["reason"] else ""

@@ -36,7 +36,7 @@ class Job(msgspec.Struct, kw_only=True):
     id: int
     nodes: int = 1
     on: list[str] = []  # machines; empty while it waits
-    ends_at: float | None = None  # None: until it is ended by hand
+    ends_at: float | None = None  # None: until a test ends it
     run_seconds: float | None = None
 
 

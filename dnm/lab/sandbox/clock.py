@@ -89,7 +89,7 @@ class Timing(msgspec.Struct, kw_only=True):
 
 
 def real_life() -> Timing:
-    """As on a real site, but minutes are seconds: for trying things out by hand."""
+    """Returns times as on a real site, but with seconds instead of minutes, for manual tests."""
     return Timing(
         pod_start=3, pod_stop=1, convert=8, revert=8, join=1, ready=2,
         completing=5, toleration=60, take_up=0.5, taint=0.2, orphans=2,

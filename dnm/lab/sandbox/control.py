@@ -82,7 +82,7 @@ class Control:
             return json_answer({})
         if route == "timing":
             return json_answer(self._set_timing(asked))
-        if route == "return-by-hand":
+        if route == "return-manually":
             with sandbox.lock:
                 sandbox.return_manually(asked["node"])
                 sandbox.step()

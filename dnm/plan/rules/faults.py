@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dnm.model.departure import Departure, Emptying, Leaving
+from dnm.model.departure import Departure, Eviction, Leaving
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
 from dnm.model.opening import Step
@@ -52,8 +52,8 @@ def _first_sign(inputs: Inputs, node: Node) -> str:
 
 def _with_eviction(inputs: Inputs, entry: LentNode) -> LentNode:
     if entry.departure == Departure(reason=Leaving.FAULTY):  # without an eviction yet
-        eviction = Emptying(since=inputs.now)
-        return replace(entry, departure=Departure(reason=Leaving.FAULTY, emptying=eviction))
+        eviction = Eviction(since=inputs.now)
+        return replace(entry, departure=Departure(reason=Leaving.FAULTY, eviction=eviction))
     return entry
 
 

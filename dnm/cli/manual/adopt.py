@@ -16,8 +16,8 @@ from dnm.kube.client import KubeClient
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
 from dnm.run.registry import load_registry
-from dnm.verbs import taking_in
-from dnm.verbs.taking_in import refuse_adoption, refuse_node
+from dnm.verbs import adoption
+from dnm.verbs.adoption import refuse_adoption, refuse_node
 
 
 def adopt(
@@ -41,8 +41,8 @@ def adopt(
     words = {
         "name": node, "namespace": namespace, "now": now, "node": kube_node, "batch": listed.nodes
     }  # fmt: skip
-    rehearse(config, registry, taking_in.adopt, words)
-    carry_out(config, operation, taking_in.adopt, **words)
+    rehearse(config, registry, adoption.adopt, words)
+    carry_out(config, operation, adoption.adopt, **words)
     queue = config.namespaces[namespace].queue
     return (
         f"{node} is recorded for {namespace}: the next run marks it and adds it to the limit of "

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from dnm.cli.act import admin
 from dnm.cli.app import main
-from dnm.cli.by_hand.adopt import adopt
-from dnm.cli.by_hand.keeping import exclude, hold
 from dnm.cli.look.history import parse_moment
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import restriction_lines
+from dnm.cli.manual.adopt import adopt
+from dnm.cli.manual.holds import exclude, hold
 from dnm.cli.terminal import operation
 from dnm.cli.terminal.deadline import parse_deadline
 from dnm.cli.terminal.operation import RefusedError
@@ -466,7 +466,7 @@ def test_new_administrator_lends_extends_returns_and_adopts_nodes(
     assert sorted(site.registry.nodes) == lent[:1]
     # An administrator converts one: dnm reports it, and only `dnm adopt` records it.
     other = sorted(set(sandbox.batch.machines) - set(lent))[0]
-    sandbox.batch.claim(sandbox.batch.machines[other], "by-hand", "root converts it")
+    sandbox.batch.claim(sandbox.batch.machines[other], "root-shell", "root converts it")
     sandbox.batch.machines[other].place = "kubernetes"
     sandbox.add_node(other, labels={"dev": "true"})
     site.command("lend", "1", "--namespace", "dev", "--node", other)  # so that Slurm is queried

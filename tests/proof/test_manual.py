@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 from dnm.cli.act import admin
-from dnm.cli.by_hand import keeping
-from dnm.cli.by_hand.adopt import adopt
-from dnm.cli.by_hand.giving_back import return_
-from dnm.cli.by_hand.nodes import extend, lend
+from dnm.cli.manual import holds
+from dnm.cli.manual.adopt import adopt
+from dnm.cli.manual.lending import extend, lend
+from dnm.cli.manual.returning import return_
 from dnm.host.faults import inject_faults
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
@@ -34,7 +34,7 @@ from dnm.model.registry import Registry
 from dnm.record.history_file import History, read_history
 from dnm.run.registry import save_registry
 from tests.builders import a_lent_node
-from tests.cli.test_give_back import catch_up
+from tests.cli.test_return import catch_up
 from tests.night import sample_by_day
 from tests.proof.edges import Killed
 from tests.proof.play import ROUND, Play, make_config
@@ -50,10 +50,10 @@ VERBS: Mapping[str, Verb] = {
     "lend": lambda c, n: lend(c, "dev", 1, until=UNTIL),
     "extend": lambda c, n: extend(c, [n], until=UNTIL),
     "return": lambda c, n: return_(c, [n]),
-    "hold": lambda c, n: keeping.hold(c, [n], until=UNTIL),
-    "unhold": lambda c, n: keeping.unhold(c, [n]),
-    "exclude": lambda c, n: keeping.exclude(c, ["a006"], until=UNTIL),
-    "unexclude": lambda c, n: keeping.unexclude(c, ["a005"]),
+    "hold": lambda c, n: holds.hold(c, [n], until=UNTIL),
+    "unhold": lambda c, n: holds.unhold(c, [n]),
+    "exclude": lambda c, n: holds.exclude(c, ["a006"], until=UNTIL),
+    "unexclude": lambda c, n: holds.unexclude(c, ["a005"]),
     "pause": lambda c, n: admin.pause(c, reason="a fan", returning=True),
     "resume": lambda c, n: admin.resume(c),
 }
@@ -75,7 +75,7 @@ class Strike:
 def requests_of(registry: Registry) -> object:
     """Returns administrators' requests, without times and names that attempts differ in."""
     nodes = {
-        name: (node.leaves, node.stays_until is not None, node.emptying is not None, node.phase)
+        name: (node.leaves, node.stays_until is not None, node.eviction is not None, node.phase)
         for name, node in registry.nodes.items()
     }
     pause = registry.pause.half if registry.pause else ""
@@ -245,7 +245,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     sandbox.add_namespace("dev")
     site = Site(sandbox, tmp_path / "site")
     site.run()
-    sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
+    sandbox.batch.claim(sandbox.batch.machines["a001"], "root-shell", "root converts it")
     sandbox.batch.machines["a001"].place = "kubernetes"
     sandbox.add_node("a001", labels={"dev": "true"})
     site.run()

@@ -33,7 +33,7 @@ from dnm.kube.errors import ApiRefused
 from dnm.kube.eviction import refuses_dry_run
 from dnm.model.cluster import PodOnNode
 from dnm.model.config import Config
-from dnm.model.departure import Emptying
+from dnm.model.departure import Eviction
 from dnm.model.errors import KubeError
 from dnm.model.orders import Way
 from dnm.model.printable import count_of
@@ -67,34 +67,34 @@ def return_(
     )
     registry = load_registry(config, datetime.now(UTC))
     going = granted(nodes_to_return(config, registry, *orders_and_nodes(registry, nodes)))
-    emptying: Emptying | None = None
+    eviction: Eviction | None = None
     if evicts and going.nodes:
         if not _may_evict(_describe(config, going.nodes, length), yes):
             return ["nothing was changed"]
-        emptying = Emptying(since=datetime.now(UTC) + length)
+        eviction = Eviction(since=datetime.now(UTC) + length)
     answers = [f"{name} is ended: dnm lends no more nodes for it" for name in going.orders]
     answers += [refusal.sentence for refusal in going.left]
-    since = emptying.since.isoformat(timespec="seconds") if emptying else ""
+    since = eviction.since.isoformat(timespec="seconds") if eviction else ""
     sentences: list[tuple[str, str]] = []
     for name in going.nodes:
         operation = new_operation("return", name, reason, evict_from=since)
-        words = {"name": name, "now": datetime.now(UTC), "emptying": emptying}
-        after = attempt(config, operation, lending.give_back, **words).after
-        sentences.append((name, _fenced(emptying, after)))
+        words = {"name": name, "now": datetime.now(UTC), "eviction": eviction}
+        after = attempt(config, operation, lending.return_nodes, **words).after
+        sentences.append((name, _fenced(eviction, after)))
     answers += merge_sentences(sentences)
     if registry.paused(datetime.now(UTC), Way.RETURNING):
         answers.append("dnm is paused, and returns no node before `dnm resume`")
     for name in going.orders:
         operation = new_operation("return", name, reason)
-        attempt(config, operation, lending.give_back, name=name, now=datetime.now(UTC))
+        attempt(config, operation, lending.return_nodes, name=name, now=datetime.now(UTC))
     return answer_and_run(config, answers, output) if is_now else answers
 
 
-def _fenced(emptying: Emptying | None, after: object) -> str:
+def _fenced(eviction: Eviction | None, after: object) -> str:
     if isinstance(after, Refusal):
         return "NODE was not changed, because its state is a different one now: see `dnm status`"
     when = "when its pods have ended"
-    if emptying is not None:
+    if eviction is not None:
         when = "when its pods were evicted, never by force"
     return (
         f"NODE is fenced by the next run, and returned {when}; `dnm exclude NODE` keeps it from "

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dnm.cli.act.admin import pause
-from dnm.cli.by_hand.adopt import adopt
-from dnm.cli.by_hand.giving_back import return_
-from dnm.cli.by_hand.keeping import hold
-from dnm.cli.by_hand.nodes import lend
 from dnm.cli.look.status import status_document
 from dnm.cli.look.status_view import manual_lines
+from dnm.cli.manual.adopt import adopt
+from dnm.cli.manual.holds import hold
+from dnm.cli.manual.lending import lend
+from dnm.cli.manual.returning import return_
 from dnm.cli.terminal.operation import RefusedError
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
@@ -54,7 +54,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     """Lends a001 with a single pod, a pod under a budget, and a pod of its kubelet."""
     set_up_workshop(sandbox, 2)
     sandbox.add_namespace("dev")
-    sandbox.batch.claim(sandbox.batch.machines["a001"], "by-hand", "root converts it")
+    sandbox.batch.claim(sandbox.batch.machines["a001"], "root-shell", "root converts it")
     sandbox.batch.machines["a001"].place = "kubernetes"
     sandbox.add_node("a001", labels={"dev": "true"})
     made = Site(sandbox, tmp_path / "site")
@@ -160,7 +160,7 @@ def test_evict_without_a_terminal_needs_yes(site: Site, monkeypatch: pytest.Monk
         return_(site.config, ["a001"], evicts=True)
     assert site.registry.nodes["a001"].leaves is None
     return_(site.config, ["a001"], evicts=True, yes=True)
-    assert site.registry.nodes["a001"].emptying is not None
+    assert site.registry.nodes["a001"].eviction is not None
 
 
 def test_evict_refuses_a_node_cordoned_by_an_administrator(sandbox: Sandbox, site: Site) -> None:
@@ -198,8 +198,8 @@ def test_node_that_changed_during_the_confirmation_is_left_alone(
 
 def test_evict_is_recorded_with_author_reason_and_time(site: Site) -> None:
     return_(site.config, ["a001"], evicts=True, grace="1h", yes=True, reason="a fan")
-    emptying = site.registry.nodes["a001"].emptying
-    assert emptying is not None and emptying.since > datetime.now(UTC) + timedelta(minutes=50)
+    eviction = site.registry.nodes["a001"].eviction
+    assert eviction is not None and eviction.since > datetime.now(UTC) + timedelta(minutes=50)
     line = site.registry.memory.unwritten[-1]
     assert (line.event, line.object, line.reason) == ("return", "a001", "a fan") and line.requester
-    assert line.numbers == {"evict_from": emptying.since.isoformat(timespec="seconds")}
+    assert line.numbers == {"evict_from": eviction.since.isoformat(timespec="seconds")}

@@ -28,7 +28,7 @@ from dnm.model.config import Config
 from dnm.model.orders import Keeping
 from dnm.model.registry import Registry
 from dnm.run.registry import load_registry
-from dnm.verbs import keeping
+from dnm.verbs import holds
 
 
 def hold(
@@ -42,7 +42,7 @@ def hold(
     """Keep nodes as they are: do not return lent nodes, do not lend others."""
     deadline = deadline_of(config, length, until)
     answers = []
-    for node, before in _keep(config, keeping.hold, nodes, deadline, reason):
+    for node, before in _keep(config, holds.hold, nodes, deadline, reason):
         end = _end(config, deadline, "dnm unhold NODE")
         was = "" if node not in before.held else ", as it was before"
         kept = "held" if node in before.nodes else "held: it is not lent"
@@ -61,7 +61,7 @@ def exclude(
     """Exclude nodes from lending; those that are lent serve until they are idle."""
     deadline = deadline_of(config, length, until)
     answers = []
-    for node, before in _keep(config, keeping.exclude, nodes, deadline, reason):
+    for node, before in _keep(config, holds.exclude, nodes, deadline, reason):
         text = f"NODE is not lent until {_end(config, deadline, 'dnm unexclude NODE')}"
         if node in before.nodes:
             text += "; it is lent now, and serves until it is idle"
@@ -93,7 +93,7 @@ def unhold(
     """End a hold, so that dnm can return or lend the nodes again."""
     return merge_sentences(
         (node, "NODE is no longer held" if was_held else "NODE was not held")
-        for node, was_held in _end_all(config, keeping.unhold, nodes, reason)
+        for node, was_held in _end_all(config, holds.unhold, nodes, reason)
     )
 
 
@@ -107,7 +107,7 @@ def unexclude(
             ("NODE is no longer excluded" if was_out else "NODE was not excluded")
             + (f"; {config.path} still excludes it" if node in config.exclude_nodes else ""),
         )
-        for node, was_out in _end_all(config, keeping.unexclude, nodes, reason)
+        for node, was_out in _end_all(config, holds.unexclude, nodes, reason)
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from dnm.model.departure import Emptying, Leaving
+from dnm.model.departure import Eviction, Leaving
 from dnm.model.lease import ActingElsewhere
 from dnm.model.lent import ClaimedNode, Phase
 from dnm.model.lent_state import ConverterProcess, Returning
@@ -17,7 +17,7 @@ from dnm.model.reason import Reason
 from dnm.model.registry import Registry
 from dnm.plan.lost_registry import keep_names
 from dnm.plan.phases import advance_node
-from dnm.verbs.keeping import (
+from dnm.verbs.holds import (
     exclude,
     hold,
     pause,
@@ -94,7 +94,7 @@ def test_repeated_hold_replaces_the_earlier_hold() -> None:
 
 def test_held_joining_node_no_longer_leaves() -> None:
     """If it were fenced first, it would be unfenced before its readiness checks passed."""
-    lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.MANUAL, emptying=Emptying(since=NOW))
+    lent_node = a_lent_node(Phase.JOINING, leaves=Leaving.MANUAL, eviction=Eviction(since=NOW))
     answer = hold(CONFIG, Registry(nodes={"a001": lent_node}), "a001", KEEPING)
     assert isinstance(answer, Registry)
     assert answer.nodes == {"a001": a_lent_node(Phase.JOINING)}

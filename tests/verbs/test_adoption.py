@@ -11,8 +11,8 @@ from dnm.model.batch import BatchClaim, BatchNode
 from dnm.model.lent import ClaimedNode, Phase
 from dnm.model.node import Node
 from dnm.model.registry import Registry
+from dnm.verbs.adoption import adopt, forget
 from dnm.verbs.refusal import Refusal
-from dnm.verbs.taking_in import adopt, forget
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_node
 from tests.verbs import sentence
 
