@@ -6,7 +6,7 @@
 PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo /usr/bin/python3 || echo python3)
 VENV := .venv
-LOCK := lock/test.txt
+LOCK := requirements/test.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -26,7 +26,7 @@ help:
 	@echo "make test-night     the rest: all kills, long histories, the model, storm, soak, economy"
 	@echo "make test-real      the short row on kube-apiserver, YuniKorn and Slurm; builds them once"
 	@echo "make test-real-all  all stories on real servers, in all their releases; builds more of them"
-	@echo "make lock           lock/: the newest versions of all dependencies, with their hashes"
+	@echo "make lock           requirements/: the newest versions of all dependencies, with their hashes"
 	@echo "make packages       dist/: a deb and an rpm"
 	@echo "make docs           build/site/: the pages as a site with search"
 	@echo "make release        dist/: all artefacts, rehearsed in clean roots, with checksums and an SBOM"
@@ -59,10 +59,10 @@ COMPILE := uv pip compile --quiet --python-version 3.11 --upgrade --generate-has
 NEWEST := $(COMPILE) --universal
 lock: | $(BIN)/python
 	$(PIP) uv
-	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file lock/oldest.txt
-	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file lock/test.txt
+	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file requirements/oldest.txt
+	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file requirements/test.txt
 	for group in mutants release docs; do \
-		$(BIN)/$(NEWEST) --group $$group --constraint lock/test.txt --output-file lock/$$group.txt || exit 1; \
+		$(BIN)/$(NEWEST) --group $$group --constraint requirements/test.txt --output-file requirements/$$group.txt || exit 1; \
 	done
 
 demo: $(STAMP)
@@ -81,7 +81,7 @@ packages: $(STAMP)
 # As root, for the roots of the deb and the rpm. RELEASE="--into DIRECTORY" writes elsewhere.
 release: $(STAMP)
 	@sh tests/packages.sh help2man rpm
-	$(LOCKED) lock/release.txt
+	$(LOCKED) requirements/release.txt
 	$(BIN)/python -m tests.real build nfpm
 	$(BIN)/python -m tests.real.package_roots build
 	$(BIN)/python -m packages.release $(RELEASE)
@@ -94,7 +94,7 @@ test-packages: packages
 # build/site/: the pages as a site, without addresses elsewhere; a link or anchor without a target is
 # an error. PICTURES=1 draws docs/pictures/ anew first.
 docs: $(STAMP)
-	$(LOCKED) lock/docs.txt
+	$(LOCKED) requirements/docs.txt
 	$(if $(PICTURES),$(BIN)/python -m packages.pictures)
 	$(BIN)/python -m packages.site
 
@@ -136,7 +136,7 @@ edges: $(STAMP)
 	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 --dist loadgroup $(EDGES)
 
 test-oldest:
-	$(MAKE) VENV=.venv-oldest LOCK=lock/oldest.txt edges
+	$(MAKE) VENV=.venv-oldest LOCK=requirements/oldest.txt edges
 
 test-newest:
 	rm -f .venv-newest/newest.txt
@@ -229,7 +229,7 @@ bench-economy: $(STAMP)
 
 # Not in CI: an hour at most, of every tenth mutant; MUTANTS="--every 1 sizing" tries all of a room.
 mutants: $(STAMP)
-	$(LOCKED) lock/mutants.txt
+	$(LOCKED) requirements/mutants.txt
 	nice $(BIN)/python -m tests.mutants $(MUTANTS)
 
 soak: $(STAMP)

@@ -29,7 +29,7 @@ from tests.real.build import BuildError
 
 VERSION = str(project()["version"])
 REHEARSAL = ROOT / "packages" / "rehearsal.sh"
-LOCK = ROOT / "lock" / "test.txt"
+LOCK = ROOT / "requirements" / "test.txt"
 SBOM = f"dnm-{VERSION}.cdx.json"
 SUMS = "SHA256SUMS"
 FIRST = {"monitored_namespaces": "dev", "max_converted_nodes": "0"}  # as the table of the page

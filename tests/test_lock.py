@@ -1,4 +1,4 @@
-"""The files of lock/: they have what pyproject.toml requires, and pip can verify each package."""
+"""The files of requirements/: they lock all of pyproject.toml, and pip can verify each package."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def read_entries(name: str) -> dict[str, list[str]]:
-    """Returns the hashes of each line `package==version` of a file of lock/."""
-    text = re.sub(r"#.*", "", (ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8"))
+    """Returns the hashes of each line `package==version` of a file of requirements/."""
+    text = re.sub(r"#.*", "", (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8"))
     entries = text.replace("\\\n", " ").split("\n")
     pairs = [entry.partition(" --hash=") for entry in entries if entry.strip()]
     return {pin.strip(): hashes.split(" --hash=") for pin, _, hashes in pairs}
 
 
 def test_each_set_of_dependencies_has_a_lock_file() -> None:
-    assert {path.stem for path in (ROOT / "lock").iterdir()} == set(REQUIRED)
+    assert {path.stem for path in (ROOT / "requirements").iterdir()} == set(REQUIRED)
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
 def test_lock_file_has_a_version_for_each_requirement(name: str) -> None:
-    text = (ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8")
+    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     direct = re.findall(r"(?:via|#  ) dnm \(pyproject.toml", text)
     assert len(direct) == len(REQUIRED[name]), "run `make lock`"
     pins = [Requirement(entry) for entry in read_entries(name)]
@@ -66,8 +66,11 @@ def test_each_locked_package_has_hashes_and_no_address(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(REQUIRED))
 def test_make_installs_only_locked_packages(name: str) -> None:
     is_of_tests = REQUIRED[name] is REQUIRED["test"]
-    assert f"LOCK{' := ' if name == 'test' else '='}lock/{name}.txt" in MAKEFILE or not is_of_tests
-    assert f"\n\t$(LOCKED) {'$(LOCK)' if is_of_tests else f'lock/{name}.txt'}\n" in MAKEFILE
+    assert (
+        f"LOCK{' := ' if name == 'test' else '='}requirements/{name}.txt" in MAKEFILE
+        or not is_of_tests
+    )
+    assert f"\n\t$(LOCKED) {'$(LOCK)' if is_of_tests else f'requirements/{name}.txt'}\n" in MAKEFILE
     assert re.search(r"^LOCKED := .* --require-hashes --requirement$", MAKEFILE, re.M)
     installs = re.findall(r"^\t.*\$\(PIP\) (.*)$", MAKEFILE, re.M)
     assert [line for line in installs if "--no-deps" not in line] == ["uv", "uv"]

@@ -49,7 +49,7 @@ def check_batch_nodes(
     now = datetime.now(UTC)
     yield from check_caps(config, listed.nodes)
     yield from map(_judge_supply, supply_now(config, registry, listed.nodes, now))
-    yield from check_kept_out(config, registry, listed, now)
+    yield from check_exclusions(config, registry, listed, now)
     yield from check_claims(config, registry, listed.nodes)
     yield from check_faults(config, listed)
     yield from check_charges(config, registry, listed, environ)
@@ -112,7 +112,7 @@ _LONGEST = 200  # characters of a list of nodes
 
 
 @looks_at("exclusions")
-def check_kept_out(
+def check_exclusions(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:
     """Checks the excluded nodes, and yields nothing if none is excluded."""

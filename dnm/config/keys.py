@@ -81,7 +81,7 @@ SETTINGS: Keys = {
     "state_dir": ("state_dir", path_text),
     "node_convert_path": ("node_convert_path", path_text),
     "node_type": ("", names.node_type_names),
-    "exclude_nodes": ("*", names.kept_out),
+    "exclude_nodes": ("*", names.exclusions),
     "instance_id": ("instance_id", names.label_value),
     "allow_preempt": ("*", names.preemption),
     "max_conversions_per_run": ("max_conversions_per_run", numbers.integer(0, 100_000)),

@@ -84,7 +84,7 @@ node_prefix = _matching(
 )
 
 
-def kept_out(text: str) -> dict[str, object]:
+def exclusions(text: str) -> dict[str, object]:
     """Returns nodes from Slurm's host list, and the names after `partition`, `feature` and
     `reservation`."""
     words: dict[str, list[str]] = {"partition": [], "feature": [], "reservation": []}

@@ -138,8 +138,8 @@ def our_turn(conversion: NodeConversion) -> Iterator[None]:
     while not _takes_turn(conversion, name):
         if time.monotonic() > deadline:
             raise SlurmError(
-                f"another conversion is still taking the shared reservation of {conversion.node} "
-                f"apart (reservation {name}): repeat"
+                f"another conversion is still splitting the shared reservation of "
+                f"{conversion.node} (reservation {name}). Repeat the call"
             )
         conversion.wait(conversion.settings.poll_seconds)
     try:
@@ -223,5 +223,5 @@ def _split(conversion: NodeConversion, shared: Reservation) -> None:
             "it, then repeat"
         )
     if not has_turn(conversion):
-        raise SlurmError(f"taking the reservation {shared.name} apart took too long: repeat")
+        raise SlurmError(f"splitting the reservation {shared.name} took too long. Repeat the call")
     _delete(conversion, shared.name)

@@ -131,7 +131,7 @@ def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
     return all(meets(expression, labels) for expression in affinity.expressions)
 
 
-def keeps_apart(shape: PodShape, namespace: str) -> bool:
+def has_anti_affinity(shape: PodShape, namespace: str) -> bool:
     """Returns whether two pods of this shape cannot share a node: because of a host port, or an
     anti-affinity to equal pods."""
     return bool(shape.host_ports) or any(
@@ -143,8 +143,8 @@ def keeps_apart(shape: PodShape, namespace: str) -> bool:
 
 
 def needs_single_domain(shape: PodShape, namespace: str) -> bool:
-    """Returns whether a second new node cannot help: all pods must share one host, or be apart in
-    zones or racks (new nodes are assumed to be one)."""
+    """Returns whether a second new node cannot help: all pods must share one host, or be in
+    different zones or racks (all new nodes are assumed to be in one)."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:
             continue

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from dnm.demand.constraints import keeps_apart
+from dnm.demand.constraints import has_anti_affinity
 from dnm.demand.pod_request import count_rules
 from dnm.model.config import Config
 from dnm.model.observed import StalledPods
@@ -286,21 +286,21 @@ def with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[
 
     Bound pods come without labels and ports, so a bound pod of the same namespace with the same
     request is taken for one of them. This errs towards a node too many."""
-    apart = {
+    kinds = {
         group.fingerprint: (group.namespace, _sorted(group.shape.request))
         for group in groups
-        if keeps_apart(group.shape, group.namespace)
+        if has_anti_affinity(group.shape, group.namespace)
     }
     nodes: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {
-        kind: set() for kind in apart.values()
+        kind: set() for kind in kinds.values()
     }
     namespaces = {namespace for namespace, _ in nodes}
-    for pod in pods if apart else ():
+    for pod in pods if kinds else ():
         if pod.node and pod.namespace in namespaces:
             nodes.get((pod.namespace, _sorted(pod.shape.request)), set()).add(pod.node)
     return tuple(
-        msgspec.structs.replace(group, siblings=frozenset(nodes[apart[group.fingerprint]]))
-        if group.fingerprint in apart
+        msgspec.structs.replace(group, siblings=frozenset(nodes[kinds[group.fingerprint]]))
+        if group.fingerprint in kinds
         else group
         for group in groups
     )

@@ -86,13 +86,13 @@ def _list_pending(
         taken_over.update(id(pod) for pod in gang.taken_over)
         missing_pods += gang.missing_pods
     for pod in unbound:
-        why = _reason_not_counted(pod, id(pod) in taken_over)
+        why = _uncounted_reason(pod, id(pod) in taken_over)
         yield pod, 1, why or beyond.get(id(pod))
     for pod, count in missing_pods:
-        yield pod, count, _reason_not_counted(pod, False)
+        yield pod, count, _uncounted_reason(pod, False)
 
 
-def _reason_not_counted(pod: Pod, is_taken_over: bool) -> NotCounted | None:
+def _uncounted_reason(pod: Pod, is_taken_over: bool) -> NotCounted | None:
     if not pod.is_managed:
         return NotCounted.FOREIGN
     if pod.is_terminating:

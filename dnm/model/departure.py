@@ -13,13 +13,13 @@ class Leaving:
     """The reasons of the core to fence a serving node and to return it when it is empty, whatever
     an administrator ordered before. Rules have their own reasons, which need the rule to be on."""
 
-    KEPT_OUT = "kept-out"
+    EXCLUDED = "excluded"
     NOT_OPENED = "not-opened"
     FAULTY = "faulty"
     MANUAL = "manual"
 
 
-OVERRIDES_STAY = (Leaving.KEPT_OUT, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.MANUAL)
+OVERRIDES_STAY = (Leaving.EXCLUDED, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.MANUAL)
 """The reasons that return a node before the end of the time for which it was lent manually."""
 
 

@@ -105,7 +105,7 @@ def parse_kubernetes(resource: str, text: str) -> int:
     Raises QuantityError for other text, and for a quantity that is longer than the API server
     prints: tenants write annotations.
     """
-    sign, number, exponent = _take_apart(resource, text)
+    sign, number, exponent = _split_quantity(resource, text)
     amount = min(scale_up(number, exponent), INT64_MAX)
     return -amount if sign == "-" else amount
 
@@ -114,13 +114,13 @@ def parse_exact(resource: str, text: str) -> int:
     """Returns the amount of a Kubernetes quantity that needs no rounding. Raises QuantityError for
     other text, and for a fraction of a unit, e.g. of a byte."""
     amount = parse_kubernetes(resource, text)
-    _, number, exponent = _take_apart(resource, text)
+    _, number, exponent = _split_quantity(resource, text)
     if exponent < 0 and number and (-exponent > _FAR_EXPONENT + _LONGEST or number % 10**-exponent):
         raise QuantityError(f"{text!r} is no whole number")
     return amount
 
 
-def _take_apart(resource: str, text: str) -> tuple[str, int, int]:
+def _split_quantity(resource: str, text: str) -> tuple[str, int, int]:
     """Splits a Kubernetes quantity into its sign, a whole number, and a power of ten of the
     unit."""
     if len(text) > _LONGEST:

@@ -69,7 +69,7 @@ def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation |
 
 def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     inputs = decided.inputs
-    reason = _reason_not_counted(inputs, pod)
+    reason = _uncounted_reason(inputs, pod)
     waits = inputs.snapshot.waits
     causes = filter(None, [waits.unclear.get(title, "") if waits else ""])
     if reason:
@@ -98,7 +98,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
     )
 
 
-def _reason_not_counted(inputs: Inputs, pod: Pod) -> str | None:
+def _uncounted_reason(inputs: Inputs, pod: Pod) -> str | None:
     """Returns why the pod does not count, on its own or as part of a gang or application."""
     snapshot = msgspec.structs.replace(inputs.snapshot, pods=PodList(pods=(pod,)))
     alone = demand_of(inputs.config, snapshot, inputs.limits)

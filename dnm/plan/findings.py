@@ -165,7 +165,7 @@ class ClaimCase(Value):
     row: BatchNode
     claim: BatchClaim
     facts: Facts
-    kept_out: str | None = None  # why
+    exclusion: str | None = None  # its reason
     hold: str = ""  # how to end the hold that keeps it as it is
 
     @property
@@ -226,8 +226,8 @@ def judge_claim(case: ClaimCase) -> Findings:
             f"`dnm reset {name}` returns it to Slurm"
         )
         return case.failed(error)
-    if claim.direction == "k8s" and case.kept_out:
-        note = f"was being lent and is excluded ({case.kept_out}): it is returned"
+    if claim.direction == "k8s" and case.exclusion:
+        note = f"was being lent and is excluded ({case.exclusion}): it is returned"
         return case.lent(returning, note)
     is_valid = case.policy is not None and case.node_type in case.config.node_types
     if claim.direction == "k8s" and is_valid:

@@ -124,7 +124,7 @@ class Rule(Value):
     excuses: Callable[[Inputs, LentNode], bool] | None = None  # a node that no pod used
     # Bounds, and nodes that must not be lent.
     bounds: Callable[[CountedFrom], Iterable[Bound]] | None = None
-    keeps_out: Callable[[Config, Registry, Rows, datetime], Mapping[str, Exclusion]] | None = None
+    excludes: Callable[[Config, Registry, Rows, datetime], Mapping[str, Exclusion]] | None = None
     refuses: Callable[[Config, Registry, Mapping[str, LentNode], Facts], Findings] | None = None
     # Transitions of a lent node.
     looks_at: Callable[[Config, Registry, Sequence[Node]], Iterable[FactsRequest]] | None = None

@@ -73,8 +73,8 @@ def _attended_nodes(snapshot: Snapshot) -> frozenset[str]:
     if isinstance(pods, Unreadable):
         return frozenset()
     # The list has all pods of the cluster: a function call for each would be too slow.
-    apart = (pod for pod in pods.pods if pod.is_daemonset or pod.is_mirror)
-    return frozenset(pod.node for pod in apart if pod.node)
+    daemon_pods = (pod for pod in pods.pods if pod.is_daemonset or pod.is_mirror)
+    return frozenset(pod.node for pod in daemon_pods if pod.node)
 
 
 def _without_flawed(snapshot: Snapshot, last_run: RunRecord, flaws: _Flaws) -> Snapshot:

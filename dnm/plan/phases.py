@@ -43,7 +43,7 @@ from dnm.plan.overdue import fail_return, judge_return, late_to_join, return_err
 from dnm.plan.requests import return_ended
 from dnm.plan.rule import rules_of
 
-_NO_SCHEDULER = (
+_SCHEDULER_UNREADABLE = (
     "its idle time does not count, because YuniKorn does not answer and its pods wait for it"
 )
 
@@ -160,7 +160,7 @@ def _in_use_or_idle(node: Node, entry: LentNode, facts: Facts) -> NodeTransition
         return outcome(node.name, used, Verdict.KEEP, Reason.IN_USE, detail)
     if entry.queue in facts.unscheduled:
         waits = changed(entry, idle_since=None)
-        return outcome(node.name, waits, Verdict.KEEP, Reason.IDLE, _NO_SCHEDULER)
+        return outcome(node.name, waits, Verdict.KEEP, Reason.IDLE, _SCHEDULER_UNREADABLE)
     return _idle(node.name, entry, facts)
 
 

@@ -280,7 +280,7 @@ def record_claims(
                 row=row,
                 claim=complete_claim(config, claim, entry, facts.nodes.get(name)),
                 facts=facts,
-                kept_out=excluded.get(name),
+                exclusion=excluded.get(name),
                 hold=f": dnm unhold {name}" if name in before.held else "",
             )
             findings = _merged(findings, judge_claim(case))

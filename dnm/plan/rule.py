@@ -41,7 +41,7 @@ def _excludes_nodes(config: Config, registry: Registry, facts: Facts | None) -> 
         registry.excluded
         or registry.held
         or any(
-            node.leaves == Leaving.KEPT_OUT or node.is_unjudged for node in registry.nodes.values()
+            node.leaves == Leaving.EXCLUDED or node.is_unjudged for node in registry.nodes.values()
         )
     )
 
@@ -107,7 +107,7 @@ def _serve_for_hours(config: Config, registry: Registry, facts: Facts | None) ->
 TABLE: tuple[tuple[str, IsOn], ...] = (
     ("warm_share", lambda config, registry, facts: config.headroom < 1),
     ("events", lambda config, registry, facts: has_events(config, registry)),
-    ("kept_out", _excludes_nodes),
+    ("exclusions", _excludes_nodes),
     ("kubelets", lambda config, registry, facts: config.has_kubelets),
     ("opening", _opens),
     ("faults", _has_faults),
@@ -156,8 +156,8 @@ def _exclusions(
 ) -> Iterator[tuple[str, Exclusion]]:
     """Applies the rules in reverse, so that the first rule in the table wins."""
     for rule in reversed(rules_of(config, registry)):
-        if rule.keeps_out:
-            yield from rule.keeps_out(config, registry, batch, now).items()
+        if rule.excludes:
+            yield from rule.excludes(config, registry, batch, now).items()
 
 
 def list_bounds(asked: CountedFrom) -> Iterator[Bound]:

@@ -14,7 +14,7 @@ from operator import ge
 from dnm.demand.constraints import (
     NodeTraits,
     describe_misfit,
-    keeps_apart,
+    has_anti_affinity,
     needs_single_domain,
 )
 from dnm.demand.demand import NO_USE, Demand
@@ -184,7 +184,7 @@ def _item(
 ) -> Item:
     shape = group.shape
     exclusive = {f"port {port}" for port in shape.host_ports}
-    if keeps_apart(shape, group.namespace):
+    if has_anti_affinity(shape, group.namespace):
         exclusive.add(group.fingerprint)
     named = enumerate(names) if group.siblings else ()
     return Item(

@@ -79,7 +79,7 @@ def run_command(command: Command) -> Sample:
     return Sample(wall=wall, cpu=usage.ru_utime + usage.ru_stime, peak_bytes=usage.ru_maxrss * 1024)
 
 
-def run_apart(command: Command) -> Sample:
+def run_in_child(command: Command) -> Sample:
     """Measures the same in a small process of its own."""
     measure = (sys.executable, "-m", "tests.bench.measure", *command.arguments)
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), **command.environment}

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dnm.lab.sandbox.cluster import Sandbox
-from tests.bench.measure import Command, run_apart
+from tests.bench.measure import Command, run_in_child
 from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
@@ -72,7 +72,7 @@ def simulate_a_year(site: Site) -> int:
 def _ask(site: Site, words: tuple[str, ...]) -> int:
     """Returns CPU seconds, which other load does not change. Raises MeasureError if it fails."""
     name, asked = f"dnm {' '.join(words)}", (sys.executable, "-m", "dnm.cli", *words)
-    cost = run_apart(Command(name, asked, {**os.environ, "DNM_CONFIG": str(site.path)}))
+    cost = run_in_child(Command(name, asked, {**os.environ, "DNM_CONFIG": str(site.path)}))
     memory = cost.peak_bytes / 2**20
     print(f"{name:49} {cost.wall:5.2f} s, {cost.cpu:5.2f} s of CPU, {memory:4.0f} MB")
     return int(cost.cpu > MOST_SECONDS or memory > MOST_MB)

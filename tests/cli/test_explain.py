@@ -223,7 +223,7 @@ SUPPLIES = {
         {"batch_floor": "1", "max_converted_nodes": "2"},
         f"2 {FEWER} batch_floor of type a and max_converted_nodes allow no more",
     ),
-    "kept out": ({"exclude_nodes": "a002"}, "2 of 3 nodes of the type a can be lent now"),
+    "excluded": ({"exclude_nodes": "a002"}, "2 of 3 nodes of the type a can be lent now"),
 }  # fmt: skip
 
 
@@ -291,12 +291,12 @@ def test_check_reports_the_nodes_behind_a_namespace_percentage(site: Site) -> No
 NOT_LENT = {
     "nobody wants it": ({}, "it could be lent: no queue and no order needs one more of type a now"),
     "a floor": ({"batch_floor": "3"}, "it stays: batch_floor of type a allows no more"),
-    "it is kept out": ({"exclude_nodes": "a001"}, "it must not be lent: exclude_nodes names it"),
+    "it is excluded": ({"exclude_nodes": "a001"}, "it must not be lent: exclude_nodes names it"),
 }
 
 
 @pytest.mark.parametrize("name", NOT_LENT)
-def test_explain_gives_the_reason_not_to_lend_a_batch_node(site: Site, name: str) -> None:
+def test_explain_reports_why_a_batch_node_is_not_lent(site: Site, name: str) -> None:
     settings, message = NOT_LENT[name]
     site.change(**settings)
     done = site.command("explain", "a001")

@@ -46,7 +46,7 @@ from dnm.plan.explain import list_reasons
 from dnm.record.recording import change_line
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 from tests.cli.test_shell import LEAVES
-from tests.plan.test_kept_out import TEN, excluding
+from tests.plan.test_exclusions import TEN, excluding
 from tests.plan.worlds import wanting
 
 LINES = [

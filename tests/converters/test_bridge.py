@@ -126,7 +126,7 @@ def test_missing_partition_is_reported_before_any_change(tmp_path: Path) -> None
     assert_batch(made.world)
 
 
-def test_reason_not_to_lend_a_bridged_node(tmp_path: Path) -> None:
+def test_node_without_partitions_is_still_returned(tmp_path: Path) -> None:
     made = program(tmp_path)
     made.lend()
     del made.machine.annotations[PARTITIONS]

@@ -341,7 +341,7 @@ def with_set(at: OnNode, **changes: Any) -> OnNode:
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_reason_not_to_lend_a_node_with_slurmd_pod(name: str) -> None:
+def test_slurmd_pod_decides_whether_its_node_can_be_lent(name: str) -> None:
     change, why = MOVED[name]
     text = lend_refusal(NODE, change(place(World())), LABEL)
     assert (why in text) if why else text == ""

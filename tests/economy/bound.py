@@ -159,7 +159,7 @@ class _Timeline:
     def __init__(self, size: Mapping[str, int]) -> None:
         self._size = size
         self._pods: list[tuple[float, float, Mapping[str, int]]] = []
-        self.busy: list[tuple[float, float]] = []  # while it has any pod; apart and in order
+        self.busy: list[tuple[float, float]] = []  # while it has any pod; separate and in order
 
     def takes(self, start: float, end: float, request: Mapping[str, int]) -> bool:
         """Returns whether it has enough free capacity at every moment of the interval."""
@@ -178,13 +178,13 @@ class _Timeline:
 
     def add(self, start: float, end: float, request: Mapping[str, int]) -> None:
         self._pods.append((start, end, request))
-        apart = [pair for pair in self.busy if pair[1] < start or pair[0] > end]
-        touching = [pair for pair in self.busy if pair not in apart]
+        separate = [pair for pair in self.busy if pair[1] < start or pair[0] > end]
+        touching = [pair for pair in self.busy if pair not in separate]
         full = (
             min([start, *(pair[0] for pair in touching)]),
             max([end, *(pair[1] for pair in touching)]),
         )
-        self.busy = sorted([*apart, full])
+        self.busy = sorted([*separate, full])
 
 
 def _busy_offline(world: World, node_type: str) -> list[tuple[float, int]]:

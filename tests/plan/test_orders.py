@@ -64,7 +64,7 @@ def serving(world: World, *names: str, **changes: Any) -> World:
         pytest.param(ordered(serving(World(), "a001", phase=Phase.FAILED)), [(2, "")],
                      id="one-has-failed"),
         pytest.param(
-            ordered(serving(World(), "a001", leaves=Leaving.KEPT_OUT))
+            ordered(serving(World(), "a001", leaves=Leaving.EXCLUDED))
             .configured(exclude_nodes=frozenset({"a001"})),
             [(1, "a050"), (1, "a051")],
             id="one-leaves"),

@@ -39,7 +39,7 @@ NAMESPACES = {"dev": QUEUE, "two": QUEUE, "nb": NOTEBOOK}
 MACHINES = [*(f"a{number:03}" for number in range(1, 6)), "b001", "b002", "b003"]
 PHASES = [Phase.SERVING] * 6 + [phase for phase in Phase if phase is not Phase.SERVING]
 LEAVES = [None] * 8 + [
-    "overdue", "spent", Leaving.KEPT_OUT, Leaving.MANUAL, Leaving.FAULTY, Leaving.NOT_OPENED,
+    "overdue", "spent", Leaving.EXCLUDED, Leaving.MANUAL, Leaving.FAULTY, Leaving.NOT_OPENED,
 ]  # fmt: skip
 Lent = dict[str, dict[str, Resources]]
 

@@ -25,7 +25,7 @@ import yaml
 
 from tests.bench.__main__ import DNM
 from tests.bench.changes import AS_BEFORE
-from tests.bench.measure import Command, Sample, run_apart
+from tests.bench.measure import Command, Sample, run_in_child
 from tests.bench.pods import PODS_AN_APPLICATION, Application, Place
 from tests.bench.report import REAL_SERVER, put_part
 from tests.real.account import make_account
@@ -172,7 +172,7 @@ class Bench:
         self.change(CHANGED.get(command.name, 0))
         before = self.meter.begin()
         resident = self.rig.servers["kube-apiserver"].resident_mb() * 2**20
-        sample = run_apart(command)
+        sample = run_in_child(command)
         cost = self.meter.read().since(ServerCost(**{**vars(before), "memory": resident}))
         if command.name not in CHANGED:
             return Turn(sample, cost)

@@ -36,13 +36,13 @@ def test_lasting_error_is_reported_after_an_hour_and_daily() -> None:
     ]
 
 
-@pytest.mark.parametrize("apart", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)
-def test_error_that_occurred_once_is_not_reported_as_over(apart: timedelta) -> None:
+@pytest.mark.parametrize("interval", [timedelta(seconds=4), MINUTE, timedelta(hours=3)], ids=str)
+def test_error_that_occurred_once_is_not_reported_as_over(interval: timedelta) -> None:
     """Holds for any time between runs, and for any check_interval_seconds."""
     first = judge_errors({}, [AWAY], NOW)
-    assert judge_errors(first.lasting, [], NOW + apart).over == ()
-    second = judge_errors(first.lasting, [AWAY], NOW + apart)
-    assert len(judge_errors(second.lasting, [], NOW + 2 * apart).over) == 1
+    assert judge_errors(first.lasting, [], NOW + interval).over == ()
+    second = judge_errors(first.lasting, [AWAY], NOW + interval)
+    assert len(judge_errors(second.lasting, [], NOW + 2 * interval).over) == 1
 
 
 def test_second_error_is_reported_at_once() -> None:

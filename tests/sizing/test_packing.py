@@ -12,7 +12,7 @@ from dnm.demand.constraints import (
     HOSTNAME,
     NodeTraits,
     describe_misfit,
-    keeps_apart,
+    has_anti_affinity,
     meets,
     needs_single_domain,
     tolerates,
@@ -145,7 +145,7 @@ def test_all_volumes_must_be_reachable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "apart", "one_domain"),
+    ("pod", "has_anti", "one_domain"),
     [
         pytest.param(shape(), False, False, id="plain"),
         pytest.param(shape(host_ports=(80,)), True, False, id="a host port"),
@@ -165,9 +165,9 @@ def test_all_volumes_must_be_reachable() -> None:
     ],
 )  # fmt: skip
 def test_pods_that_must_not_share_a_node_are_recognized(
-    pod: PodShape, apart: bool, one_domain: bool
+    pod: PodShape, has_anti: bool, one_domain: bool
 ) -> None:
-    assert keeps_apart(pod, "dev") is apart
+    assert has_anti_affinity(pod, "dev") is has_anti
     assert needs_single_domain(pod, "dev") is one_domain
 
 

@@ -68,11 +68,11 @@ def selecting(what: str, value: str) -> dict[str, Any]:
     return {"node_selector": ((f"kubernetes.io/{what}", value),)}
 
 
-def apart(key: str = HOSTNAME, anti: bool = True) -> dict[str, Any]:
+def affinity(key: str = HOSTNAME, anti: bool = True) -> dict[str, Any]:
     """Returns a pod shape that repels, or has to be beside, pods of the same application."""
     alike = (Requirement(key="app", operator="In", values=("db",)),)
-    affinity = PodAffinityTerm(topology_key=key, anti=anti, expressions=alike)
-    return {"pod_affinity": (affinity,), "labels": (("app", "db"),)}
+    term = PodAffinityTerm(topology_key=key, anti=anti, expressions=alike)
+    return {"pod_affinity": (term,), "labels": (("app", "db"),)}
 
 
 def tainted(**changes: Any) -> dict[str, NodeType]:
@@ -114,7 +114,7 @@ THREE_LENT = {name: entry(name) for name in ("a001", "a002", "a003")}
 TWO_LENT = {name: entry(name) for name in ("a001", "a002")}
 LAB = "root.anvil.lab"
 DEV_AND_LAB = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", LAB, "a")}
-BESIDE = pods(1, SMALL, shape={**apart(anti=False), "labels": ()})
+BESIDE = pods(1, SMALL, shape={**affinity(anti=False), "labels": ()})
 TOO_BIG = [
     *pods(2, size(200, 1), name="w", ago=900),
     *pods(1, size(201, 1), name="x", ago=800),
@@ -367,12 +367,12 @@ TABLE = [
     row("a host port: one pod a node", FREE, wanted=3,
         pods=pods(3, SMALL, shape={"host_ports": (8080,)})),
     row("anti-affinity to its like: one pod a node, and not where one is", FREE, wanted=2,
-        pods=pods(3, SMALL, shape=apart()) + bound(1, SMALL, "k1"), nodes=[*K1, node("k2")]),
+        pods=pods(3, SMALL, shape=affinity()) + bound(1, SMALL, "k1"), nodes=[*K1, node("k2")]),
     row("anti-affinity over zones: one new node may help, more may not", FREE,
         "has an affinity that one more node can't satisfy",
-        pods=pods(3, SMALL, shape=apart("zone")),
+        pods=pods(3, SMALL, shape=affinity("zone")),
         config=config(node_types=tainted(labels={"zone": "b"})), tolerate=True),
-    row("all beside one another: one node", FREE, pods=pods(20, SMALL, shape=apart(anti=False))),
+    row("all beside one another: one node", FREE, pods=pods(20, SMALL, shape=affinity(anti=False))),
     row("spread over hosts", FREE, pods=pods(3, SMALL, shape={"spread_keys": (HOSTNAME,)})),
     row("a label that the last lent node did not bring is not promised again", NOTHING_HELPS,
         "selects pool=fast", pods=pods(1, SMALL, shape={"node_selector": (("pool", "fast"),)}),

@@ -67,7 +67,7 @@ def print_batch_nodes(
         for entry in documents:
             if not entry.pop("reports_claim"):
                 del entry["claim"]
-            entry["kept_out"] = out.get(str(entry["name"]), "")
+            entry["exclusion"] = out.get(str(entry["name"]), "")
         document = {"schema": "dnm.nodes/1", "nodes": documents}
         print_document(document, output, (node.name for node in rows))
         return

@@ -362,9 +362,9 @@ def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
 def holders_text(listed: dict[str, Any]) -> str:
     """Returns a sentence about the pods that keep a node lent."""
     pods = msgspec.convert(listed, NodePods)
-    apart = f"{count_of(pods.daemon_pods, 'pod')} of DaemonSets or static"
+    daemon_text = f"{count_of(pods.daemon_pods, 'pod')} of DaemonSets or static"
     if not pods.count:
-        return f"no pod keeps it; {apart}" if pods.daemon_pods else "no pod keeps it"
+        return f"no pod keeps it; {daemon_text}" if pods.daemon_pods else "no pod keeps it"
     first = sorted(pods.namespaces.items(), key=lambda namespace: (-namespace[1], namespace[0]))
     shown = ", ".join(f"{number} of {name}" for name, number in first[:_MOST_NAMES])
     further = len(first) - _MOST_NAMES
@@ -373,5 +373,5 @@ def holders_text(listed: dict[str, Any]) -> str:
     rest = f" and {unnamed} more" if unnamed > 0 else ""
     return (
         f"{count_of(pods.count, 'pod')} on it: {shown}{more}; {', '.join(pods.names)}{rest}; the "
-        f"oldest since {pods.oldest}" + (f"; also {apart}" if pods.daemon_pods else "")
+        f"oldest since {pods.oldest}" + (f"; also {daemon_text}" if pods.daemon_pods else "")
     )

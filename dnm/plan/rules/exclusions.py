@@ -37,7 +37,7 @@ from dnm.plan.rule import nodes_to_return
 _LONGEST_REASON = 120
 
 
-def kept_out(
+def exclusions(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, Exclusion]:
     """Returns each excluded node, by name; `batch` None: Slurm's facts are unknown. A lent node is
@@ -135,7 +135,7 @@ def _with_judgement(
     config: Config, name: str, entry: LentNode, facts: Facts, *, is_excluded: bool
 ) -> LentNode:
     if is_excluded:
-        return msgspec.structs.replace(entry.leave(Leaving.KEPT_OUT), is_unjudged=False)
+        return msgspec.structs.replace(entry.leave(Leaving.EXCLUDED), is_unjudged=False)
     is_unjudged = not can_be_judged(config, facts.batch, name)
     return msgspec.structs.replace(entry, is_unjudged=is_unjudged)
 
@@ -159,10 +159,10 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 RULE = Rule(
-    keeps_out=kept_out,
+    excludes=exclusions,
     refuses=judge_excluded,
     leave=Leave(
-        word=Leaving.KEPT_OUT,
+        word=Leaving.EXCLUDED,
         reason="it was lent although it is excluded",
         is_over=_is_over,
     ),

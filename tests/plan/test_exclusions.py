@@ -22,7 +22,7 @@ from dnm.model.verdict import Verdict
 from dnm.plan.hooks import Exclusion, Rule
 from dnm.plan.inputs import needs_batch_side
 from dnm.plan.rule import excluded_nodes, nodes_to_return
-from dnm.plan.rules.kept_out import kept_out
+from dnm.plan.rules.exclusions import exclusions
 from dnm.record.transitions import Cause, list_transitions
 from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request, facts
 from tests.plan.worlds import UNREAD, World, pods, wanting
@@ -37,7 +37,7 @@ ROW = {
 
 def out(config: dict[str, Any], registry: dict[str, Any], **row: Any) -> dict[str, str]:
     batch = {"a001": a_batch_node("a001", **{**ROW, **row}), "a002": a_batch_node("a002", **ROW)}
-    out = kept_out(a_config(**config), Registry(**registry), batch, NOW)
+    out = exclusions(a_config(**config), Registry(**registry), batch, NOW)
     return {name: exclusion.why for name, exclusion in out.items()}
 
 
@@ -156,7 +156,7 @@ def test_excluded_node_that_arrives_leaves_at_once_and_counts_as_failure() -> No
     """It does not raise the limit of its queue. It counts as a failed conversion of the type."""
     plan = excluding(arrived(leave_out="a050"), "a050").plan()
     entry = plan.registry.nodes["a050"]
-    assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.KEPT_OUT, {})
+    assert (entry.phase, entry.leaves, entry.counted) == (Phase.RELEASING, Leaving.EXCLUDED, {})
     (error,) = plan.errors
     assert error.startswith("a050 was lent although it is excluded (exclude_nodes names it)")
     assert [type(action) for action in plan.actions] == [MarkNode, Fence]
@@ -187,7 +187,7 @@ def test_converter_that_ignores_its_exclusions_is_blamed(
     request_: dict[str, Any], is_blamed: bool
 ) -> None:
     advanced = excluding(arrived(**request_), "a050").advanced()
-    assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
+    assert advanced.registry.nodes["a050"].leaves == Leaving.EXCLUDED
     lines = (*advanced.errors, *advanced.notes)
     assert [("obeys exclusions" in name) for name in lines] == [is_blamed]
     assert bool(advanced.errors) is bool(advanced.registry.backoffs) is is_blamed
@@ -199,7 +199,7 @@ def test_node_excluded_while_joining_is_returned_without_back_off() -> None:
     excluded = {"a050": Keeping(since=NOW, requester="kim")}
     world = arrived().recorded(excluded=excluded).with_pods(*wanting(1).pods)
     plan = world.plan()
-    assert plan.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
+    assert plan.registry.nodes["a050"].leaves == Leaving.EXCLUDED
     assert not (plan.errors or plan.registry.backoffs)
     (note,) = (note for note in plan.notes if note.startswith("a050 is returned"))
     assert "excluded while it was joining (kim excluded it: dnm unexclude a050)" in note
@@ -227,7 +227,7 @@ def test_excluded_node_leaves_however_it_was_lent(world: Any) -> None:
     welcome = world().advanced()
     assert welcome.registry.nodes["a050"].leaves is None and not welcome.errors
     advanced = excluding(world(), "a050").advanced()
-    assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
+    assert advanced.registry.nodes["a050"].leaves == Leaving.EXCLUDED
     assert advanced.errors or advanced.notes
 
 
@@ -236,12 +236,12 @@ def test_interrupted_lend_of_excluded_node_is_returned_despite_its_pod() -> None
     claim = BatchClaim(instance="prod", direction="k8s", namespace="dev", node_type="a")
     world.batch["a050"] = msgspec.structs.replace(world.batch["a050"], claim=claim)
     advanced = world.advanced()
-    assert advanced.registry.nodes["a050"].leaves == Leaving.KEPT_OUT
+    assert advanced.registry.nodes["a050"].leaves == Leaving.EXCLUDED
     assert "is excluded (exclude_nodes names it): it is returned" in advanced.notes[0]
 
 
 def test_excluded_node_that_joins_late_leaves_once_it_is_ready() -> None:
-    world = World().lent("a050", Phase.FAILED, leaves=Leaving.KEPT_OUT, error="late")
+    world = World().lent("a050", Phase.FAILED, leaves=Leaving.EXCLUDED, error="late")
     world = excluding(world.node("a050"), "a050")
     world.batch = {"a050": a_batch_node("a050", in_service=False)}
     assert world.advanced().registry.nodes["a050"].phase is Phase.RELEASING
@@ -284,7 +284,7 @@ def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unre
     entry = world.registry.nodes["a050"]
     assert (entry.leaves, entry.is_unjudged) == (None, True)
     assert needs_batch_side(world.config, world.registry, world.nodes, PodList(pods=()))
-    for word, leaves in (("batch", Leaving.KEPT_OUT), ("other", None)):
+    for word, leaves in (("batch", Leaving.EXCLUDED), ("other", None)):
         document = dict.fromkeys(("partitions", "features", "reservations"), (word,))
         world.batch = {"a050": a_batch_node("a050", **OUT, **document)}
         entry = world.advanced().registry.nodes["a050"]
@@ -294,14 +294,14 @@ def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unre
 @pytest.mark.parametrize(
     ("config", "batch", "leaves"),
     [
-        pytest.param(BY_NAME, {}, Leaving.KEPT_OUT, id="still-kept-out"),
+        pytest.param(BY_NAME, {}, Leaving.EXCLUDED, id="still-kept-out"),
         pytest.param({}, {"a001": a_batch_node("a001", **OUT)}, None, id="no-more"),
-        pytest.param({}, None, Leaving.KEPT_OUT, id="not-known"),
+        pytest.param({}, None, Leaving.EXCLUDED, id="not-known"),
         pytest.param({}, {"a050": a_batch_node()}, None, id="no-rule-asks-for-its-row"),
-        pytest.param(GPUS, {"a050": a_batch_node(partitions=("batch",))}, Leaving.KEPT_OUT,
+        pytest.param(GPUS, {"a050": a_batch_node(partitions=("batch",))}, Leaving.EXCLUDED,
             id="its-row-is-missing"),
-        pytest.param(GPUS, {"a001": a_batch_node()}, Leaving.KEPT_OUT, id="not-in-its-row"),
-        pytest.param(GPUS, {"a001": a_batch_node(partitions=("gpu",))}, Leaving.KEPT_OUT,
+        pytest.param(GPUS, {"a001": a_batch_node()}, Leaving.EXCLUDED, id="not-in-its-row"),
+        pytest.param(GPUS, {"a001": a_batch_node(partitions=("gpu",))}, Leaving.EXCLUDED,
             id="of-that-partition"),
         pytest.param(GPUS, {"a001": a_batch_node(partitions=("batch",))}, None, id="of-another"),
     ],
@@ -309,7 +309,7 @@ def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unre
 def test_excluded_node_keeps_leaving_while_it_is_excluded(
     config: dict[str, Any], batch: Any, leaves: str | None
 ) -> None:
-    world = World().lent("a001", Phase.SERVING, leaves=Leaving.KEPT_OUT, was_used=True)
+    world = World().lent("a001", Phase.SERVING, leaves=Leaving.EXCLUDED, was_used=True)
     world = world.node("a001").configured(**config).set(batch=batch)
     assert world.decisions().registry.nodes["a001"].leaves is leaves
 
@@ -365,7 +365,7 @@ def test_first_of_two_exclusion_rules_names_the_reason(
 ) -> None:
     def rule_with(*names: str, why: str) -> Rule:
         out = dict.fromkeys(names, Exclusion(why=why, must_return=True))
-        return Rule(keeps_out=lambda *_: out)
+        return Rule(excludes=lambda *_: out)
 
     rules = (rule_with("a001", why="first"), rule_with("a001", "a002", why="second"))
     monkeypatch.setattr("dnm.plan.rule.rules_of", lambda *_: rules)
