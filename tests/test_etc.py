@@ -14,12 +14,12 @@ import msgspec
 import pytest
 import yaml
 
+from dnm.checks.permissions import permissions
 from dnm.config.keys import DEFAULT_QUEUE_MAP, SETTINGS
 from dnm.config.load import load_config
 from dnm.config.node_checks import parse_readiness_checks
 from dnm.model.config import Config
 from dnm.model.node_type import NodeType
-from dnm.run.permissions import permissions
 from packages.reference import GROUPS, default_of
 
 ROOT = Path(__file__).parent.parent

@@ -77,6 +77,13 @@ IMPORT_RULES: dict[str, Rule] = {
         rest=frozenset({"urllib"}),
         uptake=frozenset({"time"}),
     ),
+    "queues.yunikorn.admin": _rule(
+        "model host calendar config kube converter queues demand plan record run checks.findings "
+        "cli.terminal",
+        WIRES | CLIENTS,
+    ),
+    "queues.none": _rule("model queues.system", EVERYTHING),
+    "queues.none.admin": _rule("model kube demand checks.findings", EVERYTHING),
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand kubelet", EVERYTHING),
@@ -230,6 +237,9 @@ PLANTED = [
     pytest.param("queues", "import http.client", id="queues-network"),
     pytest.param("queues.yunikorn", "from dnm.kube import client", id="yunikorn-kube"),
     pytest.param("queues.yunikorn", "import http.client", id="yunikorn-network"),
+    pytest.param("queues.yunikorn.admin", "import http.client", id="yunikorn-admin-wires"),
+    pytest.param("queues.none", "from dnm.queues.yunikorn import edit", id="none-yunikorn"),
+    pytest.param("queues.none.admin", "from dnm.run import registry", id="none-admin-run"),
     pytest.param("kubelet", "from dnm.config import values", id="kubelet-config"),
     pytest.param(
         "demand", "from dnm.queues.yunikorn.document import QueueDocument", id="demand-queues"
@@ -367,6 +377,10 @@ def test_every_module_has_a_docstring() -> None:
             assert ast.get_docstring(tree_of(path)), path
 
 
+def _is_of_commands(package: str) -> bool:
+    return package == "checks" or package.startswith("cli.") or package.endswith(".admin")
+
+
 @pytest.mark.parametrize("package", IMPORT_RULES)
 def test_every_package_docstring_names_its_importers(package: str) -> None:
     place = PACKAGE / package.replace(".", "/")
@@ -375,10 +389,9 @@ def test_every_package_docstring_names_its_importers(package: str) -> None:
     words = set(re.findall(r"[a-z_]+", rule))
     importers = {package_of(pair.by) for pair in imports(PACKAGE)
                  if pair.of.startswith("dnm.") and package_of(pair.of[4:]) == package}  # fmt: skip
-    if not package.startswith(
-        "cli"
-    ):  # the packages of commands, and the checks of one, are one importer
-        of_commands = {name for name in importers if name == "checks" or name.startswith("cli.")}
+    if not package.startswith("cli"):
+        # The packages of commands and of checks are one importer.
+        of_commands = {name for name in importers if _is_of_commands(name)}
         importers = importers - of_commands | ({"cli"} if of_commands - {package} else set())
     importers = {name.rpartition(".")[2] for name in importers - {package}}
     assert "Every package may import it" in rule or importers <= words, importers - words

@@ -1,6 +1,6 @@
 """The checks of the Kubernetes cluster for `dnm check`: kubeconfig, clock, permissions.
 
-`pods.py` has the checks of queues, nodes and pods.
+`pods.py` has the checks of nodes and pods, each queue system those of its queues.
 """
 
 from __future__ import annotations
@@ -13,43 +13,33 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
 
-import msgspec
-
 from dnm.checks.findings import CheckResult, Finding, doubtful, fine, looks_at, skipped, wrong
-from dnm.checks.pods import (
-    check_nodes,
-    check_opening,
-    check_pods,
-    check_queue_document,
-    check_queues,
-    check_scheduler,
-)
+from dnm.checks.permissions import permissions
+from dnm.checks.pods import check_nodes, check_opening, check_pods
+from dnm.checks.queue_checks import checks_of
 from dnm.checks.slinky import check_slinky
 from dnm.converter.node_convert import NodeConvert
 from dnm.host.trust import find_distrust
 from dnm.kube.access import find_kubeconfig
 from dnm.kube.client import KubeClient
-from dnm.kube.eviction import refuses_dry_run
 from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.batch import BatchNode
-from dnm.model.cluster import ConfigMap
+from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, KubeConflict, KubeError
+from dnm.model.errors import DnmError, QueueError
 from dnm.model.node import Node
 from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.rules.kubelets import differing_kubelets
-from dnm.queues.yunikorn.document import QueueDocument
+from dnm.queues import system_of
 from dnm.run.lease import judge_here
-from dnm.run.permissions import permissions
 from dnm.run.registry import attach_lease, opened_state
 from dnm.run.snapshot import take_snapshot
 
 _SKEW_FINE = timedelta(seconds=5)  # the server's Date has whole seconds, and the answer takes time
 _SKEW_WRONG = timedelta(seconds=60)
-_TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run writes
 
 
 @looks_at("Kubernetes")
@@ -74,25 +64,33 @@ def check_cluster(
         snapshot = take_snapshot(
             config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
         )
-        document: list[QueueDocument] = []
-        yield from check_queue_document(config, snapshot, document)
-        if document and document[0].source.config_map is not None:
-            yield from check_admission(kube, document[0].source.config_map)
+        checks = checks_of(config)
+        for system in checks:
+            yield from system.check_limits(config, kube, snapshot)
         if isinstance(nodes := snapshot.nodes, tuple):
             rows = _batch_rows(config, environ, snapshot, nodes)
             yield from check_slinky(config, registry, kube.requests, nodes, rows)
         yield from check_opening(config, kube)
         yield from check_lease(config, registry, kube)
-    if document:
-        yield from check_queues(config, document[0])
-        if config.yunikorn_url:
-            yield from check_scheduler(config, document[0])
-        yield from check_pods(config, document[0], snapshot)
+    for system in checks:
+        yield from system.check_queues(config, snapshot)
+    if (limits := _limits(config, snapshot)) is not None:
+        yield from check_pods(config, limits, snapshot, checks)
     if isinstance(snapshot.nodes, tuple):
         yield from check_nodes(config, snapshot.nodes)
         by_name = {node.name: node for node in snapshot.nodes}
         for name, sentence in differing_kubelets(config, registry.nodes, by_name).items():
             yield doubtful(sentence, check=f"node {name}")
+
+
+def _limits(config: Config, snapshot: Snapshot) -> Mapping[str, QueueLimits] | None:
+    """Returns the limits, or None if they could not be read, as `check_limits` reports."""
+    if snapshot.queue_facts.unread:
+        return None
+    try:
+        return system_of(config).read_queues(config, snapshot.queue_facts).limits
+    except QueueError:
+        return None
 
 
 def _batch_rows(
@@ -117,31 +115,6 @@ def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterato
             yield doubtful(holder, "wait for its end; if that host is off, run `dnm takeover`")
         else:
             yield fine(f"no other dnm acts as {config.instance_id}, and no other run is at work")
-
-
-@looks_at("queue document")
-def check_admission(kube: KubeClient, config_map: ConfigMap) -> Iterator[Finding]:
-    """Checks by a dry run whether the server accepts a change of the ConfigMap: an admission
-    webhook or a policy may refuse it."""
-    where = (config_map.namespace, config_map.name)
-    if not can_i(kube.requests, "update", "configmaps", where[0], name=where[1]):
-        return  # check_permissions has reported it
-    annotations = {**config_map.annotations, _TRIED: "a dry run, of which nothing is kept"}
-    try:
-        kube.write_config_map(
-            msgspec.structs.replace(config_map, annotations=annotations), dry_run=True
-        )
-    except KubeConflict:
-        yield skipped("another client is writing it now: try again")
-    except KubeError as error:
-        if refuses_dry_run(error):
-            yield skipped(f"whether a change is admitted: {error}")
-            return
-        yield wrong(
-            f"the server refuses a change in a dry run: {error}",
-            "until it accepts one, no limit is changed and no new node serves its queue: let the "
-            "webhook or policy admit dnm's account",
-        )
 
 
 @looks_at("kubeconfig")

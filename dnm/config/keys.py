@@ -68,6 +68,7 @@ SETTINGS: Keys = {
     "reversion_idle_seconds": ("", values.seconds(0, YEAR)),
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", numbers.cap),
+    "queue_system": ("", names.queue_system),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
     "yunikorn_cm_name": ("yunikorn_cm_name", names.object_name),
     "yunikorn_queue_annotation": ("yunikorn_queue_annotation", names.label_key),
@@ -109,6 +110,7 @@ NAMESPACE_KEYS: Keys = {
     "max_nodes": ("max_nodes", numbers.cap),
     "min_nodes": ("min_nodes", numbers.integer(0, 100_000)),
     "priority": ("priority", numbers.integer(-1_000_000, 1_000_000)),
+    "queue_system": ("queue_system", names.queue_system),
     "charge_account": ("charge_account", names.charged_account),
     **_of_rules("namespace"),
 }

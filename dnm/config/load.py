@@ -54,6 +54,8 @@ DEFAULT_PATH = Path("/etc/dynamic-node/dynamic_node_config.ini")
 SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
 
 _DEFAULTS = Config(path=DEFAULT_PATH, namespaces={}, node_types={})
+_USUAL_QUEUE_SYSTEM = "yunikorn"  # a queue system is never guessed: see docs/none.md
+_WITHOUT_YUNIKORN = "if the cluster has no YuniKorn, write queue_system = none in [settings]"
 _FEWEST_RETURNS = 4  # nodes in one run, even if a run may lend fewer
 
 
@@ -147,31 +149,51 @@ def _namespaces(
             "[settings] monitored_namespaces: is missing; name the namespaces that may "
             "receive nodes, e.g. dev, test"
         )
-    queues = _read_queues(settings, problems) if monitored else None
     named = named_sections(sections, "namespace")
     for name in named.keys() - set(monitored):
         hint = values.suggest(name, monitored) or "; name it in monitored_namespaces"
         problems.append(f"[{shown(named[name])}]: is not a monitored namespace{hint}")
     policies = {}
+    queues, is_map_read = None, False
+    usual = pick(settings, "queue_system", _USUAL_QUEUE_SYSTEM)
     for name in monitored:
         section = named.get(name, "")
         own = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
         fields = fields_of(own, NAMESPACE_KEYS)
+        system = fields.setdefault("queue_system", usual)
+        if system != "none" and not is_map_read:
+            queues, is_map_read = _read_queues(settings, problems), True
         fields.setdefault("node_types", pick(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
-        queue = "" if queues is None else _queue_of(name, queues, settings, problems)
+        if system == "none":
+            queue = _queue_without_system(name, problems)
+        else:
+            queue = "" if queues is None else _queue_of(name, queues, settings, problems)
         policies[name] = NamespacePolicy(name=name, queue=queue, **fields)
     return policies
 
 
 def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, str] | None:
     """Returns the queue map, or None if it is unreadable."""
+    file = pick(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP)
     try:
-        return read_queue_map(pick(settings, "namespace_queue_paths", DEFAULT_QUEUE_MAP), problems)
+        return read_queue_map(file, problems)
     except ConfigError as error:
-        problems.append(str(error))
+        is_asked = settings.get("queue_system") or settings.get("namespace_queue_paths")
+        hint = "" if is_asked or file.exists() else "; " + _WITHOUT_YUNIKORN
+        problems.append(f"{error}{hint}")
         return None
+
+
+def _queue_without_system(namespace: str, problems: list[str]) -> str:
+    """Returns the queue of a namespace without a queue system: the namespace itself."""
+    if namespace == "root":  # which would be the top of YuniKorn's queues
+        problems.append(
+            "[settings] monitored_namespaces = root: a namespace of this name cannot be lent nodes "
+            "with queue_system = none; give it another name"
+        )
+    return namespace
 
 
 def _queue_of(

@@ -22,6 +22,7 @@ _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SLURM_WORD = r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}"
 _URL = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?"
 _ENDS = "with a letter or digit at both ends"
+QUEUE_SYSTEMS = ("yunikorn", "none")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -136,6 +137,15 @@ def state_place(text: str) -> dict[str, str]:
     if not namespace:
         return {"state": place}
     return {"state": place, "state_namespace": values.namespace(namespace.strip())}
+
+
+def queue_system(text: str) -> str:
+    """Returns the name of a queue system that dnm knows."""
+    if text not in QUEUE_SYSTEMS:
+        hint = suggest(text, QUEUE_SYSTEMS) or ";"
+        known = " or ".join(QUEUE_SYSTEMS)
+        raise ValueError(f"is not a queue system{hint} write {known}")
+    return text
 
 
 def label_key(text: str) -> str:

@@ -45,6 +45,7 @@ class NotCounted(Enum):
     DEVICES = "requesting devices by resourceClaims, which dnm does not understand"
     REJECTED = "of an application that YuniKorn rejected"
     FOREIGN = "not scheduled by YuniKorn"
+    UNDECIDED = "which its scheduler has not reported as unschedulable"
     NO_QUEUE = "of an unknown queue"
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"
@@ -146,6 +147,8 @@ class Collector:
         """Counts `count` pods like this one in their group, or records why they request no node."""
         if why is None and not queue:
             why = NotCounted.NO_QUEUE
+        if why is NotCounted.UNDECIDED and pod.created > self._old_enough:
+            why = None  # it is young: its scheduler decides in a moment
         volumes: Volumes | None = ()
         if why is None and pod.claims:
             volumes = self._volume_terms(pod)

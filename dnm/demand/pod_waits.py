@@ -79,7 +79,8 @@ def resolve_devices(
 
 def is_awaiting_placement(pod: Pod, namespaces: Collection[str]) -> bool:
     """Returns whether the scheduler considers the pod and has not placed it yet."""
-    return not pod.node and pod.is_managed and not pod.is_gated and pod.namespace in namespaces
+    is_held = pod.node or pod.is_gated or pod.is_undecided
+    return not is_held and pod.is_managed and pod.namespace in namespaces
 
 
 def _title(pod: Pod) -> str:

@@ -101,6 +101,8 @@ def _uncounted_reason(pod: Pod, is_taken_over: bool) -> NotCounted | None:
         return NotCounted.REJECTED
     if pod.is_gated:
         return NotCounted.GATED
+    if pod.is_undecided:
+        return NotCounted.UNDECIDED
     if pod.devices:
         return NotCounted.DEVICES
     if pod.shape.is_cut:

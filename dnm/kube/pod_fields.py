@@ -86,6 +86,7 @@ class Status(_Lean, frozen=True):
     resize: str | None = None
     qos_class: str | None = None
     conditions: msgspec.Raw = EMPTY
+    nominated_node_name: str | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 

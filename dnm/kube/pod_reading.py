@@ -43,12 +43,13 @@ class _Requests(msgspec.Struct, frozen=True):
 
 class _PodCondition(msgspec.Struct, frozen=True):
     type: str = ""
+    status: str = ""
     reason: str | None = None
 
 
 _decode_requests = msgspec.json.Decoder(_Requests).decode
 _decode_strings = msgspec.json.Decoder(dict[str, str]).decode
-_decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
+decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
 
 
 def short_key(text: bytes) -> bytes:
@@ -127,7 +128,7 @@ def is_infeasible(status: Status) -> bool:
     Kubernetes 1.33 in a condition."""
     if status.resize == "Infeasible":
         return True
-    conditions = _decode_conditions(status.conditions) if has_value(status.conditions) else ()
+    conditions = decode_conditions(status.conditions) if has_value(status.conditions) else ()
     return any(
         condition.type == "PodResizePending" and condition.reason == "Infeasible"
         for condition in conditions
@@ -169,10 +170,7 @@ def read_identity(
             "is_placeholder": "true" in placeholder,
             "is_mirror": ANNOTATIONS["mirror"] in notes,
         }
-    if label := labels.get(LABELS["group"]):
-        rare["group"] = f"{GROUPS[1]}/{label}"
-    elif note := notes.get(ANNOTATIONS["group"]):
-        rare["group"] = f"{GROUPS[2]}/{note[:LONGEST_GROUP]}"
+    rare["group"] = read_group(notes, labels)
     app_id = ""
     if is_managed:
         app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
@@ -181,6 +179,14 @@ def read_identity(
         queue=requested_queue(labels, notes, queue_key),
         rare={field: value for field, value in rare.items() if value},
     )
+
+
+def read_group(notes: Mapping[str, str], labels: Mapping[str, str]) -> str:
+    """Returns the PodGroup that a pod names, after its API group; empty: none."""
+    if label := labels.get(LABELS["group"]):
+        return f"{GROUPS[1]}/{label}"
+    note = notes.get(ANNOTATIONS["group"])
+    return f"{GROUPS[2]}/{note[:LONGEST_GROUP]}" if note else ""
 
 
 def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:

@@ -76,14 +76,21 @@ class PodReducer:
     itself stays in `pods`, because it may run on its node.
     """
 
-    def __init__(self, with_qos: bool = False, queue_key: str = QUEUE_KEY) -> None:
+    def __init__(
+        self,
+        with_qos: bool = False,
+        queue_key: str = QUEUE_KEY,
+        without_quota: frozenset[str] = frozenset(),
+    ) -> None:
         """`with_qos`: also reads the parts that are aligned to a NUMA node. `queue_key`: the site's
-        own key for the queue, as label and as annotation."""
+        own key for the queue, as label and as annotation. `without_quota`: the monitored namespaces
+        without a queue system, whose pods count whatever their scheduler."""
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: not comparable
         self.unreadable: dict[str, str] = {}
         self._decode = make_page_decoder(queue_key)
         self._with_qos, self._queue_key = with_qos, queue_key
+        self._without_quota = without_quota
         self._strings: dict[str, str] = {}
         self._identities: dict[object, Identity] = {}
         self._labels: list[dict[str, str]] = []  # of the page, decoded on use
@@ -132,13 +139,18 @@ class PodReducer:
         self.versions.extend(_number(item.metadata.resource_version) for item in items)
         for position, item in enumerate(items):
             metadata, spec = item.metadata, item.spec
-            is_managed = spec.scheduler_name == _YUNIKORN
+            is_without_quota = metadata.namespace in self._without_quota
+            is_managed = is_without_quota or spec.scheduler_name == _YUNIKORN
             identity = self._identify(metadata, is_managed)
             node = spec.node_name or ""
             rare = identity.rare
             is_plain = metadata.deletion_timestamp is None and spec.scheduling_group is EMPTY
             if not (node and is_plain):
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
+                if is_without_quota and not node:
+                    from dnm.kube.unmanaged_pods import is_undecided
+
+                    rare["is_undecided"] = is_undecided(item.status)
             for owner in metadata.owner_references or ():
                 group = OF_THE_NODE.get(owner.kind) if owner.controller else None
                 if group == owner.api_version.rpartition("/")[0]:  # not a tenant's own kind
@@ -164,7 +176,12 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             identity = self._identities.get(key)
         if identity is None:
-            identity = read_identity(metadata, (notes, labels), is_managed, self._queue_key)
+            if metadata.namespace in self._without_quota:
+                from dnm.kube.unmanaged_pods import read_plain_identity
+
+                identity = read_plain_identity(metadata.namespace, (notes, labels))
+            else:
+                identity = read_identity(metadata, (notes, labels), is_managed, self._queue_key)
             if len(self._identities) >= MOST_CACHED:
                 self._identities.clear()
             if not (identity.app_id and identity.app_id.endswith(metadata.uid)):
@@ -207,7 +224,9 @@ def _number(version: str) -> int:
 
 def make_reducer(config: Config) -> PodReducer:
     """Returns the reducer for the pages, according to the configuration."""
-    return PodReducer(config.has_aligned_pods, config.yunikorn_queue_annotation)
+    return PodReducer(
+        config.has_aligned_pods, config.yunikorn_queue_annotation, config.namespaces_without_quota
+    )
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:

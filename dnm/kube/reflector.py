@@ -109,7 +109,8 @@ class Reflector:
         config = self._config
         read = f"{config.has_aligned_pods} {config.has_kubelets} {config.yunikorn_queue_annotation}"
         queue_key = config.yunikorn_queue_annotation
-        return version("dnm"), access.server, UNFINISHED, read, queue_key
+        without_quota = ",".join(sorted(config.namespaces_without_quota))
+        return version("dnm"), access.server, UNFINISHED, read, queue_key, without_quota
 
     def _read_changes(self, requests: ApiRequests, file: StoreFile) -> Store:
         head = file.head

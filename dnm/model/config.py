@@ -24,7 +24,7 @@ class NamespacePolicy(Value):
     """A monitored namespace; `node_types` in order of preference."""
 
     name: str
-    queue: str  # full path from root, lower case
+    queue: str  # full path from root, lower case; without a queue system, the namespace
     node_types: tuple[str, ...]
     max_nodes: int | Share | None = None
     min_nodes: int = 0
@@ -32,6 +32,7 @@ class NamespacePolicy(Value):
     min_nodes_by: str = ""  # what raised it now, for people; empty: the key itself
     priority: int = 0  # the order of namespaces if nodes are scarce
     reversion_idle: timedelta | None = None  # None: the default, longer where nodes were lent again
+    queue_system: str = "yunikorn"  # yunikorn, none
     charge_account: str = ""  # of Slurm, for its lent nodes; empty: they are not charged
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
@@ -95,15 +96,29 @@ class Config(Value):
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
     @property
+    def queue_systems(self) -> frozenset[str]:
+        """Returns the queue systems that monitored namespaces have."""
+        systems = frozenset(policy.queue_system for policy in self.namespaces.values())
+        return systems or frozenset({"yunikorn"})
+
+    @property
+    def namespaces_without_quota(self) -> frozenset[str]:
+        """Returns the monitored namespaces without a queue system."""
+        policies = self.namespaces.items()
+        return frozenset(name for name, policy in policies if policy.queue_system == "none")
+
+    @property
     def queue_document(self) -> tuple[str, str]:
         """Returns namespace and name of the ConfigMap with YuniKorn's queues."""
         return self.yunikorn_cm_namespace, self.yunikorn_cm_name
 
     @property
     def lease_namespace(self) -> str:
-        """Returns the namespace of the instance's Lease. It does not depend on `state`, so that
-        hosts with different settings of `state` find the same Lease."""
-        return self.yunikorn_cm_namespace
+        """Returns the namespace of the instance's Lease: that of YuniKorn's queues, so that hosts
+        with different settings of `state` find the same Lease, or that of the state if no
+        namespace has a queue in YuniKorn."""
+        is_none = self.queue_systems == {"none"}
+        return self.state_namespace if is_none else self.yunikorn_cm_namespace
 
     @property
     def object_name(self) -> str:

@@ -82,14 +82,15 @@ class Pod(Value, gc=False, kw_only=False):
     uid: str = ""
     created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
     node: str = ""  # empty: not bound
-    app_id: str = ""  # resolved as by the shim, autogen included; empty: not for YuniKorn
+    app_id: str = ""  # resolved as by the shim, autogen included; empty: not managed
     queue: str = ""  # label > annotation > label `queue`; empty: none requested
-    is_managed: bool = False  # spec.schedulerName == yunikorn
+    is_managed: bool = False  # its queue system counts it; without one, of a monitored namespace
     is_daemonset: bool = False  # by its owner reference, until that is verified
     owner: str = ""  # uid of its controller, if that is a DaemonSet or Node
     is_mirror: bool = False
     is_terminating: bool = False
     is_gated: bool = False  # has schedulingGates
+    is_undecided: bool = False  # without a queue system: not reported unschedulable yet
     devices: tuple[str, ...] = ()  # names of its resourceClaims; empty after they are understood
     group: str = ""  # its PodGroup, after the API group
     is_placeholder: bool = False

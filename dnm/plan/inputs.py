@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.demand.demand import Demand, gather_demand
+from dnm.demand.pending import NotCounted
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits, SchedulerView
 from dnm.model.config import Config
@@ -171,9 +172,15 @@ def _facts(snapshot: Snapshot, demand: Demand | None, queues: Queues | None) -> 
 
 
 def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
-    if demand is None or not isinstance(snapshot.queue_facts.view, Unreadable):
+    """Returns the queues with pods that wait for a scheduler which does not answer."""
+    if demand is None:
         return frozenset()
-    waiting = {group.queue for group in demand.groups}
+    undecided = NotCounted.UNDECIDED
+    waiting = {pods.queue for pods in demand.uncounted if pods.why is undecided}
+    if isinstance(snapshot.queue_facts.view, Unreadable):
+        waiting |= {group.queue for group in demand.groups}
+    if not waiting:
+        return frozenset()
     return frozenset(q for q in demand.queues if any(is_under(name, q) for name in waiting))
 
 
@@ -273,5 +280,9 @@ def last_run_wanted_nodes(registry: Registry) -> bool:
 def may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
     """Checks whether a pod waits that may cause a conversion."""
     return not isinstance(pods, Unreadable) and any(
-        not pod.node and pod.is_managed and pod.namespace in config.namespaces for pod in pods.pods
+        not pod.node
+        and pod.is_managed
+        and not pod.is_undecided
+        and pod.namespace in config.namespaces
+        for pod in pods.pods
     )

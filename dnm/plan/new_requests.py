@@ -139,7 +139,7 @@ def _judge_breaker(
     if breaker is None or not (sizing.for_pods or is_of_image):
         return so_far, None
     if is_new and queue in inputs.facts.unscheduled:  # reported, but not recorded against its pods
-        return so_far, Objection(reason=Reason.BREAKER, detail="while YuniKorn does not answer")
+        return so_far, Objection(reason=Reason.BREAKER, detail="the scheduler does not answer")
     target = "it" if is_of_image else "changed demand"
     chance = show_time(next_chance(inputs.config, breaker))
     since = f"{breaker.unused} since {breaker.tripped_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,5 +1,5 @@
 """The queue systems: `system` is their interface, and each of them is a package. plan, its rules,
-run, cli and every queue system (yunikorn) import the interface. It imports model."""
+run, cli and every queue system (none, yunikorn) import the interface. It imports model."""
 
 from __future__ import annotations
 
@@ -11,5 +11,11 @@ from dnm.queues.system import QueueSystem
 
 
 def system_of(config: Config) -> QueueSystem:
-    """Imports the queue system of a site. YuniKorn's is the only one so far."""
-    return cast(QueueSystem, import_module("dnm.queues.yunikorn.system").SYSTEM)
+    """Imports the queue system of a site, or both if some of its namespaces have none."""
+    systems = config.queue_systems
+    others = None
+    if systems != {"none"}:
+        others = cast(QueueSystem, import_module("dnm.queues.yunikorn.system").SYSTEM)
+        if "none" not in systems:
+            return others
+    return cast(QueueSystem, import_module("dnm.queues.none.system").NamespacesAsQueues(others))

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from dnm.checks.findings import CheckResult
+from dnm.checks.permissions import permissions
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.store import ApiError
-from dnm.run.permissions import permissions
 from tests.builders import a_config
 from tests.cli.check_site import INI, SIDECAR, CheckedSite, ask_the_scheduler, results_of
 

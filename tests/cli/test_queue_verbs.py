@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dnm.cli.set_up.queue_verbs import check_cluster, show_queues
-from dnm.cli.set_up.rebase import rebase_queues
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
@@ -18,6 +16,8 @@ from dnm.model.errors import ExitCode, QueueError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.value import Resources
 from dnm.plan.queue_reports import headroom
+from dnm.queues.yunikorn.admin.queue_verbs import check_cluster, show_queues
+from dnm.queues.yunikorn.admin.rebase_verb import rebase_queues
 from dnm.queues.yunikorn.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.rebase import Reading, rebase_document

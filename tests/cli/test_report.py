@@ -19,7 +19,6 @@ from dnm.cli.look.report import (
     print_plan,
     run_document,
 )
-from dnm.cli.set_up.queue_verbs import _shown
 from dnm.model.amounts import shown_amount
 from dnm.model.history import HistoryLine
 from dnm.model.lent_state import ConverterProcess
@@ -43,6 +42,7 @@ from dnm.model.reason import Reason, Why
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from dnm.plan.explain import list_reasons
+from dnm.queues.yunikorn.admin.queue_verbs import _shown
 from dnm.record.recording import change_line
 from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config, a_lent_node, a_request
 from tests.cli.test_shell import LEAVES

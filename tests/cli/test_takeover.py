@@ -17,10 +17,10 @@ from dnm.cli.act.takeover import takeover
 from dnm.cli.look.explain import explain_name
 from dnm.cli.look.history import lines_since
 from dnm.cli.look.status import status_document
-from dnm.cli.set_up.rebase import rebase
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ExitCode, KubeError, LeaseError
 from dnm.plan.lost_registry import keep_names
+from dnm.queues.yunikorn.admin.rebase_verb import rebase
 from tests.cli.questions import answer_questions
 from tests.site import QUEUE, Site, set_up_workshop
 

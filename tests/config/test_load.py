@@ -261,6 +261,45 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
     assert config.node_types["a"].size == {"vcore": 128_000, "memory": 256 * 10**9}
 
 
+def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> None:
+    """The queue map is not read, and need not exist."""
+    text = "[settings]\nmonitored_namespaces = dev, test\nqueue_system = none\n"
+    config = load_config(write(tmp_path / "dnm.ini", text), HOME)
+    assert {name: policy.queue for name, policy in config.namespaces.items()} == {
+        "dev": "dev",
+        "test": "test",
+    }
+    assert config.namespaces_without_quota == {"dev", "test"}
+
+
+def test_namespace_may_have_another_queue_system_than_the_others(tmp_path: Path) -> None:
+    config = load(tmp_path, "[namespace:test]\nqueue_system = none\n")
+    assert config.namespaces["dev"].queue == "root.services.dev"
+    assert config.namespaces["test"].queue == "test"
+    assert config.namespaces_without_quota == {"test"}
+
+
+def test_namespace_named_root_cannot_be_without_a_queue_system(tmp_path: Path) -> None:
+    text = "[settings]\nmonitored_namespaces = root\nqueue_system = none\n"
+    assert "monitored_namespaces = root: a namespace of this name" in refusal(
+        write(tmp_path / "dnm.ini", text)
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "is_hinted"),
+    [("", True), ("queue_system = yunikorn\n", False), ("namespace_queue_paths = x\n", False)],
+    ids=["nothing-chosen", "yunikorn-chosen", "map-named"],
+)
+def test_site_without_a_queue_map_learns_of_queue_system(
+    tmp_path: Path, more: str, is_hinted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnm.config.load.DEFAULT_QUEUE_MAP", tmp_path / "none.json")
+    text = refusal(write(tmp_path / "dnm.ini", "[settings]\nmonitored_namespaces = dev\n" + more))
+    assert "is missing" in text
+    assert ("write queue_system = none in [settings]" in text) is is_hinted
+
+
 # --- problems --------------------------------------------------------------------------------
 
 BAD = {
@@ -287,6 +326,8 @@ BAD = {
     "comment-behind": ("max_converted_nodes = 3 ; small", "a line of its own"),
     "huge": ("max_converted_nodes = " + "9" * 5000, "is not a whole number"),
     "empty": ("max_converted_nodes =", "is empty"),
+    "queue-system": ("queue_system = nonne", "did you mean 'none'? write yunikorn or none"),
+    "queue-system-of-one": ("[namespace:dev]\nqueue_system = slurm", "is not a queue system"),
     "suffix": ("reversion_idle_seconds = 10y", "is not a duration; write seconds"),
     "interval-days": ("check_interval_seconds = 2d", "is out of range"),
     "interval-zero": ("check_interval_seconds = 0", "out of range"),

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from dnm.checks.permissions import permissions
 from dnm.config.load import load_config
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.config import Config
-from dnm.run.permissions import permissions
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 SITE_KEY = "site.example/queue"

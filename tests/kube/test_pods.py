@@ -141,6 +141,56 @@ def test_pod_fields_are_read(parts: tuple[dict[str, Any], ...], expected: dict[s
     assert {name: getattr(pod, name) for name in expected} == expected
 
 
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_undecided"),
+    [
+        pytest.param(({}, {}, {}), True, id="no verdict yet"),
+        pytest.param(({}, {}, {"conditions": [UNSCHEDULABLE]}), False, id="unschedulable"),
+        pytest.param(({}, {}, {"conditions": [{**UNSCHEDULABLE, "reason": "SchedulingGated"}]}),
+                     True, id="gated"),
+        pytest.param(({}, {}, {"conditions": [{**UNSCHEDULABLE, "status": "True"}]}), True,
+                     id="scheduled"),
+        pytest.param(({}, {}, {"conditions": [UNSCHEDULABLE], "nominatedNodeName": "k1"}), True,
+                     id="waits for pods that are evicted for it"),
+        pytest.param(({}, {"nodeName": "k1"}, {}), False, id="bound"),
+    ],
+)  # fmt: skip
+def test_pod_without_a_queue_system_waits_for_the_verdict_of_its_scheduler(
+    parts: tuple[dict[str, Any], ...], is_undecided: bool
+) -> None:
+    reducer = PodReducer(without_quota=frozenset({"dev"}))
+    reducer.add(json.dumps({"items": [a_pod(*parts)]}).encode())
+    assert reducer.pods[0].is_undecided is is_undecided
+
+
+def test_labels_of_yunikorn_mean_nothing_without_a_queue_system() -> None:
+    keys = {
+        "queue": "root.b",
+        "yunikorn.apache.org/queue": "root.c",
+        "yunikorn.apache.org/app-id": "a",
+        "placeholder": "true",
+        "scheduling.x-k8s.io/pod-group": "g",
+    }
+    task_groups = json.dumps([{"name": "g", "minMember": 3, "minResource": {"cpu": "2"}}])
+    notes = {
+        "yunikorn.apache.org/task-groups": task_groups,
+        "yunikorn.apache.org/task-group-name": "g",
+    }
+    pods = [
+        a_pod({"labels": keys, "annotations": notes, "name": name, "namespace": namespace})
+        for name, namespace in (("own", "dev"), ("other", "test"))
+    ]
+    reducer = PodReducer(without_quota=frozenset({"dev"}))
+    reducer.add(json.dumps({"items": pods}).encode())
+    own, other = reducer.pods
+    assert (own.is_managed, own.app_id, own.queue) == (True, "dev", "")
+    assert (own.group, own.task_groups, own.is_placeholder) == ("scheduling.x-k8s.io/g", (), False)
+    assert (other.is_managed, other.queue, other.is_placeholder) == (False, "root.c", True)
+
+
 @pytest.mark.parametrize(
     ("labels", "annotations", "queue"),
     [

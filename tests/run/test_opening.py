@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dnm.checks.batch import check_faults
+from dnm.checks.permissions import permissions
 from dnm.checks.pods import check_opening
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
@@ -21,7 +22,6 @@ from dnm.model.batch import BatchList
 from dnm.model.departure import Leaving
 from dnm.model.lent import LentNode, Phase
 from dnm.model.opening import OPENING_TAINT
-from dnm.run.permissions import permissions
 from tests.site import QUEUE, Site, set_up_workshop
 
 MINUTE = timedelta(minutes=1).total_seconds()

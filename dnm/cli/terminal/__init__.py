@@ -1,4 +1,4 @@
 """The shared terminal parts of all commands: options, tables, lines, streams, signals, completion.
-cli, look, act, manual and set_up may import it; it imports model, calendar, config, plan,
+cli, look, act, manual, set_up and admin may import it; it imports model, calendar, config, plan,
 record, run and verbs.
 """

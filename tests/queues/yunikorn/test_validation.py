@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnm.cli.set_up.queue_verbs import check_files
 from dnm.model.errors import QueueError
+from dnm.queues.yunikorn.admin.queue_verbs import check_files
 from dnm.queues.yunikorn.advice import advise
 from dnm.queues.yunikorn.decode import RuleViolation
 from dnm.queues.yunikorn.files import judge_file

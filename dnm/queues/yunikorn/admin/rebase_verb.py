@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from dnm.cli.set_up.queue_verbs import queue_edges
 from dnm.cli.terminal import completion
 from dnm.cli.terminal.logs import log_operation
 from dnm.cli.terminal.operation import is_sure, new_operation, print_wait
@@ -20,6 +19,7 @@ from dnm.model.printable import printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.system import ConfigMaps
+from dnm.queues.yunikorn.admin.queue_verbs import queue_edges
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.rebase import Reading, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient

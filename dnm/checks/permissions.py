@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dnm.checks.queue_checks import checks_of
 from dnm.model.config import Config
-from dnm.model.value import Value
-from dnm.queues.yunikorn.source import DEFAULTS_NAME
-
-
-class Permission(Value, frozen=True):
-    """An action of a run. `is_needed` is False if a run continues without it, with fewer facts."""
-
-    verb: str
-    resource: str  # with its subresource: pods/eviction
-    without: str  # the effect if it is missing
-    namespace: str = ""  # empty: cluster-wide
-    name: str = ""
-    group: str = ""
-    is_needed: bool = True
-
+from dnm.model.permission import Permission
 
 _IN_LARGE_CLUSTERS = "in a large cluster every run reads the full lists"
 _PULLS = "dnm pulls no image and starts no probe on a node that joins"
@@ -71,7 +58,6 @@ def _for_opening(config: Config) -> Iterator[Permission]:
 
 def permissions(config: Config) -> tuple[Permission, ...]:
     """Returns the permissions of a run; etc/rbac.yaml grants exactly these."""
-    where, name = config.queue_document
     only_converter = "node-convert can't do it with dnm's kubeconfig"
     return (
         Permission(verb="list", resource="nodes", without="nothing is decided"),
@@ -84,12 +70,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
                    without="no node with a DaemonSet's pod is returned, since any pod may claim to "
                    "be one, and no node of a type that waits for DaemonSets is opened"),
         *_FOR_CHANGES,
-        Permission(verb="get", resource="configmaps", namespace=where, name=name,
-                   without="the queues are not known"),
-        Permission(verb="update", resource="configmaps", namespace=where, name=name,
-                   without="no limit is changed, and no new node serves"),
-        Permission(verb="get", resource="configmaps", namespace=where, name=DEFAULTS_NAME,
-                   is_needed=False, without="queues that are only there are not known"),
+        *(item for system in checks_of(config) for item in system.permissions(config)),
         Permission(verb="list", resource="persistentvolumeclaims", is_needed=False,
                    without="pending pods with claims count for nothing"),
         Permission(verb="list", resource="persistentvolumes", is_needed=False,

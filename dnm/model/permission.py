@@ -1,0 +1,17 @@
+"""An API permission of dnm."""
+
+from __future__ import annotations
+
+from dnm.model.value import Value
+
+
+class Permission(Value, frozen=True):
+    """An action of a run. `is_needed` is False if a run continues without it, with fewer facts."""
+
+    verb: str
+    resource: str  # with its subresource: pods/eviction
+    without: str  # the effect if it is missing
+    namespace: str = ""  # empty: cluster-wide
+    name: str = ""
+    group: str = ""
+    is_needed: bool = True

@@ -1,0 +1,102 @@
+"""The checks of namespaces without a queue system for `dnm check`. No quota keeps the pods of other
+namespaces from a lent node, so a taint of its node type must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
+from dnm.demand.demand import Demand
+from dnm.kube.client import KubeClient
+from dnm.model.config import Config
+from dnm.model.errors import KubeError
+from dnm.model.node_type import NodeType, fill_namespace
+from dnm.model.permission import Permission
+from dnm.model.plan import Snapshot
+from dnm.model.pod import PodList
+
+_KEEPS_PODS_AWAY = ("NoSchedule", "NoExecute")
+_EXAMPLE = "example.org/lent={namespace}"
+
+
+def permissions(config: Config) -> tuple[Permission, ...]:
+    """Returns nothing: a run reads and writes no limits."""
+    return ()
+
+
+@looks_at("queue system")
+def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
+    """Reports which namespaces have no queue system, and a YuniKorn that they may have instead."""
+    names = ", ".join(sorted(config.namespaces_without_quota))
+    yield fine(f"queue_system = none: {names} may use lent nodes without quota")
+    where = "/".join(config.queue_document)
+    try:
+        is_there = kube.read_config_map(*config.queue_document) is not None
+    except KubeError:
+        return  # dnm needs no right to read it
+    if is_there and config.queue_systems == {"none"}:
+        yield doubtful(
+            f"there is a ConfigMap {where}, so the cluster may have YuniKorn",
+            "if it schedules the pods of these namespaces, write queue_system = yunikorn; if its "
+            "limits still contain lent nodes, return these first with queue_system = yunikorn",
+        )
+
+
+def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
+    """Checks that pods of other namespaces cannot use the nodes lent to a namespace."""
+    for name in sorted(config.namespaces_without_quota):
+        types = [config.node_types[kind] for kind in config.namespaces[name].node_types]
+        open_types = [item for item in types if not _keeps_others_away(config, item)]
+        unlabelled = [item for item in types if not _is_labelled(config, item)]
+        check = f"queue of {name}"
+        for item in open_types:
+            yield wrong(
+                f"node type {item.name} has no taint for its namespace, so that pods of any "
+                "namespace would use its lent nodes",
+                f"write taints = {_EXAMPLE}:NoSchedule, and give the pods of {name} that "
+                "toleration (etc/admission-policy.yaml)",
+                check,
+            )
+        for item in unlabelled:
+            yield wrong(
+                f"node type {item.name} has no label for its namespace, so that its pods cannot "
+                "select its lent nodes",
+                f"write labels = {_EXAMPLE}",
+                check,
+            )
+        if not (open_types or unlabelled):
+            kinds = ", ".join(item.name for item in types)
+            yield fine(f"only its pods may use its lent nodes (node types: {kinds})", check)
+
+
+def check_demand(
+    config: Config, snapshot: Snapshot, pods: PodList, count: Callable[[Config], Demand]
+) -> Iterator[Finding]:
+    """Reports nothing: without quota there is nothing to compare the demand with."""
+    yield from ()
+
+
+def _users(config: Config, node_type: NodeType) -> list[str]:
+    policies = config.namespaces.values()
+    return [policy.name for policy in policies if node_type.name in policy.node_types]
+
+
+def _keeps_others_away(config: Config, node_type: NodeType) -> bool:
+    """Returns whether a taint of the type differs for each of its namespaces. A type of one
+    namespace may have any taint."""
+    is_shared = len(_users(config, node_type)) > 1
+    return any(
+        not is_shared or _names_namespace(taint.key, taint.value)
+        for taint in node_type.taints
+        if taint.effect in _KEEPS_PODS_AWAY
+    )
+
+
+def _is_labelled(config: Config, node_type: NodeType) -> bool:
+    is_shared = len(_users(config, node_type)) > 1
+    pairs = node_type.labels.items()
+    return any(not is_shared or _names_namespace(key, value) for key, value in pairs)
+
+
+def _names_namespace(*texts: str) -> bool:
+    return any(fill_namespace(text, "a") != fill_namespace(text, "b") for text in texts)
