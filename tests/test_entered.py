@@ -24,6 +24,7 @@ from tests.entered import ROOT, Listening
 from tests.site import QUEUE, Site, set_up_workshop
 
 IDLE = (65, 11_234 + len(TABLE))  # files, lines; a new rule pays for its line of the table
+WITHOUT_QUEUES = (58, 9_442 + len(TABLE))
 LENDING = (110, 20_833 + len(TABLE))
 CLOSED = re.compile(r"kube[/.]opening")  # only readiness_checks uses it
 
@@ -106,6 +107,18 @@ def test_lending_and_returning_runs_execute_a_bounded_number_of_lines(
     record_property("figures", f"runs that lend and return enter {entered.summary}")
     assert len(entered.files) <= LENDING[0] and entered.lines <= LENDING[1]
     assert not [name for name in files if name.startswith("dnm/plan/rules/") or CLOSED.search(name)]
+
+
+def test_idle_run_without_a_queue_system_executes_no_line_of_yunikorn(
+    plain_site: Site, record_property: Callable[[str, object], None]
+) -> None:
+    plain_site.sandbox.add_namespace("dnm")
+    plain_site.change(queue_system="none")
+    run(plain_site)
+    idle = run(plain_site)
+    record_property("figures", f"an idle run without a queue system enters {idle.summary}")
+    assert len(idle.files) <= WITHOUT_QUEUES[0] and idle.lines <= WITHOUT_QUEUES[1]
+    assert not [name for name in [*idle.files, *idle.imported] if "yunikorn" in name]
 
 
 def test_default_configuration_enables_no_rule(plain_site: Site) -> None:

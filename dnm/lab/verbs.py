@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,12 +21,23 @@ def up(
     workshop: Annotated[bool, typer.Option("--workshop", help="Add 75 pending pods.")] = False,
     port: Annotated[int, typer.Option(help="Port; 0: any free port.", min=0, max=65535)] = 0,
     speed: SpeedOption = 1.0,
+    queue_system: Annotated[
+        Literal["yunikorn", "none"],
+        typer.Option(help="What limits the namespaces: YuniKorn, or no quota at all."),
+    ] = "yunikorn",
 ) -> None:
     """Start an embedded cluster and print how to use it."""
     from dnm.lab.sandbox import commands
 
     raise typer.Exit(
-        commands.up(directory, nodes=nodes_, workshop=workshop, port=port, speed=speed)
+        commands.up(
+            directory,
+            nodes=nodes_,
+            workshop=workshop,
+            port=port,
+            speed=speed,
+            queue_system=queue_system,
+        )
     )
 
 

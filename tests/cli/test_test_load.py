@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from dnm.cli.set_up.test_load import LABEL, Load, delete_loads, make_manifest, print_load, run_load
+from dnm.cli.set_up.test_load import (
+    INSTANCE_LABEL,
+    LABEL,
+    Load,
+    delete_loads,
+    make_manifest,
+    print_load,
+    run_load,
+)
 from dnm.lab.sandbox.access import Rule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import deployment_manifest, pod_manifest
@@ -51,6 +59,18 @@ def cluster(sandbox: Sandbox) -> Sandbox:
     sandbox.add_namespace("dev")
     sandbox.set_queues(WORKSHOP_QUEUES)
     return sandbox
+
+
+def test_manifest_names_no_scheduler_without_a_queue_system(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    site = Site(sandbox, tmp_path / "none", sections=SECTIONS, queue_system="none")
+    template = make_manifest(site.config, Load(namespace="dev"))["spec"]["template"]
+    assert set(template["metadata"]["labels"]) == {LABEL, INSTANCE_LABEL}
+    assert template["metadata"]["annotations"] == {}
+    assert "schedulerName" not in template["spec"] and template["spec"]["tolerations"]
+    with pytest.raises(ConfigError, match="dev has no queue system; leave it out"):
+        make_manifest(site.config, Load(namespace="dev", queue="root.x"))
 
 
 def test_manifest_contains_requests_tolerations_and_replicas(config: Config) -> None:
@@ -222,8 +242,9 @@ def test_deployment_name_in_use_is_not_changed(cluster: Sandbox, config: Config)
         pytest.param("dve", "did you mean 'dev'?", id="namespace"),
         pytest.param("dve --queue root.anvil.services.dev", "there is no namespace dve, did you "
                      "mean 'dev'?", id="namespace-with-queue"),
-        pytest.param("dev --queue root.anvil.services.deb", "has no queue root.anvil.services.deb, "
-                     "did you mean 'root.anvil.services.dev'?", id="queue"),
+        pytest.param("dev --queue root.anvil.services.deb", "there is no queue "
+                     "root.anvil.services.deb, did you mean 'root.anvil.services.dev'?",
+                     id="queue"),
         pytest.param("dev --queue root.anvil.services", "is a parent queue and takes no pods; "
                      "choose one below it: root.anvil.services.notebook", id="parent-queue"),
         pytest.param("dve --delete", "did you mean 'dev'?", id="delete"),

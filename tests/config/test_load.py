@@ -272,7 +272,7 @@ def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> No
     assert config.namespaces_without_quota == {"dev", "test"}
 
 
-def test_namespace_may_have_another_queue_system_than_the_others(tmp_path: Path) -> None:
+def test_queue_system_of_one_namespace_can_differ(tmp_path: Path) -> None:
     config = load(tmp_path, "[namespace:test]\nqueue_system = none\n")
     assert config.namespaces["dev"].queue == "root.services.dev"
     assert config.namespaces["test"].queue == "test"

@@ -52,6 +52,17 @@ def test_sandbox_up_prints_the_next_steps_and_down_ends_it(
     assert "no sandbox runs" in capsys.readouterr().err
 
 
+def test_sandbox_without_a_queue_system_has_a_site_for_it(place: Path) -> None:
+    assert up(place, nodes=4, workshop=True, queue_system="none") == 0
+    config = load_config(place / "dnm.ini", {})
+    assert (config.queue_systems, config.yunikorn_url) == ({"none"}, "")
+    assert not (place / "namespace_queue_paths.json").exists()
+    items = ask(url_of(place), "GET", "/api/v1/namespaces/dev/pods")["items"]
+    assert len(items) == 75
+    assert {pod["spec"]["schedulerName"] for pod in items} == {"default-scheduler"}
+    assert down(place) == 0
+
+
 def test_killed_sandbox_server_is_noticed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up(place)
     server = find_server(place)

@@ -34,7 +34,7 @@ FACTS: dict[str, st.SearchStrategy[Any]] = {
     "to": TEXTS,
     "is_back": FLAGS,
 }
-EVICTIONS = st.none() | st.builds(Eviction, since=MOMENTS, asked=COUNTS)
+EVICTIONS = st.none() | st.builds(Eviction, since=MOMENTS, evicted=COUNTS)
 DEPARTURES = st.builds(Departure, reason=TEXTS, eviction=EVICTIONS)
 KINDS = {state.__struct_config__.tag: state for state in get_args(LentState)}
 STATES = st.one_of(

@@ -38,8 +38,7 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.printable import count_of, duration
 from dnm.model.quantity import parse_kubernetes
 from dnm.model.value import Value
-from dnm.queues.yunikorn.document import read_document
-from dnm.queues.yunikorn.source import read_source
+from dnm.queues import system_of
 
 LABEL = "dynamic-node-manager/test-load"  # its value is the Deployment's own name
 INSTANCE_LABEL = "dynamic-node-manager/test-load-of"  # its value is the instance id
@@ -124,14 +123,14 @@ def run_load(
 ) -> int:
     """Creates the load, or changes the load of that name, and shows its progress until all pods run
     or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
-    manifest = make_manifest(config, load)
+    manifest, queue = make_manifest(config, load), find_queue(config, load)
     _warn(config, load)
     named = "" if load.name == DEFAULT_NAME else f" --name {load.name}"
     delete = f"delete them with `dnm test-load {load.namespace} --delete{named}`"
     with closing(KubeClient.connect(config)) as kube:
-        _check_queue(config, kube, _queue_of(manifest))
+        _check_queue(config, kube, queue)
         try:
-            print_line(_create(config, kube.requests, manifest))
+            print_line(_create(config, kube.requests, manifest, queue))
             deployment = _follow(kube.requests, load, wait, sleep)
             if deployment.running == load.replicas:
                 print_line(f"all pods run; {delete}")
@@ -142,8 +141,8 @@ def run_load(
         except KeyboardInterrupt:
             print(f"dnm: the pods stay; {delete}", file=sys.stderr)
             raise
-    if (queue := _queue_of(manifest).lower()) in config.queues:
-        explain_name(config, f"queue/{queue}")
+    if queue.lower() in config.queues:
+        explain_name(config, f"queue/{queue.lower()}")
     print_line(f"the pods stay: run the command again to follow them, or {delete}")
     return ExitCode.FAILED
 
@@ -185,19 +184,14 @@ def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
     return error
 
 
-def _queue_of(manifest: dict[str, Any]) -> str:
-    return str(manifest["metadata"]["annotations"][QUEUE_LABELS[0]])
-
-
 def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
-    """Raises ConfigError if the queue document has no such queue that pods can use."""
-    by_path = read_document(read_source(kube, config.queue_document)).limits
+    """Raises ConfigError if there is no such queue that pods can use."""
+    system = system_of(config)
+    by_path = system.read_queues(config, system.collect(config, kube)).limits
     limits = by_path.get(queue.lower())
     leaves = [path for path, limits in by_path.items() if limits.is_leaf]
     if limits is None:
-        raise ConfigError(
-            f"test load: the queue document has no queue {queue}{values.suggest(queue, leaves)}"
-        )
+        raise ConfigError(f"test load: there is no queue {queue}{values.suggest(queue, leaves)}")
     if not limits.is_leaf:
         below = [path for path in leaves if path.startswith(f"{queue.lower()}.")]
         raise ConfigError(
@@ -206,11 +200,11 @@ def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
         )
 
 
-def _create(config: Config, api: ApiRequests, manifest: dict[str, Any]) -> str:
+def _create(config: Config, api: ApiRequests, manifest: dict[str, Any], queue: str) -> str:
     """Creates the load, or changes the load of that name. Returns a sentence about it."""
     metadata, replicas = manifest["metadata"], manifest["spec"]["replicas"]
     namespace, name = metadata["namespace"], metadata["name"]
-    pods = f"{count_of(replicas, 'pod')} for queue {_queue_of(manifest)}"
+    pods = f"{count_of(replicas, 'pod')} for queue {queue}"
     try:
         create_deployment(api, manifest)
     except KubeConflict:
@@ -260,12 +254,15 @@ def _print_reasons(api: ApiRequests, load: Load, deployment: Deployment) -> None
 
 def make_manifest(config: Config, load: Load) -> dict[str, Any]:
     """Returns the Deployment as JSON. Raises ConfigError with the option and a valid example."""
-    queue = _check(config, load)
+    queue = find_queue(config, load)
     name = load.name
-    identity = {LABEL: name, INSTANCE_LABEL: config.instance_id, **dict.fromkeys(APP_LABELS, name)}
-    # A queue name may not be a valid label value; then only the annotation has it.
-    labels = {**identity, **dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)}
-    annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
+    labels = {LABEL: name, INSTANCE_LABEL: config.instance_id}
+    annotations: dict[str, str] = {}
+    if load.namespace not in config.namespaces_without_quota:
+        # A queue name may not be a valid label value; then only the annotation has it.
+        labels |= dict.fromkeys(APP_LABELS, name)
+        labels |= dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)
+        annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -299,8 +296,9 @@ def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
+    is_plain = load.namespace in config.namespaces_without_quota
     return {
-        "schedulerName": "yunikorn",
+        **({} if is_plain else {"schedulerName": "yunikorn"}),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 2,
@@ -327,7 +325,7 @@ def _toleration(taint: Taint) -> dict[str, str]:
     return {**toleration, "operator": "Equal", "value": taint.value}
 
 
-def _check(config: Config, load: Load) -> str:
+def find_queue(config: Config, load: Load) -> str:
     """Returns the full queue path. Raises ConfigError for the first invalid option."""
     policy, option = config.namespaces.get(load.namespace), "NAMESPACE"
     try:
@@ -336,6 +334,8 @@ def _check(config: Config, load: Load) -> str:
         if load.name:
             values.namespace(load.name)  # also a label value, so RFC 1123's stricter form
         option = "--queue"
+        if load.queue and load.namespace in config.namespaces_without_quota:
+            raise ValueError(f"{load.queue}: {load.namespace} has no queue system; leave it out")
         queue = values.queue_path(load.queue) if load.queue else policy.queue if policy else ""
     except ValueError as error:
         raise ConfigError(f"test load: {option} {error}") from error

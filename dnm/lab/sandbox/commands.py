@@ -43,10 +43,12 @@ def up(
     workshop: bool = False,
     port: int = 0,
     speed: float = 1.0,
+    queue_system: str = "yunikorn",
 ) -> int:
     """Starts a sandbox with `nodes` Slurm nodes and prints how to use it; returns the exit code."""
     place = (directory or default_directory()).absolute()
     arguments = ["--nodes", str(nodes), "--port", str(port), "--speed", str(speed)]
+    arguments += ["--queue-system", queue_system]
     arguments += ["--workshop"] if workshop else []
     try:
         server = start(place, arguments)

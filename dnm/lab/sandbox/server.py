@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--workshop", action="store_true")
+    parser.add_argument("--queue-system", default="yunikorn")
     parser.add_argument("--speed", type=float, default=1.0)
     options = parser.parse_args(arguments)
     try:
@@ -54,12 +55,13 @@ def serve(options: argparse.Namespace) -> None:
     sandbox = Sandbox(
         directory, manual=False, speed=options.speed, port=options.port, timing=real_life()
     )
-    build_site(sandbox, options.nodes)
+    system = options.queue_system
+    build_site(sandbox, options.nodes, system)
     if options.workshop:
-        add_workshop(sandbox)
+        add_workshop(sandbox, queue_system=system)
     sandbox.start()
     if not (directory / "dnm.ini").exists():
-        write_configuration(directory, sandbox.url, {})
+        write_configuration(directory, sandbox.url, {"queue_system": system})
     process = process_of(os.getpid())
     ticks = process.start_ticks if process else 0
     server = Server(pid=os.getpid(), start_ticks=ticks, url=sandbox.url)

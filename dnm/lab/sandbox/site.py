@@ -62,9 +62,24 @@ _SETTINGS = {
 _LAB = {"pending_grace_seconds": "0", "shutdown_grace_seconds": "15"}
 
 
-def build_site(sandbox: Sandbox, machines: int) -> None:
-    sandbox.set_queues(QUEUES)
-    sandbox.yunikorn.restart()
+# Without a queue system, a taint keeps a lent node free for its namespace.
+LENT = "example.org/lent"
+_NODE_TYPE = f"""
+[node_type:a]
+labels = {LENT}={{namespace}}
+taints = {LENT}={{namespace}}:NoSchedule
+"""
+
+
+def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") -> None:
+    """Builds the site; `queue_system` is yunikorn or none."""
+    if queue_system == "yunikorn":
+        sandbox.set_queues(QUEUES)
+        sandbox.yunikorn.restart()
+    else:
+        taint = {"key": LENT, "value": "{namespace}", "effect": "NoSchedule"}
+        sandbox.add_machine_type("a", labels={LENT: "{namespace}"}, taints=[taint])
+        sandbox.add_namespace("dnm")  # of the Lease
     for number in (1, 2):
         name = f"k{number:02}"
         sandbox.add_node(name, cpu="64", memory="128G")
@@ -77,17 +92,25 @@ def build_site(sandbox: Sandbox, machines: int) -> None:
         sandbox.batch.start_job([name])
 
 
-def add_workshop(sandbox: Sandbox, run_seconds: float | None = None) -> list[str]:
+def add_workshop(
+    sandbox: Sandbox, run_seconds: float | None = None, queue_system: str = "yunikorn"
+) -> list[str]:
     """75 people open a session each: 4 CPUs and 16 GB."""
+    toleration = {"key": LENT, "operator": "Equal", "value": "dev", "effect": "NoSchedule"}
+    is_yunikorn = queue_system == "yunikorn"
     return sandbox.add_pods(
-        WORKSHOP_PODS, "dev", queue=WORKSHOP_QUEUE, cpu="4", memory="16G", name="session",
-        run_seconds=run_seconds,
+        WORKSHOP_PODS, "dev", queue=WORKSHOP_QUEUE if is_yunikorn else "", cpu="4", memory="16G",
+        name="session", run_seconds=run_seconds,
+        spec=None if is_yunikorn else {"tolerations": [toleration]},
     )  # fmt: skip
 
 
 def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) -> Path:
     """dnm's two files, which name the others by relative paths. Returns the ini's path."""
     values = {**_SETTINGS, "yunikorn_url": url, **settings}
+    is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
+    for key in () if is_yunikorn else ("yunikorn_url", "namespace_queue_paths"):
+        del values[key]
     lab = {key: values.pop(key, text) for key, text in _LAB.items()}
     lines, pace = (
         "".join(f"{key} = {text}\n" for key, text in entry.items()) for entry in (values, lab)
@@ -95,7 +118,8 @@ def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) 
     heading = "# dnm's configuration for the sandbox beside it; seconds replace minutes here.\n"
     queues = {"dev": WORKSHOP_QUEUE, "notebook": NOTEBOOK_QUEUE}
     (directory / "state").mkdir(mode=0o700, exist_ok=True)
-    write_file(directory / "namespace_queue_paths.json", json.dumps(queues, indent=2).encode())
-    path = directory / "dnm.ini"
-    write_file(path, f"{heading}[settings]\n{lines}\n[lab]\n{pace}".encode())
+    if is_yunikorn:
+        write_file(directory / "namespace_queue_paths.json", json.dumps(queues, indent=2).encode())
+    path, node_type = directory / "dnm.ini", "" if is_yunikorn else _NODE_TYPE
+    write_file(path, f"{heading}[settings]\n{lines}{node_type}\n[lab]\n{pace}".encode())
     return path

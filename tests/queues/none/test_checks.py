@@ -1,0 +1,83 @@
+"""`dnm check` for namespaces without a queue system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dnm.checks.findings import CheckResult, Finding
+from dnm.checks.host import find_everything
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.site import LENT, build_site
+from tests.site import WORKSHOP_QUEUES, Site
+
+TAINTS = f"taints = {LENT}={{namespace}}:NoSchedule\n"
+LABELS = f"labels = {LENT}={{namespace}}\n"
+FIXED = f"labels = {LENT}=workshop\ntaints = {LENT}=workshop:NoExecute\n"
+
+
+def findings(sandbox: Sandbox, directory: Path, node_type: str, **settings: str) -> list[Finding]:
+    build_site(sandbox, 3, "none")
+    site = Site(
+        sandbox, directory / "site", sections=f"[node_type:a]\n{node_type}",
+        queue_system="none", **settings,
+    )  # fmt: skip
+    site.run()
+    return list(find_everything(site.path, dict(os.environ)))
+
+
+def of_queues(shown: list[Finding]) -> list[Finding]:
+    return [finding for finding in shown if finding.check.startswith("queue")]
+
+
+@pytest.mark.parametrize(
+    ("node_type", "namespaces"),
+    [
+        pytest.param(LABELS + TAINTS, "dev, notebook", id="of-each-namespace"),
+        pytest.param(FIXED, "dev", id="of-the-only-namespace"),
+    ],
+)
+def test_node_type_that_keeps_other_pods_away_passes(
+    sandbox: Sandbox, tmp_path: Path, node_type: str, namespaces: str
+) -> None:
+    shown = of_queues(findings(sandbox, tmp_path, node_type, monitored_namespaces=namespaces))
+    assert len(shown) == 1 + len(namespaces.split(","))
+    assert {finding.result for finding in shown} == {CheckResult.OK}
+
+
+@pytest.mark.parametrize(
+    ("node_type", "namespaces", "missing"),
+    [
+        pytest.param(LABELS, "dev", ["taint"], id="no-taint"),
+        pytest.param(TAINTS, "dev", ["label"], id="no-label"),
+        pytest.param("", "dev", ["taint", "label"], id="neither"),
+        pytest.param(FIXED, "dev, notebook", ["taint", "label"] * 2, id="same-for-two-namespaces"),
+        pytest.param(LABELS + TAINTS.replace("NoSchedule", "PreferNoSchedule"), "dev", ["taint"],
+                     id="taint-that-only-prefers"),
+    ],
+)  # fmt: skip
+def test_node_type_that_lets_other_pods_in_fails(
+    sandbox: Sandbox, tmp_path: Path, node_type: str, namespaces: str, missing: list[str]
+) -> None:
+    shown = findings(sandbox, tmp_path, node_type, monitored_namespaces=namespaces)
+    failed = [item for item in of_queues(shown) if item.result is CheckResult.FAILED]
+    assert [item.text.split(" has no ")[1].split()[0] for item in failed] == missing
+    assert all(item.remedy.startswith("write ") for item in failed)
+
+
+def test_yunikorn_beside_namespaces_without_queue_system_is_noticed(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.set_queues(WORKSHOP_QUEUES)
+    shown = findings(sandbox, tmp_path, LABELS + TAINTS)
+    warned = [item for item in of_queues(shown) if item.result is CheckResult.WARNING]
+    assert [item.check for item in warned] == ["queue system"]
+    assert "queue_system = yunikorn" in warned[0].remedy
+
+
+def test_no_permission_for_limits_is_needed(sandbox: Sandbox, tmp_path: Path) -> None:
+    shown = findings(sandbox, tmp_path, LABELS + TAINTS)
+    asked = [finding.text for finding in shown if finding.check == "permission"]
+    assert asked and not [text for text in asked if "configmaps" in text]
