@@ -79,11 +79,11 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "queues.yunikorn.admin": _rule(
         "model host calendar config kube converter queues demand plan record run checks.findings "
-        "cli.terminal",
+        "checks.queue_checks cli.terminal",
         WIRES | CLIENTS,
     ),
     "queues.none": _rule("model queues.system", EVERYTHING),
-    "queues.none.admin": _rule("model kube demand checks.findings", EVERYTHING),
+    "queues.none.admin": _rule("model kube demand checks.findings checks.queue_checks", EVERYTHING),
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
     "sizing": _rule("model demand kubelet", EVERYTHING),

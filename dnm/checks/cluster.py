@@ -65,6 +65,7 @@ def check_cluster(
             config, registry, kube, NodeConvert(config, environ), datetime.now(UTC)
         )
         checks = checks_of(config)
+        yield from check_queue_systems(config)
         for system in checks:
             yield from system.check_limits(config, kube, snapshot)
         if isinstance(nodes := snapshot.nodes, tuple):
@@ -81,6 +82,16 @@ def check_cluster(
         by_name = {node.name: node for node in snapshot.nodes}
         for name, sentence in differing_kubelets(config, registry.nodes, by_name).items():
             yield doubtful(sentence, check=f"node {name}")
+
+
+@looks_at("queue system")
+def check_queue_systems(config: Config) -> Iterator[Finding]:
+    """Reports which namespaces have which queue system, and what dnm does there."""
+    for name, system in zip(sorted(config.queue_systems), checks_of(config), strict=True):
+        policies = config.namespaces.values()
+        namespaces = sorted(item.name for item in policies if item.queue_system == name)
+        sentence = system.PROPERTIES.sentence
+        yield fine(f"{', '.join(namespaces)}: queue_system = {name}, {sentence}")
 
 
 def _limits(config: Config, snapshot: Snapshot) -> Mapping[str, QueueLimits] | None:

@@ -13,10 +13,31 @@ from dnm.model.config import Config
 from dnm.model.permission import Permission
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
+from dnm.model.value import Value
+
+
+class QueueProperties(Value):
+    """The differences between queue systems. The contract suite of the tests relies on them, and
+    `dnm check` shows them."""
+
+    writes_limits: bool  # False: there is no limit, and nodes alone bound the pods
+    zero_means: str  # a limit of 0: `none` (no limit) or `nothing` (no pod)
+    ancestors_grow: bool  # the limits above a queue must contain its nodes too
+    shrinking_may_evict: bool  # the queue system may end pods if a limit falls below their use
+
+    @property
+    def sentence(self) -> str:
+        """Returns the properties for an administrator."""
+        if not self.writes_limits:
+            return "without quota: dnm changes no limit"
+        above = " and of the queues above it" if self.ancestors_grow else ""
+        return f"dnm changes the limit of a queue{above} with its nodes"
 
 
 class QueueChecks(Protocol):
     """The checks of a queue system, in the order in which `dnm check` shows them."""
+
+    PROPERTIES: QueueProperties
 
     def permissions(self, config: Config) -> tuple[Permission, ...]:
         """Returns what a run needs of the API to read and write the limits."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, wrong
+from dnm.checks.queue_checks import QueueProperties
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.model.config import Config
@@ -15,6 +16,9 @@ from dnm.model.permission import Permission
 from dnm.model.plan import Snapshot
 from dnm.model.pod import PodList
 
+PROPERTIES = QueueProperties(
+    writes_limits=False, zero_means="nothing", ancestors_grow=False, shrinking_may_evict=False
+)
 _KEEPS_PODS_AWAY = ("NoSchedule", "NoExecute")
 _EXAMPLE = "example.org/lent={namespace}"
 
@@ -26,9 +30,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
 
 @looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports which namespaces have no queue system, and a YuniKorn that they may have instead."""
-    names = ", ".join(sorted(config.namespaces_without_quota))
-    yield fine(f"queue_system = none: {names} may use lent nodes without quota")
+    """Reports a YuniKorn that these namespaces may have instead."""
     where = "/".join(config.queue_document)
     try:
         is_there = kube.read_config_map(*config.queue_document) is not None

@@ -8,6 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from dnm.checks.findings import Finding, doubtful, fine, looks_at, skipped, wrong
+from dnm.checks.queue_checks import QueueProperties
 from dnm.config import values
 from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
@@ -40,6 +41,12 @@ from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
 from dnm.queues.yunikorn.source import DEFAULTS_NAME
 from dnm.queues.yunikorn.system import source_of
 
+PROPERTIES = QueueProperties(
+    writes_limits=True,
+    zero_means="none",  # of a limit in which every amount is 0, since YuniKorn 1.5
+    ancestors_grow=True,
+    shrinking_may_evict=True,  # with preemption by quota, since YuniKorn 1.9
+)
 _MOST_SHOWN = 5  # violations, of many
 _IF_IT_STAYS = (
     "look again in a minute; if it stays, a reload failed, or pods got their queue label too late"

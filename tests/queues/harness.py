@@ -1,0 +1,211 @@
+"""The queue systems as the contract suite sees them: a cluster with a limit, and who changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME
+from dnm.model.config import Config, NamespacePolicy
+from dnm.model.queue_edit import QueueEdit, QueueOutcome, QueueWants
+from dnm.model.value import Resources
+from dnm.queues import system_of
+from dnm.queues.system import Queues
+from tests.builders import a_config
+from tests.queue_kit import ONE_LIMIT
+
+SIZE: Resources = {"vcore": 128_000, "memory": 256 * 10**9, "pods": 110}
+Nodes = Mapping[str, Resources]
+
+
+class QueueCase(Protocol):
+    """A queue system on the sandbox, with one queue that has a limit and one that has none.
+
+    `queue` has 80 cores and 320 GB. `unlimited` is a queue without a limit.
+    """
+
+    queue: str
+    unlimited: str
+    config: Config
+
+    def __init__(self, sandbox: Sandbox) -> None: ...
+
+    def stored(self) -> Any:
+        """Returns the stored limits and the ledger, without versions and owners of fields."""
+
+    def stored_cores(self) -> int | None:
+        """Returns the stored limit of the queue in millicores; None: there is none to store."""
+
+    def change_elsewhere(self) -> None:
+        """Changes a part of the same object that dnm does not write."""
+
+    def ledger(self) -> str: ...
+
+    def replace_ledger(self, text: str) -> None:
+        """Stores another ledger, or removes it if the text is empty."""
+
+
+class YunikornCase:
+    queue, unlimited = "root.dev", "root.free"
+    text = ONE_LIMIT.replace("x\n", "dev   # of the workshops\n").replace(
+        "80}}\n", "80, memory: 320G}}\n    - name: free\n"
+    )
+    _LEDGER = "dynamic-node-manager/ledger"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        sandbox.set_queues(self.text)
+        self.config = a_config(
+            namespaces={
+                "dev": NamespacePolicy(name="dev", queue=self.queue, node_types=("a",)),
+                "free": NamespacePolicy(name="free", queue=self.unlimited, node_types=("a",)),
+            },
+            kubeconfig_path=sandbox.kubeconfig,
+        )
+
+    def _map(self) -> Any:
+        return self.sandbox.get("configmaps", CONFIGS_NAME, "yunikorn")
+
+    def stored(self) -> Any:
+        current = self._map()
+        return current["data"], self.ledger()
+
+    def stored_cores(self) -> int | None:
+        limits = (
+            system_of(self.config)
+            .read_queues(self.config, system_of(self.config).collect(self.config, self._client()))
+            .limits
+        )
+        return limits[self.queue].max["vcore"]
+
+    def _client(self) -> KubeClient:
+        return KubeClient.connect(self.config)
+
+    def change_elsewhere(self) -> None:
+        text = self.sandbox.queues_text()
+        self.sandbox.set_queues(text.replace("of the workshops", "of all courses"))
+
+    def ledger(self) -> str:
+        return str((self._map()["metadata"].get("annotations") or {}).get(self._LEDGER, ""))
+
+    def replace_ledger(self, text: str) -> None:
+        def change(item: Any) -> None:
+            annotations = item["metadata"].setdefault("annotations", {})
+            annotations.pop(self._LEDGER, None)
+            if text:
+                annotations[self._LEDGER] = text
+
+        self.sandbox.edit("configmaps", CONFIGS_NAME, change, "yunikorn")
+
+
+class NoneCase:
+    queue, unlimited = "dev", "free"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.config = a_config(
+            namespaces={
+                name: NamespacePolicy(name=name, queue=name, node_types=("a",), queue_system="none")
+                for name in ("dev", "free")
+            },
+            kubeconfig_path=sandbox.kubeconfig,
+        )
+
+    def stored(self) -> Any:
+        return len(self.sandbox.requests.writes())
+
+    def stored_cores(self) -> int | None:
+        return None
+
+    def change_elsewhere(self) -> None:
+        """There is no object that could be changed."""
+
+    def ledger(self) -> str:
+        return ""
+
+    def replace_ledger(self, text: str) -> None:
+        """There is no ledger."""
+
+
+CASES: Mapping[str, type[QueueCase]] = {"yunikorn": YunikornCase, "none": NoneCase}
+
+
+class KilledError(BaseException):
+    """The end of a process by SIGKILL: no handler of dnm catches it."""
+
+
+class DyingClient:
+    """A client that dies before or after its nth call; `calls` counts them."""
+
+    def __init__(self, client: Any, at: int = 0, is_after: bool = False) -> None:
+        self._client, self._at, self._is_after = client, at, is_after
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        return self._counted(method) if callable(method) else method
+
+    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls += 1
+            is_here = self.calls == self._at
+            if is_here and not self._is_after:
+                raise KilledError
+            result = method(*arguments, **options)
+            if is_here:
+                raise KilledError
+            return result
+
+        return call
+
+
+class Host:
+    """One instance of dnm on one host: it writes limits and remembers the ledger as a registry."""
+
+    def __init__(self, case: QueueCase, instance: str = "prod") -> None:
+        self.case = case
+        self.config = msgspec.structs.replace(case.config, instance_id=instance)
+        self.system = system_of(self.config)
+        self.remembered: str | None = ""
+
+    def wants(
+        self, nodes: Nodes, queue: str = "", floors: Mapping[str, Resources] = {}
+    ) -> QueueWants:
+        return QueueWants(
+            instance_id=self.config.instance_id,
+            nodes={queue or self.case.queue: nodes} if nodes else {},
+            floors=floors,
+            remembered=self.remembered,
+        )
+
+    def read(self) -> Queues:
+        kube = KubeClient.connect(self.config)
+        return self.system.read_queues(self.config, self.system.collect(self.config, kube))
+
+    def plan(self, nodes: Nodes, **options: Any) -> QueueEdit:
+        wants, queues = self.wants(nodes, **options), self.read()
+        return queues.plan(wants, queues.project(wants))
+
+    def write(
+        self,
+        nodes: Nodes,
+        *,
+        kube: Any = None,
+        before_write: Callable[[], None] = lambda: None,
+        planned: QueueEdit | None = None,
+        **options: Any,
+    ) -> QueueOutcome:
+        kube = kube or KubeClient.connect(self.config)
+        outcome = self.system.write(
+            self.config, kube, self.wants(nodes, **options), planned, before_write
+        )
+        self.remembered = outcome.edit.noted
+        return outcome
+
+
+def lent(*names: str) -> dict[str, Resources]:
+    return dict.fromkeys(names, SIZE)
