@@ -57,7 +57,7 @@ def test_limit_is_the_baseline_plus_the_serving_nodes(case: QueueCase) -> None:
         ] * len(names)
 
 
-def test_no_nodes_restore_what_was_there(case: QueueCase) -> None:
+def test_write_without_nodes_restores_the_stored_object(case: QueueCase) -> None:
     before, host = case.stored(), Host(case)
     host.write(lent("n1", "n2"))
     host.write(lent("n2"))
@@ -163,7 +163,7 @@ def test_queue_without_a_limit_stays_without(case: QueueCase) -> None:
     assert host.read().growth_objection(host.wants({}), case.unlimited, [SIZE]) is None
 
 
-def test_limit_never_shrinks_below_what_is_used(case: QueueCase) -> None:
+def test_limit_never_shrinks_below_its_use(case: QueueCase) -> None:
     host, used = Host(case), BASELINE + CORES + 4_000
     host.write(lent("n1", "n2"))
     floors = {case.queue: {"vcore": used}}
@@ -176,7 +176,7 @@ def test_limit_never_shrinks_below_what_is_used(case: QueueCase) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lost", "older"])
-def test_ledger_of_the_registry_replaces_a_lost_or_older_one(case: QueueCase, kind: str) -> None:
+def test_registry_replaces_a_lost_or_older_ledger(case: QueueCase, kind: str) -> None:
     before, host = case.stored(), Host(case)
     host.write(lent("n1"))
     older = case.ledger()
