@@ -15,7 +15,7 @@ LOCKED := $(PIP) --require-hashes --requirement
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits docs lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm booked model tools packages release test-packages clean
+.PHONY: commits docs lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm reserved model tools packages release test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -39,7 +39,7 @@ help:
 	@echo "make mutants        a sample of changed code that the fast tests should notice (minutes)"
 	@echo "make model          the protocol of several hosts, every interleaving (half a minute)"
 	@echo "make soak           the long proof: at least 10,000 runs in virtual time"
-	@echo "make booked         nodes of an event, booked in a real Slurm ahead of time (minutes)"
+	@echo "make reserved       nodes of an event, reserved in a real Slurm ahead of time (minutes)"
 	@echo "make storm          the installed command under 1,000 runs of blows, in real time (minutes)"
 
 $(BIN)/python:
@@ -245,8 +245,8 @@ storm: $(STAMP)
 	$(BIN)/python -m tests.proof.storm $(STORM)
 
 # Not in CI: it goes by the clock, five minutes for a try. DNM_PROOF_ROUNDS=20 plays twenty.
-booked: $(STAMP) tools
-	$(BIN)/python -m pytest -s tests/real/booked_nodes.py
+reserved: $(STAMP) tools
+	$(BIN)/python -m pytest -s tests/real/reserved_nodes.py
 
 clean:
 	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -24,17 +24,17 @@ from dnm.converter.contract import (
     OPTIONS,
     VALUE,
     VARIABLES,
-    book_command,
     convert_command,
     converter_env,
     list_command,
+    reserve_command,
     resume_command,
     return_command,
-    unbook_command,
+    unreserve_command,
 )
 from dnm.converter.node_list import list_batch_nodes
 from dnm.model.batch import BatchList
-from dnm.model.calendar import Booking, booking_name
+from dnm.model.calendar import EventReservation, occurrence_name
 from dnm.model.config import Config
 from dnm.model.hostlist import fold_hostlist
 from tests.docs.pages import PAGES, ROOT
@@ -268,12 +268,12 @@ COMMANDS = st.one_of(
         convert_command, st.just(CONFIG), LABELS, COUNTS, LABELS, NODES.map(fold_hostlist), ACCOUNTS
     ),
     st.builds(
-        book_command, st.just(CONFIG),
-        st.builds(Booking, name=st.builds(booking_name, LABELS, MOMENTS, LABELS),
+        reserve_command, st.just(CONFIG),
+        st.builds(EventReservation, name=st.builds(occurrence_name, LABELS, MOMENTS, LABELS),
                   node_type=LABELS, count=COUNTS, begins=MOMENTS, ends=MOMENTS,
                   leave_out=NODES.map(fold_hostlist)),
     ),
-    st.builds(unbook_command, st.just(CONFIG), LABELS, NODES.map(fold_hostlist)),
+    st.builds(unreserve_command, st.just(CONFIG), LABELS, NODES.map(fold_hostlist)),
 )  # fmt: skip
 
 

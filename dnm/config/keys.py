@@ -92,7 +92,7 @@ SETTINGS: Keys = {
     "batch_floor": ("*", numbers.floors),
     "events_zone": ("events_zone", names.time_zone),
     "calendar": ("events_dir", path_text),
-    "event_reservations": ("book_ahead", numbers.booked_ahead),
+    "event_reservations": ("reserve_ahead", numbers.reserved_ahead),
     "adjust_guaranteed": ("adjust_guaranteed", values.boolean),
     "fault_conditions": ("fault_conditions", parse_fault_conditions),
     "consolidate": ("consolidate", values.boolean),

@@ -57,7 +57,7 @@ def cap(text: str) -> int | Share:
     return Share(percent=percent)
 
 
-def booked_ahead(text: str) -> timedelta:
+def reserved_ahead(text: str) -> timedelta:
     """Returns the days of reservations in advance; `true` is seven, `false` or 0 is none."""
     if text.lower() in _FALSE or text == "0":
         return timedelta()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC
 
 from dnm.model.blackout import Secrets, secrets_by_name
-from dnm.model.calendar import Booking
+from dnm.model.calendar import EventReservation
 from dnm.model.config import Config
 from dnm.model.errors import ConverterError
 from dnm.model.value import Value
@@ -32,7 +32,7 @@ WAKE = "DNM_WAKE"
 LEAVE_OUT = "--exclude"
 """The option that names nodes not to choose. dnm passes it if the converter's list names it."""
 
-BOOK, UNBOOK = "--book", "--unbook"
+RESERVE, UNRESERVE = "--reserve", "--unreserve"
 """The options that reserve nodes for an event, and that delete these reservations. dnm passes them
 if the converter's list names the first."""
 
@@ -47,7 +47,7 @@ converter's list names it."""
 VARIABLES = (REQUEST, "DNM_INSTANCE", "RES_NAME")
 OPTIONS = (
     "--list", "--set", "--node-name", "--node-type", "--num-nodes", "--namespace", LEAVE_OUT,
-    "--allow-preempt", BOOK, UNBOOK, "--from", "--until", CHARGE, LEAVE_DRAINED, "--output",
+    "--allow-preempt", RESERVE, UNRESERVE, "--from", "--until", CHARGE, LEAVE_DRAINED, "--output",
 )  # fmt: skip
 VALUE = re.compile(r"-|(?!-)[]A-Za-z0-9_.,:[-]+")
 """Every argument that dnm passes matches this; deploy/node-convert-by-ssh refuses any other."""
@@ -78,22 +78,20 @@ def resume_command(config: Config, node: str, namespace: str, account: str = "")
     return [*command, "--allow-preempt"] if config.allow_preempt else command
 
 
-def book_command(config: Config, booking: Booking) -> list[str]:
-    """Returns the `--book` command. Raises ConverterError for an unusable name."""
-    times = (
-        f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in (booking.begins, booking.ends)
-    )
-    begins, ends = times
+def reserve_command(config: Config, reservation: EventReservation) -> list[str]:
+    """Returns the `--reserve` command. Raises ConverterError for an unusable name."""
+    span = (reservation.begins, reservation.ends)
+    begins, ends = (f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in span)
     return _command(
-        config, BOOK, booking.name, "--node-type", _checked(booking.node_type),
-        "--num-nodes", str(booking.count), "--from", begins, "--until", ends,
-        leave_out=booking.leave_out,
+        config, RESERVE, reservation.name, "--node-type", _checked(reservation.node_type),
+        "--num-nodes", str(reservation.count), "--from", begins, "--until", ends,
+        leave_out=reservation.leave_out,
     )  # fmt: skip
 
 
-def unbook_command(config: Config, name: str, leave_out: str = "") -> list[str]:
-    """Returns the `--unbook` command, but for the host list `leave_out`. Raises ConverterError."""
-    return _command(config, UNBOOK, name, leave_out=leave_out)
+def unreserve_command(config: Config, name: str, leave_out: str = "") -> list[str]:
+    """Returns the `--unreserve` command without these nodes. Raises ConverterError."""
+    return _command(config, UNRESERVE, name, leave_out=leave_out)
 
 
 def convert_command(

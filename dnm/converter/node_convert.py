@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from dnm.converter.bookings import run_booking
 from dnm.converter.contract import REQUEST, WAKE, Environment, converter_env
 from dnm.converter.ending import end_started
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import Started, is_alive, started_at
+from dnm.converter.reservations import run_reserving
 from dnm.converter.start import ConverterCall, Waits, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchList
@@ -43,9 +43,9 @@ class NodeConvert:
         """Returns the batch nodes and the waiting jobs that the converter lists."""
         return list_batch_nodes(self.config, self.env, node)
 
-    def book(self, command: Sequence[str]) -> tuple[str, ...]:
-        """Runs `--book` or `--unbook` and returns the nodes it printed. Raises ConverterError."""
-        return run_booking(self.config, self.env, command)
+    def reserve(self, command: Sequence[str]) -> tuple[str, ...]:
+        """Runs `--reserve` or `--unreserve`; returns the printed nodes. Raises ConverterError."""
+        return run_reserving(self.config, self.env, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         """Returns the processes that still have a running keeper or converter."""

@@ -17,11 +17,11 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from dnm.converter.contract import (
-    BOOK,
     CHARGE,
     LEAVE_DRAINED,
     LEAVE_OUT,
     NODE_NAME,
+    RESERVE,
     Environment,
     list_command,
 )  # fmt: skip
@@ -223,7 +223,7 @@ def parse_list(content: bytes) -> BatchList | None:
     return BatchList(
         nodes=nodes,
         waiting=_waiting_jobs(listed.waiting_jobs),
-        books=BOOK in (_words(listed.options) or ()),
+        can_reserve=RESERVE in (_words(listed.options) or ()),
         leaves_out=LEAVE_OUT in (_words(listed.options) or ()),
         charges=CHARGE in (_words(listed.options) or ()),
         leaves_drained=LEAVE_DRAINED in (_words(listed.options) or ()),

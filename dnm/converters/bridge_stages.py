@@ -68,7 +68,7 @@ def check_cordon(conversion: NodeConversion) -> None:
 def cordon(conversion: NodeConversion) -> str:
     """Cordons the Node. Otherwise slurm-bridge would lift the drain of a schedulable Node."""
     if not read_bridged(conversion).node.is_cordoned:
-        conversion.book.remember({CORDONED: "yes"})
+        conversion.writer.remember({CORDONED: "yes"})
         conversion.kube.set_cordon(conversion.node, True)
     return "cordoned"
 
@@ -198,7 +198,7 @@ def _give_up_node(conversion: NodeConversion) -> None:
     reservation, with which Slurm would keep the record. The drain stays, since slurm-bridge lifts
     its own from a schedulable Node, and goes with the record."""
     conversion.change_node(lambda: _lift_own_cordon(conversion))
-    conversion.book.remember({CORDONED: ""})
+    conversion.writer.remember({CORDONED: ""})
     release(conversion)
 
 
@@ -217,7 +217,7 @@ def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
     Node still has its label, and nothing was removed."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
     if was_moved and not standing_node.is_fenced(at.node):
-        conversion.book.remember({CORDONED: ""})
+        conversion.writer.remember({CORDONED: ""})
 
 
 def _is_own(conversion: NodeConversion, at: BridgedNode, node: SlurmNode | None) -> bool:
@@ -276,7 +276,7 @@ def _put_label_on(conversion: NodeConversion) -> None:
             f"{conversion.node} is cordoned by an administrator, and slurm-bridge keeps a cordoned "
             f"node drained: 'kubectl uncordon {conversion.node}', then repeat"
         )
-    conversion.book.remember({CORDONED: "yes"})
+    conversion.writer.remember({CORDONED: "yes"})
     if not node.is_cordoned:
         conversion.kube.set_cordon(conversion.node, True)
         node = read_bridged(conversion).node
@@ -312,7 +312,7 @@ def finish_return(conversion: NodeConversion) -> str:
         settle_drain(conversion, node, standing_node.is_our_drain(conversion, node), BRIDGE_REASON)
     if standing_node.is_fenced(read_bridged(conversion).node):
         conversion.change_node(lambda: _lift_own_cordon(conversion))
-    conversion.book.remember({CORDONED: ""})
+    conversion.writer.remember({CORDONED: ""})
     if standing_node.is_our_drain(conversion, conversion.read_node()):
         lift_drain(conversion)
     clear_marks(conversion)

@@ -1,5 +1,5 @@
 """Claims: dnm takes a node from Slurm by a reservation and a drain, and gives it back. No other
-module drains or resumes. Reservations of events (`event_bookings`) and of turns are no claims.
+module drains or resumes. Reservations of events (`event_reservations`) and of turns are no claims.
 
 The reservation is an atomic test-and-set (`reserve_command`). The drain follows, with dnm's mark
 and the operation in its Reason; it lasts. Then both are read back. dnm undoes only what carries its
@@ -24,7 +24,7 @@ from dnm.converters.marks import (
     reason_of_drain,
 )
 from dnm.converters.reservation import own_reservations, release, reservations_of, uncharge
-from dnm.converters.select import is_own_booking, service_of
+from dnm.converters.select import is_for_own_event, service_of
 from dnm.converters.slurm.commands import IN_ANOTHER, SlurmOutcomeUnknown, SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.errors import ConverterError
@@ -48,16 +48,16 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
         if conversion.journal.facts.get(RESERVING) == name:
             return
         raise NotClaimed(f"the reservation {name} is there already: another conversion has it")
-    conversion.book.remember({RESERVING: name})
+    conversion.writer.remember({RESERVING: name})
     end, is_lost = _end_before(existing), False
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while True:
-        allowed = IN_ANOTHER if _is_booked(conversion, existing) else flags
+        allowed = IN_ANOTHER if _has_event(conversion, existing) else flags
         try:
             return conversion.slurm.create_reservation(name, conversion.node, end, allowed)
         except SlurmRefused as error:
             if not (is_lost and any(resv.name == name for resv in reservations_of(conversion))):
-                conversion.book.remember({RESERVING: ""})
+                conversion.writer.remember({RESERVING: ""})
                 raise NotClaimed(f"Slurm refuses to reserve it: {error.answer}") from error
         except SlurmOutcomeUnknown as error:
             if time.monotonic() > deadline:
@@ -70,10 +70,10 @@ def reserve(conversion: NodeConversion, flags: str = "") -> None:
             return
 
 
-def _is_booked(conversion: NodeConversion, existing: tuple[Reservation, ...]) -> bool:
+def _has_event(conversion: NodeConversion, existing: tuple[Reservation, ...]) -> bool:
     node, instance, now = conversion.node, conversion.settings.instance, datetime.now(UTC)
     return any(
-        is_own_booking(resv, node, instance) and resv.start is not None and resv.start <= now
+        is_for_own_event(resv, node, instance) and resv.start is not None and resv.start <= now
         for resv in existing
     )
 
@@ -147,7 +147,7 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
         if reason_of_drain(node) != previous:
             raise NotClaimed(f"its drain has changed, it was {previous!r}: {node.state.text}")
         allowed.add("DRAIN")
-    if "PLANNED" in node.state.flags and _is_booked(conversion, reservations_of(conversion)):
+    if "PLANNED" in node.state.flags and _has_event(conversion, reservations_of(conversion)):
         allowed.add("PLANNED")  # Slurm plans for the time after the reservation
     bases = ("IDLE", "ALLOCATED", "MIXED") if may_work else ("IDLE", "DOWN" if previous else "IDLE")
     if node.state.base not in bases or node.state.flags - allowed:

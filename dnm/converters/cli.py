@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dnm.config import names, numbers, values
-from dnm.converter.contract import BOOK, CHARGE, LEAVE_DRAINED, LEAVE_OUT, UNBOOK
+from dnm.converter.contract import CHARGE, LEAVE_DRAINED, LEAVE_OUT, RESERVE, UNRESERVE
 from dnm.converters import listing
 from dnm.converters.claimed import Judge, describe_claims, judge_all
 from dnm.converters.settings import Machines, Settings, load_settings
@@ -80,11 +80,11 @@ _WITH_A_VALUE: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ),
     (LEAVE_DRAINED, "REASON", str, "leave a faulty node drained (with --set batch)"),
     (
-        BOOK, "NAME", str,
+        RESERVE, "NAME", str,
         "reserve nodes for an event (with --node-type, --num-nodes, --from and --until)",
     ),
-    (UNBOOK, "NAME", str, "delete the reservations of --book NAME"),
-    ("--until", "TIME", _moment, "end the reservations then, in ISO 8601 with Z (with --book)"),
+    (UNRESERVE, "NAME", str, "delete the reservations of --reserve NAME"),
+    ("--until", "TIME", _moment, "end the reservations then, in ISO 8601 with Z (for --reserve)"),
 )  # fmt: skip
 _FLAGS = {
     "--list": "show which nodes can be lent, and why the others cannot",
@@ -127,16 +127,16 @@ def parse_arguments(
     if options.version:
         print(f"{machines.value} {_version()}")
         parser.exit(0)
-    values_of_modes = (options.direction, options.book, options.unbook)
+    values_of_modes = (options.direction, options.reserve, options.unreserve)
     modes = sum((options.list, options.resume, *(value is not None for value in values_of_modes)))
     if modes != 1:
-        parser.error("one of --set k8s, --set batch, --list, --resume, --book, --unbook is needed")
-    if is_booking(options):
+        parser.error("write one of --set k8s|batch, --list, --resume, --reserve, --unreserve")
+    if changes_reservations(options):
         needed = (options.node_type, options.num_nodes, options.begins, options.until)
-        if options.unbook is None and not all(needed):
-            parser.error("--book needs --node-type, --num-nodes, --from and --until")
+        if options.unreserve is None and not all(needed):
+            parser.error("--reserve needs --node-type, --num-nodes, --from and --until")
         if options.node_name or options.dry_run:
-            parser.error("--node-name and --dry-run don't go with --book and --unbook")
+            parser.error("--node-name and --dry-run do not go with --reserve and --unreserve")
         return options
     if options.node_name and (options.node_type or options.num_nodes):
         parser.error("--node-name names the node; leave --node-type and --num-nodes out")
@@ -151,9 +151,9 @@ def parse_arguments(
     return options
 
 
-def is_booking(options: argparse.Namespace) -> bool:
-    """Returns whether --book or --unbook is given; an empty name is refused later."""
-    return options.book is not None or options.unbook is not None
+def changes_reservations(options: argparse.Namespace) -> bool:
+    """Returns whether --reserve or --unreserve is given; an empty name is refused later."""
+    return options.reserve is not None or options.unreserve is not None
 
 
 def _version() -> str:
@@ -193,10 +193,10 @@ def bridge_main() -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.list:
         return show_list(options, settings)
-    if is_booking(options):
-        from dnm.converters.event_bookings import book, unbook
+    if changes_reservations(options):
+        from dnm.converters.event_reservations import reserve, unreserve
 
-        do = unbook if options.book is None else book
+        do = unreserve if options.reserve is None else reserve
         return do(options, settings, listing.connect_slurm(settings))
     # The import loads Kubernetes, for which --list has no time.
     from dnm.converters.convert_nodes import ConvertCall
@@ -254,8 +254,8 @@ def _further_options(settings: Settings) -> tuple[str, ...]:
     if settings.machines is not Machines.BRIDGED:
         with suppress(SlurmRefused):
             charges = listing.connect_slurm(settings).keeps_accounts()
-    books = (BOOK, LEAVE_DRAINED) if settings.machines is Machines.OWN else (LEAVE_DRAINED,)
-    return (*books, CHARGE) if charges else books
+    optional = (RESERVE, LEAVE_DRAINED) if settings.machines is Machines.OWN else (LEAVE_DRAINED,)
+    return (*optional, CHARGE) if charges else optional
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from dnm.converters.claimed import Judge, next_commands
 from dnm.converters.hooks import HookCall, find_hook, hook_environment, kubelet_facts, outlive
-from dnm.converters.journal import Book, Journal, StageMark
+from dnm.converters.journal import Journal, JournalWriter, StageMark
 from dnm.converters.kube_side import KubeSide
 from dnm.converters.listing import Slurm, connect_slurm
 from dnm.converters.settings import Settings
@@ -132,7 +132,7 @@ class NodeConversion:
     """A conversion that is running. A thread uses it alone, with its own connections."""
 
     settings: Settings
-    book: Book
+    writer: JournalWriter
     control: StopRequest
     log: Callable[[str], None]
     sides: Sides
@@ -147,11 +147,11 @@ class NodeConversion:
 
     @property
     def node(self) -> str:
-        return self.book.journal.node
+        return self.writer.journal.node
 
     @property
     def journal(self) -> Journal:
-        return self.book.journal
+        return self.writer.journal
 
     @property
     def reservation(self) -> str:
@@ -283,7 +283,7 @@ class NodeConversion:
         passed = (os.environ.get(variable, "") for variable in self.settings.pass_environment)
         secrets = Secrets([*passed, *secrets_by_name(os.environ)])
         call = HookCall([str(path), self.node], environment, secrets, on_line or self.log)
-        self.book.change(hook=call.process)
+        self.writer.change(hook=call.process)
         call.let_go()
         call.wait(timeout, self.control.hurry.is_set)
         return True
@@ -329,16 +329,16 @@ def run_stage(conversion: NodeConversion, stage: Stage) -> str:
     try:
         if stage.require is not None:
             stage.require(conversion)
-        conversion.book.write(stage.name, StageMark.BEGUN)
+        conversion.writer.write(stage.name, StageMark.BEGUN)
         conversion.log(f"{stage.name}: begins")
         with fault_point(f"convert.{stage.name}"):
             note = stage.act(conversion)
     except DnmError as error:
-        conversion.book.write(stage.name, StageMark.FAILED, str(error))
+        conversion.writer.write(stage.name, StageMark.FAILED, str(error))
         raise
     except OSError as error:
-        conversion.book.write(stage.name, StageMark.FAILED, str(error))
+        conversion.writer.write(stage.name, StageMark.FAILED, str(error))
         raise ConverterError(f"the converter failed on this host: {error}") from error
-    conversion.book.write(stage.name, StageMark.DONE, note)
+    conversion.writer.write(stage.name, StageMark.DONE, note)
     conversion.log(f"{stage.name}: {note or 'done'}")
     return note

@@ -217,7 +217,7 @@ def _try_lock(descriptor: int, how: int) -> bool:
 
 
 @dataclass(eq=False)
-class Book:
+class JournalWriter:
     """The journal of the running conversion; each change is on disk before the method returns."""
 
     store: JournalStore

@@ -68,7 +68,7 @@ def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
     name = f"NodeSet_{key.replace('/', '_')}"  # no node name has a `_`
     deadline = time.monotonic() + conversion.settings.drain_timeout_seconds.total_seconds()
     while True:
-        with conversion.book.store.lock(name) as is_locked:
+        with conversion.writer.store.lock(name) as is_locked:
             if is_locked:
                 yield
                 return
@@ -122,11 +122,11 @@ def _scale_down(conversion: NodeConversion, node_set: NodeSet) -> None:
     the number became smaller anyway, dnm did not do it."""
     facts = conversion.journal.facts
     before = {name: facts.get(name, "") for name in (SCALED, _BEFORE)}
-    conversion.book.remember({SCALED: node_set.key, _BEFORE: str(node_set.replicas)})
+    conversion.writer.remember({SCALED: node_set.key, _BEFORE: str(node_set.replicas)})
     try:
         conversion.kube.node_sets.scale(node_set, node_set.replicas - 1)
     except KubeConflict:
-        conversion.book.remember(before)
+        conversion.writer.remember(before)
         raise
 
 

@@ -165,7 +165,7 @@ def add_label(conversion: NodeConversion) -> str:
     _read_uncordoned(conversion)
     uncharge(conversion)  # the new pod's record removes the drain
     conversion.change_node(lambda: _put_label_on(conversion))
-    conversion.book.remember({CORDONED: ""})
+    conversion.writer.remember({CORDONED: ""})
     return f"label {standing_node.label_of(conversion.settings)[0]} put on"
 
 
@@ -174,7 +174,7 @@ def _read_uncordoned(conversion: NodeConversion) -> Node:
     node = standing_node.read_own_node(conversion)
     labels, mark, _ = standing_node.undress(conversion, node)
     if standing_node.is_label_on(conversion, node) and not labels and not mark:
-        conversion.book.remember({CORDONED: ""})
+        conversion.writer.remember({CORDONED: ""})
     if node.is_cordoned and not standing_node.is_our_cordon(conversion, node):
         raise ConverterError(
             f"{conversion.node} is cordoned by an administrator, and no slurmd comes to a cordoned "

@@ -31,10 +31,10 @@ from dnm.converters.conversion import (
     run_stages,
 )
 from dnm.converters.journal import (
-    Book,
     Direction,
     Journal,
     JournalStore,
+    JournalWriter,
     NodeResult,
     StageMark,
     new_operation,
@@ -221,14 +221,14 @@ class ConversionPool:
     def carry_on(self, journal: Journal) -> NodeResult:
         """Continues the journal's conversion to its end. The caller holds the node's lock."""
         began = datetime.now(UTC)
-        book = Book(self.store, journal)
+        writer = JournalWriter(self.store, journal)
 
         def log(text: str) -> None:
             self.log(f"{journal.node}: {text}")
 
-        conversion = NodeConversion(self.settings, book, self.control, log, self.sides)
+        conversion = NodeConversion(self.settings, writer, self.control, log, self.sides)
         try:
-            book.change()
+            writer.change()
             if journal.direction is Direction.K8S:
                 result, error = self._to_k8s(conversion)
             else:
@@ -236,36 +236,36 @@ class ConversionPool:
         except (Interrupted, DnmError) as failure:
             result, error = "failed", str(failure)
         return NodeResult(
-            node=journal.node, result=result, error=error, stages=stages_of(book.journal, began)
+            node=journal.node, result=result, error=error, stages=stages_of(writer.journal, began)
         )
 
     def _to_k8s(self, conversion: NodeConversion) -> tuple[str, str]:
         if not conversion.journal.is_done("select"):
             verdict = conversion.journal.facts.get(_VERDICT, "")
-            conversion.book.write("select", StageMark.DONE, verdict)
+            conversion.writer.write("select", StageMark.DONE, verdict)
         try:
             run_stages(conversion, self.program.claiming)
             self.on_claimed(conversion.node)  # from here on only the whole return leads back
             run_stages(conversion, self.program.lending)
         except DnmError as error:
             return self._turn_round(conversion, error)
-        conversion.book.remember(NO_FAILURE)
+        conversion.writer.remember(NO_FAILURE)
         if conversion.journal.way is Direction.BATCH:
-            conversion.book.change(direction=Direction.BATCH)
+            conversion.writer.change(direction=Direction.BATCH)
             return self._to_batch(conversion)
-        conversion.book.close()
+        conversion.writer.close()
         return "ok", ""
 
     def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
         """Rolls a failed conversion back, or leaves it with a message with the next step."""
         conversion.log(f"failed: {error}")
         if not isinstance(error, NotClaimed):
-            conversion.book.remember(count_failure(conversion.journal, datetime.now(UTC)))
+            conversion.writer.remember(count_failure(conversion.journal, datetime.now(UTC)))
         journal = conversion.journal
         if not (journal.has_begun("claim") or journal.facts.get(RESERVING)):
-            conversion.book.close(str(error))  # the node's owner keeps it
+            conversion.writer.close(str(error))  # the node's owner keeps it
             return "skipped" if isinstance(error, NotClaimed) else "failed", str(error)
-        conversion.book.change(direction=Direction.BATCH, rolled_back_from=str(error))
+        conversion.writer.change(direction=Direction.BATCH, rolled_back_from=str(error))
         result, return_error = self._to_batch(conversion)
         is_back = result in ("ok", "skipped")
         if is_back and isinstance(error, NotClaimed):
@@ -286,22 +286,22 @@ class ConversionPool:
                 if program.reopen_stages:
                     program.reopen_stages(conversion)
                 else:
-                    conversion.book.reopen([stage.name for stage in program.returning])
+                    conversion.writer.reopen([stage.name for stage in program.returning])
                 run_stages(conversion, program.returning)
         except to_batch.AlreadyBack as known:
-            conversion.book.close()
+            conversion.writer.close()
             return "skipped", str(known)
         except DnmError as error:
             was_changed = was_claimed_here or program.has_touched(conversion.journal)
             if not was_changed and not conversion.journal.has_begun(program.returning[0].name):
-                conversion.book.close(str(error))  # nothing was done to it
+                conversion.writer.close(str(error))  # nothing was done to it
                 return "failed", str(error)
-            conversion.book.change(error=str(error))
+            conversion.writer.change(error=str(error))
             is_in_slurm = self.settings.machines is not Machines.BRIDGED  # all the time
             where = f", drained in Slurm and reserved as {conversion.reservation}"
             stays = f"{conversion.node} stays as it is{where if is_in_slurm else ''}"
             return "failed", f"{error}; {stays}: fix the cause, then {conversion.todo}"
-        conversion.book.close(conversion.journal.rolled_back_from)
+        conversion.writer.close(conversion.journal.rolled_back_from)
         return "ok", note
 
 

@@ -78,7 +78,7 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
     is_here = _is_on_node(conversion, job)
     if not is_here and _TOUCHED + job not in conversion.journal.facts:
         return
-    conversion.book.remember({_TOUCHED + job: _BEGUN})
+    conversion.writer.remember({_TOUCHED + job: _BEGUN})
     if grace and is_here:
         conversion.log(f"sends TERM to job {job}, {grace.total_seconds():g} s grace")
         try:
@@ -92,7 +92,7 @@ def _make_leave(conversion: NodeConversion, job: str) -> None:
         )
     else:
         _requeue(conversion, job)
-    conversion.book.remember({_TOUCHED + job: settings.preempt_mode})
+    conversion.writer.remember({_TOUCHED + job: settings.preempt_mode})
 
 
 def _requeue(conversion: NodeConversion, job: str) -> None:

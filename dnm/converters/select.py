@@ -20,14 +20,14 @@ from dnm.converters.marks import foreign_reason, maintained_nodes, plain_state
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode
 from dnm.model.batch import SlurmReason
-from dnm.model.calendar import booking_on
+from dnm.model.calendar import occurrence_of
 from dnm.model.printable import count_of
 from dnm.model.slurm_state import in_service_of
 from dnm.model.value import Value
 
 NOT_OWN = frozenset(("CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "EXTERNAL"))
 """State flags of nodes that join and leave Slurm by other means than a power switch."""
-_WHILE_BOOKED = frozenset(("RESERVED", "PLANNED"))
+_WHILE_RESERVED = frozenset(("RESERVED", "PLANNED"))
 
 
 class ListVerdict(Enum):
@@ -82,7 +82,7 @@ class _Index:
         self.planned: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
         self.own: dict[str, str] = {}
-        self.booked: dict[str, str] = {}  # by dnm, for an event that has begun
+        self.event_nodes: dict[str, str] = {}  # by dnm, for an event that has begun
         maintained = maintained_nodes(facts.reservations)
         self.foreign = {
             node.name: reason
@@ -106,12 +106,12 @@ class _Index:
                 continue
             is_begun = reservation.start is not None and reservation.start <= facts.read_at
             for node in reservation.nodes:
-                if is_own_booking(reservation, node, instance):
-                    (self.booked if is_begun else ahead).setdefault(node, reservation.name)
+                if is_for_own_event(reservation, node, instance):
+                    (self.event_nodes if is_begun else ahead).setdefault(node, reservation.name)
                     continue
                 is_own = is_own_reservation(reservation, node, settings.res_name)
                 (self.own if is_own else self.reserved).setdefault(node, reservation.name)
-        for node in ahead.keys() - self.booked.keys():  # else the event of today wins
+        for node in ahead.keys() - self.event_nodes.keys():  # else the event of today wins
             self.reserved.setdefault(node, ahead[node])
 
 
@@ -122,9 +122,9 @@ def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool
     return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 
 
-def is_own_booking(reservation: Reservation, node: str, instance: str) -> bool:
+def is_for_own_event(reservation: Reservation, node: str, instance: str) -> bool:
     """Returns whether dnm made the reservation for an event, for this node alone."""
-    return reservation.nodes == (node,) and bool(booking_on(reservation.name, node, instance))
+    return reservation.nodes == (node,) and bool(occurrence_of(reservation.name, node, instance))
 
 
 def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
@@ -132,19 +132,19 @@ def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
     index = _Index(facts, settings)
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
     judged = [_judge(node, index) for node in nodes]
-    booked = frozenset(index.booked)
-    judged.sort(key=lambda node: _rank(node, booked))
+    event_nodes = frozenset(index.event_nodes)
+    judged.sort(key=lambda node: _rank(node, event_nodes))
     if settings.protect_largest_pending:
-        judged = _protect(judged, facts.jobs, booked)
-        judged.sort(key=lambda node: _rank(node, booked))
+        judged = _protect(judged, facts.jobs, event_nodes)
+        judged.sort(key=lambda node: _rank(node, event_nodes))
     return tuple(judged)
 
 
-def _rank(judged: Judged, booked: frozenset[str]) -> tuple[int, float, str]:
+def _rank(judged: Judged, event_nodes: frozenset[str]) -> tuple[int, float, str]:
     """Returns the sort key. Reserved nodes come first, then the longest idle, then the nodes with
     the youngest jobs."""
     name = judged.node.name
-    if judged.verdict is ListVerdict.OK and name in booked:
+    if judged.verdict is ListVerdict.OK and name in event_nodes:
         return -1, 0.0, name
     if judged.verdict is ListVerdict.PREEMPT:
         started = min(job.start.timestamp() for job in judged.jobs if job.start)
@@ -185,7 +185,7 @@ def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) 
 def _verdict(
     node: SlurmNode, jobs: tuple[SlurmJob, ...], idle: timedelta | None, index: _Index
 ) -> tuple[ListVerdict, str]:
-    name, state, is_booked = node.name, node.state, node.name in index.booked
+    name, state, is_for_event = node.name, node.state, node.name in index.event_nodes
     if name in index.own:
         return ListVerdict.SKIP, f"lent or being lent (reservation {index.own[name]})"
     if name in index.foreign:
@@ -194,19 +194,19 @@ def _verdict(
         return ListVerdict.SKIP, _explained(f"not idle ({state.base or 'unknown'})", node)
     if flagged := _held_by_flag(node, index):
         return ListVerdict.SKIP, flagged
-    if name in index.planned and not is_booked:  # else Slurm plans for the time after the event
+    if name in index.planned and not is_for_event:  # else Slurm plans for the time after the event
         return ListVerdict.SKIP, f"planned for pending job {index.planned[name]}"
     if name in index.reserved:
         return ListVerdict.SKIP, f"reservation {index.reserved[name]}"
     if has_work(node, jobs):
         return _judge_work(node, jobs, index)
-    too_soon = "" if is_booked else _not_idle_long_enough(node, idle, index.settings)
+    too_soon = "" if is_for_event else _not_idle_long_enough(node, idle, index.settings)
     return (ListVerdict.SKIP, too_soon) if too_soon else (ListVerdict.OK, "-")
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
     """Returns a reason from the state's flags. Jobs and reservations give their own reasons."""
-    flags = node.state.flags - (_WHILE_BOOKED if node.name in index.booked else set())
+    flags = node.state.flags - (_WHILE_RESERVED if node.name in index.event_nodes else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()
     for flag in sorted(flags & NOT_OWN):
@@ -278,7 +278,7 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
 
 
 def _protect(
-    judged: Sequence[Judged], jobs: Iterable[SlurmJob], booked: frozenset[str]
+    judged: Sequence[Judged], jobs: Iterable[SlurmJob], event_nodes: frozenset[str]
 ) -> list[Judged]:
     """Keeps as many OK nodes as the largest pending job of each partition needs, the last in the
     order. Nodes reserved for an event stay OK, since no job gets them earlier. Held jobs and jobs
@@ -295,7 +295,7 @@ def _protect(
             place
             for place, node in enumerate(verdicts)
             if node.verdict is ListVerdict.OK
-            and node.node.name not in booked
+            and node.node.name not in event_nodes
             and not set(node.node.partitions).isdisjoint(job.partitions)
         ]
         for place in free[-job.node_count :]:

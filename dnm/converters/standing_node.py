@@ -73,7 +73,7 @@ def open_to_pods(
 
     conversion.wait_until(look, conversion.settings.stage_timeout_seconds)
     if is_uncordoned:
-        conversion.book.remember({CORDONED: ""})
+        conversion.writer.remember({CORDONED: ""})
     conversion.run_hook("ready")
     return "the Node is open"
 

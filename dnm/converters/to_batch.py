@@ -97,7 +97,7 @@ def drain(conversion: NodeConversion) -> str:
     if node is None:
         return "Kubernetes has no such Node"
     if not node.is_cordoned and not conversion.journal.facts.get(CORDONED):
-        conversion.book.remember({CORDONED: "yes"})
+        conversion.writer.remember({CORDONED: "yes"})
     try:
         conversion.wait_until(
             lambda: _drain_once(conversion), conversion.settings.drain_timeout_seconds
@@ -149,7 +149,7 @@ def _uncordon(conversion: NodeConversion) -> None:
         return
     try:
         conversion.kube.set_cordon(conversion.node, False)
-        conversion.book.remember({CORDONED: ""})
+        conversion.writer.remember({CORDONED: ""})
     except KubeError as error:
         conversion.log(f"could not be uncordoned: {error}")
 
@@ -159,7 +159,7 @@ def reset(conversion: NodeConversion) -> str:
     up, `reset` power-cycles. Each is slow, and another host may return the node meanwhile."""
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
-    conversion.book.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
+    conversion.writer.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
     for name in ("leave", "clear", "reset"):
         check_still_out(conversion)
         conversion.run_hook(name, is_required=name == "reset")
@@ -292,9 +292,9 @@ def reopen_stages(conversion: NodeConversion) -> None:
     if node is None:
         return
     if not node.is_cordoned or (node.is_ready and conversion.journal.is_done("reset")):
-        conversion.book.reopen(tuple(stage.name for stage in STAGES))
+        conversion.writer.reopen(tuple(stage.name for stage in STAGES))
     else:
-        conversion.book.reopen(("drain",))
+        conversion.writer.reopen(("drain",))
 
 
 PROGRAM = Program(

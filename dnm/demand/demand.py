@@ -166,14 +166,14 @@ class _QueueFinder:
 
     def _nearest(self, path: str) -> str:
         """Returns the nearest configured queue at or above a path, except root without limit."""
-        booked = self._managed.get(path)
-        if booked is None:
-            booked = ".".join(path.lower().split(".")[: self._deepest])
-            while booked and booked not in self._queues:
-                booked = booked.rpartition(".")[0]
-            booked = "" if booked == "root" else booked
-            self._managed[path] = booked
-        return booked
+        managed = self._managed.get(path)
+        if managed is None:
+            managed = ".".join(path.lower().split(".")[: self._deepest])
+            while managed and managed not in self._queues:
+                managed = managed.rpartition(".")[0]
+            managed = "" if managed == "root" else managed
+            self._managed[path] = managed
+        return managed
 
 
 def _is_before(pod: Pod, other: Pod) -> bool:

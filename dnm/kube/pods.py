@@ -27,7 +27,7 @@ from dnm.kube.pod_reading import (
     read_identity,
     short_key,
 )
-from dnm.kube.shapes import MOST_CACHED, MOST_RULES, ShapeBook
+from dnm.kube.shapes import MOST_CACHED, MOST_RULES, ShapeCache
 from dnm.model.config import Config
 from dnm.model.pod import Pod, PodShape
 from dnm.model.quantity import QuantityError
@@ -96,8 +96,8 @@ class PodReducer:
         self._labels: list[dict[str, str]] = []  # of the page, decoded on use
 
     @cached_property
-    def _book(self) -> ShapeBook:
-        return ShapeBook()
+    def _shape_cache(self) -> ShapeCache:
+        return ShapeCache()
 
     def clear(self) -> None:
         """Forgets the pods, for a LIST that starts again, but keeps the computed values."""
@@ -195,7 +195,7 @@ class PodReducer:
         namespace unreadable."""
         spec = item.spec
         try:
-            shape = self._book.find_request(spec, item.status)
+            shape = self._shape_cache.find_request(spec, item.status)
             if spec.node_name or shape.is_cut:
                 return shape, ()
             labels = _NO_LABELS
@@ -210,8 +210,8 @@ class PodReducer:
                 aligned = aligned_amounts(spec, item.status.qos_class == "Guaranteed")
             claims = _read_claims(item)
             if len(claims) > MOST_RULES:
-                return self._book.cut(shape), ()
-            return self._book.find_constrained(spec, shape, labels, aligned), claims
+                return self._shape_cache.cut(shape), ()
+            return self._shape_cache.find_constrained(spec, shape, labels, aligned), claims
         except (msgspec.MsgspecError, QuantityError, ValueError) as error:
             why = clean(f"pod {item.metadata.name} can't be read: {error}")
             self.unreadable.setdefault(item.metadata.namespace, why)

@@ -31,7 +31,7 @@ MOST_RULES = 100  # of a pod, by `count_rules`; of claims too
 _LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that dnm reads
 
 
-class ShapeBook:
+class ShapeCache:
     """The shapes so far. Equal ones are one object, so that code may group pods by identity. The
     methods raise msgspec.MsgspecError or QuantityError."""
 
@@ -152,11 +152,11 @@ def read_daemon_sets(requests: ApiRequests) -> tuple[DaemonSet, ...] | Unreadabl
 
 
 def _reduce_page(page: memoryview) -> Iterator[DaemonSet]:
-    book = ShapeBook()
+    shapes = ShapeCache()
     for item in _decode_page(page).items:
         spec = item.spec.template.spec
         try:
-            shape = book.find_constrained(spec, book.find_request(spec, Status()), {})
+            shape = shapes.find_constrained(spec, shapes.find_request(spec, Status()), {})
         except (msgspec.MsgspecError, QuantityError, ValueError):
             continue
         if not shape.is_cut:

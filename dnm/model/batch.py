@@ -89,7 +89,7 @@ class BatchList(Value):
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None
-    books: bool = False  # the converter can reserve nodes in advance
+    can_reserve: bool = False  # the converter can reserve nodes in advance
     leaves_drained: bool = False  # the converter can leave a returned node drained
     leaves_out: bool = False  # the converter accepts a list of nodes that it must not choose
     charges: bool = False  # the converter can charge lent nodes to an account

@@ -64,10 +64,10 @@ PREFIX = "dnm-ev-"
 it alone, and Slurm does not replace a drained node. The mark names the instance. dnm does not touch
 reservations of other instances."""
 _LATE = timedelta(minutes=5)
-_BOOKING = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
+_EVENT_RESERVATION = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
 
 
-class Booking(Value):
+class EventReservation(Value):
     """Additional nodes of a type for one occurrence, without the host list `leave_out`."""
 
     name: str
@@ -78,20 +78,20 @@ class Booking(Value):
     leave_out: str = ""
 
 
-def booking_name(event: str, begins: datetime, instance: str) -> str:
+def occurrence_name(event: str, begins: datetime, instance: str) -> str:
     """Returns the name of one occurrence's reservations, without the node."""
     return f"{PREFIX}{event}-{begins.astimezone(UTC):%Y%m%dT%H%M}-{_mark(instance)}"
 
 
-def booking_on(reservation: str, node: str, instance: str) -> str:
+def occurrence_of(reservation: str, node: str, instance: str) -> str:
     """Returns that name from a reservation of a node, or an empty text for other reservations."""
     name = reservation.removesuffix(f"-{node}")
-    return name if name != reservation and is_booking(name, instance) else ""
+    return name if name != reservation and is_occurrence(name, instance) else ""
 
 
-def is_booking(name: str, instance: str) -> bool:
+def is_occurrence(name: str, instance: str) -> bool:
     """Returns whether this is a name that this instance gives to reservations of an occurrence."""
-    match = re.fullmatch(_BOOKING, name)
+    match = re.fullmatch(_EVENT_RESERVATION, name)
     return match is not None and match[1] == _mark(instance)
 
 

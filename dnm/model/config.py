@@ -51,7 +51,7 @@ class Config(Value):
     calendar_events: tuple[CalendarEvent, ...] = ()  # [event:NAME]
     unread_events: Mapping[str, tuple[str, ...]] = {}  # unreadable ones: name -> errors
     events_dir: Path | None = None  # files *.ini with such sections
-    book_ahead: timedelta = timedelta()  # how early Slurm reserves nodes of events; zero: never
+    reserve_ahead: timedelta = timedelta()  # how early Slurm reserves nodes of events; zero: never
     events_zone: str = "UTC"  # of events without a zone
     lead: timedelta = timedelta(minutes=30)  # before an event, until dnm has measured conversions
     check_interval: timedelta = timedelta(seconds=60)

@@ -55,7 +55,7 @@ class LendTimes(Value):
     returns: tuple[int, ...] = ()
 
 
-class BookingTry(Value):
+class ReservationAttempt(Value):
     """The last reservation of `missing` of the `wanted` nodes for one occurrence of an event."""
 
     at: Moment

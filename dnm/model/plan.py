@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from dnm.model.batch import BatchNode, WaitingJobs
-from dnm.model.calendar import Booking
+from dnm.model.calendar import EventReservation
 from dnm.model.close_look import CloseLook
 from dnm.model.cluster import QueueFacts
 from dnm.model.history import Decision, HistoryLine, NodeRoom, PodKind
@@ -44,7 +44,7 @@ class Snapshot(Value):
     waits: PodWaits | None = None  # None: no pod waits for devices or with a group
     place: Place = Place()  # of this dnm
     lease: Lease | Unreadable | None = None  # of this instance; None: the cluster does not answer
-    books: bool = False  # the converter can reserve nodes before an event
+    can_reserve: bool = False  # the converter can reserve nodes before an event
     leaves_out: bool = False  # the converter accepts a list of nodes that it must not choose
     charges: bool = False  # the converter can charge lent nodes to an account
     daemon_sets: tuple[DaemonSet, ...] | Unreadable | None = None  # None: nothing depends on them
@@ -147,17 +147,17 @@ class DropPods(Value, tag=True):
     node: str
 
 
-class BookNodes(Value, tag=True):
+class ReserveNodes(Value, tag=True):
     """Reservation of nodes in Slurm before an event."""
 
-    booking: Booking
+    reservation: EventReservation
 
 
-class UnbookNodes(Value, tag=True):
+class UnreserveNodes(Value, tag=True):
     """Deletion of the reservations with that name, except for those of a host list."""
 
     name: str
-    why: str
+    reason: str
     leave_out: str = ""
 
 
@@ -181,8 +181,8 @@ Action: TypeAlias = (
     | HoldClosed
     | StartPod
     | DropPods
-    | BookNodes
-    | UnbookNodes
+    | ReserveNodes
+    | UnreserveNodes
 )
 
 

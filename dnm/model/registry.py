@@ -14,12 +14,12 @@ from dnm.model.lent import ClaimedNode, ConversionRequest, LentNode, Phase
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.observed import (
     Backoff,
-    BookingTry,
     Breaker,
     DocumentResets,
     LendTimes,
     LentAgain,
     LowUse,
+    ReservationAttempt,
     SpentHours,
     StalledPods,
 )
@@ -110,7 +110,7 @@ class Registry(Value):
     lend_times: dict[str, LendTimes] = {}  # by node type
     events: dict[str, CalendarEvent] = {}  # by name: those of `dnm event add`
     calendars: dict[str, KeptCalendar] = {}  # by path: the configuration is one
-    booking_tries: dict[str, BookingTry] = {}  # by the reservation's name
+    reservation_attempts: dict[str, ReservationAttempt] = {}  # by the reservation's name
     spent_hours: dict[str, SpentHours] = {}  # by namespace
     spare_nodes: dict[str, Moment] = {}  # half-empty nodes, since when
     low_utilization: dict[str, LowUse] = {}  # by queue path

@@ -251,7 +251,7 @@ def needs_batch_side(
     )
     if is_under_way or any(count_missing(order, registry) for order in registry.orders):
         return True
-    if config.book_ahead:
+    if config.reserve_ahead:
         return True
     has_floor = any(policy.min_nodes for policy in config.namespaces.values())
     return has_floor or last_run_wanted_nodes(registry) or may_want_nodes(config, pods)

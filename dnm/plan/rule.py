@@ -37,13 +37,8 @@ def has_events(config: Config, registry: Registry) -> bool:
 def _excludes_nodes(config: Config, registry: Registry, facts: Facts | None) -> bool:
     keys = (config.exclude_nodes, config.exclude_partitions, config.exclude_features,
             config.exclude_reservations)  # fmt: skip
-    return any(keys) or bool(
-        registry.excluded
-        or registry.held
-        or any(
-            node.leaves == Leaving.EXCLUDED or node.is_unjudged for node in registry.nodes.values()
-        )
-    )
+    left = (node.leaves == Leaving.EXCLUDED or node.is_unjudged for node in registry.nodes.values())
+    return any(keys) or bool(registry.excluded or registry.held) or any(left)
 
 
 def _has_floors(config: Config, registry: Registry, facts: Facts | None) -> bool:
@@ -51,10 +46,12 @@ def _has_floors(config: Config, registry: Registry, facts: Facts | None) -> bool
 
 
 def _has_hours(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    budgets = (
-        "node_hours_per_week" in namespace.options for namespace in config.namespaces.values()
-    )
+    budgets = ("node_hours_per_week" in item.options for item in config.namespaces.values())
     return any(budgets) or bool(registry.spent_hours)
+
+
+def _reserves(config: Config, registry: Registry, facts: Facts | None) -> bool:
+    return bool(config.reserve_ahead or registry.reservation_attempts)
 
 
 def _moves(config: Config, registry: Registry, facts: Facts | None) -> bool:
@@ -116,7 +113,7 @@ TABLE: tuple[tuple[str, IsOn], ...] = (
     ("node_hours", _has_hours),
     ("moves", _moves),
     ("charges", _charges),
-    ("bookings", lambda config, registry, facts: bool(config.book_ahead or registry.booking_tries)),
+    ("event_reservations", _reserves),
     ("low_utilization", _serve_for_hours),
     ("consolidation", _consolidates),
 )

@@ -127,7 +127,7 @@ class Bookkeeper:
         run has looked from then on."""
         stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
-            self._book_reason(queue, wait, until)
+            self._add_reason(queue, wait, until)
             self._closed.append(wait.close(queue, None))
         return Accounts(
             since=self.since,
@@ -241,7 +241,7 @@ class Bookkeeper:
         numbers, queue = line.numbers, line.queue
         pods, wait = int(numbers.get("pending_pods", 0)), self._waits.get(queue)
         if wait is not None:
-            self._book_reason(queue, wait, line.time)
+            self._add_reason(queue, wait, line.time)
         if line.code == ENOUGH or not pods:
             if wait is not None:
                 self._closed.append(self._waits.pop(queue).close(queue, line.time))
@@ -250,7 +250,7 @@ class Bookkeeper:
             wait = self._waits[queue] = _OpenWait(line.time)
         wait.now_for(line.code, line.reason, line.time, pods)
 
-    def _book_reason(self, queue: str, wait: _OpenWait, now: datetime) -> None:
+    def _add_reason(self, queue: str, wait: _OpenWait, now: datetime) -> None:
         code, seconds = wait.leave(now)
         if code in BRAKES:
             self._refused.setdefault((queue, code), []).append(seconds)

@@ -22,17 +22,17 @@ from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark
 from dnm.model.plan import (
     Action,
-    BookNodes,
     EndConverter,
     Fence,
     MarkNode,
     Outcome,
     Plan,
+    ReserveNodes,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
-    UnbookNodes,
     Unfence,
+    UnreserveNodes,
 )
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.model.registry import Registry
@@ -277,13 +277,13 @@ class Actuator(Step):
         if not self.converter.end(process):
             raise ConverterError(f"the process {process.pid} can't be ended: check what blocks it")
         self.note_done(f"action=end-converter of={key} pid={process.pid}")
-        self._book_end(key, replace(self.converter.read_end(key), timed_out=True))
+        self._record_end(key, replace(self.converter.read_end(key), timed_out=True))
 
     def _listen(self) -> None:
         """Waits for all converters at once, for a while, and records how each ended."""
         for key, end in self.converter.listen(log_line, self._is_to_leave).items():
             if not end.left_running:
-                self._book_end(key, end)
+                self._record_end(key, end)
             elif end.timed_out or self.should_stop():
                 self.errors.append(f"{key} is left to its converter, which is still at work")
             else:
@@ -300,7 +300,7 @@ class Actuator(Step):
             pass  # the next write reports it
         return self.should_stop()
 
-    def _book_end(self, key: str, end: Ended) -> None:
+    def _record_end(self, key: str, end: Ended) -> None:
         if key in self.registry.nodes:
             self._return_ended(key, end)
         else:
@@ -344,9 +344,9 @@ def _target(action: Action) -> str:
             return f"of={key}"
         case SetQueueLimits(wants=wants):
             return f"queues={len(wants.nodes)}"
-        case BookNodes(booking=booking):
-            return f"booking={booking.name}"
-        case UnbookNodes(name=name):
-            return f"booking={name}"
+        case ReserveNodes(reservation=reservation):
+            return f"reservation={reservation.name}"
+        case UnreserveNodes(name=name):
+            return f"reservation={name}"
         case _:
             return f"node={action.node}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from dnm.converter.contract import book_command, unbook_command
+from dnm.converter.contract import reserve_command, unreserve_command
 from dnm.kube.client import KubeClient
 from dnm.kube.nodes import mark_annotations
 from dnm.kube.opening import drop_pod, start_pod
@@ -20,13 +20,13 @@ from dnm.model.node_type import Taint
 from dnm.model.opening import OPENING_TAINT, Opening
 from dnm.model.plan import (
     Action,
-    BookNodes,
     DropPods,
     EvictPods,
     HoldClosed,
     RelabelNode,
+    ReserveNodes,
     StartPod,
-    UnbookNodes,
+    UnreserveNodes,
 )
 from dnm.model.value import Value
 from dnm.run.step import Step, read_pods_to_evict
@@ -49,14 +49,14 @@ def apply_rare(step: Step, action: Action) -> None:
             _evict(step, name)
         case RelabelNode():
             _relabel(step, action)
-        case BookNodes(booking=booking):
-            if names := step.converter.book(book_command(step.config, booking)):
+        case ReserveNodes(reservation=reservation):
+            if names := step.converter.reserve(reserve_command(step.config, reservation)):
                 nodes = ",".join(names)
-                step.note_done(f"action=book booking={booking.name} nodes={nodes}")
-        case UnbookNodes(name=name, why=why, leave_out=leave_out):
-            if names := step.converter.book(unbook_command(step.config, name, leave_out)):
+                step.note_done(f"action=reserve reservation={reservation.name} nodes={nodes}")
+        case UnreserveNodes(name=name, reason=reason, leave_out=leave_out):
+            if names := step.converter.reserve(unreserve_command(step.config, name, leave_out)):
                 nodes = ",".join(names)
-                step.note_done(f"action=unbook booking={name} nodes={nodes} reason={why!r}")
+                step.note_done(f"action=unreserve reservation={name} nodes={nodes} {reason=}")
 
 
 # --- nodes that join ---------------------------------------------------------------------------

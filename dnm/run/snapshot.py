@@ -113,7 +113,7 @@ def _batch_fields(listed: BatchList | Unreadable) -> dict[str, Any]:
     return {
         "batch": listed.nodes,
         "waiting_jobs": listed.waiting,
-        **{name: getattr(listed, name) for name in ("books", "leaves_out", "charges")},
+        **{name: getattr(listed, name) for name in ("can_reserve", "leaves_out", "charges")},
     }
 
 

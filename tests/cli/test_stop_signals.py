@@ -163,7 +163,7 @@ def test_signal_ends_computation_at_once_and_prevents_the_next_step(
     ("point", "ends"),
     [
         ("kube.evict", True), ("kube.patch_node", True), ("kube.read_config_map", True),
-        ("yunikorn.read_config", True), ("converter.book", True), ("converter.list", True),
+        ("yunikorn.read_config", True), ("converter.reserve", True), ("converter.list", True),
         ("kube.write_state", False), ("kube.write_lease", False), ("registry.fsync", False),
         ("history.append", False), ("converter.start", False),
     ],
@@ -218,7 +218,7 @@ def test_grace_time_counts_from_the_signal(tmp_path: Path, signals: StopSignals)
 def test_stop_signal_ends_a_called_program(tmp_path: Path) -> None:
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 300")
     signal.raise_signal(signal.SIGTERM)
-    with pytest.raises(StoppedError, match=GRACE), fault_point("converter.book"):
+    with pytest.raises(StoppedError, match=GRACE), fault_point("converter.reserve"):
         run_bounded([str(path)], dict(os.environ), HOUR.total_seconds(), 1000)
     pid = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
     assert not pid or process_of(int(pid)) is None

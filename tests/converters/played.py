@@ -12,7 +12,7 @@ import pytest
 
 from dnm.converters import to_k8s
 from dnm.converters.conversion import NodeConversion, Sides, StopRequest
-from dnm.converters.journal import Book, Direction, Journal, JournalStore, NodeResult
+from dnm.converters.journal import Direction, Journal, JournalStore, JournalWriter, NodeResult
 from dnm.converters.pool import Candidate, ConversionPool, program_of
 from dnm.converters.settings import Machines, Settings
 from tests.converters.nodeset_world import BOOTED, patience
@@ -73,10 +73,10 @@ class PlayedProgram(Generic[W]):
 
     def under_way(self) -> NodeConversion:
         """Returns a conversion with a finished claim."""
-        book = Book(self.store, a_journal(NODE, node_type="a", namespace="dev"))
+        writer = JournalWriter(self.store, a_journal(NODE, node_type="a", namespace="dev"))
         sides = self.pool().sides
         node_conversion = NodeConversion(
-            self.settings, book, StopRequest(), self.said.append, sides
+            self.settings, writer, StopRequest(), self.said.append, sides
         )
         to_k8s.claim(node_conversion)
         return node_conversion

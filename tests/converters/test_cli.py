@@ -23,7 +23,7 @@ from tests.converters.played import a_journal
 from tests.processes import node_convert
 
 SAMPLE = Path(__file__).parents[1] / "data" / "slurm" / "22.05" / "states1"
-BOOKING = "--book x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
+RESERVE_CALL = "--reserve x --node-type a --num-nodes 1 --from 2026-12-01T09:00:00Z"
 SCONTROL = f"""\
 case "$*" in
 ping) echo "Slurmctld(primary) at x is UP" ;;
@@ -98,9 +98,11 @@ def test_untrusted_text_is_printed_without_control_characters(host: Host) -> Non
         "--list --exclude a1", "--set batch --node-name a1 --exclude a2",
         "--set k8s --node-name a1 --exclude a1",
         "--set k8s --node-type a --num-nodes 1 --exclude a[",
-        "--book x", "--book x --unbook x", "--unbook x --dry-run", "--unbook x --node-name a1",
+        "--reserve x", "--reserve x --unreserve x", "--unreserve x --dry-run",
+        "--unreserve x --node-name a1",
         "--set k8s --node-name a1 --account a/b", "--set k8s --node-name a1 --account ,x",
-        f"{BOOKING} --until 0001-01-01T00:00:00+14:00", f"{BOOKING} --until 2026-12-01T17:00:00",
+        f"{RESERVE_CALL} --until 0001-01-01T00:00:00+14:00",
+        f"{RESERVE_CALL} --until 2026-12-01T17:00:00",
     ],
 )  # fmt: skip
 def test_wrong_usage_is_exit_code_2(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,13 +120,13 @@ def test_list_offers_charging_if_slurm_has_slurmdbd(host: Host, storage: str) ->
     assert ("--account" in offered) is (storage == "slurmdbd")
 
 
-@pytest.mark.parametrize("what", ["--book", "--unbook"])
-def test_empty_booking_name_is_refused(host: Host, what: str) -> None:
+@pytest.mark.parametrize("what", ["--reserve", "--unreserve"])
+def test_empty_reservation_name_is_refused(host: Host, what: str) -> None:
     """A shell's variable may be empty. Nothing else in the command is done to any node."""
     times = "--from", "2026-12-01T13:00:00Z", "--until", "2026-12-01T17:00:00Z"
     answer = host.run(what, "", "--node-type", "a", "--num-nodes", "1", *times)
     assert answer.returncode == 1
-    assert answer.stderr == "node-convert: '' is no booking of the instance prod\n"
+    assert answer.stderr == "node-convert: '' is not an event reservation of prod\n"
 
 
 def test_table_and_json_of_the_list_agree(host: Host) -> None:

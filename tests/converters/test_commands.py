@@ -20,7 +20,7 @@ from dnm.converters.slurm.commands import (
     resume_command,
     slurm_environment,
 )
-from dnm.model.calendar import booking_name
+from dnm.model.calendar import occurrence_name
 from dnm.model.errors import SlurmError
 
 
@@ -75,7 +75,7 @@ def test_reservation_fails_if_jobs_or_other_reservations_have_the_node(tmp_path:
     client.create_reservation("k8s_turn", "a001", timedelta(minutes=1), IN_ANOTHER)
     begins = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     client.create_reservation("b-a001", "a001", begins + timedelta(hours=1), start=begins)
-    client.move_booking("b-a001", begins, begins + timedelta(hours=2))
+    client.move_reservation("b-a001", begins, begins + timedelta(hours=2))
     times = "StartTime=2026-11-20T12:00:00 EndTime=2026-11-20T1"
     create, name = "create reservation", "ReservationName=k8s-a001 Nodes=a001 StartTime=now"
     assert (tmp_path / "told").read_text().splitlines() == [
@@ -127,7 +127,7 @@ def test_refuses_names_that_could_be_options_or_lists(name: str, tmp_path: Path)
 def test_longest_event_name_fits_longest_host_name(tmp_path: Path) -> None:
     client = client_with(tmp_path, scontrol='echo "$@" >"$(dirname "$0")/called"')
     begins, node = datetime(2026, 11, 20, 12, 0, tzinfo=UTC), "n" * 64
-    name = f"{booking_name(event_name('e' * 52), begins, 'prod')}-{node}"
+    name = f"{occurrence_name(event_name('e' * 52), begins, 'prod')}-{node}"
     client.create_reservation(name, node, begins + timedelta(hours=1), start=begins)
     client.delete_reservation(name)
     assert (tmp_path / "called").read_text() == f"delete ReservationName={name}\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dnm.converters.journal import Book, JournalStore, StageMark, new_operation
+from dnm.converters.journal import JournalStore, JournalWriter, StageMark, new_operation
 from dnm.model.errors import ConverterError
 from tests.converters.played import a_journal as journal
 
@@ -18,16 +18,16 @@ from tests.converters.played import a_journal as journal
 def test_journal_is_loaded_as_it_was_written(tmp_path: Path) -> None:
     store = JournalStore(tmp_path / "state")
     assert store.load("a001") is None
-    book = Book(store, journal())
-    book.change()
-    book.write("claim", StageMark.BEGUN)
-    book.remember({"reserving": "k8s-a001"})
-    book.write("claim", StageMark.DONE, "drained")
+    writer = JournalWriter(store, journal())
+    writer.change()
+    writer.write("claim", StageMark.BEGUN)
+    writer.remember({"reserving": "k8s-a001"})
+    writer.write("claim", StageMark.DONE, "drained")
     result = store.load("a001")
-    assert result == book.journal
+    assert result == writer.journal
     assert result.is_done("claim") and not result.is_done("verify")
-    book.write("claim", StageMark.FAILED, "no")
-    assert not book.journal.is_done("claim") and book.journal.has_begun("claim")
+    writer.write("claim", StageMark.FAILED, "no")
+    assert not writer.journal.is_done("claim") and writer.journal.has_begun("claim")
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
 
 
@@ -125,11 +125,11 @@ WRITE = """
 import sys
 from pathlib import Path
 from tests.converters.played import a_journal as journal
-from dnm.converters.journal import Book, JournalStore, StageMark
-book = Book(JournalStore(Path(sys.argv[1])), journal())
-book.change()
+from dnm.converters.journal import JournalStore, JournalWriter, StageMark
+writer = JournalWriter(JournalStore(Path(sys.argv[1])), journal())
+writer.change()
 for number in range(3):
-    book.write(f"stage-{number}", StageMark.DONE)
+    writer.write(f"stage-{number}", StageMark.DONE)
 """
 
 

@@ -394,7 +394,7 @@ def test_node_is_not_opened_if_the_claim_is_lost(
 ) -> None:
     made = program(tmp_path)
     conversion = made.under_way()
-    conversion.book.change(lines=())
+    conversion.writer.change(lines=())
     run_stages(conversion, PROGRAM.lending[2:4])
     spoil(made.world)
     with pytest.raises(NotClaimed):

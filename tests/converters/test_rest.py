@@ -268,7 +268,7 @@ def test_unsupported_change_is_refused() -> None:
             ),
             (
                 lambda: client.create_reservation("b-a1", "a1", start=datetime.now(UTC)),
-                "book nodes for events",
+                "reserve nodes for events",
             ),
             (lambda: client.requeue_job("1"), "requeue job 1"),
         ):

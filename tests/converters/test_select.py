@@ -25,14 +25,14 @@ from dnm.converters.select import (
 )
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.text import Reservation, SlurmJob, SlurmNode, parse_nodes
-from dnm.model.calendar import booking_name
+from dnm.model.calendar import occurrence_name
 from dnm.model.slurm_state import FLAGS, parse_state
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULES = Settings(preempt_user="fill", preempt_account="spare", instance="test")
-BOOKED = f"{booking_name('w', NOW, 'test')}-a001"
-BOOKED_LATER = f"{booking_name('w', NOW + timedelta(hours=4), 'test')}-a001"
-FOREIGN = f"{booking_name('w', NOW, 'other')}-a001"
+RESERVED = f"{occurrence_name('w', NOW, 'test')}-a001"
+RESERVED_LATER = f"{occurrence_name('w', NOW + timedelta(hours=4), 'test')}-a001"
+FOREIGN = f"{occurrence_name('w', NOW, 'other')}-a001"
 
 
 _NODE = SlurmNode(
@@ -119,23 +119,23 @@ CASES = {
     "booked for an event that nodes are lent for now": (
         facts(node(state="IDLE+RESERVED+PLANNED", last_busy=NOW - timedelta(seconds=9)),
               jobs=[job(state="PENDING", nodes=(), planned_nodes=("a001",))],
-              reservations=[reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+              reservations=[reservation(RESERVED, timedelta(minutes=-1))]), OK, "-"),
     "booked now, and for the next day of the series": (
         facts(node(state="IDLE+RESERVED"),
-              reservations=[reservation(BOOKED_LATER, timedelta(hours=4)),
-                            reservation(BOOKED, timedelta(minutes=-1))]), OK, "-"),
+              reservations=[reservation(RESERVED_LATER, timedelta(hours=4)),
+                            reservation(RESERVED, timedelta(minutes=-1))]), OK, "-"),
     "booked now, and another's is ahead": (
         facts(node(state="IDLE+RESERVED"),
-              reservations=[reservation(BOOKED, timedelta(minutes=-1)),
+              reservations=[reservation(RESERVED, timedelta(minutes=-1)),
                             reservation("class", timedelta(hours=4))]), SKIP, "reservation class"),
     "booked for one that is ahead": (
-        facts(node(), reservations=[reservation(BOOKED, timedelta(hours=1))]), SKIP, "dnm-ev-w-"),
+        facts(node(), reservations=[reservation(RESERVED, timedelta(hours=1))]), SKIP, "dnm-ev-w-"),
     "booked by another instance": (
         facts(node(state="IDLE+RESERVED"),
               reservations=[reservation(FOREIGN, timedelta(minutes=-1))]), SKIP, "dnm-ev-w-"),
     "booked, and a job that should be over is there": (
         facts(busy(), jobs=[job(user="ann")],
-              reservations=[reservation(BOOKED, timedelta(minutes=-1))]), SKIP, "job 7 of ann"),
+              reservations=[reservation(RESERVED, timedelta(minutes=-1))]), SKIP, "job 7 of ann"),
     "reservation over": (
         facts(node(), reservations=[reservation("class", timedelta(hours=-2))]), OK, "-"),
     "reservation without times": (
@@ -234,7 +234,9 @@ def test_chooses_longest_idle_node_and_youngest_job() -> None:
 def test_slurmrestd_does_not_lend_reserved_nodes(url: str, verdict: ListVerdict) -> None:
     """Another host of the instance has reserved the node by commands."""
     rules = Settings(instance="test", slurmrestd_url=url)
-    results = judge(node(), reservations=[reservation(BOOKED, timedelta(minutes=-1))], rules=rules)
+    results = judge(
+        node(), reservations=[reservation(RESERVED, timedelta(minutes=-1))], rules=rules
+    )
     assert results["a001"].verdict is verdict
 
 
@@ -242,7 +244,7 @@ def test_largest_pending_job_keeps_no_reserved_node() -> None:
     """An event has reserved the node, so the job would not get it."""
     rules = msgspec.structs.replace(RULES, protect_largest_pending=True)
     pending = job(state="PENDING", nodes=(), start=None, node_count=9)
-    there = reservation(BOOKED, timedelta(minutes=-1))
+    there = reservation(RESERVED, timedelta(minutes=-1))
     results = judge(node(), node("a002"), jobs=[pending], reservations=[there], rules=rules)
     assert {name: judged_node.verdict for name, judged_node in results.items()} == {
         "a001": OK,
@@ -294,13 +296,13 @@ def test_recognises_nodes_in_service(
 
 
 def test_list_reports_the_begin_of_reservations() -> None:
-    slurm_facts = facts(node(), reservations=[reservation(BOOKED_LATER, timedelta(hours=4))])
+    slurm_facts = facts(node(), reservations=[reservation(RESERVED_LATER, timedelta(hours=4))])
     reserved = reservations_of(slurm_facts, RULES.res_name)
     listed = parse_list(list_as_json(judge_nodes(slurm_facts, RULES), reserved=reserved).encode())
     assert listed is not None
-    assert listed.nodes["a001"].reservations == (BOOKED_LATER,)
+    assert listed.nodes["a001"].reservations == (RESERVED_LATER,)
     begins = listed.nodes["a001"].reservations_begin
-    assert begins == {BOOKED_LATER: NOW + timedelta(hours=4)}
+    assert begins == {RESERVED_LATER: NOW + timedelta(hours=4)}
 
 
 def test_dnm_parses_both_forms_of_the_list() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dnm.converters.conversion import NodeConversion, Sides, StopRequest, run_stages
-from dnm.converters.journal import Book, Direction, Journal, JournalStore, new_operation
+from dnm.converters.journal import Direction, Journal, JournalStore, JournalWriter, new_operation
 from dnm.converters.listing import read_facts
 from dnm.converters.select import ListVerdict, judge_nodes
 from dnm.converters.settings import load_settings
@@ -260,7 +260,7 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
             )
             conversion = NodeConversion(
                 settings,
-                Book(store, journal),
+                JournalWriter(store, journal),
                 StopRequest(),
                 lambda text: None,
                 Sides(slurm=lambda _: lab.client),

@@ -53,7 +53,7 @@ def test_shipped_node_convert_lists_nodes_for_a_two_verb_converter(
     assert isinstance(listed, BatchList), listed
     results = {name: (row.verdict, row.in_service) for name, row in listed.nodes.items()}
     assert results["a001"] == ("SKIP", False) and results["a002"] == ("OK", True)
-    assert listed.waiting == () and not (listed.leaves_out or listed.books)
+    assert listed.waiting == () and not (listed.leaves_out or listed.can_reserve)
     assert not any(row.reports_claim or row.claim for row in listed.nodes.values())
 
 

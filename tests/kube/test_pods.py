@@ -551,8 +551,8 @@ def test_long_pod_annotations_are_not_kept() -> None:
         })  # fmt: skip
 
     reducer = reduce_all(*(of(number) for number in range(1, 6)), of(3))
-    book = reducer._book
-    keys = [*reducer._identities, *book._requested, *book._constrained, *book._shapes]
+    shapes = reducer._shape_cache
+    keys = [*reducer._identities, *shapes._requested, *shapes._constrained, *shapes._shapes]
     assert max(len(repr(key)) for key in keys) < 4096
     assert len({id(pod.shape) for pod in reducer.pods}) == 5 and len(reducer._identities) == 5
     assert len(json.dumps(reducer.unreadable)) < 100

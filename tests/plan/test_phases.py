@@ -58,7 +58,7 @@ CASES = [
     case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED")]), Reason.JOINING,
         Phase.JOINING, "held by the reservation alone"),
     case(Phase.JOINING, facts(batch=[a_batch_node(state="IDLE+RESERVED", reports_claim=True)]),
-        Reason.LEFT, GONE_PHASE, "rolled back under a booking"),
+        Reason.LEFT, GONE_PHASE, "rolled back under an event reservation"),
     case(Phase.JOINING, facts([a_node(labels={})], [a_batch_node(in_service=False,
             reports_claim=True)]), Reason.LEFT, GONE_PHASE, "abandoned", converter=CONVERTER),
     case(Phase.SERVING, facts([a_node()], working_pods={"a001": 2}), Reason.IN_USE, Phase.SERVING,

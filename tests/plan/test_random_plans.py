@@ -100,7 +100,7 @@ class Draw(Random):
             batch_floor=Floor(nodes=self.choice([1, 3])),
             headroom=0.8,
             move_in_place=True,
-            book_ahead=timedelta(days=1),
+            reserve_ahead=timedelta(days=1),
             calendar_events=(event,),
             allow_preempt=True,
         )
@@ -252,7 +252,7 @@ def see(draw: Draw, world: World, lent: Lent) -> None:
         world.recorded(last_run=noted)
     world.set(maps=(config_map, None), **draw.some(0.03, pods=UNREAD, batch=None))
     running = frozenset({CONVERTER}) if draw.is_so(0.5) else frozenset()
-    can = {key: draw.is_so(0.5) for key in ("books", "leaves_out", "charges")}
+    can = {key: draw.is_so(0.5) for key in ("can_reserve", "leaves_out", "charges")}
     world.with_facts(running_converters=running, **can)
 
 

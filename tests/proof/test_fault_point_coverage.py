@@ -46,7 +46,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "a kubeconfig's plug-in: kube/test_access.py": ("kube.plugin_",),
     "state = kubernetes: test_fault_walk.py": ("kube.read_state", "kube.write_state"),
     "another host is active: run/test_kube_state.py": ("lease.",),
-    "for events: converters/test_slurm_book.py": ("converter.book",),
+    "for events: converters/test_slurm_reservations.py": ("converter.reserve",),
     "with a calendar: run/test_calendars.py": ("calendar.",),
     "dnm check: cli/test_check.py": ("kube.can_i", "kube.version", "kube.server_time"),
     "dnm check: cli/test_check_slinky.py": ("kube.slinky",),

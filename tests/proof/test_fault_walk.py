@@ -72,7 +72,7 @@ class NotStruck(AssertionError):
     """The run never reached the fault point: it lists if a server is too slow for a watch."""
 
 
-class Book:
+class Tally:
     """The results so far."""
 
     def __init__(self) -> None:
@@ -114,39 +114,39 @@ def walk(
 ) -> list[Strike]:
     """Plays the story once, and then with each of the faults; returns the faults."""
     story.build(world, **settings)
-    book, failures, runs = Book(), [], record(world)
+    tally, failures, runs = Tally(), [], record(world)
     strikes, before = choose(runs), world.runs
     for strike in strikes:
         try:
-            _inject(world, strike, runs[strike.minute], book)
+            _inject(world, strike, runs[strike.minute], tally)
         except (AssertionError, DnmError) as error:
             world.warm.ask("kill_all")
             failures.append(f"{strike}: {' '.join(str(error).split())[-200:]}")
     assert not failures, "\n".join(["", *failures])
-    assert book.counts["strikes"] == len(strikes)
+    assert tally.counts["strikes"] == len(strikes)
     note_figures(
         name, points=len({strike.point for strike in strikes}), runs=world.runs - before,
-        fault_points=len({strike[:2] for strike in strikes}), **book.counts,
+        fault_points=len({strike[:2] for strike in strikes}), **tally.counts,
     )  # fmt: skip
     return strikes
 
 
-def _inject(world: World, strike: Strike, run: Run, book: Book) -> None:
+def _inject(world: World, strike: Strike, run: Run, tally: Tally) -> None:
     is_fact = strike.point in _FACTS and run.points.index(strike.point) + 1 == strike.number
     for tries_left in reversed(range(_TRIES)):
         try:
             world.restore(run.before)
             if strike.effect == "hang":
-                hang(world, strike, book)
+                hang(world, strike, tally)
             else:
-                play(world, strike, is_fact, book)
+                play(world, strike, is_fact, tally)
             return
         except NotStruck:
             if not tries_left:
                 raise
 
 
-def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
+def play(world: World, strike: Strike, is_fact: bool, tally: Tally) -> None:
     cordoned = story.cordoned(world)
     world.log.unlink(missing_ok=True)
     ended = world.run(fault=strike.fault, log=str(world.log))
@@ -154,7 +154,7 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
     passed = world.log.read_text().split()
     if strike.point not in passed[strike.number - 1 : strike.number]:
         raise NotStruck(f"it passed {passed[: strike.number]}: {ended}")
-    book.counts.update(("strikes", strike.effect))
+    tally.counts.update(("strikes", strike.effect))
     if strike.effect == "kill":
         assert ended.was_killed, ended
     else:
@@ -165,20 +165,20 @@ def play(world: World, strike: Strike, is_fact: bool, book: Book) -> None:
         assert story.calls(world, "--set") == 0, world.sandbox.conversion.calls
         assert story.cordoned(world) <= cordoned
     story.check_always(world)
-    play_to_the_end(world, book)
+    play_to_the_end(world, tally)
 
 
-def play_to_the_end(world: World, book: Book) -> None:
+def play_to_the_end(world: World, tally: Tally) -> None:
     """Plays to the right end, unless this same world led to one before."""
     mark = world.digest()
-    if mark not in book.good:
+    if mark not in tally.good:
         world.tick(story.MINUTE)
-        story.play_on(world, book.good)
-        book.good.add(mark)
-        book.counts["worlds"] += 1
+        story.play_on(world, tally.good)
+        tally.good.add(mark)
+        tally.counts["worlds"] += 1
 
 
-def hang(world: World, strike: Strike, book: Book) -> None:
+def hang(world: World, strike: Strike, tally: Tally) -> None:
     """Hangs the run there. If it holds the lock, a second run ends at once. The hung run is then
     killed, as a timer's time-out does."""
     pipe = world.directory / "hung"
@@ -196,9 +196,9 @@ def hang(world: World, strike: Strike, book: Book) -> None:
     hung.send(signal.SIGKILL)
     assert hung.wait().was_killed
     world.settle()
-    book.counts.update(("strikes", "hang"))
+    tally.counts.update(("strikes", "hang"))
     story.check_always(world)
-    play_to_the_end(world, book)
+    play_to_the_end(world, tally)
 
 
 def strikes_of(runs: list[Run]) -> list[Strike]:

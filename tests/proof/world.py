@@ -18,7 +18,7 @@ from dnm.lab.sandbox import batch
 from dnm.lab.sandbox.batch import OWN_DRAIN, Batch
 from dnm.lab.sandbox.clock import Clock
 from dnm.lab.sandbox.deletion import Violations
-from dnm.lab.sandbox.queue_tree import ancestors, book, fits, headroom
+from dnm.lab.sandbox.queue_tree import add_request, ancestors, fits, headroom
 from dnm.model.cluster import ConfigMap, KubeEvent, QueueLimits
 from dnm.model.lease import Lease
 from dnm.model.node import Node
@@ -263,7 +263,7 @@ class World:
         used: dict[str, dict[str, int]] = {}
         for pod in self.pods.values() if pods is None else pods:
             if pod.node:
-                book(used, pod.queue, pod.shape.request)
+                add_request(used, pod.queue, pod.shape.request)
         return used
 
     def free_capacity(self) -> dict[str, dict[str, int]]:
@@ -295,7 +295,7 @@ class World:
             node = next((n for n in open_to_it if _fits(request, free[n])), "")
             if node:
                 self.pods[pod.name] = msgspec.structs.replace(pod, node=node)
-                book(used, pod.queue, request)
+                add_request(used, pod.queue, request)
                 for resource, amount in request.items():
                     free[node][resource] -= amount
 

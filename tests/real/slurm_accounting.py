@@ -20,7 +20,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
 from dnm.model.lent import Phase
 from tests.docs.pages import ROOT, rows, section
-from tests.real.slurm_books import AccountingLab
+from tests.real.accounting_lab import AccountingLab
 from tests.site import WORKSHOP_QUEUES, Site
 from tests.slurm_lab import SlurmSite, finished
 

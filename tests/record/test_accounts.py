@@ -26,7 +26,7 @@ def verdict(hours: float, code: str, pods: int, why: str = "") -> HistoryLine:
     return at(hours, "queue", "wait", QUEUE, code=code, reason=why, numbers=numbers)
 
 
-def books(
+def account_for(
     *lines: HistoryLine, registry: Registry | None = None, days: float = 14,
     unseen: float | None = None,
 ) -> Accounts:  # fmt: skip
@@ -48,7 +48,7 @@ A_STAY = (
 
 
 def test_single_lend_is_accounted_from_its_history_lines() -> None:
-    accounts = books(*A_STAY)
+    accounts = account_for(*A_STAY)
     (stay,) = accounts.stays
     assert (stay.node, stay.end) == ("a001", BEGIN + timedelta(hours=6.25))
     assert [phase for phase, _ in stay.phases] == ["joining", "serving", "releasing", "returning"]
@@ -61,7 +61,7 @@ def test_single_lend_is_accounted_from_its_history_lines() -> None:
 def test_moved_node_is_accounted_to_each_queue() -> None:
     moved = at(3, "node", "moved", before="moving", after="serving", queue="root.two")
     back = at(6, "node", "returned", before="returning", queue="root.two")
-    accounts = books(*A_STAY[:3], moved, back)
+    accounts = account_for(*A_STAY[:3], moved, back)
     assert accounts.node_seconds() == {
         ("2026-W10", QUEUE, "a"): 1.75 * 3600, ("2026-W10", "root.two", "a"): 3 * 3600,
     }  # fmt: skip
@@ -99,14 +99,14 @@ def test_lends_with_missing_history_lines_are_accounted(
     lines: list[HistoryLine], spans: list[tuple[float, float]]
 ) -> None:
     hours = timedelta(hours=1)
-    stays = books(*lines).stays
+    stays = account_for(*lines).stays
     assert [((stay.begin - BEGIN) / hours, stay.end and (stay.end - BEGIN) / hours)
             for stay in stays] == spans  # fmt: skip
 
 
 def test_lend_is_divided_at_monday_midnight() -> None:
     sunday = 7 * 24 - 2
-    accounts = books(
+    accounts = account_for(
         at(sunday, "node", "lent", after="joining"),
         at(sunday + 5, "node", "returned", before="returning"),
     )
@@ -117,17 +117,17 @@ def test_lend_is_divided_at_monday_midnight() -> None:
 
 def test_lend_begun_before_the_span_starts_by_its_return_line() -> None:
     line = at(3, "node", "returned", before="returning", numbers={"lent_seconds": 3600})
-    (stay,) = books(line).stays
+    (stay,) = account_for(line).stays
     assert stay.begin == BEGIN + timedelta(hours=2)
     older = at(3, "node", "returned", before="returning", numbers={"lent_seconds": 9e9})
-    assert books(older).stays[0].begin == BEGIN
+    assert account_for(older).stays[0].begin == BEGIN
 
 
 def test_current_lends_are_taken_from_the_registry() -> None:
     since = BEGIN + timedelta(days=1)
     memory = Memory(lent={"a001": Lent(since=since)})
     registry = Registry(nodes={"a001": a_lent_node(), "a002": a_lent_node()}, memory=memory)
-    accounts = books(registry=registry, days=2)
+    accounts = account_for(registry=registry, days=2)
     assert [(stay.node, stay.begin, stay.end) for stay in accounts.stays] == [
         ("a001", since, None), ("a002", a_lent_node().since, None),
     ]  # fmt: skip
@@ -144,13 +144,13 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures_are_counted_by_queue_and_type(name: str) -> None:
     line, counted, number = FAILURES[name]
-    accounts = books(line)
+    accounts = account_for(line)
     counts = {key: getattr(accounts, key) for key in ("failures", "failed_returns")}
     assert counts[counted] == {(QUEUE, "a"): number} and sum(map(len, counts.values())) == 1
 
 
 def test_queue_waits_are_recorded_with_their_reasons() -> None:
-    accounts = books(
+    accounts = account_for(
         verdict(1, "LACKS_QUOTA", 9, "needs quota"),
         verdict(1.5, "CAPPED", 20, "a cap is reached"),
         at(3.5, "node", "joined", before="joining", after="serving"),

@@ -24,10 +24,10 @@ HOUR = timedelta(hours=1)
 
 
 def stays(*lines: HistoryLine, registry: Registry | None = None, until: int = 744) -> Any:
-    books = Bookkeeper(BEGIN)
+    account_for = Bookkeeper(BEGIN)
     for line in lines:
-        books.add(line)
-    return books.close(registry or Registry(), BEGIN + timedelta(hours=until)).stays
+        account_for.add(line)
+    return account_for.close(registry or Registry(), BEGIN + timedelta(hours=until)).stays
 
 
 def test_lend_without_a_recorded_end_is_not_charged_further() -> None:

@@ -13,7 +13,7 @@ from dnm.model.history import ALL, JOBS, NONE, UNKNOWN, HistoryLine, Memory
 from dnm.model.registry import Registry
 from dnm.record.price import SeenPrice
 from tests.builders import QUEUE, a_lent_node
-from tests.record.test_accounts import BEGIN, at, books
+from tests.record.test_accounts import BEGIN, account_for, at
 
 HOUR = 3600.0
 DAY = 24.0
@@ -39,7 +39,7 @@ def look(hours: float, before: str, after: str, **more: Any) -> HistoryLine:
 
 def hours(*lines: HistoryLine, **more: Any) -> tuple[float, float, float, float]:
     """Returns the lent, known, paid and used hours of the only type."""
-    (seen_price,) = books(*lines, days=1, **more).prices
+    (seen_price,) = account_for(*lines, days=1, **more).prices
     return (
         seen_price.lent / HOUR,
         seen_price.known / HOUR,
@@ -102,7 +102,7 @@ def test_price_is_unknown_after_the_last_run() -> None:
 
 def test_each_node_type_has_its_own_price() -> None:
     lines = [*lent("a001", 2, 6), *lent("b001", 2, 3, node_type="b"), look(2, UNKNOWN, ALL)]
-    assert books(*lines, days=1).prices == (
+    assert account_for(*lines, days=1).prices == (
         SeenPrice(node_type="a", lent=4 * HOUR, known=4 * HOUR, paid=4 * HOUR, used=4 * HOUR),
         SeenPrice(node_type="b", lent=HOUR, known=0.0, paid=0.0, used=0.0),
     )
@@ -180,7 +180,7 @@ def test_paid_time_is_within_observed_time_and_that_within_lent_time(
         event = "unseen" if is_unseen else "wait"
         lines.append(look(when, last, after, event=event, numbers=numbers))
         last = after
-    accounts = books(*lines, days=1, unseen=unseen)
+    accounts = account_for(*lines, days=1, unseen=unseen)
     for price in accounts.prices:
         assert 0 <= price.paid <= price.known + 1e-6 <= price.lent + 2e-6
         assert price.used <= price.known + 1e-6  # one pod on each
@@ -198,6 +198,6 @@ def test_paid_time_is_within_observed_time_and_that_within_lent_time(
 def test_jobs_pay_for_lent_nodes_of_every_queue() -> None:
     """Jobs pay for a node of any queue."""
     lines = [*lent("a001", 2, 4), *lent("a002", 2, 4, queue="root.two"), look(2, UNKNOWN, ALL)]
-    accounts = books(*lines, days=1)
+    accounts = account_for(*lines, days=1)
     assert {stay.queue for stay in accounts.stays} == {QUEUE, "root.two"}
     assert [price.paid for price in accounts.prices] == [4 * HOUR]

@@ -201,7 +201,7 @@ class Converter:
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
         return frozenset()
 
-    def book(self, command: Sequence[str]) -> tuple[str, ...]:
+    def reserve(self, command: Sequence[str]) -> tuple[str, ...]:
         raise AssertionError(command)  # no test reserves nodes here
 
     def find(self, key: str) -> ConverterProcess | None:

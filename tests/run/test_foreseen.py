@@ -92,13 +92,13 @@ def test_headroom_threshold_alone_lends_a_node_in_a_single_run(
     assert [request.count for request in site.registry.requests] == [1] or site.lent()
 
 
-# --- booked in Slurm, where the queue of jobs is never empty ------------------------------------
+# --- reserved in Slurm, where the queue of jobs is never empty ------------------------------------
 
 HOUR = timedelta(hours=1)
-BOOKED = {"event_reservations": "true"}
+RESERVED = {"event_reservations": "true"}
 
 
-def booking_site(sandbox: Sandbox, directory: Path) -> Site:
+def reserving_site(sandbox: Sandbox, directory: Path) -> Site:
     """Builds three machines and an event in two hours that needs two of them."""
     set_up_workshop(sandbox, 3)
     begins = Site(sandbox, directory).now() + 2 * HOUR
@@ -106,16 +106,16 @@ def booking_site(sandbox: Sandbox, directory: Path) -> Site:
         f"[event:stars]\nnamespace = dev\nnodes = 2\nfrom = {begins:%Y-%m-%d %H:%M}\n"
         f"until = {begins + HOUR:%Y-%m-%d %H:%M}\n"
     )
-    return Site(sandbox, directory, sections=event, **BOOKED)
+    return Site(sandbox, directory, sections=event, **RESERVED)
 
 
-def test_booked_nodes_serve_at_event_begin_beside_waiting_jobs(
+def test_reserved_nodes_serve_at_event_begin_beside_waiting_jobs(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    site = booking_site(sandbox, tmp_path)
+    site = reserving_site(sandbox, tmp_path)
     site.run()
-    booked = sandbox.batch.reservations.by_name
-    assert sorted(reservation.node for reservation in booked.values()) == ["a001", "a002"]
+    reserved = sandbox.batch.reservations.by_name
+    assert sorted(reservation.node for reservation in reserved.values()) == ["a001", "a002"]
     for _ in range(9):
         sandbox.batch.submit(run_seconds=HOUR.total_seconds())
     for _ in range(58):
@@ -128,10 +128,10 @@ def test_booked_nodes_serve_at_event_begin_beside_waiting_jobs(
     assert {name for job in sandbox.batch.jobs.values() for name in job.on} == {"a003"}
 
 
-def test_booking_of_a_removed_event_is_deleted_and_foreign_ones_stay(
+def test_reservation_of_a_removed_event_is_deleted_and_foreign_ones_stay(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    site = booking_site(sandbox, tmp_path)
+    site = reserving_site(sandbox, tmp_path)
     span = sandbox.clock.now() + 7200, sandbox.clock.now() + 9000
     sandbox.batch.reserve("dnm-ev-stars-20270115T1000-000000-a001", "a001", span)
     assert len(site.run().outcome.actions) == 1  # type: ignore[union-attr]
@@ -145,7 +145,7 @@ def test_booking_of_a_removed_event_is_deleted_and_foreign_ones_stay(
         "a001",
         "a002",
     ]
-    site = Site(sandbox, tmp_path, **BOOKED)
+    site = Site(sandbox, tmp_path, **RESERVED)
     site.run()
     assert [reservation.node for reservation in sandbox.batch.reservations.by_name.values()] == [
         "a001"

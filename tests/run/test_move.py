@@ -42,7 +42,7 @@ def at(config: Config, kind: str) -> Config:
     return replace(config, state=kind)
 
 
-def books(registry: Registry) -> Registry:
+def without_memory(registry: Registry) -> Registry:
     """Returns the registry without unwritten history and the words of the Lease."""
     return replace(registry, memory=Memory(), lease_words=())
 
@@ -52,7 +52,7 @@ def active_places(config: Config) -> list[str]:
     lines = []
     for kind in ("file", "kubernetes"):
         try:
-            if books(load_registry(at(config, kind), NOW)) != Registry():
+            if without_memory(load_registry(at(config, kind), NOW)) != Registry():
                 lines.append(kind)
         except RegistryError as error:
             assert "dnm state move --to" in str(error)
@@ -69,7 +69,7 @@ def test_move_there_and_back_with_lent_nodes_keeps_the_registry(site: Site) -> N
     assert "the registry is in" in move(at(config, "kubernetes"), "file", reason="back")
     assert active_places(config) == ["file"]
     back = load_registry(config, NOW)
-    assert books(there) == books(back) == LENT
+    assert without_memory(there) == without_memory(back) == LENT
     rows = [json.loads(line) for line in (site.directory / "state/history.jsonl").open()]
     assert [(item["kind"], item["object"], item.get("reason", "")) for item in rows] == [
         ("verb", "move to kubernetes", ""), ("verb", "move to file", "back"),
@@ -108,7 +108,7 @@ def test_moved_registry_is_not_moved_again(site: Site) -> None:
     save_registry(site.config, LENT)
     move(site.config, "kubernetes")
     assert "was already in Secret" in move(at(site.config, "kubernetes"), "kubernetes")
-    assert books(load_registry(at(site.config, "kubernetes"), NOW)) == LENT
+    assert without_memory(load_registry(at(site.config, "kubernetes"), NOW)) == LENT
 
 
 def test_two_registries_need_an_administrator(site: Site) -> None:
@@ -199,7 +199,7 @@ def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
         assert len(active_places(site.config)) <= 1, step
         move(site.config, kind_after)
         assert active_places(site.config) == [kind_after], step
-        assert books(load_registry(at(site.config, kind_after), NOW)) == LENT
+        assert without_memory(load_registry(at(site.config, kind_after), NOW)) == LENT
 
 
 def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_path: Path) -> None:

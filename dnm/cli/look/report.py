@@ -31,7 +31,6 @@ from dnm.model.hostlist import fold_hostlist
 from dnm.model.orders import LendOrder
 from dnm.model.plan import (
     Action,
-    BookNodes,
     DropPods,
     EndConverter,
     EvictPods,
@@ -41,12 +40,13 @@ from dnm.model.plan import (
     Pass,
     Plan,
     RelabelNode,
+    ReserveNodes,
     ReturnNode,
     SetQueueLimits,
     StartConversion,
     StartPod,
-    UnbookNodes,
     Unfence,
+    UnreserveNodes,
 )
 from dnm.model.registry import Registry
 from dnm.model.verdict import QUEUE_WORDS, VERDICT_WORDS, NodeVerdict, QueueVerdict
@@ -107,8 +107,9 @@ _LINES: Mapping[type, str] = {
     HoldClosed: "{opens} node={0.node}",
     StartPod: "start-pod node={0.node} pod={0.pod.namespace}/{0.pod.name}",
     DropPods: "drop-pods node={0.node}",
-    BookNodes: "book booking={0.booking.name} type={0.booking.node_type} count={0.booking.count}",
-    UnbookNodes: "unbook booking={0.name} reason={0.why!r}",
+    ReserveNodes: "reserve reservation={0.reservation.name} type={0.reservation.node_type} "
+    "count={0.reservation.count}",
+    UnreserveNodes: "unreserve reservation={0.name} reason={0.reason!r}",
     StartConversion: "convert type={0.request.node_type} count={0.request.count} "
     "namespace={0.request.namespace} queue={0.request.queue}",
 }

@@ -191,7 +191,7 @@ class SlurmClient:
         command = ["scontrol", "update", f"ReservationName={checked_name(name)}", *changes]
         self._change("slurm.update_reservation", command)
 
-    def move_booking(self, name: str, begins: datetime, until: datetime) -> None:
+    def move_reservation(self, name: str, begins: datetime, until: datetime) -> None:
         """Changes the times of an event's reservation. Slurm refuses them as for a new one, and
         then leaves it unchanged (slurmctld/reservation.c, update_resv)."""
         self._update(name, f"StartTime={_moment(begins)}", f"EndTime={_moment(until)}")

@@ -131,7 +131,7 @@ class SlurmRestClient:
         it if it overlaps another one. Its owner then checks that the name is free, and takes the
         name."""
         if start or flags == IN_ANOTHER:
-            raise self._cannot("book nodes for events" if start else "share reservations out")
+            raise self._cannot("reserve nodes for events" if start else "share reservations out")
         checked_name(name), checked_name(node)
         words = flags.split(",") if flags else []
         lock = f"{name}_{secrets.token_hex(4)}"
@@ -153,7 +153,7 @@ class SlurmRestClient:
         ):
             raise SlurmOutcomeUnknown(f"the reservation {name} does not hold {node} alone")
 
-    move_booking = _unable("book nodes for events")
+    move_reservation = _unable("reserve nodes for events")
     keeps_accounts = charge_reservation = _unable("charge nodes to accounts")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:

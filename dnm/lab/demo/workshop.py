@@ -83,7 +83,7 @@ def _play_and_check(place: Path, speed: float) -> list[str]:
     workshop = Workshop(url, write_configuration(place / "sandbox", url, settings))
     begun = time.monotonic()
     workshop.play(View(WORKSHOP_QUEUE, NAMESPACE), _EVERY_SECONDS / speed)
-    problems = workshop.check_books()
+    problems = workshop.check_end()
     print(workshop.sum_up(time.monotonic() - begun))
     if not problems:
         digest = hashlib.sha256(workshop.document.encode()).hexdigest()[:12]
@@ -212,7 +212,7 @@ class Workshop:
             raise SandboxError(f"dnm status printed no JSON: {error_text}") from error
         return status
 
-    def check_books(self) -> list[str]:
+    def check_end(self) -> list[str]:
         """Returns every way in which the end is not the beginning."""
         problems = list(self.failed_runs)
         if self.read_document() != self.document:

@@ -138,8 +138,8 @@ class Batch:
         if jobs:
             return "SKIP", f"job {jobs[0].id} is running"
         idle = self.idle_seconds(machine)
-        is_booked = self.reservations.in_force(machine.name, now) is not None
-        if idle < self.min_idle_seconds and not is_booked:
+        is_reserved = self.reservations.in_force(machine.name, now) is not None
+        if idle < self.min_idle_seconds and not is_reserved:
             return "SKIP", f"idle for {idle} s, less than {self.min_idle_seconds:.0f} s"
         return "OK", f"idle for {idle} s"
 
@@ -209,19 +209,19 @@ class Batch:
         ends = [inf if job.ends_at is None else job.ends_at for job in self.jobs_on(machine)]
         return self.reservations.create(new, self.clock.now(), max(ends, default=0.0))
 
-    def book(
+    def reserve_for(
         self, name: str, of_type: str, count: int, span: tuple[float, float],
         instance: str, left_out: Container[str] = (),
     ) -> list[str]:  # fmt: skip
-        """Reserves so many machines of a type, those that Slurm gives; returns their names. First
-        those whose booking of the name begins minutes later: they keep it where Slurm refuses."""
+        """Reserves machines of a type and returns their names. A machine with a later reservation
+        of this name is the first choice, and keeps it if Slurm refuses the new one."""
         machines = [
             machine
             for machine in self.machines.values()
             if machine.type == of_type and machine.name not in left_out
             and self.is_in_service(machine)
         ]  # fmt: skip
-        booked: list[str] = []
+        reserved: list[str] = []
         of_name = self.reservations.by_name
         late = {
             m.name: entry for m in machines
@@ -230,18 +230,18 @@ class Batch:
         for machine in sorted(
             machines, key=lambda m: (m.name not in late, bool(self.jobs_on(m)), m.name)
         ):
-            if len(booked) == count:
+            if len(reserved) == count:
                 break
             before = of_name.pop(f"{name}-{machine.name}") if machine.name in late else None
             if not self.reserve(f"{name}-{machine.name}", machine.name, span, instance):
-                booked.append(machine.name)
+                reserved.append(machine.name)
             elif before is not None:
                 of_name[before.name] = before
-        return booked
+        return reserved
 
-    def unbook(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
-        """Gives up those of a booking; one that another has made is a violation."""
-        abandoned = list(self.reservations.give_up(name, left_out))
+    def unreserve(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
+        """Deletes reservations by their common name; each of another instance is a violation."""
+        abandoned = list(self.reservations.delete_by_name(name, left_out))
         for resv in abandoned:
             if resv.instance != instance:
                 self.violations.note("reservation-taken", resv.node, f"{resv.name}, by {instance}")
@@ -263,8 +263,8 @@ class Batch:
     # --- conversion -------------------------------------------------------------------------
 
     def candidates(self, machine_type: str, instance: str = "") -> list[Machine]:
-        """Machines that may leave: those that are booked for now first, then those that have been
-        idle longest."""
+        """Returns the machines that can be lent: those reserved for an event that has begun first,
+        then those that have been idle longest."""
         now = self.clock.now()
         machines = [
             machine

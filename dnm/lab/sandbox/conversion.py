@@ -20,7 +20,7 @@ from dnm.lab.sandbox.batch import OWN_DRAIN, Batch, Journal, Machine
 from dnm.lab.sandbox.clock import Clock, Timing
 from dnm.lab.sandbox.deletion import Violations, working_pods
 from dnm.lab.sandbox.joining import Joining
-from dnm.lab.sandbox.reservations import is_booking, moment
+from dnm.lab.sandbox.reservations import is_event_reservation, moment
 from dnm.lab.sandbox.store import Store
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist_parser import expand_hostlist
@@ -30,9 +30,9 @@ _USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespa
                     [--exclude NODES]
        node-convert --set k8s --node-name NODE [--namespace NS]
        node-convert --set batch --node-name NODE
-       node-convert --book NAME --node-type T --num-nodes N --from TIME --until TIME
+       node-convert --reserve NAME --node-type T --num-nodes N --from TIME --until TIME
                     [--exclude NODES]
-       node-convert --unbook NAME [--exclude NODES]
+       node-convert --unreserve NAME [--exclude NODES]
        node-convert --list [--node-type T | --node-name NODE] [--output json]
 """
 
@@ -147,8 +147,8 @@ class Conversion:
         instance = environment.get("DNM_INSTANCE", "")
         if options.list:
             return self._list(options, instance)
-        if options.book or options.unbook:
-            return self._book(options, instance)
+        if options.reserve or options.unreserve:
+            return self._change_reservations(options, instance)
         if options.set == "k8s":
             return self._begin_lending(options, environment)
         return self._begin_returning(options, environment)
@@ -352,22 +352,22 @@ class Conversion:
             self.batch.release(machine)
         return Result(stdout=_names([name]))
 
-    # --- --book and --unbook -----------------------------------------------------------------
+    # --- --reserve and --unreserve -----------------------------------------------------------
 
-    def _book(self, options: Any, instance: str) -> Result:
+    def _change_reservations(self, options: Any, instance: str) -> Result:
         """Each has the mark of its instance; a call of another instance is refused."""
-        name = options.book or options.unbook
-        if not is_booking(name, instance):
-            return Result(exit_code=1, stderr=f"node-convert: {name} is no booking of {instance}\n")
+        name = options.reserve or options.unreserve
+        if not is_event_reservation(name, instance):
+            return Result(exit_code=1, stderr=f"{name} is not an event reservation of {instance}\n")
         try:
             left_out = expand_hostlist(options.exclude)
             span = moment(options.begins), moment(options.until)
         except (SlurmError, ValueError) as error:
             return Result(exit_code=2, stderr=f"node-convert: {error}\n")
-        if options.unbook:
-            return Result(stdout=_names(self.batch.unbook(name, instance, left_out)))
+        if options.unreserve:
+            return Result(stdout=_names(self.batch.unreserve(name, instance, left_out)))
         asked = options.num_nodes
-        names = self.batch.book(name, options.node_type, asked, span, instance, left_out)
+        names = self.batch.reserve_for(name, options.node_type, asked, span, instance, left_out)
         return Result(stdout=_names(names), exit_code=int(len(names) < asked))
 
     # --- --list ------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class Conversion:
             })  # fmt: skip
         document = {
             "schema": "node-convert.list/1", "nodes": nodes,
-            "options": ["--exclude", "--book"],
+            "options": ["--exclude", "--reserve"],
             "waiting_jobs": self._waiting_jobs({machine.type for machine in machines}),
         }  # fmt: skip
         return msgspec.json.encode(document).decode() + "\n"
@@ -449,8 +449,8 @@ def _options(arguments: Sequence[str]) -> Any:
     parser = _Parser(prog="node-convert", add_help=False, allow_abbrev=False)
     parser.add_argument("--set", choices=("k8s", "batch"))
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--book", default="")
-    parser.add_argument("--unbook", default="")
+    parser.add_argument("--reserve", default="")
+    parser.add_argument("--unreserve", default="")
     parser.add_argument("--from", dest="begins", default="1970-01-01T00:00:00Z")
     parser.add_argument("--until", default="1970-01-01T00:00:00Z")
     parser.add_argument("--node-type")
@@ -461,15 +461,15 @@ def _options(arguments: Sequence[str]) -> Any:
     parser.add_argument("--allow-preempt", action="store_true")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(list(arguments))
-    modes = (options.set, options.list, options.book, options.unbook)
+    modes = (options.set, options.list, options.reserve, options.unreserve)
     if sum(map(bool, modes)) != 1:
-        raise _Usage("node-convert: one of --set and --list is needed, or --book or --unbook")
+        raise _Usage("node-convert: one of --set and --list is needed, or --reserve or --unreserve")
     if options.set == "k8s" and bool(options.node_type) == bool(options.node_name):
         raise _Usage("node-convert: --set k8s needs --node-type or --node-name")
     if options.set == "batch" and not options.node_name:
         raise _Usage("node-convert: --set batch needs --node-name")
-    books = options.book or options.unbook
-    if options.exclude and not (books or (options.set == "k8s" and options.node_type)):
+    is_reservation = options.reserve or options.unreserve
+    if options.exclude and not (is_reservation or (options.set == "k8s" and options.node_type)):
         raise _Usage("node-convert: --exclude goes with --set k8s --node-type")
     if options.num_nodes < 1:
         raise _Usage("node-convert: --num-nodes must be at least 1")

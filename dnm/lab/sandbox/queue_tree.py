@@ -41,7 +41,7 @@ def fits(request: _Amounts, free: _Amounts) -> bool:
     )
 
 
-def book(sums: dict[str, dict[str, int]], queue: str, request: _Amounts) -> None:
+def add_request(sums: dict[str, dict[str, int]], queue: str, request: _Amounts) -> None:
     """Adds what a pod asks for to its queue and to those above."""
     for path in ancestors(queue):
         kept = sums.setdefault(path, {})

@@ -1,7 +1,8 @@
-"""Reservations in the sandbox's Slurm that begin later, and `--book` and `--unbook` that make them.
+"""Reservations in the sandbox's Slurm that begin later, and how the converter changes them.
 
-As Slurm has it: one is refused where another overlaps, where its name is taken, and where a job may
-still run when it begins; from then on no job is started that would run into it. Over, it is gone.
+As in Slurm, a reservation is refused if another one overlaps, if its name is in use, or if a job
+may still run when it begins. Afterwards no job starts that would run into it. It is deleted at its
+end.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from datetime import datetime
 import msgspec
 
 LOOKAHEAD_SECONDS = 86_400.0  # a machine that is reserved within them is not lent
-_BOOKING = re.compile(r"dnm-ev-.+-([0-9a-f]{6})")
+_EVENT_RESERVATION = re.compile(r"dnm-ev-.+-([0-9a-f]{6})")
 
 
 class Reservation(msgspec.Struct, kw_only=True):
-    """Of one machine. `instance`: whose converter made it; empty: an administrator did."""
+    """The reservation of one machine. `instance`: of its converter; empty: an administrator's."""
 
     name: str
     node: str
@@ -58,7 +59,7 @@ class Reservations:
         return all(reservation.begins >= until for reservation in self.on(node))
 
     def create(self, new: Reservation, now: float, busy_until: float) -> str:
-        """Makes one, or returns Slurm's sentence. `busy_until`: jobs may run on the machine."""
+        """Adds a reservation, or returns Slurm's refusal. `busy_until`: jobs may run until then."""
         if new.begins < now:
             return "Invalid time specified"
         if any(reservation.overlaps(new) for reservation in self.by_name.values()):
@@ -70,20 +71,20 @@ class Reservations:
         self.by_name[new.name] = new
         return ""
 
-    def give_up(self, booking: str, kept: Container[str]) -> Iterable[Reservation]:
-        """Deletes those of a booking, but for these machines'; yields each."""
+    def delete_by_name(self, name: str, kept: Container[str]) -> Iterable[Reservation]:
+        """Deletes reservations by their common name, except those of `kept`; yields each."""
         for reservation in list(self.by_name.values()):
-            if reservation.name == f"{booking}-{reservation.node}" and reservation.node not in kept:
+            if reservation.name == f"{name}-{reservation.node}" and reservation.node not in kept:
                 del self.by_name[reservation.name]
                 yield reservation
 
 
-def is_booking(name: str, instance: str) -> bool:
+def is_event_reservation(name: str, instance: str) -> bool:
     """Returns whether the name is that of an instance's reservation, by its last part."""
-    match = _BOOKING.fullmatch(name)
+    match = _EVENT_RESERVATION.fullmatch(name)
     return match is not None and match[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
 
 
 def moment(text: str) -> float:
-    """Seconds since 1970 of a time with its zone; raises ValueError."""
+    """Returns the seconds since 1970 of a time with a zone. Raises ValueError."""
     return datetime.fromisoformat(text).timestamp()

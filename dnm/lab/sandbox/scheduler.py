@@ -24,7 +24,7 @@ from dnm.lab.sandbox.pod_reading import (
     total,
     yunikorn_units,
 )
-from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, book, fits
+from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, add_request, fits
 from dnm.lab.sandbox.store import Object, Store
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
@@ -69,7 +69,7 @@ class Scheduler:
         self.used, self.pending = {}, {}
         for pod in bound:
             self._take(free, pod["spec"]["nodeName"], self.request(pod))
-            self._book(self.used, pod)
+            self._add_request(self.used, pod)
         waiting = sorted((pod for pod in pods if _wants_node(pod)), key=self._rank)
         self._bind_all(waiting, nodes, free)
 
@@ -138,9 +138,9 @@ class Scheduler:
         if len(self._requests) > 2 * len(uids) + 100:
             self._requests = {uid: kept for uid, kept in self._requests.items() if uid in uids}
 
-    def _book(self, sums: dict[str, dict[str, int]], pod: Object) -> None:
+    def _add_request(self, sums: dict[str, dict[str, int]], pod: Object) -> None:
         if queue := self.queue_of(pod):
-            book(sums, queue, self.request(pod))
+            add_request(sums, queue, self.request(pod))
 
     def _take(self, free: dict[str, dict[str, int]], node: str, request: Amounts) -> None:
         if node in free:
@@ -174,10 +174,10 @@ class Scheduler:
                     self._report_unschedulable(pod)
             if node is None:
                 hopeless.add(kind)
-                self._book(self.pending, pod)
+                self._add_request(self.pending, pod)
                 continue
             self._take(free, node, request)
-            self._book(self.used, pod)
+            self._add_request(self.used, pod)
             self._bind(pod, node)
 
     def _quota_allows(self, queue: str, request: Amounts, with_root: bool = True) -> bool:

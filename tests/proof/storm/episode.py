@@ -19,7 +19,7 @@ from typing import Any
 from dnm.lab.sandbox.clock import Timing
 from tests.proof.storm import blows_inside, processes
 from tests.proof.storm.blows import choose
-from tests.proof.storm.judge import judge_always, judge_books, judge_end, judge_run
+from tests.proof.storm.judge import judge_always, judge_end, judge_limits, judge_run
 from tests.proof.storm.world import DEV, LAB, PERMANENT, SIZES, Ended, Strike, World
 
 STRUCK_SHARE = 0.35  # of the runs get a signal
@@ -195,8 +195,8 @@ class Episode:
             return all(pods[name]["status"].get("phase") == "Running" for name in names)
 
         self._run_until(is_served, "the pods of a workshop run")
-        self._run_until(lambda: not list(judge_books(world)), "the limits are right",
-                        lambda: "\n".join(judge_books(world)))  # fmt: skip
+        self._run_until(lambda: not list(judge_limits(world)), "the limits are right",
+                        lambda: "\n".join(judge_limits(world)))  # fmt: skip
         world.sandbox.finish_pods(names, "dev")
 
     def _settle(self) -> None:

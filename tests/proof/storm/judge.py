@@ -118,7 +118,7 @@ def _amount(text: Any, unit: int) -> float:
     return int(match[1]) * factors[match[2]] / unit
 
 
-def judge_books(world: World) -> Iterator[str]:
+def judge_limits(world: World) -> Iterator[str]:
     """Yields wrong limits, with demand in steady state: each is its baseline plus the declared size
     of each lent machine. All nodes are complete by then; a kubelet may have forged marks."""
     wanted = {

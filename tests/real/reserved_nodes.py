@@ -52,9 +52,9 @@ min_idle_seconds = 0
 """
 
 
-def type_of(number: int, books: bool) -> str:
+def type_of(number: int, reserves: bool) -> str:
     """Returns a type of letters only, since digits belong to the node."""
-    return f"{'b' if books else 'n'}{'abcdefghij'[number]}"
+    return f"{'b' if reserves else 'n'}{'abcdefghij'[number]}"
 
 
 def nodes_of(node_type: str) -> list[str]:
@@ -80,14 +80,14 @@ class Half:
         converter = directory / "node-convert"
         converter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dnm.converters.cli "$@"\n')
         converter.chmod(0o755)
-        self.books = node_type.startswith("b")
+        self.reserves = node_type.startswith("b")
         self.site = Site(
             self.sandbox, directory / "site",
             sections=_NODE_CONVERT.format(
                 type=node_type, wanted=WANTED, begins=begins, ends=begins + timedelta(minutes=30),
                 hooks=hooks),
             node_type=node_type, node_convert_path=converter, instance_id=node_type,
-            check_interval_seconds=INTERVAL, event_reservations=str(self.books).lower(),
+            check_interval_seconds=INTERVAL, event_reservations=str(self.reserves).lower(),
             verify_seconds=0.5, poll_seconds=0.2, boot_timeout_seconds=120,
         )  # fmt: skip
 
@@ -170,14 +170,14 @@ def play(lab: SlurmLab, directory: Path, tries: range) -> list[tuple[Half, int]]
     halves = [
         Half(
             lab,
-            directory / f"{number}-{books}",
-            type_of(number % AT_ONCE, books),
+            directory / f"{number}-{reserves}",
+            type_of(number % AT_ONCE, reserves),
             begins,
             seed=number,
         )
         for number in tries
-        for books in (True, False)
-        if books or not number % AT_ONCE  # one site is enough to compare with
+        for reserves in (True, False)
+        if reserves or not number % AT_ONCE  # one site is enough to compare with
     ]
     for half in halves:
         half.submit()
@@ -216,7 +216,7 @@ def clean(lab: SlurmLab, halves: list[Half]) -> None:
     lab.wait_for(lambda: all(node.state.text == "IDLE" for node in lab.read_nodes()), 60)
 
 
-def test_booked_nodes_serve_at_the_begin_of_an_event_in_a_real_slurm(
+def test_reserved_nodes_serve_at_the_begin_of_an_event_in_a_real_slurm(
     lab: SlurmLab, tmp_path: Path
 ) -> None:
     serving: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
@@ -226,10 +226,10 @@ def test_booked_nodes_serve_at_the_begin_of_an_event_in_a_real_slurm(
         tries = range(first, min(first + AT_ONCE, TRIES))
         rows = play(lab, tmp_path, tries)
         for half, count in rows:
-            serving[half.books][count] += 1
-            idle[half.books].append(half.idle_seconds / 60)
+            serving[half.reserves][count] += 1
+            idle[half.reserves].append(half.idle_seconds / 60)
             lost += half.lost_jobs()
-            if half.books and count < WANTED:
+            if half.reserves and count < WANTED:
                 print(half.type, *half.outcomes, sep="\n  ")
         clean(lab, [half for half, _ in rows])
         print(_table(serving, idle, lost), flush=True)
@@ -241,9 +241,9 @@ def _table(
     serving: dict[bool, Counter[int]], idle: dict[bool, list[float]], lost: list[str]
 ) -> str:
     lines = [
-        f"{'booked' if books else 'not booked'}: nodes serving at the start (of {WANTED}) -> tries "
-        f"{dict(sorted(serving[books].items()))}; node-minutes idle before it: mean "
-        f"{sum(idle[books]) / len(idle[books]):.1f}, most {max(idle[books]):.1f}"
-        for books in (True, False)
+        f"{'reserved' if reserves else 'not reserved'}: nodes serving at the start (of {WANTED}) "
+        f"-> tries {dict(sorted(serving[reserves].items()))}; node-minutes idle before it: mean "
+        f"{sum(idle[reserves]) / len(idle[reserves]):.1f}, most {max(idle[reserves]):.1f}"
+        for reserves in (True, False)
     ]
     return "\n".join([*lines, f"jobs lost: {lost or 'none'}"])

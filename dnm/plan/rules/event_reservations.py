@@ -1,10 +1,10 @@
 """Nodes that are reserved in Slurm before an event. Pure.
 
 The invariant: **after a run in which Slurm refuses nothing, each occurrence that begins within
-`book_ahead` has reservations on exactly the empty nodes that it needs. They last from the start of
-its lending, or minutes later, until its end. Every other reservation with this instance's name is
-cancelled, and no reservation without it.** If nothing changes, the next run reserves and cancels
-nothing.
+`reserve_ahead` has reservations on exactly the empty nodes that it needs. They last from the start
+of its lending, or minutes later, until its end. dnm cancels its other reservations, and only its
+own.**
+If nothing changes, the next run reserves and cancels nothing.
 
 A reservation that begins later than lending, because lending was expected to take less time, does
 not count: the converter moves its start, unless Slurm refuses that. A reservation that begins
@@ -24,10 +24,16 @@ from typing import NamedTuple
 import msgspec
 
 from dnm.calendar.windows import list_windows
-from dnm.model.calendar import Booking, Window, booking_name, booking_on, is_late
+from dnm.model.calendar import (
+    EventReservation,
+    Window,
+    is_late,
+    occurrence_name,
+    occurrence_of,
+)
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.observed import BookingTry
-from dnm.model.plan import BookNodes, UnbookNodes
+from dnm.model.observed import ReservationAttempt
+from dnm.model.plan import ReserveNodes, UnreserveNodes
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.hooks import Additions, CountedFrom, Rule
@@ -39,10 +45,10 @@ from dnm.plan.rules.events import count_nodes
 from dnm.sizing.caps import ConversionBudget, NodePool, count_left
 
 _AGAIN = timedelta(minutes=10)  # if Slurm had too few, jobs may have ended since
-_LEAST_AHEAD = timedelta(minutes=1)  # Slurm books nothing in the past
+_LEAST_AHEAD = timedelta(minutes=1)  # Slurm reserves nothing in the past
 
 
-_Short = tuple[Window, Booking, int]  # the desired reservation, and how many nodes it lacks
+_Short = tuple[Window, EventReservation, int]  # and how many nodes the reservation lacks
 
 
 class _Taken(NamedTuple):
@@ -51,60 +57,69 @@ class _Taken(NamedTuple):
     begins: datetime
     ends: datetime
     namespace: str
-    need: Booking
+    need: EventReservation
 
 
-def plan_bookings(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
+def plan_event_reservations(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
     """Returns the steps towards the invariant, and records the time of the last attempt. None if
     the batch side was not read."""
-    config, batch, tries = inputs.config, inputs.snapshot.batch, inputs.registry.booking_tries
-    if not config.book_ahead or inputs.snapshot.events_at is not None:
-        return _no_bookings(noted, {})
+    config, batch, tries = (
+        inputs.config,
+        inputs.snapshot.batch,
+        inputs.registry.reservation_attempts,
+    )
+    if not config.reserve_ahead or inputs.snapshot.events_at is not None:
+        return _unchanged(noted, {})
     if batch is None or isinstance(batch, Unreadable) or inputs.paused():
-        return _no_bookings(noted, tries)
-    if not inputs.snapshot.books:
-        return _no_bookings(noted, {}, "event_reservations: the converter does not know --book")
+        return _unchanged(noted, tries)
+    if not inputs.snapshot.can_reserve:
+        return _unchanged(noted, {}, "event_reservations: the converter has no option --reserve")
     if any(row.reservations is None for row in batch.values()):
         # An unreported reservation may exist: another would take more nodes out of service.
         note = "event_reservations: the converter does not report each node's reservations"
-        return _no_bookings(noted, tries, note)
+        return _unchanged(noted, tries, note)
     windows = _windows(inputs)
     cancelled, short = _compare(inputs, registry, windows)
-    asked = _request_bookings(inputs, noted, cancelled, short)
+    asked = _request_missing(inputs, noted, cancelled, short)
     return msgspec.structs.replace(asked, notes=(*asked.notes, *_clashes(inputs, windows)))
 
 
-def _no_bookings(noted: Registry, tries: Mapping[str, BookingTry], *notes: str) -> Additions:
-    registry = msgspec.structs.replace(noted, booking_tries=dict(tries))
+def _unchanged(noted: Registry, tries: Mapping[str, ReservationAttempt], *notes: str) -> Additions:
+    registry = msgspec.structs.replace(noted, reservation_attempts=dict(tries))
     return Additions(registry=registry, notes=notes)
 
 
 def _compare(
     inputs: Inputs, registry: Registry, windows: Sequence[Window]
-) -> tuple[list[UnbookNodes], list[_Short]]:
+) -> tuple[list[UnreserveNodes], list[_Short]]:
     """Returns reservations that are not needed, and needed ones that are missing."""
     config, now = inputs.config, inputs.now
     excluded = excluded_nodes(config, registry, inputs.facts.batch, inputs.now)
     excluded |= dict.fromkeys(registry.nodes, "")
     caps = _caps(inputs, registry)
-    booked = _booked_nodes(inputs, registry)
-    wanted = {booking_name(window.event.name, window.begins, config.instance_id): window
+    reserved = _reserved_nodes(inputs, registry)
+    wanted = {occurrence_name(window.event.name, window.begins, config.instance_id): window
               for window in windows}  # fmt: skip
     cancelled = [
-        UnbookNodes(name=name, why="no known event needs it")
-        for name in sorted(booked.keys() - wanted.keys())
+        UnreserveNodes(name=name, reason="no known event needs it")
+        for name in sorted(reserved.keys() - wanted.keys())
     ]
     short: list[_Short] = []
     taken: list[_Taken] = []
     for name, window in wanted.items():
         begins = window.begins - lead_of(config, inputs.registry, window.event)
         at_once = [pair for pair in taken if begins < pair.ends and pair.begins < window.ends]
-        need, nodes = _need(inputs, window, excluded, caps, at_once), booked.get(name, frozenset())
+        need, nodes = (
+            _need(inputs, window, excluded, caps, at_once),
+            reserved.get(name, frozenset()),
+        )
         if need is not None:
             taken.append(_Taken(begins, window.ends, window.event.namespace, need))
         if need is None:
-            why = "no node may be lent for it"
-            cancelled += [UnbookNodes(name=name, why=why)] if nodes and now < begins else []
+            reason = "no node may be lent for it"
+            cancelled += (
+                [UnreserveNodes(name=name, reason=reason)] if nodes and now < begins else []
+            )
             continue
         if now >= begins - _LEAST_AHEAD:
             cancelled += _unused(inputs, registry, name, window, nodes) if now >= begins else []
@@ -113,22 +128,24 @@ def _compare(
         missing = need.count - len(nodes - late)
         if len(nodes) > need.count:
             kept = fold_hostlist(sorted(nodes, key=lambda node: (node in late, node))[: need.count])
-            cancelled.append(UnbookNodes(name=name, why="it needs fewer nodes", leave_out=kept))
+            cancelled.append(
+                UnreserveNodes(name=name, reason="it needs fewer nodes", leave_out=kept)
+            )
         if missing > 0:
             asked = msgspec.structs.replace(need, name=name, begins=begins)
             short.append((window, asked, missing))
     return cancelled, short
 
 
-def _request_bookings(
-    inputs: Inputs, noted: Registry, cancelled: list[UnbookNodes], short: list[_Short]
+def _request_missing(
+    inputs: Inputs, noted: Registry, cancelled: list[UnreserveNodes], short: list[_Short]
 ) -> Additions:
     """Returns the reservations to make; a node of a cancelled one can serve another event."""
-    booked: list[BookNodes] = []
+    reserved: list[ReserveNodes] = []
     notes: list[str] = []
-    tries: dict[str, BookingTry] = {}
+    tries: dict[str, ReservationAttempt] = {}
     for window, need, missing in short:
-        tried = inputs.registry.booking_tries.get(need.name)
+        tried = inputs.registry.reservation_attempts.get(need.name)
         if tried is not None:
             notes.append(_describe_shortage(window, need, need.count - missing))
         is_due = (
@@ -137,18 +154,18 @@ def _request_bookings(
             or (tried.missing, tried.wanted) != (missing, need.count)
         )
         if tried is None or is_due or cancelled:
-            tried = BookingTry(at=inputs.now, missing=missing, wanted=need.count)
-            booked.append(BookNodes(booking=msgspec.structs.replace(need, count=missing)))
+            tried = ReservationAttempt(at=inputs.now, missing=missing, wanted=need.count)
+            reserved.append(ReserveNodes(reservation=msgspec.structs.replace(need, count=missing)))
         tries[need.name] = tried
     return Additions(
-        registry=msgspec.structs.replace(noted, booking_tries=tries),
-        actions=(*cancelled, *booked),
+        registry=msgspec.structs.replace(noted, reservation_attempts=tries),
+        actions=(*cancelled, *reserved),
         notes=tuple(notes),
     )
 
 
 def _windows(inputs: Inputs) -> list[Window]:
-    until = inputs.now + inputs.config.book_ahead
+    until = inputs.now + inputs.config.reserve_ahead
     return list_windows(usable_events(inputs.config, inputs.registry), inputs.now, until)
 
 
@@ -157,7 +174,7 @@ def _clashes(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
     first: dict[str, Window] = {}
     sentences: dict[str, None] = {}
     for window in windows:
-        name = booking_name(window.event.name, window.begins, inputs.config.instance_id)
+        name = occurrence_name(window.event.name, window.begins, inputs.config.instance_id)
         other = first.setdefault(name, window).event.namespace
         if other != window.event.namespace:
             sentences[
@@ -167,7 +184,7 @@ def _clashes(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
     return sentences
 
 
-def _describe_shortage(window: Window, need: Booking, count: int) -> str:
+def _describe_shortage(window: Window, need: EventReservation, count: int) -> str:
     return (
         f"event {window.event.name}, {window.begins:%Y-%m-%d %H:%M} UTC: {count} of {need.count} "
         f"nodes of type {need.node_type} are reserved in Slurm; the others run jobs that may last "
@@ -175,7 +192,7 @@ def _describe_shortage(window: Window, need: Booking, count: int) -> str:
     )
 
 
-def _booked_nodes(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str]]:
+def _reserved_nodes(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str]]:
     """Returns occurrence -> the nodes reserved for it, by the names of their reservations."""
     by_occurrence: dict[str, set[str]] = defaultdict(set)
     instance = inputs.config.instance_id
@@ -183,7 +200,7 @@ def _booked_nodes(inputs: Inputs, registry: Registry) -> dict[str, frozenset[str
         for reservation in node.reservations or ():
             # A node that is down will not be available.
             is_available = node.in_service is not False or node.name in registry.nodes
-            if (name := booking_on(reservation, node.name, instance)) and is_available:
+            if (name := occurrence_of(reservation, node.name, instance)) and is_available:
                 by_occurrence[name].add(node.name)
     return {name: frozenset(nodes) for name, nodes in by_occurrence.items()}
 
@@ -214,7 +231,7 @@ def _need(
     excluded: Mapping[str, str],
     caps: ConversionBudget,
     concurrent: Sequence[_Taken],
-) -> Booking | None:
+) -> EventReservation | None:
     """Returns the reservation within the caps: a node that must not be lent must not be idle for
     it. `excluded` includes lent nodes. `concurrent`: needs of events at the same time."""
     config = inputs.config
@@ -224,7 +241,7 @@ def _need(
         count = min(count, cap.left - sum(other.need.count for other in rivals))
     if count <= 0:
         return None
-    return Booking(
+    return EventReservation(
         name="",
         node_type=node_type,
         count=count,
@@ -236,7 +253,7 @@ def _need(
 
 def _unused(
     inputs: Inputs, registry: Registry, name: str, window: Window, nodes: frozenset[str]
-) -> list[UnbookNodes]:
+) -> list[UnreserveNodes]:
     """Cancels reserved nodes that are not lent once the event has its nodes."""
     policy = inputs.config.namespaces[window.event.namespace]
     counts = count_nodes(registry, inputs.config.instance_id)
@@ -245,7 +262,7 @@ def _unused(
     if not is_met or not nodes - lent or registry.requests:
         return []
     kept = fold_hostlist(sorted(lent))
-    return [UnbookNodes(name=name, why="the event has its nodes", leave_out=kept)]
+    return [UnreserveNodes(name=name, reason="the event has its nodes", leave_out=kept)]
 
 
-RULE = Rule(adds=plan_bookings)
+RULE = Rule(adds=plan_event_reservations)

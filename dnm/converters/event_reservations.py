@@ -1,12 +1,11 @@
-"""`--book` and `--unbook`: reservations in Slurm ahead of time, for an event.
+"""`--reserve` and `--unreserve`: reservations in Slurm before an event.
 
 The invariant has three parts. **Each reservation has one node. It has no flag that ignores jobs or
 other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses
 nodes that are busy then, no job ends for the event, and the scheduler plans around it.
 
 If a node is already reserved for the occurrence, but from a later time, its reservation is moved to
-the earlier begin, before other nodes are tried. If Slurm refuses, it stays as it was. The move is
-one call, so no job or kill can come in between.
+the earlier begin in one call, before other nodes are tried. If Slurm refuses, it stays as it was.
 
 A node with a pause after a failure until the event begins is not reserved, since dnm could not lend
 it. A node with a shorter pause, or with an unreadable journal, is the last choice.
@@ -26,21 +25,21 @@ from dnm.converters.select import SlurmFacts
 from dnm.converters.settings import Settings
 from dnm.converters.slurm.commands import SlurmRefused
 from dnm.converters.slurm.text import Reservation, SlurmNode
-from dnm.model.calendar import booking_on, is_booking, is_late
+from dnm.model.calendar import is_late, is_occurrence, occurrence_of
 from dnm.model.errors import ConverterError, ExitCode
 from dnm.model.printable import printable
 
 _FREE_FLAGS = frozenset(("PLANNED", "COMPLETING", "RESERVED"))
 
 
-def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
+def reserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     """Reserves nodes of a type and prints them. Returns 1 if there are too few."""
-    _check_name(options.book, settings)
+    _check_name(options.reserve, settings)
     facts = read_facts(slurm)
     claimed = read_claims(settings, facts, lambda text: print(printable(text), file=sys.stderr))
     nodes = list_candidates(facts, claimed, settings, options)
     left = options.num_nodes
-    for node in book_nodes(slurm, nodes, list_late(facts, options, settings.instance), options):
+    for node in reserve_nodes(slurm, nodes, list_late(facts, options, settings.instance), options):
         print(node, flush=True)
         left -= 1
     return ExitCode.FAILED if left else ExitCode.OK
@@ -48,34 +47,34 @@ def book(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
 
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
     """Returns the nodes that are reserved for the occurrence, but from a later time."""
-    booked = _booked(facts.reservations, options.book, instance)
-    return frozenset(node for node, resv in booked if is_late(resv.start, options.begins))
+    reserved = _nodes_of_occurrence(facts.reservations, options.reserve, instance)
+    return frozenset(node for node, resv in reserved if is_late(resv.start, options.begins))
 
 
-def _booked(
+def _nodes_of_occurrence(
     reservations: Iterable[Reservation], name: str, instance: str
 ) -> Iterator[tuple[str, Reservation]]:
     """Yields the nodes of an occurrence, each with its reservation."""
     for resv in reservations:
-        if len(resv.nodes) == 1 and booking_on(resv.name, resv.nodes[0], instance) == name:
+        if len(resv.nodes) == 1 and occurrence_of(resv.name, resv.nodes[0], instance) == name:
             yield resv.nodes[0], resv
 
 
-def book_nodes(
+def reserve_nodes(
     slurm: Slurm, nodes: Sequence[str], late: Container[str], options: argparse.Namespace
 ) -> Iterator[str]:
     """Reserves nodes as requested until there are enough, and yields them."""
     late_first = sorted(nodes, key=lambda node: node not in late)
-    booked = (node for node in late_first if _book(slurm, node, late, options))
-    return islice(booked, options.num_nodes)
+    reserved = (node for node in late_first if _reserve(slurm, node, late, options))
+    return islice(reserved, options.num_nodes)
 
 
-def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:
+def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:
     """Reserves the node, or moves its reservation; returns False if Slurm refuses this node."""
-    name = f"{options.book}-{node}"
+    name = f"{options.reserve}-{node}"
     try:
         if node in late:
-            slurm.move_booking(name, options.begins, options.until)
+            slurm.move_reservation(name, options.begins, options.until)
         else:
             slurm.create_reservation(name, node, options.until, start=options.begins)
     except SlurmRefused as error:
@@ -85,10 +84,11 @@ def _book(slurm: Slurm, node: str, late: Container[str], options: argparse.Names
     return True
 
 
-def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
+def unreserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
     """Deletes an occurrence's reservations, but not of `exclude`'s nodes; prints the nodes."""
-    _check_name(options.unbook, settings)
-    for node, reservation in _booked(slurm.read_reservations(), options.unbook, settings.instance):
+    _check_name(options.unreserve, settings)
+    existing = slurm.read_reservations()
+    for node, reservation in _nodes_of_occurrence(existing, options.unreserve, settings.instance):
         if node not in options.exclude:
             slurm.delete_reservation(reservation.name)
             print(node, flush=True)
@@ -96,8 +96,8 @@ def unbook(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int
 
 
 def _check_name(name: str, settings: Settings) -> None:
-    if not is_booking(name, settings.instance):
-        raise ConverterError(f"{name!r} is no booking of the instance {settings.instance}")
+    if not is_occurrence(name, settings.instance):
+        raise ConverterError(f"{name!r} is not an event reservation of {settings.instance}")
 
 
 def list_candidates(

@@ -11,13 +11,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dnm.model.batch import BatchNode
-from dnm.model.calendar import CalendarEvent, KeptCalendar, booking_name, booking_on
+from dnm.model.calendar import (
+    CalendarEvent,
+    KeptCalendar,
+    occurrence_name,
+    occurrence_of,
+)
 from dnm.model.config import NamespacePolicy
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.kubelet import KubeletSettings
 from dnm.model.observed import LendTimes
 from dnm.model.orders import Keeping, Pause
-from dnm.model.plan import BookNodes, Plan, UnbookNodes
+from dnm.model.plan import Plan, ReserveNodes, UnreserveNodes
 from dnm.model.share import Floor
 from dnm.model.value import Unreadable
 from dnm.plan.rules.event_windows import lead_of
@@ -30,12 +35,12 @@ LENDS = {"a": LendTimes(lends=(60,) * 40, returns=(60,) * 40)}  # gives a lead o
 OTHER_RESERVATIONS = ("dnm-ev-workshop-20260303T1200-000000-a059", "dnm-ev-x", "maintenance")
 
 
-class Booked(World):
+class Reserving(World):
     """A world with ten machines in Slurm, which reserves all of them except those in `taken`."""
 
     def __init__(self, *events: CalendarEvent, taken: tuple[str, ...] = (), **changes: Any) -> None:
         super().__init__()
-        self.configured(calendar_events=events, **{"book_ahead": timedelta(days=7), **changes})
+        self.configured(calendar_events=events, **{"reserve_ahead": timedelta(days=7), **changes})
         self.recorded(lend_times=LENDS)
         self.batch = {name: _with(row, ()) for name, row in self.batch.items()}
         self.batch["a059"] = a_batch_node("a059", reservations=OTHER_RESERVATIONS)
@@ -53,7 +58,7 @@ class Booked(World):
                 if reservation in document
             }
             self.batch[name] = msgspec.structs.replace(node, reservations_begin=begins)
-        self.facts = {"books": True, **self.facts, "taken_at": self.at}
+        self.facts = {"can_reserve": True, **self.facts, "taken_at": self.at}
         return super().snapshot()
 
     def step(self) -> Plan:
@@ -61,42 +66,42 @@ class Booked(World):
         plan = self.plan()
         self.registry = msgspec.structs.replace(plan.registry, requests=(), last_conversion=None)
         for action in plan.actions:
-            if isinstance(action, BookNodes):
-                self._book(action)
-            elif isinstance(action, UnbookNodes):
-                self._unbook(action)
+            if isinstance(action, ReserveNodes):
+                self._reserve(action)
+            elif isinstance(action, UnreserveNodes):
+                self._unreserve(action)
         return plan
 
-    def _book(self, action: BookNodes) -> None:
-        booking = action.booking
-        assert booking.begins > self.at and booking.ends > booking.begins
-        left = booking.count
-        held = [name for name in sorted(self.batch) if f"{booking.name}-{name}" in self.begins]
+    def _reserve(self, action: ReserveNodes) -> None:
+        wanted = action.reservation
+        assert wanted.begins > self.at and wanted.ends > wanted.begins
+        left = wanted.count
+        held = [name for name in sorted(self.batch) if f"{wanted.name}-{name}" in self.begins]
         for name in (*held, *sorted(self.batch.keys() - held)):
-            if not left or name in (*self.taken, *expand_hostlist(booking.leave_out)):
+            if not left or name in (*self.taken, *expand_hostlist(wanted.leave_out)):
                 continue
-            reservation, node = f"{booking.name}-{name}", self.batch[name]
-            if name in held and self.begins[reservation] <= booking.begins + 5 * MINUTE:
+            reservation, node = f"{wanted.name}-{name}", self.batch[name]
+            if name in held and self.begins[reservation] <= wanted.begins + 5 * MINUTE:
                 continue
             if name not in held and node.reservations:
                 continue  # in this test all events overlap
             self.batch[name] = _with(node, (reservation,))
-            self.begins[reservation] = booking.begins
+            self.begins[reservation] = wanted.begins
             left -= 1
 
-    def _unbook(self, action: UnbookNodes) -> None:
+    def _unreserve(self, action: UnreserveNodes) -> None:
         kept = expand_hostlist(action.leave_out)
         for name, node in self.batch.items():
             own = tuple(
                 reservation for reservation in node.reservations or ()
-                if booking_on(reservation, name, "prod") != action.name or name in kept
+                if occurrence_of(reservation, name, "prod") != action.name or name in kept
             )  # fmt: skip
             for removed in set(node.reservations or ()) - set(own):
                 self.begins.pop(removed, None)
             self.batch[name] = _with(node, own)
 
-    def booked(self, calendar_event: CalendarEvent) -> int:
-        name = booking_name(
+    def reserved(self, calendar_event: CalendarEvent) -> int:
+        name = occurrence_name(
             calendar_event.name, calendar_event.begins.replace(tzinfo=NOW.tzinfo), "prod"
         )
         return sum(f"{name}-{node}" in (row.reservations or ()) for node, row in self.batch.items())
@@ -110,29 +115,29 @@ def steps(plan: Plan) -> list[str]:
     return [
         type(action).__name__
         for action in plan.actions
-        if isinstance(action, BookNodes | UnbookNodes)
+        if isinstance(action, ReserveNodes | UnreserveNodes)
     ]
 
 
-def test_workshop_is_booked_once_from_lead_time_to_end() -> None:
+def test_workshop_is_reserved_once_from_lead_time_to_end() -> None:
     workshop = event(NOW + DAY)  # 75 pods of 4 CPUs and 16 GB: 5 empty nodes
-    asked = Booked(workshop)
-    (booking,) = [
-        action.booking for action in asked.step().actions if isinstance(action, BookNodes)
+    asked = Reserving(workshop)
+    (reservation,) = [
+        action.reservation for action in asked.step().actions if isinstance(action, ReserveNodes)
     ]
     begins = NOW + DAY - lead_of(asked.config, asked.registry, workshop)
-    assert (booking.count, booking.node_type, booking.begins) == (5, "a", begins)
-    assert booking.ends == NOW + DAY + timedelta(hours=8)
-    assert asked.booked(workshop) == 5
+    assert (reservation.count, reservation.node_type, reservation.begins) == (5, "a", begins)
+    assert reservation.ends == NOW + DAY + timedelta(hours=8)
+    assert asked.reserved(workshop) == 5
     for _ in range(2):
         assert not asked.step().actions
 
 
 @pytest.mark.parametrize("reports_begins", [True, False], ids=["told", "not-told"])
-def test_booking_that_begins_after_lending_is_replaced(reports_begins: bool) -> None:
+def test_reservation_that_begins_after_lending_is_replaced(reports_begins: bool) -> None:
     """The measured lend time has grown since. A job uses one node in the meantime."""
     workshop = event(NOW + DAY, nodes=3)
-    asked = Booked(workshop)
+    asked = Reserving(workshop)
     asked.tells_begins = reports_begins
     asked.step()
     before = dict(asked.begins)
@@ -143,10 +148,10 @@ def test_booking_that_begins_after_lending_is_replaced(reports_begins: bool) -> 
     if not reports_begins:
         assert not steps(asked.step()) and asked.begins == before
         return
-    assert steps(asked.step()) == ["BookNodes"]
-    assert steps(asked.step()) == ["UnbookNodes"]  # releases the node that was missing before
+    assert steps(asked.step()) == ["ReserveNodes"]
+    assert steps(asked.step()) == ["UnreserveNodes"]  # releases the node that was missing before
     begins = NOW + DAY - lead_of(asked.config, asked.registry, workshop)
-    assert set(asked.begins.values()) == {begins} and asked.booked(workshop) == 3
+    assert set(asked.begins.values()) == {begins} and asked.reserved(workshop) == 3
     assert not steps(asked.step())
     asked.at = begins
     asked.recorded(lend_times={"a": LendTimes(lends=(1800,) * 40, returns=(60,) * 40)})
@@ -164,65 +169,65 @@ CHANGED: dict[str, tuple[CalendarEvent | None, int]] = {
 
 
 @pytest.mark.parametrize(("after", "count"), CHANGED.values(), ids=CHANGED)
-def test_bookings_follow_calendar_changes_and_foreign_reservations_stay(
+def test_reservations_follow_calendar_changes_and_foreign_reservations_stay(
     after: CalendarEvent | None, count: int
 ) -> None:
     before = event(NOW + DAY, nodes=3)
-    asked = Booked(before, max_converted_nodes=6)
+    asked = Reserving(before, max_converted_nodes=6)
     asked.step()
     asked.configured(calendar_events=() if after is None else (after,))
     asked.step()
-    assert asked.booked(after or before) == count
+    assert asked.reserved(after or before) == count
     assert asked.batch["a059"].reservations == OTHER_RESERVATIONS
     assert not steps(asked.step())
 
 
-def test_booking_short_of_nodes_is_reported_and_retried_after_ten_minutes() -> None:
+def test_reservation_short_of_nodes_is_reported_and_retried_after_ten_minutes() -> None:
     late = event(NOW + timedelta(hours=2), nodes=5)
     taken = tuple(f"a{n:03}" for n in range(53, 59))
-    asked = Booked(late, taken=taken)
-    assert steps(asked.step()) == ["BookNodes"] and asked.booked(late) == 3
+    asked = Reserving(late, taken=taken)
+    assert steps(asked.step()) == ["ReserveNodes"] and asked.reserved(late) == 3
     notes = asked.step().notes
     assert notes[0].startswith("event workshop, 2026-03-02 14:00 UTC: 3 of 5 nodes of type a are")
     assert not steps(asked.step()) and asked.step().notes == notes
     asked.taken, asked.at = (), NOW + timedelta(minutes=10)
-    assert steps(asked.step()) == ["BookNodes"] and asked.booked(late) == 5
+    assert steps(asked.step()) == ["ReserveNodes"] and asked.reserved(late) == 5
     assert not steps(asked.step()) and not asked.step().notes
 
 
-def test_retry_time_of_a_fast_clock_blocks_no_booking() -> None:
+def test_retry_time_of_a_fast_clock_blocks_no_reservation() -> None:
     taken = tuple(f"a{n:03}" for n in range(53, 59))
-    asked = Booked(event(NOW + timedelta(days=3), nodes=5), taken=taken)
+    asked = Reserving(event(NOW + timedelta(days=3), nodes=5), taken=taken)
     asked.at = NOW + timedelta(days=1)
     while steps(asked.step()):
         pass
     asked.taken, asked.at = (), NOW
-    assert steps(asked.step()) == ["BookNodes"]
+    assert steps(asked.step()) == ["ReserveNodes"]
 
 
-def test_booking_shrinks_to_lent_nodes_once_the_event_has_them() -> None:
+def test_reservation_shrinks_to_lent_nodes_once_the_event_has_them() -> None:
     """Checks too that no further node is reserved once lending has begun."""
     now = event(NOW + MINUTE, nodes=2)
-    asked = Booked(now)
+    asked = Reserving(now)
     assert not steps(asked.step())
-    name = booking_name("workshop", NOW + MINUTE, "prod")
+    name = occurrence_name("workshop", NOW + MINUTE, "prod")
     for node in ("a050", "a051", "a052"):
         asked.batch[node] = _with(asked.batch[node], (f"{name}-{node}",))
     assert not steps(asked.step())  # the event has no node yet
     for node in ("a050", "a051"):
         asked.lent(node).node(node)
-    (removed,) = [action for action in asked.step().actions if isinstance(action, UnbookNodes)]
-    assert (removed.name, removed.leave_out) == (name, "a[050-051]") and asked.booked(now) == 2
+    (removed,) = [action for action in asked.step().actions if isinstance(action, UnreserveNodes)]
+    assert (removed.name, removed.leave_out) == (name, "a[050-051]") and asked.reserved(now) == 2
 
 
-def test_excluded_held_and_lent_nodes_are_not_booked() -> None:
-    asked = Booked(event(NOW + DAY, nodes=2))
+def test_excluded_held_and_lent_nodes_are_not_reserved() -> None:
+    asked = Reserving(event(NOW + DAY, nodes=2))
     asked.recorded(held=("a050",), excluded={"a051": Keeping(since=NOW)})
     asked.lent("a052").node("a052")
-    (booking,) = [
-        action.booking for action in asked.step().actions if isinstance(action, BookNodes)
+    (reservation,) = [
+        action.reservation for action in asked.step().actions if isinstance(action, ReserveNodes)
     ]
-    assert expand_hostlist(booking.leave_out) == ("a050", "a051", "a052")
+    assert expand_hostlist(reservation.leave_out) == ("a050", "a051", "a052")
 
 
 STOPS = KubeletSettings(memory_manager_policy="Static")  # and no memory to allocate
@@ -234,11 +239,11 @@ BOUNDS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("key", "count"), BOUNDS.values(), ids=BOUNDS)
-def test_nodes_that_a_rule_keeps_from_lending_are_not_booked(
+def test_nodes_that_a_rule_keeps_from_lending_are_not_reserved(
     key: dict[str, Any], count: int
 ) -> None:
     """A reserved node would be idle in Slurm until the end of the event."""
-    asked = Booked(event(NOW + DAY, nodes=5))
+    asked = Reserving(event(NOW + DAY, nodes=5))
     for name, value in key.items():
         kept = getattr(asked.config, name)
         if isinstance(value, dict):
@@ -246,7 +251,7 @@ def test_nodes_that_a_rule_keeps_from_lending_are_not_booked(
         asked.configured(**{name: value})
     for _ in range(3):
         plan = asked.step()
-        assert asked.booked(event(NOW + DAY)) == count
+        assert asked.reserved(event(NOW + DAY)) == count
     assert not steps(plan)
 
 
@@ -257,15 +262,15 @@ def _changed(item: Any, new: dict[str, Any]) -> Any:
 QUIET: dict[str, dict[str, Any]] = {
     "paused": {"recorded": {"pause": Pause(since=NOW)}},
     "Slurm can't be asked": {"set": {"batch": Unreadable(subject="x", error="why")}},
-    "off": {"configured": {"book_ahead": timedelta()}},
+    "off": {"configured": {"reserve_ahead": timedelta()}},
 }
 
 
 @pytest.mark.parametrize("changes", QUIET.values(), ids=QUIET)
-def test_no_booking_changes_while_facts_are_missing_or_dnm_is_paused(
+def test_no_reservation_changes_while_facts_are_missing_or_dnm_is_paused(
     changes: dict[str, dict[str, Any]],
 ) -> None:
-    asked = Booked(event(NOW + DAY, nodes=2))
+    asked = Reserving(event(NOW + DAY, nodes=2))
     asked.step()
     asked.configured(calendar_events=())
     for verb, values in changes.items():
@@ -273,38 +278,38 @@ def test_no_booking_changes_while_facts_are_missing_or_dnm_is_paused(
     assert not steps(asked.plan())
 
 
-def test_converter_without_book_option_is_reported() -> None:
-    plan = Booked(event(NOW + DAY, nodes=2)).with_facts(books=False).plan()
-    assert "event_reservations: the converter does not know --book" in plan.notes
+def test_converter_without_reserve_option_is_reported() -> None:
+    plan = Reserving(event(NOW + DAY, nodes=2)).with_facts(can_reserve=False).plan()
+    assert "event_reservations: the converter has no option --reserve" in plan.notes
     assert not steps(plan)
 
 
-def test_released_booking_is_available_to_another_event_in_the_same_run() -> None:
+def test_released_reservation_is_available_to_another_event_in_the_same_run() -> None:
     """Checks that the other event does not wait ten minutes for the retry."""
     two = event(NOW + 2 * DAY, name="two", nodes=5)
-    asked = Booked(event(NOW + DAY, name="one", nodes=5), two)
+    asked = Reserving(event(NOW + DAY, name="one", nodes=5), two)
     asked.step()
-    assert steps(asked.step()) == ["BookNodes"] and not steps(asked.step())  # one is missing
-    assert asked.booked(two) == 4
+    assert steps(asked.step()) == ["ReserveNodes"] and not steps(asked.step())  # one is missing
+    assert asked.reserved(two) == 4
     asked.configured(calendar_events=(event(NOW + DAY, name="one", nodes=3), two))
-    assert steps(asked.step()) == ["UnbookNodes", "BookNodes"] and asked.booked(two) == 5
+    assert steps(asked.step()) == ["UnreserveNodes", "ReserveNodes"] and asked.reserved(two) == 5
 
 
 def test_node_down_at_event_time_is_replaced_and_lent_node_is_not() -> None:
     workshop = event(NOW + DAY, nodes=2)
-    asked = Booked(workshop)
+    asked = Reserving(workshop)
     asked.step()
     for name in ("a050", "a051"):
         asked.batch[name] = msgspec.structs.replace(asked.batch[name], in_service=False)
     asked.lent("a051").node("a051")
-    (booking,) = [
-        action.booking for action in asked.plan().actions if isinstance(action, BookNodes)
+    (reservation,) = [
+        action.reservation for action in asked.plan().actions if isinstance(action, ReserveNodes)
     ]
-    assert booking.count == 1
+    assert reservation.count == 1
 
 
-def test_node_list_without_reservations_starts_no_booking() -> None:
-    asked = Booked(event(NOW + DAY, nodes=3))
+def test_node_list_without_reservations_starts_no_reservation() -> None:
+    asked = Reserving(event(NOW + DAY, nodes=3))
     asked.step()
     asked.batch["a050"] = msgspec.structs.replace(asked.batch["a050"], reservations=None)
     plan = asked.step()
@@ -328,7 +333,7 @@ def test_node_list_is_read_equally_often_for_many_occurrences() -> None:
     looks = []
     for days, count in (((NOW + DAY).weekday(),), 1), (range(7), 6):
         series = msgspec.structs.replace(event(NOW + DAY, nodes=1), weekly=tuple(days))
-        asked = Booked(series)
+        asked = Reserving(series)
         asked.batch = Counted(asked.batch)
         assert len(steps(asked.plan())) == count
         looks.append(asked.batch.looks)
@@ -365,9 +370,9 @@ FEWER = [
 @given(st.lists(st.tuples(EVENTS, st.sets(st.sampled_from(range(50, 59))), st.integers(0, 90)),
                 min_size=1, max_size=5))  # fmt: skip
 @example(FEWER)
-def test_bookings_equal_calendar_demand_after_any_changes(history: list[Any]) -> None:
+def test_reservations_equal_calendar_demand_after_any_changes(history: list[Any]) -> None:
     """The invariant: an event gets the requested nodes, or all that exist. Then nothing changes."""
-    asked = Booked()
+    asked = Reserving()
     for events, taken, minutes in history:
         asked.configured(calendar_events=tuple(events))
         asked.taken = tuple(f"a{number:03}" for number in taken)
@@ -383,21 +388,21 @@ def test_bookings_equal_calendar_demand_after_any_changes(history: list[Any]) ->
         free = [name for name, row in asked.batch.items()
                 if name not in asked.taken and not row.reservations]  # fmt: skip
         for item in ahead:
-            count = asked.booked(item)
+            count = asked.reserved(item)
             assert count == item.nodes or (count < item.nodes and not free)
         facts = {f"dnm-ev-{entry.name}-{entry.begins:%Y%m%dT%H%M}" for entry in events}
         for name, row in asked.batch.items():
             for reservation in row.reservations or ():
-                if booked := booking_on(reservation, name, "prod"):
-                    assert booked.rpartition("-")[0] in facts
+                if reserved := occurrence_of(reservation, name, "prod"):
+                    assert reserved.rpartition("-")[0] in facts
         assert asked.batch["a059"].reservations == OTHER_RESERVATIONS
         assert not steps(asked.step())
 
 
-def test_booking_name_is_distinguished_from_other_reservations() -> None:
-    name = booking_name("w-1", NOW, "prod")
+def test_reservation_name_is_distinguished_from_other_reservations() -> None:
+    name = occurrence_name("w-1", NOW, "prod")
     assert name.startswith("dnm-ev-w-1-20260302T1200-")
-    assert booking_on(f"{name}-a001", "a001", "prod") == name
+    assert occurrence_of(f"{name}-a001", "a001", "prod") == name
     for reservation, node, instance in (
         (f"{name}-a001", "a002", "prod"),
         (f"{name}-a001", "a001", "lab"),
@@ -405,43 +410,43 @@ def test_booking_name_is_distinguished_from_other_reservations() -> None:
         (f"x{name}-a001", "a001", "prod"),
         ("dnm-ev-w-a001", "a001", "prod"),
     ):
-        assert not booking_on(reservation, node, instance)
+        assert not occurrence_of(reservation, node, instance)
 
 
-def test_running_requests_keep_their_booked_nodes() -> None:
+def test_running_requests_keep_their_reserved_nodes() -> None:
     now = event(NOW + MINUTE, nodes=1)
-    asked = Booked(now).recorded(requests=(a_request(),))
-    name = booking_name("workshop", NOW + MINUTE, "prod")
+    asked = Reserving(now).recorded(requests=(a_request(),))
+    name = occurrence_name("workshop", NOW + MINUTE, "prod")
     asked.batch["a050"] = _with(asked.batch["a050"], (f"{name}-a050",))
     assert not steps(asked.plan())
 
 
-def test_cap_of_zero_releases_all_bookings() -> None:
-    asked = Booked(item := event(NOW + DAY, nodes=3))
+def test_cap_of_zero_releases_all_reservation() -> None:
+    asked = Reserving(item := event(NOW + DAY, nodes=3))
     asked.step()
-    assert asked.booked(item) == 3
+    assert asked.reserved(item) == 3
     asked.configured(max_converted_nodes=0)
     asked.step()
-    assert asked.booked(item) == 0
+    assert asked.reserved(item) == 0
 
 
-@pytest.mark.parametrize(("later", "booked"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
-def test_simultaneous_events_share_the_caps(later: int, booked: int) -> None:
+@pytest.mark.parametrize(("later", "reserved"), [(4, 1), (24, 5)], ids=["at-once", "afterwards"])
+def test_simultaneous_events_share_the_caps(later: int, reserved: int) -> None:
     """Reserved nodes beyond the caps would be idle for the whole event."""
     item, two = event(NOW + DAY), event(NOW + DAY + timedelta(hours=later), name="other")
-    asked = Booked(item, two, max_converted_nodes=6)
+    asked = Reserving(item, two, max_converted_nodes=6)
     for _ in range(2):
         asked.step()
-    assert asked.booked(item) == 5
-    wanted = booking_name("other", two.begins.replace(tzinfo=NOW.tzinfo), "prod")
-    tried = {name: it.wanted for name, it in asked.registry.booking_tries.items()}
-    assert asked.booked(two) == min(booked, 4) and tried.get(wanted, booked) == booked
+    assert asked.reserved(item) == 5
+    wanted = occurrence_name("other", two.begins.replace(tzinfo=NOW.tzinfo), "prod")
+    tried = {name: it.wanted for name, it in asked.registry.reservation_attempts.items()}
+    assert asked.reserved(two) == min(reserved, 4) and tried.get(wanted, reserved) == reserved
 
 
 def test_two_events_with_the_same_name_and_time_are_reported() -> None:
     """Their reservations would have the same name."""
     item, two = event(NOW + DAY, nodes=2), event(NOW + DAY, nodes=3, namespace="two")
-    asked = Booked(item)
+    asked = Reserving(item)
     more = NamespacePolicy(name="two", queue=QUEUE, node_types=("a",))
     asked.configured(namespaces={**asked.config.namespaces, "two": more}, calendar_events=())
     files = {f"/e/{name}.ini": of for name, of in (("a", item), ("b", two))}

@@ -1,4 +1,4 @@
-"""Calls of `--book` and `--unbook`. dnm waits for them, since they only ask Slurm."""
+"""Calls of `--reserve` and `--unreserve`. dnm waits for them, since they only call Slurm."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LIMIT = 1024 * 1024  # bytes
 _SUCCESS_CODES = (0, 1)
 
 
-def run_booking(config: Config, env: Environment, command: Sequence[str]) -> tuple[str, ...]:
+def run_reserving(config: Config, env: Environment, command: Sequence[str]) -> tuple[str, ...]:
     """Returns the nodes that the converter prints: those that it reserved, or released. Raises
     ConverterError; then only the next list shows what is reserved."""
     shown = f"{config.node_convert_path} {command[1]}"
     try:
         check_trust(config.node_convert_path, ConverterError)
-        with fault_point("converter.book"):
+        with fault_point("converter.reserve"):
             answer = run_bounded(command, env.environment, _TIMEOUT, _LIMIT)
     except TimeoutExpired as error:
         raise ConverterError(f"{shown}: no answer in {_TIMEOUT:.0f} s") from error
