@@ -117,6 +117,23 @@ def test_cluster_account_has_exactly_the_permissions_of_its_pod() -> None:
     assert namespace["metadata"]["annotations"] == ignored
 
 
+def test_account_without_yunikorn_has_the_same_roles_but_for_its_config_maps() -> None:
+    """Only account, Lease and registry have a namespace, which is dnm's own."""
+    expected: dict[str, list[Any]] = {}
+    for item in yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text()):
+        if "rules" in item:
+            item["rules"] = [rule for rule in item["rules"] if rule["resources"] != ["configmaps"]]
+        for place in (item["metadata"], *item.get("subjects", ())):
+            if "namespace" in place:
+                place["namespace"] = "dnm"
+        expected.setdefault(item["kind"], []).append(item)
+    objects = built(DEPLOY / "none")
+    assert "configmaps" not in f"{objects}" and "yunikorn" not in f"{objects}"
+    assert {kind: sorted(items, key=str) for kind, items in objects.items()} == {
+        kind: sorted(items, key=str) for kind, items in expected.items()
+    }
+
+
 @pytest.mark.parametrize("folder", ["one", "two", "plan"])
 def test_network_policy_and_priority_select_the_pod(folder: str) -> None:
     objects = built(DEPLOY / folder)

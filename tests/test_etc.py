@@ -18,7 +18,7 @@ from dnm.checks.permissions import permissions
 from dnm.config.keys import DEFAULT_QUEUE_MAP, SETTINGS
 from dnm.config.load import load_config
 from dnm.config.node_checks import parse_readiness_checks
-from dnm.model.config import Config
+from dnm.model.config import Config, NamespacePolicy
 from dnm.model.node_type import NodeType
 from packages.reference import GROUPS, default_of
 
@@ -110,6 +110,15 @@ def test_every_key_of_the_example_has_a_comment(etc: Path) -> None:
 # --- RBAC ------------------------------------------------------------------------------------
 
 
+OF_A_RUN = (
+    "ClusterRole dynamic-node-manager",
+    "Role dynamic-node-manager",
+    "ClusterRole dynamic-node-manager-converter",
+    "ClusterRole dynamic-node-manager-evict",
+    "ClusterRole dynamic-node-manager-events",
+)
+
+
 def roles() -> dict[str, list[dict[str, list[str]]]]:
     """Returns the name of a role, as `Kind name`, -> its rules."""
     documents = yaml.safe_load_all((ROOT / "etc" / "rbac.yaml").read_text())
@@ -144,13 +153,7 @@ def test_roles_grant_exactly_the_permissions_that_check_tests() -> None:
         path=Path(), namespaces={}, node_types={}, relist_interval=timedelta(minutes=60)
     )
     asked = {f"{permission.verb} {permission.resource}" for permission in permissions(config)}
-    assert asked == grants(
-        "ClusterRole dynamic-node-manager",
-        "Role dynamic-node-manager",
-        "ClusterRole dynamic-node-manager-converter",
-        "ClusterRole dynamic-node-manager-evict",
-        "ClusterRole dynamic-node-manager-events",
-    )
+    assert asked == grants(*OF_A_RUN)
     in_kubernetes = msgspec.structs.replace(config, state="kubernetes")
     more = set(permissions(in_kubernetes)) - set(permissions(config))
     assert {f"{permission.verb} {permission.resource}" for permission in more} == grants(
@@ -179,6 +182,20 @@ def test_roles_grant_exactly_the_permissions_that_check_tests() -> None:
         for name in rule.get("resourceNames", ())
     }
     assert named == granted
+
+
+def test_roles_without_config_maps_grant_exactly_the_permissions_without_a_queue_system() -> None:
+    """deploy/none has these roles, with the Lease in the namespace dnm."""
+    alone = {"lab": NamespacePolicy(name="lab", queue="lab", node_types=(), queue_system="none")}
+    config = Config(
+        path=Path(), namespaces=alone, node_types={}, relist_interval=timedelta(minutes=60)
+    )
+    asked = permissions(config)
+    assert {f"{permission.verb} {permission.resource}" for permission in asked} == {
+        name for name in grants(*OF_A_RUN) if not name.endswith(" configmaps")
+    }
+    leases = [permission for permission in asked if permission.resource == "leases"]
+    assert {(lease.namespace, lease.name) for lease in leases} == {("dnm", "dnm-prod"), ("dnm", "")}
 
 
 def test_every_role_verb_has_a_reason_and_no_wildcard() -> None:

@@ -30,8 +30,18 @@ def roles(*parts: str) -> list[dict[str, Any]]:
     ]
 
 
-def verbs() -> Iterator[tuple[str, tuple[int, int, str]]]:
-    for role_number, role in enumerate(roles()):
+def roles_without_yunikorn() -> list[dict[str, Any]]:
+    """Returns the roles of dnm itself as deploy/none has them (tests/test_deploy.py)."""
+    manifests = roles()
+    for role in manifests:
+        role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["configmaps"]]
+        if "namespace" in role["metadata"]:
+            role["metadata"]["namespace"] = "dnm"
+    return manifests
+
+
+def verbs(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[int, int, str]]]:
+    for role_number, role in enumerate(manifests):
         for rule_number, rule in enumerate(role["rules"]):
             for verb in rule["verbs"]:
                 names = ",".join(rule.get("resourceNames", []))
@@ -39,23 +49,31 @@ def verbs() -> Iterator[tuple[str, tuple[int, int, str]]]:
                 yield label, (role_number, rule_number, verb)
 
 
-ALL_VERBS = dict(verbs())
+ALL_VERBS = dict(verbs(roles()))
 FOR_CHANGES = ("watch nodes", "watch pods", "get namespaces kube-system")
 VERBS = {name: place for name, place in ALL_VERBS.items() if name not in FOR_CHANGES}
+VERBS_WITHOUT_YUNIKORN = {
+    name: place for name, place in verbs(roles_without_yunikorn()) if name not in FOR_CHANGES
+}
 
 
 @pytest.fixture
 def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     set_up_workshop(sandbox, 2)
+    add_pods(sandbox, QUEUE)
+    return Site(sandbox, tmp_path / "site")
+
+
+def add_pods(sandbox: Sandbox, queue: str) -> None:
+    """Adds eleven pods, one of them with a volume; without a queue they are not YuniKorn's."""
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     sandbox.add_pods(
-        1, "dev", queue=QUEUE, cpu="4", memory="16G", name="with-claim", spec={"volumes": [claim]},
+        1, "dev", queue=queue, cpu="4", memory="16G", name="with-claim", spec={"volumes": [claim]},
         run_seconds=30,
     )  # fmt: skip
-    sandbox.add_pods(10, "dev", queue=QUEUE, cpu="4", memory="16G", run_seconds=30)
+    sandbox.add_pods(10, "dev", queue=queue, cpu="4", memory="16G", run_seconds=30)
     for kind, manifest in (("PersistentVolume", {}), ("PersistentVolumeClaim", {"ns": "dev"})):
         sandbox.create(volume_manifest(kind, manifest.get("ns", "")))
-    return Site(sandbox, tmp_path / "site")
 
 
 def volume_manifest(kind: str, namespace: str) -> dict[str, Any]:
@@ -166,3 +184,54 @@ def test_each_verb_for_a_registry_in_kubernetes_is_needed(
             sandbox.tick(60)
     begun = [call for call in sandbox.conversion.calls[before:] if "--set" in call.arguments]
     assert begun == [] and not sandbox.violations
+
+
+# --- without a queue system --------------------------------------------------------------------
+
+
+@pytest.fixture
+def unmanaged(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """Returns a site without a queue system."""
+    sandbox.add_namespace("dnm")
+    sandbox.add_machines(2)
+    add_pods(sandbox, "")
+    return Site(sandbox, tmp_path / "unmanaged", queue_system="none")
+
+
+def errors_without_queue_system(sandbox: Sandbox, site: Site) -> list[str]:
+    """Plays a lend and a return; the scheduler reports the pods that it cannot place."""
+    errors: list[str] = []
+    for _ in range(9):
+        for pod in sandbox.objects("pods", "dev"):
+            if not pod["spec"].get("nodeName"):
+                sandbox.edit("pods", pod["metadata"]["name"], report_unschedulable, "dev")
+        errors += errors_of_the_story(sandbox, site, 1)
+    return errors
+
+
+def report_unschedulable(pod: dict[str, Any]) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod["status"]["conditions"] = [condition]
+
+
+def test_published_roles_are_sufficient_without_a_queue_system(
+    sandbox: Sandbox, unmanaged: Site
+) -> None:
+    sandbox.access.restrict_to_manifests(roles_without_yunikorn())
+    assert errors_without_queue_system(sandbox, unmanaged) == []
+    assert any(action.startswith("action=return") for action in unmanaged.registry.last_run.actions)
+    assert unmanaged.lent() == [] and not sandbox.violations
+
+
+@pytest.mark.parametrize("name", sample_by_day(2, VERBS_WITHOUT_YUNIKORN))
+def test_each_verb_of_the_roles_is_needed_without_a_queue_system(
+    sandbox: Sandbox, unmanaged: Site, name: str
+) -> None:
+    role_number, rule_number, verb = VERBS_WITHOUT_YUNIKORN[name]
+    bound = roles_without_yunikorn()
+    bound[role_number]["rules"][rule_number]["verbs"].remove(verb)
+    sandbox.access.restrict_to_manifests(bound)
+    errors = errors_without_queue_system(sandbox, unmanaged)
+    resource = name.split()[1]
+    assert any("403" in error and resource in error for error in errors), errors
+    assert not sandbox.violations
