@@ -155,6 +155,7 @@ test-night: $(STAMP) tools
 # What CI plays on real servers: a story of each kind, with what they alone need to be built.
 SHORT_ROW := \
 	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
+	tests/real/test_without_queue_system.py \
 	tests/real/test_permissions.py \
 	tests/real/test_admission_policy.py \
 	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \

@@ -1,4 +1,5 @@
-"""dnm's own account, made by the unchanged commands of docs/production.md."""
+"""dnm's own account, made by the unchanged commands of docs/production.md, or with the roles of a
+site without YuniKorn."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from tests.real.rig import Rig
 
 PAGE = REPOSITORY / "docs" / "production.md"
 KUBECONFIG = ETC / "kubeconfig"
+KUBECONFIG_WITHOUT_YUNIKORN = ETC / "none.kubeconfig"
+WITH_YUNIKORN = "kubectl apply -f rbac.yaml\n"
+WITHOUT_YUNIKORN = f"kubectl apply -k {REPOSITORY}/deploy/none\n"
 
 
 def commands(heading: str) -> str:
@@ -38,3 +42,19 @@ def make_account(rig: Rig) -> Path:
     (copy / "rbac.yaml").write_text(read_roles())
     rig.shell(f"cd {copy}\n" + script)
     return KUBECONFIG
+
+
+def make_account_without_yunikorn(rig: Rig) -> Path:
+    """Follows the same page as docs/none.md says, and returns the kubeconfig. The bindings of
+    both accounts have the same names: `restore_account` undoes this."""
+    script = commands("2. The account")
+    assert script.startswith(WITH_YUNIKORN)
+    script = WITHOUT_YUNIKORN + script.removeprefix(WITH_YUNIKORN).replace("yunikorn", "dnm")
+    script = script.replace(str(KUBECONFIG), str(KUBECONFIG_WITHOUT_YUNIKORN))
+    rig.shell(f"cd {rig.directory}\n" + script)
+    return KUBECONFIG_WITHOUT_YUNIKORN
+
+
+def restore_account(rig: Rig) -> None:
+    """Binds the roles to the account of the sites with YuniKorn again."""
+    rig.shell(f"kubectl apply -f {rig.directory}/administrator/rbac.yaml")

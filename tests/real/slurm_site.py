@@ -25,11 +25,16 @@ from tests.real.converter import join
 from tests.real.http_api import Api
 with open({log!r}, "a") as log:
     log.write("join " + sys.argv[1] + "\\n")
-join(Api({url!r}, Path({keys!r})), sys.argv[1], os.environ.get("DNM_NAMESPACE", ""))
+taints = (taint.rpartition(":")[0] for taint in os.environ["DNM_TAINTS"].split(",") if taint)
+join(
+    Api({url!r}, Path({keys!r})), sys.argv[1], os.environ.get("DNM_NAMESPACE", ""),
+    dress=dict(taint.split("=") for taint in taints),
+)
 """
 SECTION = """
 [node_type:a]
 memory = 256Gi
+{node_type}
 
 [node_convert]
 hooks_dir = {hooks}
@@ -66,12 +71,13 @@ class SlurmSite(_OnSlurm):
 
     def __init__(
         self, rig: Rig, directory: Path, kubeconfig: Path, lab: SlurmLab, *, more: str = "",
-        **settings: Any,
+        node_type: str = "", **settings: Any,
     ) -> None:  # fmt: skip
         self.lab = lab
         self.hooks = directory / "hooks"
         super().__init__(
-            rig, directory, kubeconfig, sections=SECTION.format(hooks=self.hooks, more=more),
+            rig, directory, kubeconfig,
+            sections=SECTION.format(hooks=self.hooks, more=more, node_type=node_type),
             node_convert_path=None,
             **{"verify_seconds": 0.5, "poll_seconds": 0.2, "boot_timeout_seconds": 120,
                "stage_timeout_seconds": 120, **settings},

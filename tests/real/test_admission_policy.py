@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.real.http_api import ApiError, Json
-from tests.real.namespaces import REPOSITORY
+from tests.real.http_api import ApiError
 from tests.real.rig import Rig
 from tests.real.site import plain_pod
-
-KEY = "example.org/lent"
-GUEST = "guest"  # a namespace that dnm does not monitor
-EVERYTHING = {"operator": "Exists"}
-
-
-def toleration(value: str) -> Json:
-    return {"key": KEY, "operator": "Equal", "value": value, "effect": "NoSchedule"}
-
-
-def pods_of(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/pods"
-
-
-def create(rig: Rig, namespace: str, name: str, **spec: Any) -> Json:
-    created: Json = rig.api.post(pods_of(namespace), plain_pod(name, "1", "1Gi", **spec))
-    return created
-
-
-def refusal(rig: Rig, namespace: str, **spec: Any) -> str:
-    """Returns the message of the API server if it refuses such a pod; empty if it accepts it."""
-    path = f"{pods_of(namespace)}?dryRun=All"
-    try:
-        rig.api.post(path, plain_pod("tried", "1", "1Gi", **spec))
-    except ApiError as error:
-        assert error.code == 403, error
-        return error.text
-    return ""
-
-
-def apply_policies(rig: Rig) -> None:
-    """Applies the unchanged file and waits until the API server has loaded all policies."""
-    rig.shell(f"kubectl apply --server-side -f {REPOSITORY}/etc/admission-policy.yaml")
-    path = f"{pods_of('dev')}?dryRun=All"
-
-    def is_mutated() -> bool:
-        tried = rig.api.post(path, plain_pod("tried", "1", "1Gi"))
-        return toleration("dev") in tried["spec"]["tolerations"]
-
-    rig.wait_for(is_mutated, "pods of dev get the toleration")
-    rig.wait_for(lambda: refusal(rig, GUEST, tolerations=[EVERYTHING]), "other pods are refused")
+from tests.real.unmanaged import (
+    EVERYTHING,
+    GUEST,
+    KEY,
+    apply_policies,
+    create,
+    make_guest,
+    pods_of,
+    refusal,
+    toleration,
+)
 
 
 @pytest.fixture
 def policy_rig(plain_rig: Rig) -> Iterator[Rig]:
     rig = plain_rig
-    rig.create("/api/v1/namespaces", {"metadata": {"name": GUEST}})
-    account = f"/api/v1/namespaces/{GUEST}/serviceaccounts/default"
-    rig.wait_for(lambda: rig.api.answers(account), "the namespace has its account")
+    make_guest(rig)
     wide = {"tolerations": [EVERYTHING]}
     rig.wait_for(lambda: not refusal(rig, GUEST, **wide), "no policy of another test is left")
     create(rig, GUEST, "older", **wide)
