@@ -19,6 +19,7 @@ import pytest
 
 import dnm
 from dnm.cli.table import TABLE
+from tests.trees import nodes_below
 
 PACKAGE = Path(dnm.__file__).parent
 
@@ -152,7 +153,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(tree_of(path)))
+    return tuple(nodes_below(tree_of(path)))
 
 
 @cache

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tests.trees import nodes_below
+
 _METHODS = frozenset(
     ("startswith", "endswith", "removeprefix", "removesuffix", "split", "rsplit", "partition",
      "rpartition", "replace", "find", "index", "count")
@@ -45,12 +47,12 @@ def is_sentence(text: str) -> bool:
 def _worded_names(tree: ast.Module) -> dict[str, str]:
     """Returns the sentences of a module by the names of constants and of functions."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes_below(tree):
         if isinstance(node, ast.Assign) and node in tree.body:
             for text in filter(is_sentence, _texts_of(node.value)):
                 names |= {name.id: text for name in node.targets if isinstance(name, ast.Name)}
         elif isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "str":
-            for part in ast.walk(node):
+            for part in nodes_below(node):
                 if isinstance(part, ast.Return) and part.value is not None:
                     for text in filter(is_sentence, _texts_of(part.value)):
                         names[node.name] = text
@@ -60,7 +62,7 @@ def _worded_names(tree: ast.Module) -> dict[str, str]:
 def _imported(tree: ast.Module, worded: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     return {
         alias.name: worded[node.module][alias.name]
-        for node in ast.walk(tree)
+        for node in nodes_below(tree)
         if isinstance(node, ast.ImportFrom) and node.module in worded
         for alias in node.names
         if alias.name in worded[node.module]
@@ -68,7 +70,7 @@ def _imported(tree: ast.Module, worded: Mapping[str, Mapping[str, str]]) -> dict
 
 
 def _of_module(tree: ast.Module, names: Mapping[str, str]) -> Iterator[Comparison]:
-    for node in ast.walk(tree):
+    for node in nodes_below(tree):
         if isinstance(node, ast.Compare):
             for operand in (node.left, *node.comparators):
                 yield from _sentences_in(operand, names)

@@ -7,14 +7,14 @@ the findings below paths, as `file:line: kind: text`.
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.trees import nodes_below
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 30  # words of a sentence
@@ -40,6 +40,15 @@ _IN_NAMES = re.compile(
     r"|whose|whom|what|anothers|ours|others|one|those|then|found|deeds?|odd|whole|sitting|doubts?"
     r"|doubted|foreseen?|given|known|wake|woken|mend|blows|house|rooms?|wing)\b"
 )
+# A string, or a comment in its group: no quotation mark within a string ends another one.
+_STRING_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|'
+    r"'''(?:\\.|[^\\])*?'''|"
+    r'"(?:\\.|[^"\\\n])*"|'
+    r"'(?:\\.|[^'\\\n])*'|"
+    r"(#[^\n]*)",
+    re.DOTALL,
+)
 
 
 class Finding(NamedTuple):
@@ -54,12 +63,12 @@ def find(paths: Iterable[Path]) -> Iterator[Finding]:
     for path in paths:
         shown, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
         is_page = path.suffix == ".md"
-        tree = None if is_page else ast.parse(text)
-        prose = _prose_of_page(text) if tree is None else _prose_of_code(text, tree)
+        nodes = [] if is_page else nodes_below(ast.parse(text))
+        prose = _prose_of_page(text) if is_page else _prose_of_code(text, nodes)
         for line, may_ask, sentence in prose:
             for kind in _kinds(sentence, may_ask):
                 yield Finding(shown, line, kind, sentence)
-        for line, name in () if tree is None else _names(tree):
+        for line, name in _names(nodes):
             if _IN_NAMES.search(name.replace("_", " ").lower()):
                 yield Finding(shown, line, "name", name)
 
@@ -88,30 +97,31 @@ def _prose_of_page(text: str) -> Iterator[tuple[int, bool, str]]:
             yield from ((number, False, sentence) for sentence in _sentences(line))
 
 
-def _prose_of_code(text: str, tree: ast.Module) -> Iterator[tuple[int, bool, str]]:
+def _prose_of_code(text: str, nodes: Sequence[ast.AST]) -> Iterator[tuple[int, bool, str]]:
     """Yields the sentences of docstrings, messages and comments."""
     docstrings = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
             if docstring:
                 value = node.body[0].value  # type: ignore[attr-defined]
                 docstrings.add(value)
                 yield from ((value.lineno, False, sentence) for sentence in _sentences(docstring))
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Constant) or node in docstrings:
             continue
         if isinstance(node.value, str) and node.value.count(" ") > SHORTEST:
             yield from ((node.lineno, True, sentence) for sentence in _sentences(node.value))
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT and not token.string.startswith("# ---"):
-            comment = token.string.lstrip("# ")
-            yield from ((token.start[0], False, sentence) for sentence in _sentences(comment))
+    for match in _STRING_OR_COMMENT.finditer(text):
+        comment = match[1]
+        if comment and not comment.startswith("# ---"):
+            line = text.count("\n", 0, match.start()) + 1
+            yield from ((line, False, each) for each in _sentences(comment.lstrip("# ")))
 
 
-def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _names(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yields what a file names: functions and their parameters, classes, variables and fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         if isinstance(node, ast.arguments):

@@ -14,6 +14,7 @@ import dnm
 from dnm.host.programs import TimeoutExpired, run_bounded
 from dnm.host.trust import read_regular
 from tests.processes import wait_until
+from tests.trees import nodes_below
 
 PACKAGE = Path(dnm.__file__).parent
 
@@ -103,7 +104,7 @@ def unbounded(root: Path) -> Iterator[tuple[str, int, str]]:
     """Yields calls that read everything: without a number of bytes, or a program to its end."""
     for path in sorted(root.rglob("*.py")):
         module = ".".join(path.relative_to(root).with_suffix("").parts)
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for call in nodes_below(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
             name, owner = call.func.attr, ast.unparse(call.func.value)

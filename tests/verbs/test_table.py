@@ -19,6 +19,7 @@ from dnm.model.registry import Registry
 from dnm.verbs import adoption, event, holds, lending
 from dnm.verbs.refusal import Refusal
 from tests.builders import NOW, a_batch_node, a_config, a_lent_node, a_node, a_request
+from tests.trees import nodes_below
 
 VERBS: Mapping[str, Callable[..., Registry | Refusal]] = {
     "lend": lending.lend,
@@ -115,7 +116,7 @@ def test_each_operation_of_the_history_is_tested() -> None:
     named = {
         str(node.args[0].value)
         for path in Path(dnm.cli.__file__).parent.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_below(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "new_operation" and node.args
         if isinstance(node.args[0], ast.Constant)
     }
