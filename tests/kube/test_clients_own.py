@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api
+from kubernetes import client  # CoreV1Api is loaded where it is used: that takes a second
+from kubernetes.client import ApiClient, ApiException, Configuration
 from kubernetes.config import ConfigException, load_config, load_kube_config
 from kubernetes.leaderelection import electionconfig, leaderelection
 from urllib3.exceptions import HTTPError
@@ -72,10 +73,10 @@ def own_authorization(path: Path | str) -> str:
     return setting["value"] if setting else ""
 
 
-def own_api(server: str) -> CoreV1Api:
+def own_api(server: str) -> client.CoreV1Api:
     configuration = Configuration()
     configuration.host = server
-    return CoreV1Api(ApiClient(configuration))
+    return client.CoreV1Api(ApiClient(configuration))
 
 
 def attached_state(site: Site) -> FileState:
@@ -321,7 +322,7 @@ def test_client_sends_no_password_to_a_proxy() -> None:
         url = f"http://me:secret@127.0.0.1:{proxy.port}"
         own = own_api(server).api_client.configuration
         own.proxy = url
-        CoreV1Api(ApiClient(own)).read_node("k1")
+        client.CoreV1Api(ApiClient(own)).read_node("k1")
         a_client(server, **{"proxy-url": url}).read_node("k1")
         assert ["proxy-authorization" in asked.headers for asked in proxy.asked] == [False, True]
 
@@ -415,7 +416,7 @@ def test_client_verifies_certificates_unlike_kubectl(authority: Path) -> None:
         access = an_access(server.url, **trust_in(pem(authority, "issued")))
         access.configuration.retries = False
         with pytest.raises((HTTPError, ApiException, AttributeError)):  # the last in release 36
-            CoreV1Api(ApiClient(access.configuration)).read_node("k1")
+            client.CoreV1Api(ApiClient(access.configuration)).read_node("k1")
         assert server.asked == []
         assert KubeClient(access, a_config()).read_node("k1") is not None
 
