@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dnm.checks.queue_checks import QueueChecks
 from dnm.config.keys import OF_RULES
+from dnm.config.names import QUEUE_SYSTEMS
 from dnm.model.config import Config, NamespacePolicy
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Rule
 from dnm.plan.rule import TABLE
 from dnm.plan.rules.node_hours import RULE
+from dnm.queues.system import Queues, QueueSystem
 from tests.docs.pages import PAGES, ROOT, quoted, section, table_of
 from tests.test_layers import IMPORT_RULES, package_of
 
@@ -75,3 +78,18 @@ def test_abandoned_terms_are_in_no_page() -> None:
     abandoned = r"\b(Desk|Survey|Fleet|Supply|Case|Helped)\b"
     for page, text in PAGES.items():
         assert not re.search(abandoned, text), page
+
+
+def test_page_of_queue_systems_names_every_question_and_existing_files() -> None:
+    page = "docs/queue-systems.md"
+    for name, protocol in (("QueueSystem", QueueSystem), ("Queues", Queues)):
+        (row,) = [row for row in table_of(page, "The questions") if quoted(row[0]) == [name]]
+        assert quoted(row[2]) == [item for item in vars(protocol) if not item.startswith("_")]
+    (row,) = [row for row in table_of(page, "The questions") if quoted(row[0]) == ["QueueChecks"]]
+    asked = [item for item in vars(QueueChecks) if not item.startswith("_")]
+    assert quoted(row[2]) == [*QueueChecks.__annotations__, *asked]
+    files = [name for row in table_of(page, "The files") for name in quoted(row[0])]
+    own = [name for name in files if not (ROOT / name).exists()]
+    assert own == ["system.py", "admin/checks.py"]
+    packages = [ROOT / "dnm" / "queues" / system for system in QUEUE_SYSTEMS]
+    assert all((package / name).exists() for package in packages for name in own)
