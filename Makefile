@@ -15,7 +15,7 @@ LOCKED := $(PIP) --require-hashes --requirement
 # Without bytecode each process of the tests would compile all of them anew, and each dnm itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: commits docs lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm reserved model tools packages release test-packages clean
+.PHONY: commits compiled docs lock edges test-oldest test-newest mutants help demo quick pure test test-night lint audit real programs roots test-real test-real-all test-operator test-bridge stories generations bench bench-real bench-economy soak storm reserved model tools packages release test-packages clean
 
 help:
 	@echo "make demo           a workshop on an embedded cluster, in about a minute"
@@ -117,8 +117,13 @@ PURE := calendar config demand kubelet model plan simulate sizing test_layers.py
 quick: $(STAMP)
 	$(MAKE) --jobs 2 --output-sync=target lint pure
 
-pure: $(STAMP)
+pure: compiled
 	$(BIN)/python -m pytest -m 'not night' --numprocesses 2 --dist loadgroup $(addprefix tests/,$(PURE))
+
+# In a new checkout each process of pytest would compile most of the tests, at the same time.
+compiled: $(STAMP)
+	@ls tests/__pycache__/test_*-pytest-*.pyc >/dev/null 2>&1 || \
+		$(BIN)/python -m pytest --collect-only >/dev/null
 
 # What needs nothing first. Then five processes on two cores: two of them wait for a Slurm most of
 # the time, and each reads all files.
@@ -152,18 +157,20 @@ test-night: $(STAMP) tools
 	$(BIN)/python -m pytest -m 'hypothesis and not night' --hypothesis-profile anew --numprocesses 3
 	$(MAKE) soak storm bench-economy
 
-# What CI plays on real servers: a story of each kind, with what they alone need to be built.
-SHORT_ROW := \
+# What CI plays on real servers: a story of each kind, with what they alone need to be built. They
+# mostly wait, so they are played in two rows side by side.
+SHORT_1 := \
 	tests/real/test_slurm_story.py::test_workshop_on_slurm_nodes_loses_no_job \
-	tests/real/test_without_queue_system.py \
-	tests/real/test_permissions.py \
-	tests/real/test_admission_policy.py \
 	tests/real/test_races.py::test_kill_at_any_write_of_a_lend_and_a_return_is_repaired \
-	tests/real/test_slinky.py \
 	'tests/real/test_shared_hosts.py::test_single_host_of_simultaneous_hosts_acts[2]'
+SHORT_2 := $(patsubst %,tests/real/test_%.py,permissions admission_policy slinky without_queue_system)
 
 test-real: $(STAMP) tools
-	$(BIN)/python -m tests.real test $(SHORT_ROW)
+	$(BIN)/python -m tests.real build
+	$(MAKE) --jobs 2 --output-sync=target short-1 short-2
+
+short-%:
+	$(BIN)/python -m tests.real test $(SHORT_$*)
 
 # All that the stories need. Debian's packages are unpacked while Go compiles.
 real: $(STAMP) tools packages
