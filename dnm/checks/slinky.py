@@ -118,7 +118,7 @@ def _check_node_sets(
 
 
 def judge_node_sets(
-    config: Config, registry: Registry, nodes: Sequence[Node], node_sets: Sequence[slinky.NodeSet]
+    config: Config, registry: Registry, nodes: Sequence[Node], node_sets: Sequence[slinky.SlurmdSet]
 ) -> Iterator[Finding]:
     """Reports the NodeSets that would start a slurmd on a lent or future node."""
     bad = 0

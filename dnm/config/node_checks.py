@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from dnm.config import names, values
-from dnm.model.opening import Step
+from dnm.model.opening import Check
 from dnm.model.quantity import parse_span
 
 _MOST_STEPS = 20
@@ -47,12 +47,12 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-def parse_readiness_checks(text: str) -> tuple[Step, ...]:
+def parse_readiness_checks(text: str) -> tuple[Check, ...]:
     """Returns the readiness checks of a node type, each with or without `within TIME`."""
     return _steps(text, _KINDS, has_time=True)
 
 
-def parse_fault_conditions(text: str) -> tuple[Step, ...]:
+def parse_fault_conditions(text: str) -> tuple[Check, ...]:
     """Returns the signs of a faulty lent node."""
     steps = _steps(text, _FAULTS, has_time=False)
     if any((step.name, step.status) == _HEALTHY for step in steps):
@@ -60,7 +60,7 @@ def parse_fault_conditions(text: str) -> tuple[Step, ...]:
     return steps
 
 
-def _steps(text: str, kinds: Mapping[str, str], has_time: bool) -> tuple[Step, ...]:
+def _steps(text: str, kinds: Mapping[str, str], has_time: bool) -> tuple[Check, ...]:
     written = [item for line in re.split(r"[,\n]", text) if (item := " ".join(line.split()))]
     if len(written) > _MOST_STEPS:
         raise ValueError(f"has {len(written)} steps; write {_MOST_STEPS} at most")
@@ -72,7 +72,7 @@ def _steps(text: str, kinds: Mapping[str, str], has_time: bool) -> tuple[Step, .
     return steps
 
 
-def _step(text: str, kinds: Mapping[str, str], has_time: bool) -> Step:
+def _step(text: str, kinds: Mapping[str, str], has_time: bool) -> Check:
     check, within, span = text.partition(" within ") if has_time else (text, "", "")
     kind, _, rest = check.partition(" ")
     if kind not in kinds:
@@ -89,8 +89,8 @@ def _step(text: str, kinds: Mapping[str, str], has_time: bool) -> Step:
     except ValueError as error:
         raise wrong from error
     if not within:
-        return Step(kind=kind, name=name, status=status)
+        return Check(kind=kind, name=name, status=status)
     wait = parse_span(span)
     if wait is None or not 0 < wait.total_seconds() <= 86_400:
         raise ValueError(f"has 'within {span[:40]}'; write a number and a unit, e.g. 90s, 10m, 1h")
-    return Step(kind=kind, name=name, status=status, within=wait)
+    return Check(kind=kind, name=name, status=status, within=wait)

@@ -16,7 +16,7 @@ from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import Started, is_alive, started_at
 from dnm.converter.reservations import run_reserving
-from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.converter.start import ConverterCall, ConverterPatience, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.model.batch import BatchList
 from dnm.model.config import Config
@@ -85,7 +85,7 @@ class NodeConvert:
     ) -> dict[str, Ended]:
         """Waits for the started converters and returns how each ended, by key. A slow one is left
         running after half an interval: other queues wait, and the next run finds it."""
-        waits = Waits(
+        waits = ConverterPatience(
             timeout=self.config.convert_timeout,
             patience=self.config.check_interval / 2,
             grace=self.config.shutdown_grace,

@@ -164,7 +164,7 @@ class ConverterCall:
 LISTEN_EVERY = 0.05  # seconds
 
 
-class Waits(Value):
+class ConverterPatience(Value):
     """The times that a run waits. A converter is ended after `timeout`. It is left running after
     `patience`, or `grace` after a signal: an interrupted conversion is worse than a late one."""
 
@@ -175,7 +175,7 @@ class Waits(Value):
 
 def run_converters(
     calls: Mapping[str, ConverterCall],
-    waits: Waits,
+    waits: ConverterPatience,
     on_line: Callable[[str, str], None],
     should_leave: Callable[[], bool],
 ) -> dict[str, Ended]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, check_trust, fix_access, read_trusted, replace_file
+from dnm.host.trust import FileMode, check_trust, fix_access, read_trusted, replace_file
 from dnm.model.errors import ConverterError
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.value import Value
@@ -48,7 +48,7 @@ class StageMark(Enum):
     FAILED = "failed"
 
 
-class Line(Value, frozen=True):
+class StageLine(Value, frozen=True):
     stage: str
     mark: StageMark
     at: datetime
@@ -67,7 +67,7 @@ class Journal(Value, frozen=True):
     namespace: str = ""
     request: str = ""  # dnm's request that began or continued it
     version: int = VERSION
-    lines: tuple[Line, ...] = ()
+    lines: tuple[StageLine, ...] = ()
     is_open: bool = True
     error: str = ""
     rolled_back_from: str = ""  # the error that caused a rollback to Slurm
@@ -191,7 +191,7 @@ class JournalStore:
         another converter, only for a list that holds the lock for a moment."""
         path = self.directory / f"{node}.lock"
         try:
-            fix_access(path, Access(owner=os.geteuid()))  # who opens it can lock the node
+            fix_access(path, FileMode(owner=os.geteuid()))  # who opens it can lock the node
             with fault_point("journal.lock"):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 is_locked = _try_lock(descriptor, fcntl.LOCK_EX)
@@ -228,7 +228,7 @@ class JournalWriter:
         self.store.save(self.journal)
 
     def write(self, stage: str, mark: StageMark, note: str = "") -> None:
-        line = Line(stage=stage, mark=mark, at=datetime.now(UTC), note=note)
+        line = StageLine(stage=stage, mark=mark, at=datetime.now(UTC), note=note)
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
 
     def reopen(self, stages: Collection[str]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from dnm.converters.nodeset import NodeSet, SlurmdPod
 from dnm.host.fault_points import fault_point
 from dnm.kube.nodes import read_node_page
-from dnm.kube.objects import Condition, ListPage, Metadata, Owner, path_of
+from dnm.kube.objects import Condition, ListPage, Metadata, OwnerReference, path_of
 from dnm.kube.requests import ApiRequests, List
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.pod import Toleration
@@ -31,7 +31,7 @@ _NODE_SET = ("slinky.slurm.net", "NodeSet")
 T = TypeVar("T")
 
 
-class _Owner(Owner, frozen=True, rename="camel"):
+class _Owner(OwnerReference, frozen=True, rename="camel"):
     name: str = ""
 
     @property

@@ -151,7 +151,7 @@ def read_regular(
     return bytes(content)
 
 
-class Access(Value):
+class FileMode(Value):
     """The mode of a file, and the ids of its group and owner; -1: unchanged."""
 
     mode: int = 0o600
@@ -159,23 +159,23 @@ class Access(Value):
     owner: int = -1
 
 
-def access_in(directory: Path) -> Access:
+def access_in(directory: Path) -> FileMode:
     """Returns the access to dnm's files in a directory: for their owner, and for the directory's
     group if it has the setgid bit. Raises OSError."""
     try:
         info = os.stat(directory)
     except FileNotFoundError:  # the write reports it
-        return Access()
-    return Access(mode=0o640, group=info.st_gid) if info.st_mode & stat.S_ISGID else Access()
+        return FileMode()
+    return FileMode(mode=0o640, group=info.st_gid) if info.st_mode & stat.S_ISGID else FileMode()
 
 
-def give_access(descriptor: int, access: Access) -> None:
+def give_access(descriptor: int, access: FileMode) -> None:
     """Sets the access to a file that was created for its owner alone. Raises OSError."""
     os.fchown(descriptor, -1, access.group)
     os.fchmod(descriptor, access.mode)
 
 
-def fix_access(path: Path, access: Access) -> None:
+def fix_access(path: Path, access: FileMode) -> None:
     """Restores the access to a file that an administrator has changed. The file is never open to
     more users in between. Raises OSError, but not for a missing file."""
     with suppress(FileNotFoundError):
@@ -196,7 +196,7 @@ def replace_file(
     path: Path,
     content: Iterable[bytes],
     point: str,
-    access: Access | None = None,
+    access: FileMode | None = None,
     is_durable: bool = True,
     keep: Callable[[], None] | None = None,
     ending: str = "new",
@@ -211,7 +211,7 @@ def replace_file(
             temporary.unlink(missing_ok=True)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:
-                give_access(descriptor, access or Access())
+                give_access(descriptor, access or FileMode())
                 file.writelines(content)
                 if is_durable:
                     file.flush()

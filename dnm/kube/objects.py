@@ -23,7 +23,7 @@ class Name(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
 
 
-class Owner(msgspec.Struct, frozen=True, rename="camel"):
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
     """An owner reference of an object."""
 
     kind: str = ""
@@ -51,7 +51,7 @@ class Metadata(Name, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class Described(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
 OF_THE_NODE = {"DaemonSet": "apps", "Node": ""}  # kinds and groups; a Node's are static or dnm's
 
 
-class Owner(_Lean, frozen=True):
+class PodOwner(_Lean, frozen=True):
     kind: str = ""
     api_version: str = ""
     uid: str = ""
@@ -125,7 +125,7 @@ def make_page_decoder(queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
         ("name", str), ("namespace", str, ""), ("uid", str, ""), ("resource_version", str, ""),
         ("creation_timestamp", str | None, None), ("deletion_timestamp", str | None, None),
         ("labels", labels | None, None), ("annotations", annotations | None, None),
-        ("owner_references", list[Owner] | None, None),
+        ("owner_references", list[PodOwner] | None, None),
     ])  # fmt: skip
     pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", Status, Status())])
     items: Any = list[pod]  # type: ignore[valid-type]

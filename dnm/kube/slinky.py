@@ -25,7 +25,7 @@ _BRIDGE = f"app.kubernetes.io/name in ({BRIDGE_NAMES})"
 _BRIDGE_CONFIG = "slurm-bridge-config"
 
 
-class NodeSet(Value):
+class SlurmdSet(Value):
     """A set of slurmd pods; `shape` decides on which Nodes they may run."""
 
     namespace: str
@@ -89,7 +89,7 @@ def read_versions(api: ApiRequests) -> tuple[str, ...]:
         return tuple(version.version for version in group.versions)
 
 
-def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
+def list_node_sets(api: ApiRequests) -> tuple[SlurmdSet, ...]:
     """Returns the NodeSets of all namespaces. Raises KubeError."""
     listing = List(f"/apis/{GROUP}/{VERSION}/nodesets", "NodeSetList")
     asking = api.asking("list the NodeSets", f"list nodesets.{GROUP}")
@@ -97,10 +97,10 @@ def list_node_sets(api: ApiRequests) -> tuple[NodeSet, ...]:
         return tuple(api.collect(listing, read_node_set_page))
 
 
-def read_node_set_page(page: memoryview | bytes) -> list[NodeSet]:
+def read_node_set_page(page: memoryview | bytes) -> list[SlurmdSet]:
     """Returns the NodeSets of a page. Raises msgspec.MsgspecError for another document."""
     return [
-        NodeSet(
+        SlurmdSet(
             namespace=item.metadata.namespace,
             name=item.metadata.name,
             is_daemon_set=item.spec.scaling_mode == "DaemonSet",

@@ -1,4 +1,4 @@
-"""The lab of dnm: an embedded cluster (sandbox), the demo, a real Slurm on loopback. A wing:
-nothing of a run needs it, and a production host has none of it.
+"""An optional package: the embedded cluster (sandbox), the demo, and a real Slurm on loopback. No
+run needs it, and production hosts do not have it.
 cli offers its commands if it is installed.
 """

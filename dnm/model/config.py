@@ -12,7 +12,7 @@ import msgspec
 
 from dnm.model.calendar import CalendarEvent
 from dnm.model.node_type import NodeType
-from dnm.model.opening import Step
+from dnm.model.opening import Check
 from dnm.model.share import Floor, Share
 from dnm.model.value import Resources, Value
 
@@ -72,7 +72,7 @@ class Config(Value):
     watch_from_pods: int = 5_000  # in a smaller cluster a list costs less than a wait
     breaker_strikes: int = 3
     adjust_guaranteed: bool = True
-    fault_conditions: tuple[Step, ...] = ()  # conditions and taints that make a lent node faulty
+    fault_conditions: tuple[Check, ...] = ()  # conditions and taints that make a lent node faulty
     consolidate: bool = True  # half-empty lent nodes get no new pods
     move_in_place: bool = False  # nodes change their namespace without a reboot
     allow_preempt: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dnm.model.kubelet import KubeletSettings
-from dnm.model.opening import Step
+from dnm.model.opening import Check
 from dnm.model.share import Share
 from dnm.model.value import Resources, Value
 
@@ -32,7 +32,7 @@ class NodeType(Value):
     max_nodes: int | Share | None = None
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    readiness_checks: tuple[Step, ...] = ()  # besides Ready and its resources
+    readiness_checks: tuple[Check, ...] = ()  # besides Ready and its resources
     kubelet: KubeletSettings | None = None  # None: its section has no key about kubelets
 
     def labels_for(self, namespace: str) -> dict[str, str]:

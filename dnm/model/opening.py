@@ -12,7 +12,7 @@ OPENING_TAINT = "dynamic-node-manager/opening"
 USUAL_WAIT = timedelta(minutes=15)
 
 
-class Step(Value):
+class Check(Value):
     """A readiness check. `kind`: daemonsets, daemonset, condition, taint, images, image or probe.
     `name` is its object, `status` the required status of a condition."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dnm.model.reason import Why
+from dnm.model.reason import ReasonText
 from dnm.model.value import Value
 
 
@@ -28,7 +28,7 @@ QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
 class Objection(Value):
     """The reason against a desired action; without an objection it may be done."""
 
-    reason: Why
+    reason: ReasonText
     detail: str = ""
 
     @property

@@ -19,7 +19,7 @@ from dnm.model.verdict import NodeVerdict
 from dnm.plan.breaker import ConversionResult, after_conversions, after_transition
 from dnm.plan.facts import NodeTransition
 from dnm.plan.findings import Findings, adopt_marked, claim_verdict, find_manual, manual_verdict
-from dnm.plan.hooks import Change
+from dnm.plan.hooks import Edit
 from dnm.plan.inputs import Inputs
 from dnm.plan.phases import advance_node
 from dnm.plan.requests import advance_requests, record_claims, set_aside_interrupted
@@ -165,7 +165,7 @@ def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
     for rule in rules_of(config, registry, inputs.facts):
         if rule.records:
             registry = rule.records(
-                Change(config=config, before=before, after=registry, now=now, inputs=inputs)
+                Edit(config=config, before=before, after=registry, now=now, inputs=inputs)
             )
     return registry
 

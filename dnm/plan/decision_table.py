@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dnm.model.departure import Eviction, Leaving
 from dnm.model.lent import LentNode, Phase
 from dnm.model.orders import Way
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.value import Value
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
@@ -56,7 +56,7 @@ class Case(Value):
         """Returns the pause that stops returns now."""
         return self.inputs.paused(Way.RETURNING)
 
-    def judge(self, verdict: Verdict, reason: Why, detail: str = "") -> NodeVerdict:
+    def judge(self, verdict: Verdict, reason: ReasonText, detail: str = "") -> NodeVerdict:
         """Returns a verdict on this node."""
         return node_verdict(self.name, verdict, reason, detail)
 

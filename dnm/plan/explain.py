@@ -15,7 +15,7 @@ from dnm.model.node_type import NodeType
 from dnm.model.pod import Pod, PodList
 from dnm.model.printable import count_of
 from dnm.model.queue_path import present_lineage
-from dnm.model.reason import CORE_REASONS, Why
+from dnm.model.reason import CORE_REASONS, ReasonText
 from dnm.model.value import Unreadable, Value
 from dnm.plan.conversions import Decided
 from dnm.plan.counting import count_missing
@@ -30,7 +30,7 @@ from dnm.sizing.wanted_words import amount_text
 _LEAST_SHARE = 0.9  # of a configured amount; a kubelet reserves a part
 
 
-def list_reasons() -> Iterator[Why]:
+def list_reasons() -> Iterator[ReasonText]:
     """Yields every reason: those of the core, then those of each rule."""
     yield from CORE_REASONS
     for name, _ in TABLE:

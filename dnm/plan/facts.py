@@ -16,7 +16,7 @@ from dnm.model.close_look import CloseLook
 from dnm.model.lent import ConversionRequest, Ended, LentNode
 from dnm.model.lent_state import ConverterProcess, Failed, Moving
 from dnm.model.node import Node
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.value import Unreadable, Value
 from dnm.model.verdict import NodeVerdict, Verdict
 
@@ -169,7 +169,7 @@ def outcome(
     name: str,
     entry: LentNode | None,
     verdict: Verdict,
-    reason: Why,
+    reason: ReasonText,
     detail: str = "",
     **more: Any,
 ) -> NodeTransition:
@@ -183,14 +183,16 @@ def has_stopped(claim: BatchClaim) -> bool:
     return bool(claim.direction) and not claim.is_at_work
 
 
-def fail_node(name: str, entry: LentNode, now: datetime, reason: Why, error: str) -> NodeTransition:
+def fail_node(
+    name: str, entry: LentNode, now: datetime, reason: ReasonText, error: str
+) -> NodeTransition:
     """Returns the transition of a node that needs an administrator; `error` has the next step."""
     half_moved = entry.state.to if isinstance(entry.state, Moving) else entry.failed_move
     failed = changed(entry, state=Failed(since=now, error=error), failed_move=half_moved)
     return outcome(name, failed, Verdict.FAILED, reason, error)
 
 
-def node_verdict(name: str, verdict: Verdict, reason: Why, detail: str = "") -> NodeVerdict:
+def node_verdict(name: str, verdict: Verdict, reason: ReasonText, detail: str = "") -> NodeVerdict:
     """Returns the verdict on a node in this run."""
     return NodeVerdict(node=name, verdict=verdict, reason=reason, detail=detail)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dnm.model.close_look import FactsRequest
     from dnm.model.node import Node
     from dnm.model.plan import Action, RelabelNode
-    from dnm.model.reason import Why
+    from dnm.model.reason import ReasonText
     from dnm.model.verdict import NodeVerdict
     from dnm.plan.facts import Facts, NodeTransition
     from dnm.plan.findings import Findings
@@ -96,7 +96,7 @@ class Leave(Value):
     needs_lent_since: bool = False
 
 
-class Change(Value):
+class Edit(Value):
     """A change of the registry, by a run or a command; `inputs` is None for a command."""
 
     config: Config
@@ -106,7 +106,7 @@ class Change(Value):
     inputs: Inputs | None = None
 
 
-def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Change], Registry]:
+def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Edit], Registry]:
     """Returns the hook `records` of a rule that records something in runs only."""
     return lambda change: (
         change.after if change.inputs is None else record(change.inputs, change.after)
@@ -117,7 +117,7 @@ class Rule(Value):
     """The hooks of one rule, each None if the rule does not need it. `reasons` are the rule's own,
     in the order of the pages."""
 
-    reasons: tuple[Why, ...] = ()
+    reasons: tuple[ReasonText, ...] = ()
     # Needs that no pod requests: before the snapshot, and after it.
     wants: Callable[[Config, Registry, datetime], Config] | None = None
     prepares: Callable[[Inputs], Inputs] | None = None
@@ -133,7 +133,7 @@ class Rule(Value):
     annotates: (
         Callable[[Inputs, Mapping[str, NodeTransition]], dict[str, NodeTransition]] | None
     ) = None
-    records: Callable[[Change], Registry] | None = None
+    records: Callable[[Edit], Registry] | None = None
     leave: Leave | None = None
     # Actions.
     asks: Callable[[Inputs, ConversionRequest], ConversionRequest] | None = None

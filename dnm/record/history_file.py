@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, access_in, fix_access, give_access
+from dnm.host.trust import FileMode, access_in, fix_access, give_access
 from dnm.model.history import HistoryLine
 
 LARGEST = 8 * 1024 * 1024  # bytes of one file; a line takes some 500
@@ -96,7 +96,7 @@ class History:
                 os.ftruncate(descriptor, size - len(tail) + len(complete))
         return frozenset(complete.split(b"\n"))
 
-    def _write(self, content: bytes, access: Access) -> None:
+    def _write(self, content: bytes, access: FileMode) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags, 0o600)
         try:

@@ -52,7 +52,7 @@ class RunTimes(Value):
     reading: Reading | None = None
 
 
-class Facts(Value):
+class Gauges(Value):
     """The input of the metrics. `caps`: by scope (`all`, `type a`, `namespace dev`), how many nodes
     count under the cap and how many may."""
 
@@ -68,7 +68,7 @@ class Facts(Value):
 Samples = Iterator[Sample]
 
 
-def _of_queues(facts: Facts, amounts: Callable[[QueueStatus], Resources]) -> Samples:
+def _of_queues(facts: Gauges, amounts: Callable[[QueueStatus], Resources]) -> Samples:
     """Yields amounts by queue and resource. A limited resource without an amount is 0, not
     absent."""
     for queue, status in sorted(facts.registry.last_run.queues.items()):
@@ -90,30 +90,30 @@ def _moment(moment: datetime | None) -> Samples:
         yield Sample(value=moment.timestamp())
 
 
-def _duration(facts: Facts) -> Samples:
+def _duration(facts: Gauges) -> Samples:
     began, ended = facts.times.began, facts.times.ended
     if began is not None and ended is not None and ended >= began:
         yield Sample(value=(ended - began).total_seconds())
 
 
-def _parts(facts: Facts) -> Samples:
+def _parts(facts: Gauges) -> Samples:
     for part, seconds in facts.times.parts.items():
         yield Sample(value=seconds, labels={"part": part})
 
 
-def _of_reading(facts: Facts, number: Callable[[Reading], float]) -> Samples:
+def _of_reading(facts: Gauges, number: Callable[[Reading], float]) -> Samples:
     if facts.times.reading is not None:
         yield Sample(value=number(facts.times.reading))
 
 
-def _reading(facts: Facts) -> Samples:
+def _reading(facts: Gauges) -> Samples:
     reading = facts.times.reading
     if reading is not None:
         labels = {"way": reading.way, "reason": reading.reason, "compared": reading.compared}
         yield Sample(value=1, labels=labels)
 
 
-def _nodes(facts: Facts) -> Samples:
+def _nodes(facts: Gauges) -> Samples:
     """Yields every phase of every type, zero too, so that alerts always have a series."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for entry in facts.registry.nodes.values():
@@ -130,12 +130,12 @@ def _nodes(facts: Facts) -> Samples:
         yield Sample(value=count, labels=labels)
 
 
-def _claimed(facts: Facts) -> Samples:
+def _claimed(facts: Gauges) -> Samples:
     """Yields claims that no run continues or releases."""
     return _by_type(facts, Counter(claim.node_type for claim in facts.registry.claimed.values()))
 
 
-def _oldest(facts: Facts) -> Samples:
+def _oldest(facts: Gauges) -> Samples:
     oldest: dict[str, datetime] = {}
     for entry in facts.registry.nodes.values():
         phase = entry.phase.value
@@ -147,7 +147,7 @@ def _oldest(facts: Facts) -> Samples:
         yield Sample(value=age, labels={"phase": phase})
 
 
-def _deadlines(facts: Facts) -> Samples:
+def _deadlines(facts: Gauges) -> Samples:
     config = facts.config
     deadline = {
         "requested": config.convert_timeout + config.join_timeout,
@@ -160,51 +160,51 @@ def _deadlines(facts: Facts) -> Samples:
         yield Sample(value=span.total_seconds(), labels={"phase": phase})
 
 
-def _verdicts(facts: Facts) -> Samples:
+def _verdicts(facts: Gauges) -> Samples:
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         if status.verdict:
             labels = {"queue": queue, "verdict": status.verdict, "reason": status.code}
             yield Sample(value=1, labels=labels)
 
 
-def _pending_pods(facts: Facts) -> Samples:
+def _pending_pods(facts: Gauges) -> Samples:
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         yield Sample(value=status.pending_pods, labels={"queue": queue})
 
 
-def _oldest_pending(facts: Facts) -> Samples:
+def _oldest_pending(facts: Gauges) -> Samples:
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         if status.waits_since:
             since = datetime.fromisoformat(status.waits_since)
             yield Sample(value=since.timestamp(), labels={"queue": queue})
 
 
-def _missing(facts: Facts) -> Samples:
+def _missing(facts: Gauges) -> Samples:
     for queue in facts.config.queues:
         for by in ("floor", "order"):
             missing = facts.missing.get((queue, by), 0)
             yield Sample(value=missing, labels={"queue": queue, "by": by})
 
 
-def _caps(facts: Facts, number: Callable[[int, int], int]) -> Samples:
+def _caps(facts: Gauges, number: Callable[[int, int], int]) -> Samples:
     for scope, (lent, most) in facts.caps.items():
         yield Sample(value=number(lent, most), labels={"scope": scope})
 
 
-def _by_type(facts: Facts, counts: Mapping[str, int]) -> Samples:
+def _by_type(facts: Gauges, counts: Mapping[str, int]) -> Samples:
     """Yields a count for every type, zero too."""
     for node_type in sorted({*facts.config.node_types, *counts}):
         yield Sample(value=counts.get(node_type, 0), labels={"type": node_type})
 
 
-def _results(facts: Facts, counts: Mapping[str, Mapping[str, int]], went_well: str) -> Samples:
+def _results(facts: Gauges, counts: Mapping[str, Mapping[str, int]], went_well: str) -> Samples:
     for result in (went_well, "failed"):
         by_type = {node_type: of.get(result, 0) for node_type, of in counts.items()}
         for sample in _by_type(facts, by_type):
             yield Sample(value=sample.value, labels={**sample.labels, "result": result})
 
 
-def _lent_seconds(facts: Facts) -> Samples:
+def _lent_seconds(facts: Gauges) -> Samples:
     """Yields the time of returned nodes, and the time until now of lent ones."""
     memory: Memory = facts.registry.memory
     seconds = {
@@ -222,43 +222,43 @@ def _lent_seconds(facts: Facts) -> Samples:
         yield Sample(value=spent, labels={"queue": queue, "type": node_type})
 
 
-def _durations(facts: Facts) -> Samples:
+def _durations(facts: Gauges) -> Samples:
     for node_type, durations in sorted(facts.registry.memory.totals.conversion_seconds.items()):
         yield from histogram_samples(durations, {"type": node_type})
 
 
-def _steps(facts: Facts) -> Samples:
+def _steps(facts: Gauges) -> Samples:
     for node_type, steps in sorted(facts.registry.memory.totals.step_seconds.items()):
         for step, durations in sorted(steps.items()):
             yield from histogram_samples(durations, {"type": node_type, "step": step})
 
 
-def _breakers(facts: Facts) -> Samples:
+def _breakers(facts: Gauges) -> Samples:
     for queue in facts.config.queues:
         breaker = facts.registry.breakers.get(queue)
         is_open = breaker is not None and breaker.tripped_at is not None
         yield Sample(value=int(is_open), labels={"queue": queue})
 
 
-def _backoffs(facts: Facts) -> Samples:
+def _backoffs(facts: Gauges) -> Samples:
     for name in sorted(facts.config.node_types):
         backoff = facts.registry.backoffs.get(name)
         left = (backoff.until - facts.now).total_seconds() if backoff else 0.0
         yield Sample(value=max(left, 0.0), labels={"type": name})
 
 
-def _paused_since(facts: Facts) -> Samples:
+def _paused_since(facts: Gauges) -> Samples:
     pause = facts.registry.pause
     if pause is not None and facts.registry.paused(facts.now):
         yield from _moment(pause.since)
 
 
-def _resets(facts: Facts) -> Samples:
+def _resets(facts: Gauges) -> Samples:
     resets = facts.registry.last_run.resets
     return _single(resets.count if resets and resets.is_repeated(facts.now) else 0)
 
 
-_Make = Callable[[Facts], Samples]
+_Make = Callable[[Gauges], Samples]
 
 TABLE: tuple[tuple[str, str, str, _Make], ...] = (
     ("dnm_build_info", GAUGE, "The release of dnm, as a label.",
@@ -336,7 +336,7 @@ TABLE: tuple[tuple[str, str, str, _Make], ...] = (
 )  # fmt: skip
 
 
-def make_families(facts: Facts) -> Iterator[Family]:
+def make_families(facts: Gauges) -> Iterator[Family]:
     """Yields every metric with its current value."""
     for name, type_, meaning, make in TABLE:
         samples = tuple(

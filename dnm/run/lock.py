@@ -16,7 +16,7 @@ from shlex import quote
 
 from dnm.host.distrust import Distrust, foreign
 from dnm.host.fault_points import fault_point
-from dnm.host.trust import Access, check_trust, fix_access
+from dnm.host.trust import FileMode, check_trust, fix_access
 from dnm.model.config import Config
 from dnm.model.errors import LockedError, RegistryError
 from dnm.run.lock_holder import find_lock_holder
@@ -40,7 +40,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
     try:
         check_trust(path.parent)
         with suppress(OSError):  # if this user may not do that, the lock is refused below
-            fix_access(path, Access(owner=os.geteuid()))
+            fix_access(path, FileMode(owner=os.geteuid()))
         if trouble := find_open_lock(path):
             raise RegistryError(str(trouble))
         lock = FileLock(path, timeout=0, mode=0o600)

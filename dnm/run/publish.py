@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dnm.host.trust import Access, read_regular, replace_file
+from dnm.host.trust import FileMode, read_regular, replace_file
 from dnm.model.config import Config
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.cap_shares import resolve_recorded_shares
 from dnm.plan.counting import count_missing_nodes
-from dnm.record.metrics import Facts, Family, RunTimes, format_families, make_families
+from dnm.record.metrics import Family, Gauges, RunTimes, format_families, make_families
 from dnm.run.recorded import read_last_run
 from dnm.sizing.caps import count_caps, lent_in
 
@@ -58,11 +58,11 @@ def publish_failure(config: Config, exit_code: int, began: datetime) -> None:
     _write(config, (family for family in families if family.name in _OF_A_RUN))
 
 
-def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -> Facts:
+def _facts(config: Config, registry: Registry, now: datetime, times: RunTimes) -> Gauges:
     from importlib.metadata import version
 
     caps = count_caps(resolve_recorded_shares(config, registry), lent_in(registry))
-    return Facts(
+    return Gauges(
         config=config,
         registry=registry,
         now=now,
@@ -88,7 +88,7 @@ def _write(config: Config, families: Iterable[Family]) -> None:
 def write_textfile(path: Path, text: str) -> None:
     """Replaces the file, readable by all users. Raises OSError; the old file is intact then. It is
     not synced, since the next run writes it again. Two processes may write at the same time."""
-    mode, ending = Access(mode=0o644), str(os.getpid())
+    mode, ending = FileMode(mode=0o644), str(os.getpid())
     replace_file(path, [text.encode()], "metrics", mode, is_durable=False, ending=ending)
 
 

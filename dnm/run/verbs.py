@@ -14,7 +14,7 @@ from dnm.model.config import Config
 from dnm.model.errors import LeaseError, LockedError
 from dnm.model.history import Operation
 from dnm.model.registry import Registry, run_name
-from dnm.plan.hooks import Change
+from dnm.plan.hooks import Edit
 from dnm.plan.lease import Actor, judge_lease
 from dnm.plan.rule import rules_of
 from dnm.record.recording import record_change, record_operation
@@ -56,7 +56,7 @@ def change_in(
         return False
     for rule in rules_of(config, changed):  # usage counts even if a command removes the node
         if rule.records:
-            changed = rule.records(Change(config=config, before=registry, after=changed, now=now))
+            changed = rule.records(Edit(config=config, before=registry, after=changed, now=now))
     if operation is None:
         changed = record_change(registry, changed, _cause_at(config, now))
     else:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from dnm.model.errors import DnmError, ExitCode, SlurmError
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.value import Value
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 
 MOST_JOBS = 1_000_000
 _NO_LIMIT = 365 * 86_400.0
@@ -31,7 +31,7 @@ class Accounting(Value):
     """The jobs in their order, their nodes by type, and the number of lines without a job that can
     be simulated."""
 
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[SimJob, ...] = ()
     nodes: dict[str, frozenset[str]] = {}
     left_out: int = 0
 
@@ -87,7 +87,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _job(
     times: list[datetime | None], fields: list[str], node_type: str, since: datetime
-) -> Job | None:
+) -> SimJob | None:
     if len(fields) != 6 or not fields[3].isdecimal():
         return None
     submit, start, end = times
@@ -97,6 +97,6 @@ def _job(
     limit = int(fields[4]) * 60.0 if fields[4].isdecimal() else _NO_LIMIT
     limit -= max((since - start).total_seconds(), 0.0)
     at = max((submit - since).total_seconds(), 0.0)
-    return Job(
+    return SimJob(
         at=at, nodes=int(fields[3]), lasts=lasts, limit=max(limit, lasts), node_type=node_type
     )

@@ -16,7 +16,7 @@ MIN_IDLE = 600.0  # min_idle_seconds of the shipped converter: what is idle for 
 
 
 @dataclass(frozen=True)
-class Job:
+class SimJob:
     """Asks for `nodes` whole nodes of a type; ends by itself before its limit."""
 
     at: float
@@ -33,14 +33,14 @@ class BatchSide:
 
     idle: dict[str, float]
     at: Callable[[float, Callable[[], None]], None]  # calls something back at a time
-    waiting: list[Job] = field(default_factory=list)
-    waits: list[tuple[Job, float]] = field(default_factory=list)
+    waiting: list[SimJob] = field(default_factory=list)
+    waits: list[tuple[SimJob, float]] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)
     # When each running job ends by its limit, and its nodes.
     _ends: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
     _number: int = 0
 
-    def submit(self, job: Job, now: float) -> None:
+    def submit(self, job: SimJob, now: float) -> None:
         self.waiting.append(job)
         self.start_jobs(now)
 
@@ -80,7 +80,7 @@ class BatchSide:
                 return when, frozenset(sorted(free)[: first.nodes]), len(free) - first.nodes
         return float("inf"), frozenset(), 0  # too few nodes are in service: only a return helps it
 
-    def _start(self, job: Job, now: float) -> None:
+    def _start(self, job: SimJob, now: float) -> None:
         taken = sorted(self.idle)[: job.nodes]
         for name in taken:
             del self.idle[name]

@@ -43,7 +43,7 @@ from dnm.plan.rules.moves import LEAST_IDLE
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import resolve_document, with_document
 from dnm.queues.yunikorn.system import YunikornFacts
-from dnm.simulate.values import REVERT_CALL, Conversion, NodeState, PodState, Workload
+from dnm.simulate.values import REVERT_CALL, PodState, SimNode, SimulatedCall, Workload
 from dnm.simulate.world import World
 
 SEEN_AFTER = 5.0  # seconds from the end of a conversion to the limit, where it starts a run
@@ -79,7 +79,7 @@ class DnmPolicy:
         self._pods: dict[tuple[int, bool], Pod] = {}
         self._fenced: set[str] = set()
         self._marks: dict[str, Mark] = {}
-        self._calls: dict[str, Conversion] = {}
+        self._calls: dict[str, SimulatedCall] = {}
         self._seen: object = None
         self._is_watchful = True
         self._idle: list[LentNode] = []
@@ -225,7 +225,7 @@ class DnmPolicy:
             if side.waiting
         )
 
-    def _ended(self, call: Conversion) -> Ended:
+    def _ended(self, call: SimulatedCall) -> Ended:
         """Returns the converter's output so far: a line for each node that has joined."""
         if not call.is_over:
             return Ended(names=tuple(call.joined))
@@ -260,7 +260,7 @@ class DnmPolicy:
             )
         return self._shapes[key]
 
-    def _node(self, node: NodeState) -> Node:
+    def _node(self, node: SimNode) -> Node:
         mark = self._marks.get(node.name)
         fenced = node.name in self._fenced
         if mark is not None and fenced:

@@ -33,7 +33,7 @@ _MOST_SPANS = 10_000  # of conversions that are drawn from
 _FEWEST_SECONDS = 60.0  # a node that was used for less was not wanted
 
 
-class Stay(Value):
+class Replay(Value):
     """A lent node that was used: its pods wanted it from `asked` on and had it for `lasts`
     seconds; `pods` of them, each asking for `request`."""
 
@@ -50,7 +50,7 @@ class Recorded(Value):
 
     since: datetime
     until: datetime
-    stays: tuple[Stay, ...] = ()
+    stays: tuple[Replay, ...] = ()
     spans: tuple[Span, ...] = ()
     conversions: tuple[float, ...] = ()
     returns: tuple[float, ...] = ()
@@ -69,7 +69,7 @@ class Reader:
         self._demand_from: datetime | None = None
         self._asked: dict[str, HistoryLine] = {}
         self._open: dict[str, dict[str, Any]] = {}
-        self._stays: list[Stay] = []
+        self._stays: list[Replay] = []
         self._conversions: list[float] = []
         self._returns: list[float] = []
         self._failures = self._unused = 0
@@ -198,15 +198,15 @@ class Reader:
         self._stays.append(_stay(node, lasts))
 
 
-def _stay(node: Mapping[str, Any], lasts: float) -> Stay:
+def _stay(node: Mapping[str, Any], lasts: float) -> Replay:
     """The pods of a node: those that its request was made for, as many as it takes; where it was
     asked for before there were any, one as large as the node, from its joining on."""
     asked: HistoryLine | None = node["asked"]
     size = {name: amount for name, amount in node["size"].items() if name != "pods" and amount > 0}
     pods, request = pods_on(asked.numbers if asked else {}, size)
     if asked is None or not pods:
-        return Stay(queue=node["queue"], asked=node["joined"], lasts=lasts, pods=1, request=size)
-    return Stay(queue=node["queue"], asked=asked.time, lasts=lasts, pods=pods, request=request)
+        return Replay(queue=node["queue"], asked=node["joined"], lasts=lasts, pods=1, request=size)
+    return Replay(queue=node["queue"], asked=asked.time, lasts=lasts, pods=pods, request=request)
 
 
 def make_workload(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 
 Amounts = dict[str, int]
 
@@ -65,7 +65,7 @@ class Workload:
     seed: int
     lasts: float = WEEK
     nothing_ends_after: float = 2 * WEEK  # a pod that would end later runs forever
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[SimJob, ...] = ()
     cap: int = 30
     fails: float = 0.0
     broken: frozenset[str] = frozenset()  # nodes that always fail to convert
@@ -92,7 +92,7 @@ class PodState:
 
 
 @dataclass(eq=False)
-class NodeState:
+class SimNode:
     name: str
     node_type: str  # empty: permanent
     size: Amounts
@@ -112,7 +112,7 @@ class NodeState:
 
 
 @dataclass(eq=False)
-class Conversion:
+class SimulatedCall:
     """A call of the converter: the nodes it took, and their state so far."""
 
     node_type: str
@@ -126,7 +126,7 @@ class Conversion:
 
 
 @dataclass
-class Ledger:
+class Cost:
     """The cost of a policy."""
 
     waits: list[float] = field(default_factory=list)  # seconds, a pod each

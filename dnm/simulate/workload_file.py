@@ -14,7 +14,7 @@ from dnm.model.quantity import QuantityError, parse_yunikorn
 from dnm.model.share import most_of
 from dnm.model.value import Value
 from dnm.simulate.accounting import SimulationError
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 from dnm.simulate.replay import MOST_PODS, namespaces_of
 from dnm.simulate.values import CONVERSION, MONDAY, Ask, NodeClass, Workload
 
@@ -109,11 +109,11 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
                 gang=gang,
             )
         ] * (pods_of_file.count)
-    jobs: list[Job] = []
+    jobs: list[SimJob] = []
     for job in file.jobs:
         limit = max(job.limit or job.lasts, job.lasts)
         fields: dict[str, Any] = {"at": job.at, "nodes": job.nodes, "lasts": job.lasts}
-        jobs += [Job(**fields, limit=limit, node_type=job.node_type)] * job.count
+        jobs += [SimJob(**fields, limit=limit, node_type=job.node_type)] * job.count
     return Workload(
         name="the file",
         asks=tuple(sorted(asks, key=lambda request: request.at)),

@@ -29,10 +29,10 @@ from dnm.simulate.values import (
     SHORT,
     Amounts,
     Ask,
-    Conversion,
-    Ledger,
-    NodeState,
+    Cost,
     PodState,
+    SimNode,
+    SimulatedCall,
     Workload,
 )
 
@@ -62,13 +62,13 @@ class World:
         self.random = random.Random(workload.seed)
         self.limits = {path: dict(limit) for path, limit in workload.limits.items()}
         self.used: dict[str, Amounts] = {path: {} for path in workload.limits}
-        self.nodes: dict[str, NodeState] = {}
+        self.nodes: dict[str, SimNode] = {}
         self.batch: dict[str, BatchSide] = {}
         self.lent_since: dict[str, float] = {}
         self.away: dict[str, str] = {}  # node -> why Slurm does not have it in service
         self.pending = PendingPods()
         self.running: set[PodState] = set()
-        self.ledger = Ledger()
+        self.ledger = Cost()
         self.trace: list[tuple[float, float, PodState]] = []
         self.version = self.changes = 0
         self._woken_at = inf
@@ -86,7 +86,7 @@ class World:
     def _populate(self) -> None:
         for number, free in enumerate(self.workload.free):
             name = f"k{number:03}"
-            self.nodes[name] = NodeState(name=name, node_type="", size=dict(free), free=dict(free))
+            self.nodes[name] = SimNode(name=name, node_type="", size=dict(free), free=dict(free))
         for node_type, kind in self.workload.classes.items():
             prefix = kind.prefix or node_type
             names = [f"{prefix}{number:03}" for number in range(1, kind.count + 1)]
@@ -107,7 +107,7 @@ class World:
         """Changes of jobs do not matter if no node is requested."""
         self.at(when, action, is_batch=True)
 
-    def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Ledger:
+    def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Cost:
         """Plays all of the time. Calls the policy every interval, unless it is busy or rests, and
         `report` with the simulated fraction."""
         next_run = 0.0
@@ -146,7 +146,7 @@ class World:
             following += ceil((rests_until - following) / policy.interval) * policy.interval
         return following
 
-    def _close(self) -> Ledger:
+    def _close(self) -> Cost:
         for pod in (*self.pending, *(pod for pod in self.running if pod.works_since < 0)):
             self.ledger.waits.append(self.now - pod.ask.at)
             self.ledger.unserved += 1
@@ -212,7 +212,7 @@ class World:
         self._start(pod, min(good)[3])
         return True
 
-    def _start(self, pod: PodState, node: NodeState) -> None:
+    def _start(self, pod: PodState, node: SimNode) -> None:
         pod.node, pod.bound_at = node.name, self.now
         node.pods.add(pod)
         self._count(pod, node, 1)
@@ -267,7 +267,7 @@ class World:
         pod.node, pod.bound_at, pod.works_since = "", -1.0, -1.0
         self.pending.append(pod)
 
-    def _count(self, pod: PodState, node: NodeState, sign: int) -> None:
+    def _count(self, pod: PodState, node: SimNode, sign: int) -> None:
         for name, ask in pod.request.items():
             node.free[name] -= sign * ask
         for path in self.path(pod.ask.queue):
@@ -283,10 +283,10 @@ class World:
         names = self.batch[node_type].lendable(self.now)
         return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
 
-    def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> Conversion:
+    def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> SimulatedCall:
         """Orders conversions: of as many nodes as there are that may be lent."""
         side = self.batch[node_type]
-        call = Conversion(node_type, self.lendable(node_type)[:count])
+        call = SimulatedCall(node_type, self.lendable(node_type)[:count])
         kind = self.workload.classes[node_type]
         size = dict(kind.brings or kind.size)
         for name in call.names:
@@ -294,7 +294,7 @@ class World:
             self.ledger.conversions += 1
             self.lent_since[name] = self._booting[name] = self.now
             self.away[name] = "converting"
-            node = NodeState(name, node_type, size, dict(size), namespace)
+            node = SimNode(name, node_type, size, dict(size), namespace)
             ends = self.now + self._span(self.workload.conversions, self.workload.conversion)
             comes = self.random.random() >= self.workload.fails
             comes = comes and name not in self.workload.broken
@@ -302,7 +302,7 @@ class World:
             self.at(ends, lambda node=node, after=after: after(policy, call, node))  # type: ignore[misc]
         return call
 
-    def _join(self, policy: Policy, call: Conversion, node: NodeState) -> None:
+    def _join(self, policy: Policy, call: SimulatedCall, node: SimNode) -> None:
         call.joined.append(node.name)
         self._failures.pop(node.name, None)
         node.joined_at = self.now
@@ -314,7 +314,7 @@ class World:
         policy.joined(self, node.name)
         self._ask_policy(policy)
 
-    def _fail(self, policy: Policy, call: Conversion, node: NodeState) -> None:
+    def _fail(self, policy: Policy, call: SimulatedCall, node: SimNode) -> None:
         """It did not join: the converter gives it back, which takes one more boot."""
         call.failed.append(node.name)
         if self.workload.rests:

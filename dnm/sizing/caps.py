@@ -14,7 +14,7 @@ import msgspec
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.share import Share
 from dnm.model.value import Value
@@ -35,7 +35,7 @@ class Bound(Value):
 
     name: str
     left: int
-    reason: Why = Reason.CAPPED
+    reason: ReasonText = Reason.CAPPED
     node_types: frozenset[str] | None = None
     namespaces: frozenset[str] | None = None
     why: str = ""

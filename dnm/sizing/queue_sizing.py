@@ -15,7 +15,7 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
 from dnm.model.printable import count_of
 from dnm.model.queue_path import is_under
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.value import Value
 from dnm.model.verdict import QueueVerdict, Verdict
 from dnm.sizing.caps import Bound, NodePool
@@ -133,7 +133,7 @@ def size_without_demand(
 def make_sizing(
     demand: Demand,
     sizings: Sequence[QueueSizing],
-    reasons: Mapping[str, tuple[Verdict, Why, str]] = {},
+    reasons: Mapping[str, tuple[Verdict, ReasonText, str]] = {},
 ) -> Sizing:
     """Returns the sizing with the verdict of each queue. `reasons`: by queue that needs nodes."""
     return Sizing(
@@ -150,7 +150,7 @@ _MOST_KINDS = 3  # kinds of pods that no node helps, one pod of each is named
 
 
 def _verdict(
-    demand: Demand, sizing: QueueSizing, needs: tuple[Verdict, Why, str] | None
+    demand: Demand, sizing: QueueSizing, needs: tuple[Verdict, ReasonText, str] | None
 ) -> QueueVerdict:
     """Returns the verdict on a queue; `needs`: of a queue that needs nodes."""
     verdict, reason, detail = needs or _reason_for_none(demand, sizing)
@@ -160,7 +160,7 @@ def _verdict(
     )
 
 
-def _reason_for_none(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Why, str]:
+def _reason_for_none(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, ReasonText, str]:
     if sizing.relies_on_incoming:
         return Verdict.WAIT, Reason.ON_THE_WAY, ""
     if sizing.unschedulable:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dnm.model.printable import count_of
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
 from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 from dnm.sizing.quota import Shortage
 
 
-def describe_need(sizing: QueueSizing) -> tuple[Verdict, Why, str]:
+def describe_need(sizing: QueueSizing) -> tuple[Verdict, ReasonText, str]:
     """Returns the verdict on a queue that needs nodes, its reason and detail."""
     wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
     verdict = Verdict.CONVERT if granted else Verdict.WAIT
@@ -33,7 +33,7 @@ def _describe_bounds(sizing: QueueSizing, granted: int) -> str:
     return f"{granted} can be lent: {'; '.join(texts)}"
 
 
-def _reason_for_need(sizing: QueueSizing) -> tuple[Why, str]:
+def _reason_for_need(sizing: QueueSizing) -> tuple[ReasonText, str]:
     if sizing.for_pods:
         reason = Reason.LACKS_NODES if not sizing.no_quota else Reason.LACKS_QUOTA
         if sizing.opened_for_capacity and sizing.no_quota:

@@ -11,7 +11,7 @@ import yaml
 
 from dnm.checks.findings import CheckResult, Finding
 from dnm.checks.slinky import judge_lent, judge_names, judge_node_sets
-from dnm.kube.slinky import NodeSet, read_node_set_page
+from dnm.kube.slinky import SlurmdSet, read_node_set_page
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.http_values import Fault
 from dnm.model.node_type import Taint
@@ -29,7 +29,7 @@ LENT = Registry(nodes={"a001": a_lent_node()})
 GROUP = {"kind": "APIGroup", "versions": [{"version": "v1beta1"}]}
 
 
-def node_set(mode: str = "DaemonSet", **spec: Any) -> NodeSet:
+def node_set(mode: str = "DaemonSet", **spec: Any) -> SlurmdSet:
     return read_node_set_page(page({**template(**spec), "scalingMode": mode}))[0]
 
 
@@ -53,7 +53,7 @@ def shown(findings: Any) -> list[tuple[CheckResult, str]]:
     ],
 )  # fmt: skip
 def test_node_set_that_would_use_a_lent_node_is_reported(
-    slurmd_set: NodeSet, result: CheckResult, part: str
+    slurmd_set: SlurmdSet, result: CheckResult, part: str
 ) -> None:
     ((shown_result, text),) = shown(judge_node_sets(a_config(), LENT, (a_node(),), (slurmd_set,)))
     assert shown_result is result

@@ -20,7 +20,7 @@ from dnm.queues.yunikorn.admin.queue_verbs import check_cluster, show_queues
 from dnm.queues.yunikorn.admin.rebase_verb import rebase_queues
 from dnm.queues.yunikorn.advice import warn_of_gangs, warn_of_quota_preemption
 from dnm.queues.yunikorn.document import read_document
-from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import DEFAULT_PLACE, LEDGER_ANNOTATION, SourceDocument, read_source
 from dnm.queues.yunikorn.tree import parse_tree
@@ -158,7 +158,7 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
 
     kept: list[str | None] = []
 
-    def rebase_as(reading: Reading, is_sure: bool = True) -> str:
+    def rebase_as(reading: LimitMeaning, is_sure: bool = True) -> str:
         def change_it(source: SourceDocument) -> QueueEdit:
             return rebase_document(read_document(source), wants, reading)
 
@@ -173,15 +173,15 @@ def test_rebase_writes_the_ledger_that_was_confirmed(
         return "".join(asked) + "| " + capsys.readouterr().out
 
     before = sandbox.queues_text()
-    message = rebase_as(Reading.BASELINE, is_sure=False)
+    message = rebase_as(LimitMeaning.BASELINE, is_sure=False)
     assert f"{A}: max vcore 208 -> 336" in message and message.endswith("| nothing was written\n")
-    message = rebase_as(Reading.TOTAL, is_sure=False)
+    message = rebase_as(LimitMeaning.TOTAL, is_sure=False)
     assert message.startswith("no limit changes\n")
     assert f"{A}: max without lent nodes: 80 vcore, 320G memory" in message
     with pytest.raises(QueueError, match="dnm queues rebase --as total"):
         write(sandbox.kubeconfig, None, "other", nodes_of(B, "m1"), remembered=None)
-    assert rebase_as(Reading.TOTAL).endswith("| the answer is recorded\n")
-    for reading in Reading:
+    assert rebase_as(LimitMeaning.TOTAL).endswith("| the answer is recorded\n")
+    for reading in LimitMeaning:
         message = rebase_as(reading)
         assert message.startswith("| these limits are as dnm wrote") and "nothing was wr" in message
     assert sandbox.queues_text() == before
@@ -237,7 +237,7 @@ def test_document_changed_during_the_confirmation_is_confirmed_again(
         return True
 
     def change_it(source: SourceDocument) -> QueueEdit:
-        return rebase_document(read_document(source), wants, Reading.BASELINE)
+        return rebase_document(read_document(source), wants, LimitMeaning.BASELINE)
 
     kept: list[str | None] = []
     assert rebase_queues(kube, DEFAULT_PLACE, change_it, answer, nullcontext(kept.append)) == 0

@@ -38,7 +38,7 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from dnm.plan.explain import list_reasons
@@ -254,7 +254,7 @@ _OTHER = re.compile(r"\b(conver[ts]\w*|conversions?|rever[ts]\w*|gives? back|giv
 
 
 @pytest.mark.parametrize("reason", [*list_reasons()], ids=lambda item: item.name)
-def test_reasons_use_the_words_lend_and_return(reason: Why) -> None:
+def test_reasons_use_the_words_lend_and_return(reason: ReasonText) -> None:
     assert not _OTHER.search(reason.text)
 
 

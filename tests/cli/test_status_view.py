@@ -18,7 +18,7 @@ from dnm.model.lent import Phase
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.observed import Breaker
 from dnm.model.orders import LendOrder, Pause
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.run.health import judge_health
 from dnm.run.lock_holder import LockHolder
@@ -106,7 +106,7 @@ KEPT = [Reason.KEPT_READY, Reason.HELD_BY_ADMIN, Reason.NEEDED]
 
 
 @pytest.mark.parametrize("reason", [*KEPT, Reason.IDLE])
-def test_kept_node_shows_no_return_time(reason: Why) -> None:
+def test_kept_node_shows_no_return_time(reason: ReasonText) -> None:
     record = RunRecord(codes={"a001": reason.name})
     registry = Registry(nodes={"a001": a_lent_node(**IDLE)}, last_run=record)
     config = a_config(namespaces={"dev": a_policy(reversion_idle=timedelta(0))})

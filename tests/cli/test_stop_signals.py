@@ -17,7 +17,7 @@ import pytest
 from dnm.cli.act.run import StopSignals
 from dnm.converter.ending import end_by_signals
 from dnm.converter.processes import process_of
-from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.converter.start import ConverterCall, ConverterPatience, run_converters
 from dnm.host.fault_points import fault_point
 from dnm.host.programs import run_bounded
 from dnm.kube.events import send_events
@@ -203,7 +203,7 @@ def test_grace_time_counts_from_the_signal(tmp_path: Path, signals: StopSignals)
     call = ConverterCall(
         "k", [str(script(tmp_path, "exec sleep 300"))], an_environment(), tmp_path / "output"
     )
-    waits = Waits(timeout=HOUR, patience=HOUR, grace=HOUR)
+    waits = ConverterPatience(timeout=HOUR, patience=HOUR, grace=HOUR)
     try:
         ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
         assert ended.left_running and not ended.timed_out

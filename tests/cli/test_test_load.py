@@ -20,7 +20,7 @@ from dnm.cli.set_up.test_load import (
     print_load,
     run_load,
 )
-from dnm.lab.sandbox.access import Rule
+from dnm.lab.sandbox.access import RbacRule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.manifests import deployment_manifest, pod_manifest
 from dnm.lab.sandbox.store import ApiError
@@ -290,7 +290,7 @@ def test_test_load_role_permits_only_its_deployments(cluster: Sandbox, config: C
     delete_loads(config, "dev")
     used = {pair.verb for pair in cluster.access.used if pair.resource == "deployments"}
     assert used == set(role[0]["rules"][0]["verbs"])
-    cluster.access.rules = (Rule(("get", "list"), ("*",)),)
+    cluster.access.rules = (RbacRule(("get", "list"), ("*",)),)
     with pytest.raises(KubeError, match="the permission to create deployments"):
         run(config, cluster, replicas=1)
 
@@ -299,7 +299,10 @@ def test_test_load_role_permits_only_its_deployments(cluster: Sandbox, config: C
 def test_namespace_without_permission_gets_the_closest_match(
     cluster: Sandbox, site: Site, option: str
 ) -> None:
-    cluster.access.rules = (Rule(("*",), ("*",), "dev"), Rule(("get",), ("configmaps",)))
+    cluster.access.rules = (
+        RbacRule(("*",), ("*",), "dev"),
+        RbacRule(("get",), ("configmaps",)),
+    )
     result = site.command("test-load", "dve", option)
     assert result.returncode == 2 and "dve is not monitored, did you mean 'dev'?" in result.stderr
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dnm.converter.contract import Environment
-from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.converter.start import ConverterCall, ConverterPatience, run_converters
 from dnm.model.blackout import Secrets
 from dnm.model.lent import Ended
 from tests.processes import PATIENCE
@@ -41,6 +41,6 @@ def run_script(
 ) -> tuple[Ended, list[str]]:
     lines: list[str] = []
     call = ConverterCall(key, [str(path)], an_environment(), path.parent / "output")
-    waits = Waits(timeout=timeout, patience=LONG, grace=grace)
+    waits = ConverterPatience(timeout=timeout, patience=LONG, grace=grace)
     ended = run_converters({key: call}, waits, lambda _, line: lines.append(line), should_leave)
     return ended[key], lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dnm.converter.node_convert import NodeConvert
 from dnm.converter.processes import is_alive, process_of
-from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.converter.start import ConverterCall, ConverterPatience, run_converters
 from dnm.model.lent import Ended
 from tests.builders import a_config
 from tests.converter.programs import LONG, an_environment, never, script
@@ -20,7 +20,7 @@ def test_hanging_process_is_ended_with_its_children(tmp_path: Path) -> None:
     )
     call = ConverterCall("k", [str(path)], an_environment(), tmp_path / "output")
     wait_until((tmp_path / "child").exists)
-    waits = Waits(timeout=timedelta(seconds=0.1), patience=LONG, grace=LONG)
+    waits = ConverterPatience(timeout=timedelta(seconds=0.1), patience=LONG, grace=LONG)
     ended = run_converters({"k": call}, waits, lambda *_: None, never)["k"]
     assert ended.timed_out and ended.names == ("a001",)
     child = int((tmp_path / "child").read_text())
@@ -32,7 +32,7 @@ def test_signal_leaves_the_converter_running_after_the_grace(tmp_path: Path) -> 
         tmp_path, f"cd {tmp_path}; until test -e go; do sleep 0.1; done; echo a001; touch result"
     )  # fmt: skip
     call = ConverterCall("k", [str(path)], an_environment(), tmp_path / "output")
-    waits = Waits(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
+    waits = ConverterPatience(timeout=LONG, patience=LONG, grace=timedelta(seconds=0.1))
     ended = run_converters({"k": call}, waits, lambda *_: None, lambda: True)["k"]
     assert ended.left_running and is_alive(call.process)
     (tmp_path / "go").touch()
@@ -59,7 +59,7 @@ def test_reads_output_of_several_converters_at_once(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         path = script(tmp_path / name, f"sleep 0.4; echo {name}001; exit {len(calls)}")
         calls[name] = ConverterCall(name, [str(path)], an_environment(), tmp_path / "output")
-    waits = Waits(timeout=LONG, patience=LONG, grace=LONG)
+    waits = ConverterPatience(timeout=LONG, patience=LONG, grace=LONG)
     ended = run_converters(calls, waits, lambda *_: None, never)
     assert {key: (end.names, end.exit_code) for key, end in ended.items()} == {
         "a": (("a001",), 0), "b": (("b001",), 1), "c": (("c001",), 2)

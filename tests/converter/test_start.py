@@ -15,7 +15,7 @@ from dnm.converter.node_convert import NodeConvert
 from dnm.converter.node_list import list_batch_nodes
 from dnm.converter.output import ConverterOutput
 from dnm.converter.processes import Started, process_of, started_at
-from dnm.converter.start import ConverterCall, Waits, run_converters
+from dnm.converter.start import ConverterCall, ConverterPatience, run_converters
 from dnm.model.blackout import Secrets
 from dnm.model.errors import ConverterError
 from dnm.model.value import Unreadable
@@ -87,7 +87,7 @@ def test_converter_without_keeper_is_detected_and_ended(convert: NodeConvert) ->
 def test_killed_keeper_does_not_end_the_wait(convert: NodeConvert, is_late: bool) -> None:
     started = start_without_keeper(convert)
     assert started.keeper and started.converter
-    waits = Waits(timeout=SOON if is_late else LONG, patience=SOON, grace=LONG)
+    waits = ConverterPatience(timeout=SOON if is_late else LONG, patience=SOON, grace=LONG)
     end = run_converters(convert.calls, waits, lambda *_: None, never)["a002"]
     assert (end.left_running, end.timed_out, end.exit_code) == (not is_late, is_late, None)
     assert (process_of(started.converter.pid) is None) is is_late

@@ -16,7 +16,7 @@ import pytest
 
 from dnm.converter.node_list import parse_list
 from dnm.converters.cli import main
-from dnm.converters.journal import JournalStore, Line, StageMark
+from dnm.converters.journal import JournalStore, StageLine, StageMark
 from dnm.converters.settings import load_settings
 from dnm.plan.facts import has_stopped
 from tests.converters.played import a_journal
@@ -66,7 +66,7 @@ class Host:
 
     def begin(self, node: str, stage: str, **fields: object) -> None:
         """Writes a journal in which a lending has reached this stage."""
-        line = Line(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
+        line = StageLine(stage=stage, mark=StageMark.BEGUN, at=datetime.now(UTC))
         self.store.save(a_journal(node, node_type="a", lines=(line,), **fields))
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -57,6 +57,15 @@ def test_no_code_decides_by_a_sentence() -> None:
     assert comparisons.keys() == COMPARED, "an exception that no code needs any more"
 
 
+def test_no_two_public_classes_have_the_same_name() -> None:
+    owners: dict[str, list[str]] = {}
+    for path in files_below("dnm"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                owners.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not {name: places for name, places in owners.items() if len(places) > 1}
+
+
 # Each has once decided in dnm by a sentence.
 DECIDES_BY_A_SENTENCE = {
     "the end of a sentence is cut off": 'text = error.replace("; nothing is done", "")',

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil
 
-from dnm.simulate.values import NodeState, PodState
+from dnm.simulate.values import PodState, SimNode
 from dnm.simulate.world import World
 
 CA_UNNEEDED = 600.0  # --scale-down-unneeded-time
@@ -103,7 +103,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
                     world.move(pod)
                 return
 
-    def _may_empty(self, world: World, node: NodeState) -> bool:
+    def _may_empty(self, world: World, node: SimNode) -> bool:
         """Returns whether its pods fit elsewhere, by free capacity and by the quota without it."""
         remaining = [
             node_state for node_state in _open_to(world, node.namespace) if node_state is not node
@@ -120,7 +120,7 @@ class KarpenterPolicy(ClusterAutoscalerPolicy):
         return _pack(pods, [dict(other.free) for other in remaining], {}) == 0
 
 
-def _open_to(world: World, namespace: str) -> list[NodeState]:
+def _open_to(world: World, namespace: str) -> list[SimNode]:
     return [
         node
         for node in world.nodes.values()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 from dnm.simulate.values import DAY, HOUR, Ask, NodeClass, Workload
 
 G = 10**9
@@ -54,7 +54,7 @@ def jobs(
     lasts: float,
     load: float = HALF,
     share: Callable[[float], float] = steady,
-) -> tuple[Job, ...]:
+) -> tuple[SimJob, ...]:
     """Returns jobs that use this share of the batch nodes at the busiest time. Most use one node,
     some 16; the median lasts half an hour, and limits are one to three times as long."""
     source = random.Random(seed * 100 + 99)
@@ -67,7 +67,7 @@ def jobs(
         when = source.uniform(-length, lasts)
         if source.random() < share(max(when, 0)):
             bound = length * source.uniform(1, 3)
-            result.append(Job(at=max(when, 0.0), nodes=nodes, lasts=length, limit=bound))
+            result.append(SimJob(at=max(when, 0.0), nodes=nodes, lasts=length, limit=bound))
     return tuple(sorted(result, key=lambda job: job.at))
 
 

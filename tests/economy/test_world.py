@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dnm.simulate.batch import BatchSide, Job
+from dnm.simulate.batch import BatchSide, SimJob
 from dnm.simulate.values import HOUR, Ask, Workload
 from dnm.simulate.world import NobodyLends, World
 from tests.economy.autoscalers import ClusterAutoscalerPolicy, KarpenterPolicy
@@ -46,8 +46,8 @@ class Clock:
             subject()  # type: ignore[operator]
 
 
-def job(at: float, nodes: int, lasts: float, bound: float | None = None) -> Job:
-    return Job(at=at, nodes=nodes, lasts=lasts, limit=lasts if bound is None else bound)
+def job(at: float, nodes: int, lasts: float, bound: float | None = None) -> SimJob:
+    return SimJob(at=at, nodes=nodes, lasts=lasts, limit=lasts if bound is None else bound)
 
 
 # Four nodes; the first job takes three of them for 100 s.
@@ -102,7 +102,7 @@ def test_node_is_lent_only_after_ten_idle_minutes() -> None:
     ],
 )
 def test_node_planned_for_the_first_waiting_job_is_not_lent(
-    running: list[Job], waiting: list[Job], lendable: set[str]
+    running: list[SimJob], waiting: list[SimJob], lendable: set[str]
 ) -> None:
     side = BatchSide(dict.fromkeys(("a1", "a2", "a3", "a4"), -600.0), Clock().at)
     for item in (*running, *waiting):

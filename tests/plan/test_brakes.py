@@ -14,7 +14,7 @@ from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
 from dnm.model.observed import Backoff
 from dnm.model.orders import Pause
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.verdict import Objection
 from dnm.plan.lendable import conversion_budget, find_brake
@@ -160,7 +160,7 @@ def _backoff(seconds: int, **changes: Any) -> dict[str, Backoff]:
     ],
 )  # fmt: skip
 def test_conversion_waits_for_pause_cooldown_back_off_and_caps(
-    registry: Registry, reason: Why | None, words: str
+    registry: Registry, reason: ReasonText | None, words: str
 ) -> None:
     wanted = Objection(reason=reason, detail=words) if reason else None
     assert find_brake(CAPPED, registry, "a", NOW) == wanted

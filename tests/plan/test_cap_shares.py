@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dnm.model.config import Config
 from dnm.model.node_type import NodeType
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.share import Floor, Share
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
@@ -104,7 +104,7 @@ def test_plan_requests_no_more_than_the_percentage_cap(
     ids=["not asked", "unreadable"],
 )
 def test_nothing_is_lent_while_the_total_behind_a_percentage_is_unknown(
-    name: str, batch: Any, reason: Why, detail: str
+    name: str, batch: Any, reason: ReasonText, detail: str
 ) -> None:
     """Checks too that lent nodes stay."""
     world = wanting(3).lent("a001").node("a001").configured(**caps(QUARTER)[name])

@@ -14,7 +14,7 @@ from dnm.model.departure import Eviction, Leaving
 from dnm.model.lent import Phase
 from dnm.model.orders import Pause
 from dnm.model.pod import PodList
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import NodeVerdict, Objection, Verdict
 from dnm.plan.decision_table import TABLE, At, Case, NodeDecision, Row, decide_node, up_for
 from tests.builders import NOW, a_batch_node
@@ -32,7 +32,7 @@ class Spec(NamedTuple):
     name: str
     world: World
     decision: NodeDecision
-    reason: Why
+    reason: ReasonText
     refusal: str = ""
     wanted: NodeVerdict | None = None
     detail: str = ""

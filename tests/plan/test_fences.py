@@ -10,7 +10,7 @@ import pytest
 from dnm.model.departure import Leaving
 from dnm.model.lent import Phase
 from dnm.model.pod import PodList
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
 from dnm.plan.decision_table import NodeDecision
 from tests.builders import FENCED, NOW, a_batch_node
@@ -28,7 +28,7 @@ def idle() -> World:
         pytest.param(fenced().with_pods(*pods(1)), Reason.DEMAND_RETURNED, id="wanted-again"),
     ],
 )
-def test_reason_to_keep_a_fenced_node_lifts_its_fence(world: World, reason: Why) -> None:
+def test_reason_to_keep_a_fenced_node_lifts_its_fence(world: World, reason: ReasonText) -> None:
     world.lent("a001", Phase.RELEASING, was_used=True, idle_since=LONG_AGO)
     after = world.decisions()
     assert after.verdicts["a001"].reason is reason

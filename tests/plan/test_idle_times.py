@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import LendTimes, LentAgain
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.idle_times import (
@@ -184,7 +184,7 @@ def test_nights_cost_the_longest_idle_time_once() -> None:
         pytest.param(LONG_TIME, Reason.IDLE_LONG_ENOUGH, id="goes after it"),
     ],
 )
-def test_node_stays_for_the_learned_idle_time(idle_for: timedelta, reason: Why) -> None:
+def test_node_stays_for_the_learned_idle_time(idle_for: timedelta, reason: ReasonText) -> None:
     known = LentAgain(pauses=(1500,))
     plan = serving(idle_since=NOW - idle_for).recorded(lent_again={QUEUE: known}).plan()
     (verdict,) = plan.nodes

@@ -15,7 +15,7 @@ from dnm.model.observed import Breaker, SpentHours
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, Plan, ReturnNode, SetQueueLimits, Unfence
 from dnm.model.pod import PodList
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.verdict import Verdict
 from dnm.plan.breaker import after_transition
@@ -96,7 +96,7 @@ def test_hold_pause_and_order_keep_an_overdue_node(
     ],
 )
 def test_node_that_stops_leaving_is_not_reported_as_returning(
-    leaves: str, held: Any, reason: Why
+    leaves: str, held: Any, reason: ReasonText
 ) -> None:
     world = World().lent("a001", since=LONG_AGO, leaves=leaves).node("a001").recorded(held=held)
     plan = world.plan()

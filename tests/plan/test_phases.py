@@ -14,7 +14,7 @@ from dnm.model.lent import MAX_ATTEMPTS, Phase
 from dnm.model.lent_state import ConverterProcess
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
 from dnm.plan.facts import Facts
 from tests.builders import (
@@ -39,7 +39,7 @@ GONE_PHASE = None
 
 
 def case(
-    phase: Phase, seen: Facts, reason: Why, after: Phase | None, name: str, **entry: Any
+    phase: Phase, seen: Facts, reason: ReasonText, after: Phase | None, name: str, **entry: Any
 ) -> Any:
     described = f"{phase.value}-{name}"
     return pytest.param(a_lent_node(phase, **entry), seen, reason, after, id=described)
@@ -128,7 +128,7 @@ CASES = [
 
 @pytest.mark.parametrize(("entry", "seen", "reason", "after"), CASES)
 def test_fact_and_phase_determine_the_next_phase_and_reason(
-    entry: Any, seen: Facts, reason: Why, after: Phase | None
+    entry: Any, seen: Facts, reason: ReasonText, after: Phase | None
 ) -> None:
     step = advance_node(a_config(), "a001", entry, seen)
     assert step.verdict.reason is reason

@@ -18,7 +18,7 @@ from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Fence, MarkNode, ReturnNode, SetQueueLimits, StartConversion, Unfence
 from dnm.model.pod import PodList, PodShape
-from dnm.model.reason import CORE_REASONS, Reason, Why
+from dnm.model.reason import CORE_REASONS, Reason, ReasonText
 from dnm.model.registry import QueueStatus
 from dnm.model.verdict import Verdict
 from dnm.plan.queue_reports import holders_of
@@ -52,7 +52,7 @@ from tests.site import WORKSHOP_QUEUES
 
 INVALID = WORKSHOP_QUEUES.replace("vcore: 8\n", "vcore: 800\n")
 BACKS_OFF = {"a": Backoff(failures=2, until=NOW + timedelta(minutes=1), ask_at_most=1)}
-QUEUE_CASES: dict[str, tuple[Why, int, Callable[[], World]]] = {
+QUEUE_CASES: dict[str, tuple[ReasonText, int, Callable[[], World]]] = {
     "nothing to do": (Reason.ENOUGH, 0, World),
     "quota and room": (Reason.LACKS_BOTH, 3, lambda: wanting(3)),
     "room only": (Reason.LACKS_NODES, 1, lambda: World().with_pods(*pods(2, SMALL))),
@@ -122,7 +122,7 @@ def other_queue_world() -> World:
     return world.with_pods(*pods(3, namespace="urgent", queue=urgent.queue, app_id="other"))
 
 
-NODE_CASES: dict[str, tuple[Why, Phase | None, tuple[type, ...], Callable[[], World]]] = {
+NODE_CASES: dict[str, tuple[ReasonText, Phase | None, tuple[type, ...], Callable[[], World]]] = {
     "joining": (Reason.JOINING, Phase.JOINING, (), lambda: World().lent("a001", Phase.JOINING)),
     "joined": (Reason.JOINED, Phase.SERVING, (MarkNode, SetQueueLimits),
         lambda: World().lent("a001", Phase.JOINING).node("a001", mark=None)),

@@ -22,7 +22,7 @@ from dnm.model.lent import ClaimedNode, Phase
 from dnm.model.node import Mark
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Backoff, Breaker
-from dnm.model.opening import Opening, Step
+from dnm.model.opening import Check, Opening
 from dnm.model.orders import Keeping, LendOrder, Pause, Way
 from dnm.model.queue_edit import QueueWants
 from dnm.model.share import Floor, Share
@@ -63,7 +63,7 @@ class Draw(Random):
     # --- what is configured --------------------------------------------------------------------
 
     def types(self) -> dict[str, NodeType]:
-        opens = (Step(kind="condition", name="X", status="True"),)
+        opens = (Check(kind="condition", name="X", status="True"),)
         most = self.choice([None, None, 1, 2, Share(percent=30)])
         plain = NodeType(name="a", size=SIZE, max_nodes=most)
         a = msgspec.structs.replace(plain, **self.some(0.15, readiness_checks=opens))
@@ -94,7 +94,7 @@ class Draw(Random):
         return self.some(
             0.2,
             options={"max_lend_hours": timedelta(hours=2)},
-            fault_conditions=(Step(kind="condition", name="Bad", status="True"),),
+            fault_conditions=(Check(kind="condition", name="Bad", status="True"),),
             exclude_nodes=frozenset({"a003"}),
             exclude_partitions=("p1",),
             batch_floor=Floor(nodes=self.choice([1, 3])),

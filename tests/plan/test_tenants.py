@@ -17,7 +17,7 @@ from dnm.model.registry import QueueStatus, RunRecord
 from dnm.plan import waiting_pods
 from dnm.plan.inputs import offered_resources
 from dnm.record.events import LONGEST_NOTE, list_events, mark_new
-from dnm.record.metrics import Facts, RunTimes, format_families, make_families
+from dnm.record.metrics import Gauges, RunTimes, format_families, make_families
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
 from tests.builders import NOW, QUEUE, a_node
@@ -67,7 +67,7 @@ def written(plan: Plan) -> dict[str, int]:
     registry = msgspec.structs.replace(
         plan.registry, last_run=RunRecord(queues=dict(plan.status), notes=plan.notes)
     )
-    facts = Facts(config=World().config, registry=registry, now=NOW, times=RunTimes())
+    facts = Gauges(config=World().config, registry=registry, now=NOW, times=RunTimes())
     return {
         "registry": len(msgspec.json.encode(registry)),
         "decisions": len(msgspec.json.encode(plan.decisions)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
-from dnm.model.reason import Why
+from dnm.model.reason import ReasonText
 from dnm.model.verdict import NodeVerdict, QueueVerdict, Verdict
 from dnm.plan import phases
 from dnm.plan.facts import Facts, NodeTransition
@@ -36,5 +36,5 @@ def check_converted(after: Conversions) -> Conversions:
 
 
 def _check_verdict(verdict: NodeVerdict | QueueVerdict) -> None:
-    assert isinstance(verdict.verdict, Verdict) and isinstance(verdict.reason, Why)
+    assert isinstance(verdict.verdict, Verdict) and isinstance(verdict.reason, ReasonText)
     assert isinstance(verdict.detail, str) and "None" not in verdict.detail

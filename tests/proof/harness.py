@@ -25,7 +25,7 @@ import msgspec
 
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.http_values import Answer, Request
+from dnm.lab.sandbox.http_values import Request, ServerAnswer
 from dnm.lab.sandbox.joining import Arrival
 from dnm.lab.sandbox.store import Event
 from tests.processes import PATIENCE, Child, Ended, Warm
@@ -99,7 +99,7 @@ class World:
         sandbox.clock.set(self._began)
         answer = sandbox.server.handle
 
-        def handle(request: Request) -> Answer:
+        def handle(request: Request) -> ServerAnswer:
             for gate in list(self.gates):
                 gate.pass_through(request)
             answered = answer(request)

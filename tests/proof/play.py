@@ -29,7 +29,7 @@ from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.yunikorn.document import read_document
-from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.source import DEFAULT_PLACE
 from dnm.queues.yunikorn.system import apply_queue_edit
 from dnm.queues.yunikorn.text_edit import replace_limits
@@ -668,7 +668,7 @@ class Play:
         apply_queue_edit(
             kube,
             DEFAULT_PLACE,
-            lambda source: rebase_document(read_document(source), wants, Reading.BASELINE),
+            lambda source: rebase_document(read_document(source), wants, LimitMeaning.BASELINE),
         )
 
 

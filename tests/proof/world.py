@@ -100,7 +100,7 @@ class Slurm(Batch):
         return is_shared or super().is_in_service(machine)
 
     @property
-    def waiting(self) -> list[batch.Job]:
+    def waiting(self) -> list[batch.BatchJob]:
         return [job for job in self.jobs.values() if not job.on]
 
 

@@ -30,8 +30,8 @@ from dnm.record.metrics import (
     GAUGE,
     HISTOGRAM,
     TABLE,
-    Facts,
     Family,
+    Gauges,
     RunTimes,
     Sample,
     format_families,
@@ -104,7 +104,7 @@ def test_prometheus_accepts_the_histogram() -> None:
 
 
 def text_of(registry: Registry, **config: Any) -> str:
-    facts = Facts(
+    facts = Gauges(
         config=a_config(**config), registry=registry, now=NOW,
         times=RunTimes(began=NOW, ended=NOW + timedelta(seconds=2), succeeded=NOW), version="9",
     )  # fmt: skip

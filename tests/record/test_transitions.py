@@ -17,7 +17,7 @@ from dnm.model.observed import Backoff, Breaker
 from dnm.model.orders import Pause
 from dnm.model.plan import Plan, SetQueueLimits
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueWants
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.verdict import NodeVerdict, Verdict
 from dnm.plan.rules.moving import MOVED, MOVING, STAYS
@@ -39,7 +39,7 @@ def cause(minute: int = 0, **changes: Any) -> Cause:
 
 
 def verdict_with(
-    reason: Why, node: str = "a001", verdict: Verdict = Verdict.KEEP
+    reason: ReasonText, node: str = "a001", verdict: Verdict = Verdict.KEEP
 ) -> dict[str, Any]:
     item = NodeVerdict(node=node, verdict=verdict, reason=reason, detail="so it is")
     return {"nodes": {node: item}}
@@ -77,7 +77,7 @@ def nodes(**entries: Any) -> Registry:
 
 JOINS, LEAVES, RETURNS = NODE(Phase.JOINING), NODE(Phase.RELEASING), NODE(Phase.RETURNING)
 # change of a001 and its verdict -> the line, without its name and the verdict's code
-OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, Why | None, str]] = {
+OF_A_NODE: dict[str, tuple[LentNode | None, LentNode | None, ReasonText | None, str]] = {
     "joined": (JOINS, NODE(), Reason.JOINED, "joined joining>serving"),
     "fenced": (NODE(), LEAVES, Reason.IDLE_LONG_ENOUGH, "fenced serving>releasing"),
     "un-fenced": (LEAVES, NODE(), Reason.DEMAND_RETURNED, "unfenced releasing>serving"),

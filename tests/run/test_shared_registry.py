@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.cli.act import admin
 from dnm.cli.terminal import operation
 from dnm.host import place
-from dnm.lab.sandbox.access import Rule
+from dnm.lab.sandbox.access import RbacRule
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import DnmError, ExitCode, LockedError
 from dnm.run.recorded import read_last_run
@@ -124,7 +124,7 @@ def test_missing_permission_is_named_and_nothing_is_done(
         admin.pause(hosts[0].config, reason="")
         admin.resume(hosts[0].config)  # otherwise the first request is a create
     sandbox.access.rules = tuple(
-        Rule((item,), (kind,), "*")
+        RbacRule((item,), (kind,), "*")
         for item in ("get", "list", "patch", "update", "create")
         for kind in (
             "nodes", "pods", "configmaps", "persistentvolumes", "persistentvolumeclaims",

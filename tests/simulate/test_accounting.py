@@ -9,32 +9,32 @@ import pytest
 
 from dnm.model.errors import ExitCode
 from dnm.simulate.accounting import SimulationError, parse_jobs
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 from tests.builders import a_config
 
 SINCE, UNTIL = datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC)
 GOOD = "2026-03-02T01:00:00|2026-03-02T01:10:00|2026-03-02T02:10:00|2|120|a[001-002]"
 
 
-def parsed(*lines: str) -> tuple[list[Job], int]:
+def parsed(*lines: str) -> tuple[list[SimJob], int]:
     accounting = parse_jobs("\n".join(lines), SINCE, UNTIL, a_config().type_of)
     return list(accounting.jobs), accounting.left_out
 
 
 LINES = {
-    "two nodes for an hour": (GOOD, Job(at=3600, nodes=2, lasts=3600, limit=7200)),
+    "two nodes for an hour": (GOOD, SimJob(at=3600, nodes=2, lasts=3600, limit=7200)),
     "without a limit": (GOOD.replace("|120|", "|UNLIMITED|"),
-                        Job(at=3600, nodes=2, lasts=3600, limit=365 * 86_400)),
+                        SimJob(at=3600, nodes=2, lasts=3600, limit=365 * 86_400)),
     "it ran over its limit": (GOOD.replace("|120|", "|30|"),
-                              Job(at=3600, nodes=2, lasts=3600, limit=3600)),
+                              SimJob(at=3600, nodes=2, lasts=3600, limit=3600)),
     "never began": (GOOD.replace("2026-03-02T01:10:00", "None"), None),
     "runs still": (GOOD.replace("2026-03-02T02:10:00", "Unknown"), None),
     "ended as it began": (GOOD.replace("T02:10:00", "T01:10:00"), None),
     "waited when the span began": (GOOD.replace("2026-03-02T01:00:00", "2026-03-01T23:59:59"),
-                                   Job(at=0, nodes=2, lasts=3600, limit=7200)),
+                                   SimJob(at=0, nodes=2, lasts=3600, limit=7200)),
     "ran when the span began": (
         GOOD.replace("02T01:00:00", "01T23:00:00").replace("02T01:10:00", "01T23:10:00"),
-        Job(at=0, nodes=2, lasts=7800, limit=7800)),
+        SimJob(at=0, nodes=2, lasts=7800, limit=7800)),
     "ended before": (GOOD.replace("2026-03-02", "2026-03-01"), None),
     "submitted after": (GOOD.replace("2026-03-02T0", "2026-03-03T0"), None),
     "on nodes that are never lent": (GOOD.replace("a[001-002]", "login1"), None),

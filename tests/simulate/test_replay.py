@@ -15,7 +15,7 @@ from dnm.model.registry import QueueStatus, Registry, RunRecord
 from dnm.model.share import Share
 from dnm.record.history_file import History, read_history
 from dnm.simulate.accounting import Accounting, SimulationError
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 from dnm.simulate.replay import Reader, Recorded, make_workload
 from dnm.simulate.values import Workload
 from tests.builders import NOW, a_config, a_lent_node
@@ -141,7 +141,7 @@ def test_unused_node_is_replayed_without_pods(lines: list[HistoryLine]) -> None:
         pytest.param(Accounting(), CONFIG.max_converted_nodes, id="unknown: enough for any"),
         pytest.param(
             Accounting(
-                jobs=(Job(at=0, nodes=1, lasts=60, limit=60),),
+                jobs=(SimJob(at=0, nodes=1, lasts=60, limit=60),),
                 nodes={"a": frozenset(("a001", "a900", "a901"))},
             ),
             2 * NODES + 2,
@@ -158,7 +158,8 @@ def test_number_of_simulated_nodes_follows_from_the_jobs(
 def test_percentage_cap_refers_to_the_nodes_that_jobs_name(lines: list[HistoryLine]) -> None:
     config = msgspec.structs.replace(CONFIG, max_converted_nodes=Share(percent=50))
     jobs = Accounting(
-        jobs=(Job(at=0, nodes=1, lasts=60, limit=60),), nodes={"a": frozenset(("a900", "a901"))}
+        jobs=(SimJob(at=0, nodes=1, lasts=60, limit=60),),
+        nodes={"a": frozenset(("a900", "a901"))},
     )
     made = make_workload(read(lines), config, REGISTRY, jobs, seed=1)
     assert made.classes["a"].count == 2 * NODES + 2 and made.cap == NODES + 1

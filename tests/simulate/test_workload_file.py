@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dnm.simulate.accounting import SimulationError
-from dnm.simulate.batch import Job
+from dnm.simulate.batch import SimJob
 from dnm.simulate.values import Workload
 from dnm.simulate.workload_file import parse_workload
 from tests.builders import QUEUE, a_config
@@ -36,7 +36,7 @@ def test_workload_file_sets_pods_jobs_and_nodes() -> None:
     assert len(made.asks) == 3
     assert (ask.at, ask.lasts) == (60, 600)
     assert dict(ask.request) == {"vcore": 4000, "memory": 16 * 10**9}
-    assert made.jobs == (Job(at=0, nodes=2, lasts=600, limit=600),) * 2
+    assert made.jobs == (SimJob(at=0, nodes=2, lasts=600, limit=600),) * 2
     assert made.limits == {QUEUE: {"vcore": 80_000, "memory": 320 * 10**9}}
     assert made.free == ({"vcore": 80_000, "memory": 320 * 10**9, "pods": 110},)
     assert made.classes["a"].count == 12

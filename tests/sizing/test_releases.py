@@ -10,7 +10,7 @@ import pytest
 
 from dnm.model.observed import StalledPods
 from dnm.model.pod import TaskGroup
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
@@ -37,7 +37,7 @@ NODE = size(128, 256)
 GOES, NEEDED, READY = Reason.IDLE_LONG_ENOUGH, Reason.NEEDED, Reason.KEPT_READY
 
 
-def row(name: str, reasons: dict[str, Why], part: str = "", **scene: Any) -> Any:
+def row(name: str, reasons: dict[str, ReasonText], part: str = "", **scene: Any) -> Any:
     """Builds a case: the verdict's reason and sentence part for each candidate; then the scene."""
     return pytest.param(reasons, part, scene, id=name)
 
@@ -179,7 +179,7 @@ def without(scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, awa
 
 @pytest.mark.parametrize(("reasons", "part", "scene"), TABLE)
 def test_idle_node_is_released_or_kept_with_a_reason(
-    reasons: dict[str, Why], part: str, scene: dict[str, Any]
+    reasons: dict[str, ReasonText], part: str, scene: dict[str, Any]
 ) -> None:
     chosen, conf, result, there = decide(scene)
     document = {name: verdict.reason for name, verdict in chosen.verdicts.items()}

@@ -25,7 +25,7 @@ from dnm.model.pod import (
     TaskGroup,
     Toleration,
 )
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
@@ -96,7 +96,7 @@ VERDICTS = {**dict.fromkeys(NONE, KEEP), **dict.fromkeys(WAITS, WAIT)}
 
 
 def row(
-    name: str, reason: Why, part: str = "", wanted: int | dict[str, int] = 1, **scene: Any
+    name: str, reason: ReasonText, part: str = "", wanted: int | dict[str, int] = 1, **scene: Any
 ) -> Any:
     """Builds a case: the reason, a part of the sentence (of the verdict or of a pod that no node
     helps), and the number of nodes; then the scene: pods, nodes and other inputs. The limits are
@@ -513,7 +513,7 @@ def solve(scene: dict[str, Any]) -> Sizing:
 
 @pytest.mark.parametrize(("reason", "part", "nodes", "scene"), TABLE)
 def test_sizing_follows_quota_and_free_capacity(
-    reason: Why, part: str, nodes: int | dict[str, int], scene: dict[str, Any]
+    reason: ReasonText, part: str, nodes: int | dict[str, int], scene: dict[str, Any]
 ) -> None:
     sizing = solve(scene)
     answer = sizing.queues[scene.get("queue", DEV)]
@@ -575,7 +575,7 @@ def shares(
     left: ConversionBudget,
     nodes: Any = (),
     **limits: Any,
-) -> dict[str, tuple[int, Why]]:
+) -> dict[str, tuple[int, ReasonText]]:
     kinds = {
         name: msgspec.structs.replace(kind, taints=(TAINT,))
         for name, kind in config().node_types.items()

@@ -45,7 +45,7 @@ class RestError(msgspec.Struct):
         return " ".join(": ".join(parts).split())[:300] or f"error {self.number}"
 
 
-class Answer(msgspec.Struct):
+class RestAnswer(msgspec.Struct):
     """The common part of answers: the request succeeded if `errors` is empty."""
 
     errors: list[RestError] = []
@@ -54,7 +54,7 @@ class Answer(msgspec.Struct):
 def read_errors(body: bytes) -> list[RestError] | None:
     """Returns the errors of an answer; None if it is not slurmrestd's."""
     try:
-        return msgspec.json.decode(body, type=Answer).errors
+        return msgspec.json.decode(body, type=RestAnswer).errors
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -1,8 +1,7 @@
-"""`dnm demo`: a workshop on an embedded cluster, with the real command, and the books at the end.
+"""`dnm demo`: a workshop on an embedded cluster, with the real command and final checks.
 
-The sandbox is a process of its own, and nothing is taken from it but what anybody could see: the
-Kubernetes API, and its list of things that must never happen. dnm is run again and again as cron
-would run it. Ctrl-C leaves nothing behind.
+The sandbox is a separate process. The demo reads only its Kubernetes API and its list of
+violations, and starts dnm repeatedly as cron does. Ctrl-C removes all files.
 """
 
 from __future__ import annotations
@@ -45,16 +44,14 @@ _TIMING = {"pod_start": 1.5, "pod_stop": 0.5, "convert": 2, "revert": 2, "join":
 
 
 def demo(*, speed: float = 1.0) -> int:
-    """Plays it and returns the exit code: 0 if the books balance, 1 if they don't or it can't be
-    played, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm itself. What was
-    written is kept only where something is wrong."""
+    """Plays the workshop and returns the exit code: 0 if all final checks pass, 1 if one fails or
+    the demo cannot start, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm.
+    The files are kept only if a check fails."""
     with _ended_by_signals() as ignore_signals:
         place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
         problems: list[str] = []
         try:
-            problems = [
-                f"the books don't balance: {name}" for name in _play_and_check(place, speed)
-            ]
+            problems = [f"a final check failed: {name}" for name in _play_and_check(place, speed)]
         except SandboxError as error:
             problems = [str(error)]
         except KeyboardInterrupt:
@@ -88,14 +85,14 @@ def _play_and_check(place: Path, speed: float) -> list[str]:
     if not problems:
         digest = hashlib.sha256(workshop.document.encode()).hexdigest()[:12]
         print(
-            "The books balance: every node and every batch job is where it was, and the\n"
+            "All checks passed: every node and every batch job is where it was, and the\n"
             f"queue document is the same byte for byte (sha256 {digest})."
         )
     return problems
 
 
 class Workshop:
-    """The workshop on a sandbox that is there, from its beginning to its books."""
+    """The workshop on a running sandbox, from its start to the final checks."""
 
     def __init__(self, url: str, config: Path) -> None:
         """`url` is the sandbox's. Raises SandboxError."""
@@ -112,8 +109,8 @@ class Workshop:
         self.beginning = self.look()
 
     def play(self, view: View, every: float) -> None:
-        """Runs dnm every so many seconds until the sessions have ended and all is at rest again,
-        or the time is over."""
+        """Runs dnm every `every` seconds until the sessions have ended and no run changes anything,
+        or until the time limit."""
         view.show(self.beginning)
         view.narrate("The cluster is full and no pod waits: a run of dnm has nothing to do.")
         self.run_dnm(view)

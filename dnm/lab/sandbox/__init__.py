@@ -1,5 +1,4 @@
-"""An embedded cluster for trying dnm and for its tests: Kubernetes, YuniKorn and batch nodes as
-state behind HTTP.
-dnm meets it over HTTP alone; only the lab's verbs and demo import it; it imports model, host
-and how a process is known (converter).
+"""An embedded cluster for tests and to try dnm: Kubernetes, YuniKorn and batch nodes behind HTTP.
+dnm reaches it only over HTTP. Only the lab's verbs and demo import it; it imports model, host and
+the identity of processes (converter).
 """

@@ -20,7 +20,7 @@ class Attempt(NamedTuple):
     name: str
 
 
-class Rule(NamedTuple):
+class RbacRule(NamedTuple):
     """An RBAC rule; `namespace` "*" is the scope of a ClusterRoleBinding."""
 
     verbs: tuple[str, ...]
@@ -43,17 +43,17 @@ class AccessRules:
     """`rules` None allows everything. `used` collects what was attempted, for tests of a role."""
 
     def __init__(self) -> None:
-        self.rules: tuple[Rule, ...] | None = None
+        self.rules: tuple[RbacRule, ...] | None = None
         self.token: str | None = None  # None: any, or none at all
         self.used: set[Attempt] = set()
 
     def restrict(self, allowed: Iterable[tuple[str, str, str]]) -> None:
         """Only these (verb, resource, namespace); namespace "*" is all of them and cluster-wide."""
-        self.rules = tuple(Rule((verb,), (resource,), name) for verb, resource, name in allowed)
+        self.rules = tuple(RbacRule((verb,), (resource,), name) for verb, resource, name in allowed)
 
     def restrict_to_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         """ClusterRoles reach everywhere, Roles their own namespace; bindings are taken as given."""
-        rules: list[Rule] = []
+        rules: list[RbacRule] = []
         for manifest in manifests:
             if manifest.get("kind") not in ("ClusterRole", "Role"):
                 continue
@@ -90,8 +90,8 @@ class AccessRules:
             raise ApiError(401, "Unauthorized")
 
 
-def _rule(entry: Mapping[str, Any], namespace: str) -> Rule:
-    return Rule(
+def _rule(entry: Mapping[str, Any], namespace: str) -> RbacRule:
+    return RbacRule(
         tuple(entry["verbs"]),
         tuple(entry.get("resources") or ()),
         namespace,

@@ -8,7 +8,7 @@ from typing import Any
 
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.pod_reading import AmountError, canonical_amount, kubernetes_amount
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _ANNOTATIONS_LIMIT = 256 * 1024
@@ -29,7 +29,7 @@ Webhook = Callable[[Object, Object | None], None]
 class Admission:
     """`webhooks` by plural; they see updates and creations, as validating webhooks do."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Objects) -> None:
         self.store = store
         self.webhooks: dict[str, Webhook] = {}
 
@@ -131,7 +131,7 @@ def _check_config_map(kind: Kind, changed: Object, old: Object | None) -> None:
         raise _invalid(kind, name, f"Too long: must have at most {_CONFIG_MAP_LIMIT} bytes")
 
 
-def _default_pod(store: Store, manifest: Object) -> None:
+def _default_pod(store: Objects, manifest: Object) -> None:
     spec = manifest.setdefault("spec", {})
     if not spec.get("containers"):
         name = manifest["metadata"].get("name", "")

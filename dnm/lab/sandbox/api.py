@@ -8,12 +8,12 @@ from dnm.lab.sandbox import access, kinds
 from dnm.lab.sandbox.access import AccessRules, Attempt
 from dnm.lab.sandbox.admission import Admission
 from dnm.lab.sandbox.deletion import Deletion
-from dnm.lab.sandbox.field_owners import Owner, track_change
-from dnm.lab.sandbox.http_values import Answer, Request, is_asked_for, json_answer
+from dnm.lab.sandbox.field_owners import Manager, track_change
+from dnm.lab.sandbox.http_values import Request, ServerAnswer, is_asked_for, json_answer
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.lists import EVENTS, Lists, document, event_to_core
 from dnm.lab.sandbox.patches import apply_patch
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 GIT_VERSION = "v1.30.0"
 
@@ -35,14 +35,14 @@ class Target(NamedTuple):
 class Api:
     """Called with the store's lock held, one request at a time."""
 
-    def __init__(self, store: Store, access: AccessRules, admission: Admission) -> None:
+    def __init__(self, store: Objects, access: AccessRules, admission: Admission) -> None:
         self.store = store
         self.access = access
         self.admission = admission
         self.lists = Lists(store)
         self.deletion = Deletion(store)
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> ServerAnswer:
         """Raises ApiError for every answer that is not a success."""
         self.access.authenticate(request.headers)
         discovered = _discovery(request)
@@ -86,7 +86,7 @@ class Api:
 
     # --- reading ----------------------------------------------------------------------------
 
-    def _read(self, request: Request, target: Target, verb: str) -> Answer:
+    def _read(self, request: Request, target: Target, verb: str) -> ServerAnswer:
         kind = target.kind
         if verb == "watch":
             return self.lists.watch(kind, target.namespace, request.query)
@@ -97,7 +97,7 @@ class Api:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def _create(self, target: Target, manifest: Object, request: Request) -> Answer:
+    def _create(self, target: Target, manifest: Object, request: Request) -> ServerAnswer:
         kind = target.kind
         named = manifest.get("kind", kind.name)
         if named != kind.name or manifest.get("apiVersion", kind.api_version) != kind.api_version:
@@ -117,7 +117,7 @@ class Api:
         created = self.store.create(kind.plural, manifest, dry_run=_is_dry_run(request))
         return json_answer(document(kind, created), 201)
 
-    def _update(self, request: Request, target: Target) -> Answer:
+    def _update(self, request: Request, target: Target) -> ServerAnswer:
         kind = target.kind
         entry = self.store.require(kind.plural, target.namespace, target.name)
         if request.method == "PUT":
@@ -149,17 +149,17 @@ class Api:
 
     def _tracked(self, request: Request, target: Target, old: Object, changed: Object) -> Object:
         agent = request.headers.get("user-agent", "").partition("/")[0]
-        owner = Owner(request.query.get("fieldManager", agent), "Update", target.subresource)
+        owner = Manager(request.query.get("fieldManager", agent), "Update", target.subresource)
         live = document(target.kind, old) if old else {}
         return track_change(live, changed, owner, self.store.clock.stamp())
 
-    def _evict(self, request: Request, target: Target) -> Answer:
+    def _evict(self, request: Request, target: Target) -> ServerAnswer:
         eviction = _object(request)
         self.deletion.evict(target.namespace, target.name, eviction, _is_dry_run(request))
         return json_answer({"kind": "Status", "apiVersion": "v1", "metadata": {},
                             "status": "Success", "code": 201}, 201)  # fmt: skip
 
-    def _review(self, request: Request) -> Answer:
+    def _review(self, request: Request) -> ServerAnswer:
         review = _object(request)
         asked = (review.get("spec") or {}).get("resourceAttributes") or {}
         subresource = asked.get("subresource")
@@ -242,7 +242,7 @@ def _carried(metadata: Object) -> Object:
 # --- discovery -----------------------------------------------------------------------------
 
 
-def _discovery(request: Request) -> Answer | None:
+def _discovery(request: Request) -> ServerAnswer | None:
     path = request.path.rstrip("/")
     if path == "/api":
         return json_answer({"kind": "APIVersions", "versions": ["v1"]})
@@ -255,7 +255,7 @@ def _discovery(request: Request) -> Answer | None:
     if path == "/openapi/v2":
         # No schema for anything: an empty protobuf message, and kubectl checks nothing.
         kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-        return Answer(body=b"", content_type=kind)
+        return ServerAnswer(body=b"", content_type=kind)
     if path == "/openapi/v3":
         return json_answer({"paths": {}})
     steps = path.split("/")
@@ -271,7 +271,7 @@ def _discovery(request: Request) -> Answer | None:
     return None
 
 
-def _resources(group: str, version: str) -> Answer:
+def _resources(group: str, version: str) -> ServerAnswer:
     document = kinds.resources_document(group, version)
     if document is None:
         raise ApiError(404, "the server could not find the requested resource")

@@ -14,7 +14,7 @@ import msgspec
 
 from dnm.lab.sandbox.clock import Clock
 from dnm.lab.sandbox.deletion import Violations
-from dnm.lab.sandbox.reservations import Reservation, Reservations
+from dnm.lab.sandbox.reservations import Reservations, Reserved
 
 OWN_DRAIN = "dnm"
 Place = Literal["batch", "leaving", "kubernetes", "returning"]
@@ -30,7 +30,7 @@ class MachineType(msgspec.Struct, kw_only=True):
     taints: list[dict[str, str]] = []
 
 
-class Job(msgspec.Struct, kw_only=True):
+class BatchJob(msgspec.Struct, kw_only=True):
     """A batch job, waiting or running."""
 
     id: int
@@ -40,7 +40,7 @@ class Job(msgspec.Struct, kw_only=True):
     run_seconds: float | None = None
 
 
-class Journal(msgspec.Struct, kw_only=True):
+class CallRecord(msgspec.Struct, kw_only=True):
     """The converter's record of a machine: namespace, direction, and whether it has ended."""
 
     instance: str
@@ -64,7 +64,7 @@ class Machine(msgspec.Struct, kw_only=True):
     is_down: bool = False
     idle_since: float = 0.0
     node_name: str = ""  # in Kubernetes, where it differs
-    journal: Journal | None = None
+    journal: CallRecord | None = None
     claims: int = 0  # counts conversions, so that a late join of an old one is not mistaken
 
 
@@ -76,7 +76,7 @@ class Batch:
         self.violations = violations
         self.types: dict[str, MachineType] = {}
         self.machines: dict[str, Machine] = {}
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, BatchJob] = {}
         self.reservations = Reservations()
         self.min_idle_seconds = 0.0
         self._last_job = 1000
@@ -98,7 +98,7 @@ class Batch:
             (m for m in self.machines.values() if m.node_name == name), None
         )
 
-    def jobs_on(self, machine: Machine) -> list[Job]:
+    def jobs_on(self, machine: Machine) -> list[BatchJob]:
         return [job for job in self.jobs.values() if machine.name in job.on]
 
     def is_in_service(self, machine: Machine) -> bool:
@@ -153,7 +153,8 @@ class Batch:
     def submit(self, nodes: int = 1, *, run_seconds: float | None = None) -> int:
         """A job that waits for machines; returns its number."""
         self._last_job += 1
-        self.jobs[self._last_job] = Job(id=self._last_job, nodes=nodes, run_seconds=run_seconds)
+        number = self._last_job
+        self.jobs[number] = BatchJob(id=number, nodes=nodes, run_seconds=run_seconds)
         return self._last_job
 
     def start_job(self, names: Sequence[str], *, run_seconds: float | None = None) -> int:
@@ -186,7 +187,7 @@ class Batch:
                     break
                 self._run(job, free)
 
-    def _run(self, job: Job, machines: Sequence[Machine]) -> None:
+    def _run(self, job: BatchJob, machines: Sequence[Machine]) -> None:
         job.on = [machine.name for machine in machines]
         if job.run_seconds is not None:
             job.ends_at = self.clock.after(job.run_seconds)
@@ -203,7 +204,7 @@ class Batch:
         """Reserves a machine from the first instant until the second, or returns why Slurm does
         not. A job without an end may run for ever; what a converter holds is reserved already."""
         machine = self.machines[node]
-        new = Reservation(name=name, node=node, begins=span[0], ends=span[1], instance=instance)
+        new = Reserved(name=name, node=node, begins=span[0], ends=span[1], instance=instance)
         if machine.reserved:
             return "Requested reservation overlaps with another reservation"
         ends = [inf if job.ends_at is None else job.ends_at for job in self.jobs_on(machine)]
@@ -310,10 +311,10 @@ class Batch:
         machines = msgspec.convert(document["machines"], list[Machine])
         self.types = {entry.name: entry for entry in types}
         self.machines = {machine.name: machine for machine in machines}
-        self.jobs = {job.id: job for job in msgspec.convert(document["jobs"], list[Job])}
+        self.jobs = {job.id: job for job in msgspec.convert(document["jobs"], list[BatchJob])}
         self.min_idle_seconds = document["min_idle_seconds"]
         self._last_job = document["last_job"]
-        reservations = msgspec.convert(document["reservations"], list[Reservation])
+        reservations = msgspec.convert(document["reservations"], list[Reserved])
         self.reservations.by_name = {reservation.name: reservation for reservation in reservations}
 
 

@@ -1,6 +1,6 @@
-"""The sandbox's time: real, or standing still until a test moves it.
+"""The sandbox's time: real time, or a time that a test sets.
 
-Everything that waits is an instant on this clock; who waits asks `call_at` to be looked at again.
+Everything that waits registers its time with `call_at`, and the clock calls it then.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from dnm.lab.sandbox.control import Control
 from dnm.lab.sandbox.embedded import EmbeddedCluster
 from dnm.lab.sandbox.files import converter_text, kubeconfig_text, write_file
 from dnm.lab.sandbox.http_server import HttpServer
-from dnm.lab.sandbox.http_values import Answer, Request, error_answer
+from dnm.lab.sandbox.http_values import Request, ServerAnswer, error_answer
 from dnm.lab.sandbox.store import ApiError
 from dnm.lab.sandbox.yunikorn_api import YunikornApi
 
@@ -81,7 +81,7 @@ class Sandbox(EmbeddedCluster):
             self._thread.join()
             self._thread = None
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> ServerAnswer:
         try:
             if request.path.startswith("/sandbox"):
                 answer = self.control.handle(request)
@@ -99,7 +99,7 @@ class Sandbox(EmbeddedCluster):
         self.requests.note(request, answer.code)
         return answer
 
-    def _answer_api(self, request: Request) -> Answer:
+    def _answer_api(self, request: Request) -> ServerAnswer:
         steps = request.path.strip("/").split("/")
         is_node_deletion = request.method == "DELETE" and steps[:-1] == ["api", "v1", "nodes"]
         if is_node_deletion and self.store.get("nodes", "", steps[-1]) is not None:

@@ -1,10 +1,9 @@
-"""The sandbox's own routes, `/sandbox/...`: what the process-external demo and people use.
+"""The sandbox's own routes, `/sandbox/...`, for administrators and the external demo.
 
-Everything here is also a handle of `Sandbox`; the routes add no behaviour of their own.
+Each route calls a method of `Sandbox` and adds no behaviour.
 
-The few lines in which the sandbox's `node-convert` and its server talk: words with a NUL between
-them (its process, how many arguments follow, these, its environment), and a line of numbers before
-what it shall say.
+The sandbox's `node-convert` sends its process, the number of arguments, the arguments and its
+environment, separated by NUL. The server answers with a line of numbers and the output.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.conversion import Behaviour, Result
 from dnm.lab.sandbox.deletion import FINISHED, is_daemon
 from dnm.lab.sandbox.embedded import EmbeddedCluster
-from dnm.lab.sandbox.http_values import Answer, Fault, Request, json_answer
+from dnm.lab.sandbox.http_values import Fault, Request, ServerAnswer, json_answer
 from dnm.lab.sandbox.store import ApiError, Object
 
 
@@ -29,7 +28,7 @@ def read_call(body: bytes) -> tuple[list[str], dict[str, str], int]:
     return arguments, dict(pair.split("=", 1) for pair in environment), int(process)
 
 
-def write_result(result: Result) -> Answer:
+def write_result(result: Result) -> ServerAnswer:
     """Exit code, operation (0: none), seconds to wait, whether to hang, bytes of stdout; then
     stdout and stderr."""
     stdout, stderr = result.stdout.encode(), result.stderr.encode()
@@ -37,7 +36,7 @@ def write_result(result: Result) -> Answer:
         f"{result.exit_code} {result.operation or 0} {result.wait} {int(result.hang)} "
         f"{len(stdout)}\n"
     )
-    return Answer(body=head.encode() + stdout + stderr, content_type="text/plain")
+    return ServerAnswer(body=head.encode() + stdout + stderr, content_type="text/plain")
 
 
 class Control:
@@ -46,7 +45,7 @@ class Control:
     def __init__(self, sandbox: EmbeddedCluster) -> None:
         self.sandbox = sandbox
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> ServerAnswer:
         """Raises ApiError: 404 for an unknown route or thing, 400 for a body that does not fit."""
         route = request.path.removeprefix("/sandbox").strip("/")
         try:
@@ -56,7 +55,7 @@ class Control:
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise ApiError(400, f"{route}: {error}") from error
 
-    def _handle(self, request: Request, route: str) -> Answer:
+    def _handle(self, request: Request, route: str) -> ServerAnswer:
         sandbox = self.sandbox
         if request.method == "GET":
             return json_answer(self._read(route))

@@ -16,12 +16,12 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from dnm.converter.processes import is_alive, process_of
-from dnm.lab.sandbox.batch import OWN_DRAIN, Batch, Journal, Machine
+from dnm.lab.sandbox.batch import OWN_DRAIN, Batch, CallRecord, Machine
 from dnm.lab.sandbox.clock import Clock, Timing
 from dnm.lab.sandbox.deletion import Violations, working_pods
-from dnm.lab.sandbox.joining import Joining
+from dnm.lab.sandbox.joining import Joiner
 from dnm.lab.sandbox.reservations import is_event_reservation, moment
-from dnm.lab.sandbox.store import Store
+from dnm.lab.sandbox.store import Objects
 from dnm.model.errors import SlurmError
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.lent_state import ConverterProcess
@@ -72,7 +72,7 @@ class Result(msgspec.Struct, kw_only=True):
     hang: bool = False
 
 
-class Operation(msgspec.Struct, kw_only=True):
+class OpenCall(msgspec.Struct, kw_only=True):
     """A call that has begun."""
 
     direction: Literal["k8s", "batch"]
@@ -107,10 +107,12 @@ class _Parser(argparse.ArgumentParser):
         raise _Usage(f"node-convert: {message}")
 
 
-class Conversion:
-    """Called with the store's lock held. A node that Slurm has in service is left alone."""
+class Converter:
+    """The sandbox's converter. Its caller holds the store's lock. It moves no node in service."""
 
-    def __init__(self, store: Store, batch: Batch, timing: Timing, violations: Violations) -> None:
+    def __init__(
+        self, store: Objects, batch: Batch, timing: Timing, violations: Violations
+    ) -> None:
         self.store = store
         self.clock: Clock = store.clock
         self.batch = batch
@@ -118,10 +120,10 @@ class Conversion:
         self.violations = violations
         self.behaviours: list[Behaviour] = []
         self.calls: list[Call] = []
-        self.joining = Joining(store, batch, timing)
+        self.joining = Joiner(store, batch, timing)
         self.reports_claims = True
         self._asking: ConverterProcess | None = None
-        self._operations: dict[int, Operation] = {}
+        self._operations: dict[int, OpenCall] = {}
         self._last = 0
 
     # --- a call -----------------------------------------------------------------------------
@@ -129,8 +131,7 @@ class Conversion:
     def begin(
         self, arguments: Sequence[str], environment: Mapping[str, str], process: int = 0
     ) -> Result:
-        """`process`: the number of the one that asks; while it lives, it is at work on what it
-        has begun."""
+        """Starts a call. `process` is the caller's process: its operations end with it."""
         self._asking = _asker(process) if process else None
         self._operations = {  # what a converter that was killed had begun stays half done
             number: operation
@@ -191,7 +192,7 @@ class Conversion:
                 return behaviour
         return Behaviour()
 
-    def _start(self, operation: Operation, stderr: str) -> Result:
+    def _start(self, operation: OpenCall, stderr: str) -> Result:
         self._last += 1
         operation.process = self._asking
         self._operations[self._last] = operation
@@ -221,7 +222,7 @@ class Conversion:
                 self.batch.claim(machine, name, reason)
             machine.journal = self._journal("k8s", environment, options.namespace)
         lines = [f"{machine.name}: claimed, converting" for machine in chosen]
-        operation = Operation(
+        operation = OpenCall(
             direction="k8s", machines=[m.name for m in chosen], claims=[m.claims for m in chosen],
             asked=asked, namespace=options.namespace, behaviour=behaviour,
             seconds=self._seconds(behaviour, self.timing.convert),
@@ -232,8 +233,8 @@ class Conversion:
 
     def _journal(
         self, direction: Literal["k8s", "batch"], environment: Mapping[str, str], namespace: str
-    ) -> Journal:
-        return Journal(
+    ) -> CallRecord:
+        return CallRecord(
             instance=environment.get("DNM_INSTANCE", ""), direction=direction,
             namespace=namespace, request=environment.get("DNM_REQUEST", ""),
             since=self.clock.stamp(),
@@ -272,7 +273,7 @@ class Conversion:
             return [], options.num_nodes, f"{few}, {options.num_nodes} were asked for"
         return idle[: options.num_nodes], options.num_nodes, ""
 
-    def _finish_lending(self, operation: Operation) -> Result:
+    def _finish_lending(self, operation: OpenCall) -> Result:
         behaviour = operation.behaviour
         joining = [] if behaviour.stuck else operation.machines
         if not behaviour.detached and not behaviour.stuck:
@@ -287,7 +288,7 @@ class Conversion:
             stderr=stderr if failed else "",
         )  # fmt: skip
 
-    def _let_join(self, operation: Operation, delay: float) -> None:
+    def _let_join(self, operation: OpenCall, delay: float) -> None:
         for name, claim in zip(operation.machines, operation.claims, strict=True):
             machine = self.batch.machines[name]
             if machine.claims != claim:
@@ -318,7 +319,7 @@ class Conversion:
             namespace = machine.journal.namespace if machine.journal else ""
             machine.journal = self._journal("batch", environment, namespace)
             self._leave_kubernetes(machine)
-        operation = Operation(
+        operation = OpenCall(
             direction="batch", machines=[machine.name], claims=[machine.claims], asked=1,
             behaviour=behaviour,
             seconds=self._seconds(behaviour, self.timing.revert),
@@ -342,7 +343,7 @@ class Conversion:
             detail = f"{len(pods)} pods ran on it, {pods[0]} among them; deleted by {instance}"
             self.violations.note("pods-killed", name, detail)
 
-    def _finish_returning(self, operation: Operation) -> Result:
+    def _finish_returning(self, operation: OpenCall) -> Result:
         behaviour, name = operation.behaviour, operation.machines[0]
         machine = self.batch.machines[name]
         if behaviour.stuck or not behaviour.act:

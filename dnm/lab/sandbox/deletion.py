@@ -12,7 +12,7 @@ from dnm.lab.sandbox.http_values import Request
 from dnm.lab.sandbox.kinds import KINDS, Kind
 from dnm.lab.sandbox.lists import document
 from dnm.lab.sandbox.matching import selector_test
-from dnm.lab.sandbox.store import ApiError, Entry, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects, StoredObject
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -20,7 +20,7 @@ FINISHED = ("Succeeded", "Failed")
 class Deletion:
     """Dependents of a deleted owner are collected by the workload controllers."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Objects) -> None:
         self.store = store
 
     def delete(self, kind: Kind, namespace: str, name: str, request: Request) -> Object:
@@ -38,8 +38,8 @@ class Deletion:
         return self._drop(kind, entry, None if grace is None else int(grace))
 
     def evict(self, namespace: str, name: str, eviction: Object, dry_run: bool) -> None:
-        """Evicts as policy/v1 does; raises 429 where a disruption budget does not allow it, 500
-        where two budgets select the pod, 409 where it is not the pod that was meant."""
+        """Evicts a pod as policy/v1 does. Raises 429 if a disruption budget refuses it, 500 if two
+        budgets select the pod, and 409 if the precondition names another pod."""
         entry = self.store.require("pods", namespace, name)
         options = eviction.get("deleteOptions") or {}
         self._ask_budgets(entry.data)
@@ -52,7 +52,7 @@ class Deletion:
         grace = options.get("gracePeriodSeconds")
         self._drop(KINDS["pods"], entry, None if grace is None else int(grace))
 
-    def _drop(self, kind: Kind, entry: Entry, grace: int | None) -> Object:
+    def _drop(self, kind: Kind, entry: StoredObject, grace: int | None) -> Object:
         meta = entry.data["metadata"]
         namespace, name = meta.get("namespace", ""), meta["name"]
         if kind.plural == "pods":
@@ -96,8 +96,8 @@ class Deletion:
 
 
 def disruptions_allowed(spec: Object, pods: Sequence[Object]) -> int:
-    """How many healthy pods may go, by a number in `minAvailable`; `pods` are those that the budget
-    selects."""
+    """Returns how many healthy pods may be evicted, for a number in `minAvailable`; `pods` are the
+    pods that the budget selects."""
     healthy = [
         pod
         for pod in pods
@@ -139,7 +139,7 @@ class Violations:
         self.all.append(Violation(kind=kind, node=node, detail=detail, at=self._clock.stamp()))
 
 
-def working_pods(store: Store, node: str) -> list[Object]:
+def working_pods(store: Objects, node: str) -> list[Object]:
     """Unfinished pods on a node that are of no DaemonSet and no mirrors of static ones."""
     return [
         pod

@@ -17,15 +17,15 @@ from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.admission import Admission
 from dnm.lab.sandbox.batch import Batch, MachineType
 from dnm.lab.sandbox.clock import Clock, Timing
-from dnm.lab.sandbox.conversion import Behaviour, Conversion, Result
+from dnm.lab.sandbox.conversion import Behaviour, Converter, Result
 from dnm.lab.sandbox.deletion import Violation, Violations
-from dnm.lab.sandbox.field_owners import Owner, track_change
+from dnm.lab.sandbox.field_owners import Manager, track_change
 from dnm.lab.sandbox.http_values import Fault, Faults
 from dnm.lab.sandbox.kinds import KINDS, kind_of
 from dnm.lab.sandbox.kubelet import Kubelet
 from dnm.lab.sandbox.requests_log import RequestLog
 from dnm.lab.sandbox.scheduler import Scheduler
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects
 from dnm.lab.sandbox.workloads import Workloads
 from dnm.lab.sandbox.yunikorn_config import CONFIGS_NAME, NAMESPACE, YunikornConfig
 
@@ -40,7 +40,7 @@ class EmbeddedCluster:
     ) -> None:
         self.directory = directory
         self.clock = Clock(manual=manual, speed=speed)
-        self.store = Store(self.clock, seed)
+        self.store = Objects(self.clock, seed)
         self.lock = self.store.lock
         self.admission = Admission(self.store)
         self.faults = Faults(seed)
@@ -53,7 +53,7 @@ class EmbeddedCluster:
         self.workloads = Workloads(self.store, self.admission)
         self._violations = Violations(self.clock)
         self.batch = Batch(self.clock, self._violations)
-        self.conversion = Conversion(self.store, self.batch, self.timing, self._violations)
+        self.conversion = Converter(self.store, self.batch, self.timing, self._violations)
         self._shared: set[str] = set()
         for namespace in ("default", "kube-system", NAMESPACE):
             self.add_namespace(namespace)
@@ -236,7 +236,7 @@ class EmbeddedCluster:
 
     def set_queues(self, text: str, *, name: str = CONFIGS_NAME, key: str = "queues.yaml") -> None:
         """Writes the document as an administrator with `kubectl apply` would, unchecked."""
-        owner, stamp = Owner("kubectl-client-side-apply", "Update"), self.clock.stamp()
+        owner, stamp = Manager("kubectl-client-side-apply", "Update"), self.clock.stamp()
         with self.lock:
             if self.store.get("configmaps", NAMESPACE, name) is None:
                 made = manifests.config_map_manifest(name, NAMESPACE, {key: text})
@@ -263,8 +263,8 @@ class EmbeddedCluster:
         taints: Sequence[Mapping[str, str]] = (),
         capacity: Mapping[str, str] | None = None,
     ) -> None:
-        """What machines of a type bring to Kubernetes; of their `capacity` the kubelet keeps back
-        what is above cpu, memory and the rest."""
+        """Adds a machine type with its allocatable resources in Kubernetes. The kubelet reserves
+        the rest of `capacity`."""
         allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
         with self.lock:
             self.batch.add_type(MachineType(

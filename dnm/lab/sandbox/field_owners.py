@@ -19,7 +19,7 @@ _OWNED_METADATA = ("annotations", "labels", "finalizers", "ownerReferences")
 Path = tuple[str, ...]
 
 
-class Owner(NamedTuple):
+class Manager(NamedTuple):
     """An entry of managedFields."""
 
     manager: str
@@ -27,10 +27,10 @@ class Owner(NamedTuple):
     subresource: str = ""
 
 
-Owners = dict[Owner, set[Path]]
+Owners = dict[Manager, set[Path]]
 
 
-def track_change(old: Object, changed: Object, owner: Owner, stamp: str) -> Object:
+def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Object:
     """The changed object with its owners as they are after a write that is no apply; its creation,
     where there was none."""
     owners = _owners(old)
@@ -108,8 +108,8 @@ def _entries(item: Object) -> list[Object]:
     return (item.get("metadata") or {}).get("managedFields") or []
 
 
-def _owner(entry: Object) -> Owner:
-    return Owner(entry["manager"], entry["operation"], entry.get("subresource", ""))
+def _owner(entry: Object) -> Manager:
+    return Manager(entry["manager"], entry["operation"], entry.get("subresource", ""))
 
 
 def _owners(item: Object) -> Owners:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dnm.lab.sandbox.clock import Clock
-from dnm.lab.sandbox.http_values import Answer, Fault, Faults, Request
+from dnm.lab.sandbox.http_values import Fault, Faults, Request, ServerAnswer
 from dnm.model.errors import SandboxError
 
 HOST = "127.0.0.1"
@@ -32,7 +32,7 @@ class HttpServer:
     """Listens from `start` to `stop`; `stop` ends open connections too. The port stays the same."""
 
     def __init__(
-        self, handle: Callable[[Request], Answer], faults: Faults, clock: Clock, port: int = 0
+        self, handle: Callable[[Request], ServerAnswer], faults: Faults, clock: Clock, port: int = 0
     ) -> None:
         self.handle = handle
         self.faults = faults
@@ -137,13 +137,13 @@ class _Handler(BaseHTTPRequestHandler):
         answer = fault.answer() if fault and is_answered else self._answer(request, fault)
         self._write(answer, fault)
 
-    def _answer(self, request: Request, fault: Fault | None) -> Answer:
+    def _answer(self, request: Request, fault: Fault | None) -> ServerAnswer:
         answer = self.server.handle(request)
         if fault is not None and fault.replaces(answer):
             answer = fault.replaced(answer)
         return self._packed(answer)
 
-    def _packed(self, answer: Answer) -> Answer:
+    def _packed(self, answer: ServerAnswer) -> ServerAnswer:
         """Large answers are gzipped where that is asked for, as the API server does."""
         wanted = self.headers.get("Accept-Encoding", "")
         if "gzip" in wanted and len(answer.body) > _PACKED_FROM:
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
                               "Vary": "Accept-Encoding"}  # fmt: skip
         return answer
 
-    def _write(self, answer: Answer, fault: Fault | None) -> None:
+    def _write(self, answer: ServerAnswer, fault: Fault | None) -> None:
         if fault is not None and fault.kind == "lost":
             self.close_connection = True
             return
@@ -182,13 +182,13 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(seconds)
             self.wfile.write(body[at : at + 1])
 
-    def _write_stream(self, answer: Answer) -> None:
+    def _write_stream(self, answer: ServerAnswer) -> None:
         self.wfile.write(self._head(answer, {"Transfer-Encoding": "chunked"}))
         for chunk in answer.stream or ():
             self.wfile.write(_chunk(chunk))
         self.wfile.write(_LAST_CHUNK)
 
-    def _head(self, answer: Answer, more: dict[str, str]) -> bytes:
+    def _head(self, answer: ServerAnswer, more: dict[str, str]) -> bytes:
         clock = self.server.clock
         headers = {
             "Date": formatdate(clock.now() + clock.skew_seconds, usegmt=True),

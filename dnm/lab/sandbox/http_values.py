@@ -14,8 +14,8 @@ from dnm.lab.sandbox.store import ApiError
 
 
 def is_asked_for(query: Mapping[str, str], name: str) -> bool:
-    """Whether a query says yes, as an API server reads it: to all but "false" and "0" in any case
-    (apimachinery, Convert_Slice_string_To_bool)."""
+    """Returns whether a query parameter is true: an API server accepts every value except "false"
+    and "0" in any case (apimachinery, Convert_Slice_string_To_bool)."""
     return query.get(name, "false").lower() not in ("false", "0")
 
 
@@ -36,7 +36,7 @@ class Request(msgspec.Struct, kw_only=True):
             raise ApiError(400, f"the body is not JSON: {error}") from error
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class ServerAnswer(msgspec.Struct, kw_only=True):
     """`stream` is sent chunk by chunk in place of `body`."""
 
     code: int = 200
@@ -46,11 +46,11 @@ class Answer(msgspec.Struct, kw_only=True):
     stream: Iterator[bytes] | None = None
 
 
-def json_answer(value: Any, code: int = 200) -> Answer:
-    return Answer(code=code, body=msgspec.json.encode(value))
+def json_answer(value: Any, code: int = 200) -> ServerAnswer:
+    return ServerAnswer(code=code, body=msgspec.json.encode(value))
 
 
-def error_answer(error: ApiError) -> Answer:
+def error_answer(error: ApiError) -> ServerAnswer:
     answer = json_answer(error.status(), error.code)
     if error.retry_after is not None:
         answer.headers["Retry-After"] = str(error.retry_after)
@@ -93,10 +93,10 @@ class Fault(msgspec.Struct, kw_only=True):
             return not request.path.startswith("/sandbox")
         return re.search(self.path, request.path) is not None
 
-    def answer(self) -> Answer:
+    def answer(self) -> ServerAnswer:
         """Returns what a fault of kind `status` or `busy` answers."""
         if self.kind == "busy":
-            return Answer(
+            return ServerAnswer(
                 code=429,
                 body=b"Too many requests, please try again later.\n",
                 content_type="text/plain; charset=utf-8",
@@ -105,15 +105,15 @@ class Fault(msgspec.Struct, kw_only=True):
         message = self.message or f"injected fault {self.code}"
         return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
 
-    def replaced(self, answer: Answer) -> Answer:
+    def replaced(self, answer: ServerAnswer) -> ServerAnswer:
         """Returns what of kind `garbage` or `empty` is sent in the place of the right answer."""
         if self.kind == "garbage":
             is_json = self.body[:1] in ("{", "[")
             content_type = "application/json" if is_json else "text/html"
-            return Answer(body=self.body.encode(), content_type=content_type)
+            return ServerAnswer(body=self.body.encode(), content_type=content_type)
         return json_answer({**msgspec.json.decode(answer.body), "items": []})
 
-    def replaces(self, answer: Answer) -> bool:
+    def replaces(self, answer: ServerAnswer) -> bool:
         """Returns whether the fault applies to this answer: `empty` only to a list."""
         return self.kind == "garbage" or (self.kind == "empty" and b'"items":[' in answer.body)
 

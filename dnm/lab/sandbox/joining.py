@@ -7,7 +7,7 @@ import msgspec
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.batch import Batch, Machine
 from dnm.lab.sandbox.clock import Timing
-from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.store import Object, Objects
 
 
 class Arrival(msgspec.Struct, kw_only=True):
@@ -20,10 +20,10 @@ class Arrival(msgspec.Struct, kw_only=True):
     ready_at: float | None = None
 
 
-class Joining:
+class Joiner:
     """Called with the store's lock held."""
 
-    def __init__(self, store: Store, batch: Batch, timing: Timing) -> None:
+    def __init__(self, store: Objects, batch: Batch, timing: Timing) -> None:
         self.store = store
         self.clock = store.clock
         self.batch = batch

@@ -1,6 +1,6 @@
-"""Kubelets and the node and pod controllers: pods start, run, end and go; nodes get taints.
+"""Kubelets and the node and pod controllers: they start and end pods and taint nodes.
 
-What is due when is kept beside the objects, since the API's times have whole seconds only.
+Due times are kept beside the objects, because times of the API have whole seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.deletion import FINISHED
-from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.store import Object, Objects
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _NOT_READY = "node.kubernetes.io/not-ready"
@@ -24,7 +24,7 @@ _OWN_TAINTS = (_NOT_READY, _UNSCHEDULABLE)
 class Kubelet:
     """All kubelets of the cluster. A NotReady node's kubelet does nothing."""
 
-    def __init__(self, store: Store, timing: Timing) -> None:
+    def __init__(self, store: Objects, timing: Timing) -> None:
         self.store = store
         self.clock = store.clock
         self.timing = timing

@@ -1,7 +1,7 @@
-"""Lists: selectors, pages that show one moment, and watches.
+"""Lists: selectors, consistent pages, and watches.
 
-A page's token points at the list as it was when the first page was read, as etcd's revisions do;
-a token that is no longer kept is answered with 410.
+The token of a page refers to the list at the time of the first page, like a revision of etcd. An
+expired token gets status 410.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from dnm.lab.sandbox.http_values import Answer, is_asked_for
+from dnm.lab.sandbox.http_values import ServerAnswer, is_asked_for
 from dnm.lab.sandbox.kinds import Kind
 from dnm.lab.sandbox.matching import Test, field_test, label_test
-from dnm.lab.sandbox.store import ApiError, Entry, Event, Object, Store
+from dnm.lab.sandbox.store import ApiError, Event, Object, Objects, StoredObject
 
 _SNAPSHOTS_KEPT = 100
 _WATCH_POLL_SECONDS = 1.0
@@ -25,12 +25,12 @@ _WATCH_POLL_SECONDS = 1.0
 class Lists:
     """Called with the store's lock held."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Objects) -> None:
         self.store = store
-        self._snapshots: OrderedDict[str, tuple[int, list[Entry]]] = OrderedDict()
+        self._snapshots: OrderedDict[str, tuple[int, list[StoredObject]]] = OrderedDict()
         self._counter = 0
 
-    def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
+    def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> ServerAnswer:
         """Returns a page; raises 400 for a bad selector or limit and 410 for an expired token."""
         limit = _limit(query)
         token = query.get("continue", "")
@@ -49,13 +49,13 @@ class Lists:
             {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
         )
         items = b",".join(_raw(kind, entry) for entry in entries[start:end])
-        return Answer(body=head[:-1] + b',"items":[' + items + b"]}\n")
+        return ServerAnswer(body=head[:-1] + b',"items":[' + items + b"]}\n")
 
-    def selected(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> list[Entry]:
+    def selected(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> list[StoredObject]:
         test = _test(kind, query)
         return [entry for entry in self.store.entries(kind.plural, namespace) if test(entry.data)]
 
-    def _continued(self, snapshot: str, start: int) -> tuple[int, list[Entry]]:
+    def _continued(self, snapshot: str, start: int) -> tuple[int, list[StoredObject]]:
         if snapshot not in self._snapshots:
             message = (
                 "The provided continue parameter is too old to display a consistent list result."
@@ -63,7 +63,7 @@ class Lists:
             raise ApiError(410, message)
         return self._snapshots[snapshot]
 
-    def _token(self, snapshot: str, version: int, entries: list[Entry], end: int) -> str:
+    def _token(self, snapshot: str, version: int, entries: list[StoredObject], end: int) -> str:
         if not snapshot:
             self._counter += 1
             snapshot = f"snapshot{self._counter}"
@@ -74,7 +74,7 @@ class Lists:
 
     # --- watches ----------------------------------------------------------------------------
 
-    def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Answer:
+    def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> ServerAnswer:
         """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed. A
         version that is not reached yet is taken in silence, as the API server does. Bookmarks come
         as soon as there is nothing else to say: how often they do is nobody's promise."""
@@ -91,8 +91,8 @@ class Lists:
                 reason="Expired",
             )  # fmt: skip
             event = {"type": "ERROR", "object": expired.status()}
-            return Answer(stream=iter([msgspec.json.encode(event) + b"\n"]))
-        return Answer(stream=self._stream(kind, _event_test(kind, namespace, query), backlog,
+            return ServerAnswer(stream=iter([msgspec.json.encode(event) + b"\n"]))
+        return ServerAnswer(stream=self._stream(kind, _event_test(kind, namespace, query), backlog,
                                           version, query))  # fmt: skip
 
     def _stream(
@@ -126,7 +126,7 @@ class Lists:
                 return
 
 
-def _raw(kind: Kind, entry: Entry) -> bytes:
+def _raw(kind: Kind, entry: StoredObject) -> bytes:
     is_renamed = kind.group == EVENTS
     return msgspec.json.encode(event_from_core(entry.data)) if is_renamed else entry.raw
 
@@ -134,11 +134,11 @@ def _raw(kind: Kind, entry: Entry) -> bytes:
 def _event_test(
     kind: Kind, namespace: str, query: Mapping[str, str]
 ) -> Callable[[Event], tuple[str, Object] | None]:
-    """How a watcher with these selectors is told of an event: what begins to match comes as ADDED,
-    what no longer does as DELETED (cacher/watch_cache.go, convertToWatchEvent)."""
+    """Returns a function that converts an event for a watcher with these selectors. An object that
+    begins to match is ADDED, one that stops is DELETED (convertToWatchEvent, watch_cache.go)."""
     test = _test(kind, query)
 
-    def matches(entry: Entry | None) -> bool:
+    def matches(entry: StoredObject | None) -> bool:
         if entry is None:
             return False
         in_namespace = namespace in ("", entry.data["metadata"].get("namespace", ""))
@@ -197,8 +197,8 @@ def _limit(query: Mapping[str, str]) -> int:
 
 # --- events --------------------------------------------------------------------------------------
 #
-# Stored once, in core's form, and served in two groups. What the server demands of one in
-# events.k8s.io/v1 is from kubernetes pkg/apis/core/validation/events.go (1.34).
+# An event is stored once, in core's form, and served in two groups. The rules of
+# events.k8s.io/v1 are from kubernetes pkg/apis/core/validation/events.go (1.34).
 
 _NAMES = {"regarding": "involvedObject", "note": "message", "reportingController":
           "reportingComponent", "deprecatedFirstTimestamp": "firstTimestamp",

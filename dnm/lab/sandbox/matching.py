@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 Test = Callable[[dict[str, Any]], bool]
 
@@ -140,7 +140,7 @@ def _is_selected(selector: Mapping[str, str], node: Object) -> bool:
 # --- volumes -------------------------------------------------------------------------------
 
 
-def has_its_volumes(store: Store, pod: Object) -> bool:
+def has_its_volumes(store: Objects, pod: Object) -> bool:
     """Returns whether every claim of the pod exists and is bound."""
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes") or ():

@@ -29,7 +29,7 @@ def main(url: str, arguments: list[str]) -> int:
 
 
 def _ask(url: str, half: str, body: bytes) -> tuple[int, int, float, bool]:
-    """Exit code, operation (0: none), seconds to wait, whether to hang; what it says is printed."""
+    """Prints the output and returns exit code, operation (0: none), seconds to wait, and hang."""
     place = url.removeprefix("http://")
     head = (  # 1.0: the answer comes in one piece, and ends with the connection
         f"POST /sandbox/node-convert/{half} HTTP/1.0\r\nHost: {place}\r\n"

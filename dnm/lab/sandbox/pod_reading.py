@@ -1,13 +1,10 @@
-"""Reads from a pod object what YuniKorn's shim reads: its amounts, its application, its gang.
+"""The amounts, application and gang of a pod, as YuniKorn's shim reads them.
 
-After yunikorn-k8shim 1.9: pkg/common/resource.go, pkg/common/utils/utils.go, pkg/cache/utils.go.
-Nothing of dnm's own reading of pods is used here, so that the two can be held against each other.
-
-Reads amounts as Kubernetes and as YuniKorn write them, apart from dnm's own reading of both.
-
-Kubernetes: resource.Quantity of apimachinery. YuniKorn: pkg/common/resources/quantity.go, which
-takes whole numbers only. What comes out is in YuniKorn's units: `vcore` in thousandths, everything
-else in bytes or pieces.
+Sources: yunikorn-k8shim 1.9, pkg/common/resource.go, pkg/common/utils/utils.go, pkg/cache/utils.go.
+It does not use dnm's code, so that tests can compare both. Quantities of Kubernetes follow
+resource.Quantity of apimachinery; those of YuniKorn are whole numbers
+(pkg/common/resources/quantity.go). Results have YuniKorn's units: `vcore` in thousandths, all other
+resources in bytes or pieces.
 """
 
 from __future__ import annotations
@@ -130,11 +127,9 @@ _TRUE = ("1", "t", "T", "true", "TRUE", "True")  # strconv.ParseBool
 
 
 def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, int]:
-    """Computes what the pod asks for: its containers and sidecars together, or the largest step
-    of its init phase where that is more; pod-level amounts instead; its overhead on top.
-
-    YuniKorn 1.6 to 1.8 have a sidecar twice in its own init step (YUNIKORN-3206): the switch.
-    """
+    """Returns the request of a pod: the sum of containers and sidecars, or the largest init step if
+    that is larger. Pod-level amounts replace it, and the overhead is added. YuniKorn 1.6 to 1.8
+    count a sidecar twice in its own init step (YUNIKORN-3206): `sidecars_count_twice`."""
     spec = pod["spec"]
     sums = total([{"pods": 1}, *(_of_container(pod, item) for item in spec["containers"])])
     running: dict[str, int] = {}  # sidecars that have been started
@@ -151,8 +146,8 @@ def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, 
 
 
 def _of_container(pod: Object, container: Object) -> dict[str, int]:
-    """The largest of what is asked, what the kubelet set aside and what it applied: a resize in
-    place counts from the moment it is asked for (KEP-1287), unless the kubelet can't grant it."""
+    """Returns the largest of the requested, allocated and applied amounts. A resize in place counts
+    as soon as it is requested (KEP-1287), unless the kubelet finds it infeasible."""
     asked = yunikorn_units((container.get("resources") or {}).get("requests") or {})
     status = pod.get("status") or {}
     states = [*(status.get("containerStatuses") or ()),
@@ -221,8 +216,8 @@ def task_group_of(pod: Object) -> str:
 
 
 def gang_of(pod: Object) -> dict[str, int]:
-    """Adds up what all members of all task groups ask for, `pods` included; empty where the pod
-    has none, or has some that the shim refuses to read, which then schedules it without."""
+    """Returns the sum of the requests of all members of all task groups, with `pods`. It is empty
+    if the pod has no task groups, or malformed ones: the shim then schedules it without a gang."""
     text = _annotation(pod, f"{_DOMAIN}task-groups")
     try:
         groups = msgspec.json.decode(text) if text else []

@@ -1,7 +1,7 @@
-"""Knows the queues at run time: limits and use, and which leaf takes an application.
+"""The queues at run time: limits, use, and the leaf queue of an application.
 
-After yunikorn-core: pkg/scheduler/objects/queue.go (headroom) and pkg/scheduler/placement, of whose
-rules only `provided` is played, and without a document the one that is built in.
+Sources: pkg/scheduler/objects/queue.go (headroom) and pkg/scheduler/placement of yunikorn-core. Of
+the placement rules only `provided` is implemented, and the default rule if there is no document.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> di
 
 
 def fits(request: _Amounts, free: _Amounts) -> bool:
-    """Whether what is limited is there; what asks for none of a type needs no room of it."""
+    """Returns whether each limited resource of a request is free; absent and zero amounts fit."""
     return all(
         amount <= max(0, free[resource])
         for resource, amount in request.items()
@@ -42,7 +42,7 @@ def fits(request: _Amounts, free: _Amounts) -> bool:
 
 
 def add_request(sums: dict[str, dict[str, int]], queue: str, request: _Amounts) -> None:
-    """Adds what a pod asks for to its queue and to those above."""
+    """Adds a pod's request to its queue and to all parents."""
     for path in ancestors(queue):
         kept = sums.setdefault(path, {})
         for resource, amount in request.items():
@@ -76,9 +76,9 @@ class QueueTree:
     def place(
         self, application: str, asked: str, namespace: str, gang: _Amounts, is_bound: bool
     ) -> str:
-        """Returns the leaf for a new application; raises ApplicationRejected. A gang must fit, all
-        of it at once, the limits of the queue and of those above it. One that has a node already is
-        never turned away."""
+        """Returns the leaf for a new application; raises ApplicationRejected. The whole
+        gang must fit within the limits of the queue and of its parents. An application with a bound
+        pod is never rejected."""
         path = self._place(asked, namespace, is_bound)
         bounds = self.headroom(path, {}, None)
         if any(amount > bounds[name] for name, amount in gang.items() if name in bounds):

@@ -18,7 +18,7 @@ LOOKAHEAD_SECONDS = 86_400.0  # a machine that is reserved within them is not le
 _EVENT_RESERVATION = re.compile(r"dnm-ev-.+-([0-9a-f]{6})")
 
 
-class Reservation(msgspec.Struct, kw_only=True):
+class Reserved(msgspec.Struct, kw_only=True):
     """The reservation of one machine. `instance`: of its converter; empty: an administrator's."""
 
     name: str
@@ -27,7 +27,7 @@ class Reservation(msgspec.Struct, kw_only=True):
     ends: float
     instance: str = ""
 
-    def overlaps(self, other: Reservation) -> bool:
+    def overlaps(self, other: Reserved) -> bool:
         return self.node == other.node and self.begins < other.ends and other.begins < self.ends
 
 
@@ -35,18 +35,18 @@ class Reservations:
     """All there are, by name. Called with the store's lock held."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Reservation] = {}
+        self.by_name: dict[str, Reserved] = {}
 
     def purge(self, now: float) -> None:
         self.by_name = {name: resv for name, resv in self.by_name.items() if resv.ends > now}
 
-    def on(self, node: str) -> list[Reservation]:
+    def on(self, node: str) -> list[Reserved]:
         return [reservation for reservation in self.by_name.values() if reservation.node == node]
 
-    def in_force(self, node: str, now: float) -> Reservation | None:
+    def in_force(self, node: str, now: float) -> Reserved | None:
         return next((resv for resv in self.on(node) if resv.begins <= now), None)
 
-    def holds_back(self, node: str, instance: str, now: float) -> Reservation | None:
+    def holds_back(self, node: str, instance: str, now: float) -> Reserved | None:
         """The one for which a converter of an instance leaves the machine alone: any but its own
         that has begun."""
         soon = (resv for resv in self.on(node) if resv.begins <= now + LOOKAHEAD_SECONDS)
@@ -58,7 +58,7 @@ class Reservations:
     def may_start(self, node: str, until: float) -> bool:
         return all(reservation.begins >= until for reservation in self.on(node))
 
-    def create(self, new: Reservation, now: float, busy_until: float) -> str:
+    def create(self, new: Reserved, now: float, busy_until: float) -> str:
         """Adds a reservation, or returns Slurm's refusal. `busy_until`: jobs may run until then."""
         if new.begins < now:
             return "Invalid time specified"
@@ -71,7 +71,7 @@ class Reservations:
         self.by_name[new.name] = new
         return ""
 
-    def delete_by_name(self, name: str, kept: Container[str]) -> Iterable[Reservation]:
+    def delete_by_name(self, name: str, kept: Container[str]) -> Iterable[Reserved]:
         """Deletes reservations by their common name, except those of `kept`; yields each."""
         for reservation in list(self.by_name.values()):
             if reservation.name == f"{name}-{reservation.node}" and reservation.node not in kept:

@@ -1,9 +1,9 @@
-"""Binds pods: YuniKorn's within its queues, the default scheduler's wherever there is room.
+"""The scheduler: YuniKorn's rules within its queues, and the default scheduler's rules elsewhere.
 
-A pod of YuniKorn is bound where its queue's headroom, up to the root, allows it and a node takes
-it. Its application's first pod decides the queue. After yunikorn-k8shim (pkg/cache) and
+A pod of YuniKorn is bound if its queue and all parents have headroom and a node has free capacity.
+The first pod of an application decides its queue. Sources: yunikorn-k8shim (pkg/cache) and
 yunikorn-core (pkg/scheduler/objects). Gang placeholders, user limits, preemption, placement rules,
-affinity, spread, host ports and the nodes of a volume are not played.
+affinity, spread, host ports and the nodes of a volume are not implemented.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dnm.lab.sandbox.pod_reading import (
     yunikorn_units,
 )
 from dnm.lab.sandbox.queue_tree import ApplicationRejected, QueueTree, add_request, fits
-from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.store import Object, Objects
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
 Amounts = Mapping[str, int]
@@ -45,7 +45,7 @@ class Application(msgspec.Struct, kw_only=True):
 class Scheduler:
     """`used` and `pending` by queue path, with ancestors, are of the last step."""
 
-    def __init__(self, store: Store, timing: Timing, config: YunikornConfig) -> None:
+    def __init__(self, store: Objects, timing: Timing, config: YunikornConfig) -> None:
         self.store = store
         self.clock = store.clock
         self.timing = timing
@@ -125,7 +125,7 @@ class Scheduler:
     # --- requests ---------------------------------------------------------------------------
 
     def request(self, pod: Object) -> dict[str, int]:
-        """What the pod asks for, in YuniKorn's names and units."""
+        """Returns the request of a pod in YuniKorn's names and units."""
         meta = pod["metadata"]
         version = (meta["resourceVersion"], self.tree.config.counts_sidecars_twice)
         cached = self._requests.get(meta["uid"])

@@ -1,8 +1,7 @@
-"""The site that `dnm sandbox up` and the demo begin with, and dnm's configuration for it.
+"""The initial site of `dnm sandbox up` and of the demo, and dnm's configuration for it.
 
-Two Kubernetes nodes of 64 CPUs and 128 GB, full of other people's pods; twelve batch nodes of 128
-CPUs and 256 GB, jobs on three of them; a queue for workshops, `root.anvil.services.dev`, of 80
-vcores and 320 GB.
+It has two Kubernetes nodes of 64 CPUs and 128 GB without free capacity, twelve batch nodes of 128
+CPUs and 256 GB with jobs on three, and a queue `root.anvil.services.dev` of 80 vcores and 320 GB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Objects under resourceVersions, as the Kubernetes API keeps them.
+"""Objects with resourceVersions, as the Kubernetes API keeps them.
 
-Stored objects are never changed in place: every write puts a new one, a write without a change
-keeps the old one and its resourceVersion. What is read is shared and must not be modified; `fetch`
-gives a copy of one's own. One lock for all, held by whoever works on the store.
+A write replaces the stored object. A write without a change keeps the object and its
+resourceVersion. Readers share objects and must not modify them; `fetch` returns a copy. One lock
+protects all objects; each caller acquires it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ApiError(Exception):
         }  # fmt: skip
 
 
-class Entry:
+class StoredObject:
     """A stored object, without `kind` and `apiVersion`, and its JSON once it was asked for."""
 
     __slots__ = ("_raw", "data")
@@ -82,8 +82,8 @@ class Event(NamedTuple):
     version: int
     type: str  # ADDED | MODIFIED | DELETED
     plural: str
-    entry: Entry
-    before: Entry | None = None
+    entry: StoredObject
+    before: StoredObject | None = None
 
 
 def copied(raw: bytes) -> Object:
@@ -95,7 +95,7 @@ def copy_of(value: Object) -> Object:
     return copied(msgspec.json.encode(value))
 
 
-class Store:
+class Objects:
     """All objects of the cluster. Every method is called with `lock` held."""
 
     def __init__(self, clock: Clock, seed: int = 0) -> None:
@@ -107,11 +107,13 @@ class Store:
         self.events_after = 0  # every later one is there: a watch from before it is told 410
         self.observers: list[Callable[[Event], None]] = []
         self._random = random.Random(seed)
-        self._objects: dict[str, dict[tuple[str, str], Entry]] = {plural: {} for plural in KINDS}
+        self._objects: dict[str, dict[tuple[str, str], StoredObject]] = {
+            plural: {} for plural in KINDS
+        }
 
     # --- reading ----------------------------------------------------------------------------
 
-    def entry(self, plural: str, namespace: str, name: str) -> Entry | None:
+    def entry(self, plural: str, namespace: str, name: str) -> StoredObject | None:
         return self._objects[plural].get((namespace, name))
 
     def get(self, plural: str, namespace: str, name: str) -> Object | None:
@@ -119,7 +121,7 @@ class Store:
         entry = self.entry(plural, namespace, name)
         return entry.data if entry else None
 
-    def require(self, plural: str, namespace: str, name: str) -> Entry:
+    def require(self, plural: str, namespace: str, name: str) -> StoredObject:
         entry = self.entry(plural, namespace, name)
         if entry is None:
             raise ApiError(404, f'{_qualified(KINDS[plural])} "{name}" not found')
@@ -128,7 +130,7 @@ class Store:
     def fetch(self, plural: str, namespace: str, name: str) -> Object:
         return self.require(plural, namespace, name).copy()
 
-    def entries(self, plural: str, namespace: str = "") -> list[Entry]:
+    def entries(self, plural: str, namespace: str = "") -> list[StoredObject]:
         """Sorted by namespace and name, as the API lists them."""
         objects = self._objects[plural]
         keys = sorted(key for key in objects if not namespace or key[0] == namespace)
@@ -233,7 +235,8 @@ class Store:
         for plural, kept in document["objects"].items():
             for data in kept:
                 meta = data["metadata"]
-                self._objects[plural][(meta.get("namespace", ""), meta["name"])] = Entry(data)
+                key = (meta.get("namespace", ""), meta["name"])
+                self._objects[plural][key] = StoredObject(data)
 
     # --- inner ------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class Store:
         self.version += 1
         data["metadata"]["resourceVersion"] = str(self.version)
         before = self._objects[plural].get(key)
-        entry = self._objects[plural][key] = Entry(data)
+        entry = self._objects[plural][key] = StoredObject(data)
         self._notify(Event(self.version, event, plural, entry, before))
         return data
 
@@ -250,7 +253,7 @@ class Store:
         data = before.copy()
         self.version += 1
         data["metadata"]["resourceVersion"] = str(self.version)
-        self._notify(Event(self.version, "DELETED", plural, Entry(data), before))
+        self._notify(Event(self.version, "DELETED", plural, StoredObject(data), before))
         return data
 
     def _notify(self, event: Event) -> None:

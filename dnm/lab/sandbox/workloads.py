@@ -15,7 +15,7 @@ import msgspec
 from dnm.lab.sandbox.admission import Admission
 from dnm.lab.sandbox.deletion import FINISHED
 from dnm.lab.sandbox.kinds import KINDS
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 _HASH = "pod-template-hash"
 
@@ -23,7 +23,7 @@ _HASH = "pod-template-hash"
 class Workloads:
     """Plays the controllers, one step at a time."""
 
-    def __init__(self, store: Store, admission: Admission) -> None:
+    def __init__(self, store: Objects, admission: Admission) -> None:
         self.store = store
         self.admission = admission
 
@@ -85,7 +85,7 @@ class Workloads:
         wanted = spec.get("replicas", 1)
         for _ in range(wanted - len(live)):
             self._create("pods", _pod_of("ReplicaSet", replicaset))
-        # Those that are not bound go first, then the youngest, as kube-controller-manager chooses.
+        # kube-controller-manager deletes unbound pods first, then the youngest.
         surplus = sorted(live, key=_keeping_rank)[: max(0, len(live) - wanted)]
         for pod in surplus:
             self._delete_pod(pod)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dnm.lab.sandbox.deletion import FINISHED
-from dnm.lab.sandbox.http_values import Answer, Request, json_answer
+from dnm.lab.sandbox.http_values import Request, ServerAnswer, json_answer
 from dnm.lab.sandbox.pod_reading import (
     application_of,
     is_placeholder,
@@ -15,19 +15,19 @@ from dnm.lab.sandbox.pod_reading import (
 )
 from dnm.lab.sandbox.queue_tree import ancestors
 from dnm.lab.sandbox.scheduler import Scheduler
-from dnm.lab.sandbox.store import Object, Store
+from dnm.lab.sandbox.store import Object, Objects
 from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
 
 class YunikornApi:
     """Called with the store's lock held."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, config: YunikornConfig) -> None:
+    def __init__(self, store: Objects, scheduler: Scheduler, config: YunikornConfig) -> None:
         self.store = store
         self.scheduler = scheduler
         self.config = config
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> ServerAnswer:
         route = request.path.removeprefix("/ws/v1").strip("/")
         if route == "validate-conf" and request.method == "POST":
             return self._validate(request)
@@ -41,12 +41,12 @@ class YunikornApi:
         }
         return json_answer(routes[route]()) if route in routes else _error(404, "Not Found")
 
-    def _validate(self, request: Request) -> Answer:
+    def _validate(self, request: Request) -> ServerAnswer:
         reason = self.config.refusal(request.body.decode("utf-8", "surrogateescape"))
         return json_answer({"allowed": not reason, "reason": reason})
 
     def _config(self) -> Object:
-        """As JSON, which dnm asks for: what is in force, by its checksum."""
+        """Returns the checksum of the current configuration, as JSON."""
         partitions = [{"Name": "default"}] if self.config.partition else []
         return {"Partitions": partitions, "Checksum": self.config.checksum, "Extra": {}}
 
@@ -129,9 +129,9 @@ def _is_hidden(pod: Object) -> bool:
     return bool(pod["spec"].get("schedulingGates") or pod["metadata"].get("deletionTimestamp"))
 
 
-def _sizes(store: Store) -> dict[str, int]:
+def _sizes(store: Objects) -> dict[str, int]:
     return total(yunikorn_units(node["status"]["allocatable"]) for node in store.objects("nodes"))
 
 
-def _error(code: int, message: str) -> Answer:
+def _error(code: int, message: str) -> ServerAnswer:
     return json_answer({"status_code": code, "message": message, "description": message}, code)

@@ -1,10 +1,10 @@
-"""Reads the queue configuration that the sandbox's scheduler runs, and keeps it.
+"""The queue configuration of the sandbox's scheduler.
 
-It reads what it schedules by and judges nothing: refused is what can't be read, and what a test has
-it refuse (`refuses`). Whether YuniKorn takes a document, YuniKorn's own code is asked, by
-`tests/real/queue_documents.py`. As there, the admission webhook denies what is refused, where there
-is one; what got in all the same is ignored, and the old queues stay. Packed documents, other
-policy groups and `service.enableConfigHotRefresh` are not played.
+It is parsed, but not validated: the sandbox refuses unreadable documents and those that a test
+chooses (`refuses`). `tests/real/queue_documents.py` asks YuniKorn's own code. If an admission
+webhook is configured, it denies refused documents; otherwise they are stored, and the scheduler
+keeps the old queues. Packed documents, other policy groups and `service.enableConfigHotRefresh` are
+not implemented.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.pod_reading import AmountError, configured_amounts
-from dnm.lab.sandbox.store import ApiError, Object, Store
+from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 Fields = dict[str, Any]
 NAMESPACE = "yunikorn"
@@ -52,7 +52,7 @@ class YunikornConfig:
     """`has_webhook`: the admission controller is installed. `takes_up`: the scheduler is well.
     `version`: which release is played; 1.6 to 1.8 count a sidecar twice (see `pod_reading`)."""
 
-    def __init__(self, store: Store, timing: Timing) -> None:
+    def __init__(self, store: Objects, timing: Timing) -> None:
         self.store = store
         self.timing = timing
         self.version = NEWEST
@@ -186,7 +186,7 @@ def _root_of(partition: Fields) -> Fields:
 
 
 def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
-    """The queue and everything below it. Whatever is called root has no limits of its own."""
+    """Returns a queue and all queues below it. A queue named root has no limits."""
     name = _text(fields, "name").lower()
     path = name if parent is None else f"{parent}.{name}"
     children = _list(fields, "queues")

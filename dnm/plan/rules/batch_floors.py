@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dnm.model.batch import BatchNode
 from dnm.model.config import Config
-from dnm.model.reason import Why
+from dnm.model.reason import ReasonText
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.plan.hooks import CountedFrom, Rule
 from dnm.sizing.caps import Bound
 
-BATCH_FLOOR = Why(
+BATCH_FLOOR = ReasonText(
     "Slurm has no more nodes than batch_floor requires",
     "a node that is returned or becomes idle, or a lower floor",
     has_pod_event=True,

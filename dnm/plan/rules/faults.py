@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dnm.model.departure import Departure, Eviction, Leaving
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
-from dnm.model.opening import Step
+from dnm.model.opening import Check
 from dnm.model.registry import Registry
 from dnm.plan.hooks import Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
@@ -22,7 +22,7 @@ from dnm.plan.inputs import Inputs
 _IN_USE = (Phase.SERVING, Phase.RELEASING)
 
 
-def sign_of(step: Step, node: Node) -> str:
+def sign_of(step: Check, node: Node) -> str:
     """Returns the word for a sign that the Node shows, as passed to a converter; empty: none."""
     name = step.name.rpartition("/")[2]
     if step.kind == "taint":

@@ -15,13 +15,13 @@ from dnm.kubelet.compare import difference_sentence, differences
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.node import Node
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.plan.facts import NodeTransition
 from dnm.plan.hooks import CountedFrom, Rule
 from dnm.plan.inputs import Inputs
 from dnm.sizing.caps import Bound
 
-KUBELET_SETTINGS = Why(
+KUBELET_SETTINGS = ReasonText(
     "kubelets of its node types would not start with their settings",
     "corrected kubelet settings: `dnm node-types check` shows what is wrong",
     has_pod_event=True,

@@ -23,7 +23,7 @@ from dnm.model.lent import LentNode
 from dnm.model.lent_state import MovePause, Moving, Serving
 from dnm.model.node import Node
 from dnm.model.node_type import Taint
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.value import Value
 from dnm.model.verdict import Verdict
 from dnm.plan.breaker import backoff_delay
@@ -39,13 +39,13 @@ from dnm.plan.facts import (
 )
 from dnm.plan.phases import measure_node
 
-MOVING = Why(
+MOVING = ReasonText(
     "changes its queue without a reboot",
     "`dnm hold NODE`, which stops the move until its labels are exchanged",
     name="MOVING",
 )
-MOVED = Why("has changed its queue and serves the new one from now on", name="MOVED")
-STAYS = Why("does not change its queue after all and keeps serving", name="STAYS")
+MOVED = ReasonText("has changed its queue and serves the new one from now on", name="MOVED")
+STAYS = ReasonText("does not change its queue after all and keeps serving", name="STAYS")
 _POD = "a pod landed on it"
 
 

@@ -17,7 +17,7 @@ import msgspec
 from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import SpentHours
-from dnm.model.reason import Why
+from dnm.model.reason import ReasonText
 from dnm.model.registry import Registry
 from dnm.plan.hooks import CountedFrom, Leave, Rule
 from dnm.sizing.caps import Bound
@@ -25,7 +25,7 @@ from dnm.sizing.caps import Bound
 if TYPE_CHECKING:  # `dnm status` needs only the remaining hours
     from dnm.plan.inputs import Inputs
 
-HOURS_SPENT = Why(
+HOURS_SPENT = ReasonText(
     "the node-hours of its namespace's week are used up",
     "Monday, 00:00 UTC, or a higher node_hours_per_week",
     has_pod_event=True,

@@ -20,9 +20,9 @@ from dnm.model.lent import LentNode, Phase
 from dnm.model.lent_state import Joining, Releasing
 from dnm.model.node import Node
 from dnm.model.observed import Breaker
-from dnm.model.opening import OPENING_TAINT, Opening, PodOrder, Step, full_name
+from dnm.model.opening import OPENING_TAINT, Check, Opening, PodOrder, full_name
 from dnm.model.plan import Action, DropPods, HoldClosed, StartPod
-from dnm.model.reason import Reason, Why
+from dnm.model.reason import Reason, ReasonText
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
@@ -30,12 +30,12 @@ from dnm.plan.facts import Facts, NodeTransition, changed, outcome
 from dnm.plan.hooks import Additions, Leave, Rule, in_a_run
 from dnm.plan.inputs import Inputs
 
-OPENING = Why(
+OPENING = ReasonText(
     "is Ready, but has not passed its readiness checks yet",
     "the check that it has not passed; `kubectl describe node NODE` shows the state",
     name="OPENING",
 )
-NOT_OPENED = Why(
+NOT_OPENED = ReasonText(
     "did not pass its readiness checks in time and is returned",
     "a fix for the check that it did not pass; then `dnm reset TYPE` ends the back-off",
     name="NOT_OPENED",
@@ -50,7 +50,7 @@ class _Gate(NamedTuple):
 
     node: Node
     entry: LentNode
-    steps: tuple[Step, ...]
+    steps: tuple[Check, ...]
     opening: Opening
     look: CloseLook
     tenants: Collection[str]  # the monitored namespaces
@@ -79,11 +79,11 @@ class _Gate(NamedTuple):
         """Returns the pod that pulls images, as `namespace/name`."""
         return f"{self.entry.namespace}/{_pod_name('images', self.node.name)}"
 
-    def probe(self, step: Step) -> str:
+    def probe(self, step: Check) -> str:
         """Returns the pod of a probe."""
         return f"{step.name.partition('/')[0]}/{_pod_name('probe', self.node.name)}"
 
-    def images_of(self, step: Step) -> tuple[str, ...]:
+    def images_of(self, step: Check) -> tuple[str, ...]:
         return (step.name,) if step.kind == "image" else self.opening.images
 
 
@@ -91,7 +91,7 @@ def _pod_name(purpose: str, node: str) -> str:
     return f"dnm-{purpose}-{node}"
 
 
-def _steps(config: Config, entry: LentNode) -> tuple[Step, ...]:
+def _steps(config: Config, entry: LentNode) -> tuple[Check, ...]:
     node_type = config.node_types.get(entry.node_type)
     return node_type.readiness_checks if node_type else ()
 
@@ -150,7 +150,7 @@ def _kept_closed(
     if after.verdict.reason is Reason.LATE and node.is_ready:
         size = inputs.config.node_types[entry.node_type].size
         lacking = ", ".join(name for name in sorted(size) if node.allocatable.get(name, 0) <= 0)
-        step = Step(kind="resources", within=inputs.config.join_timeout)
+        step = Check(kind="resources", within=inputs.config.join_timeout)
         opening = _with_step(entry.opening, "node", inputs.now)
         why = f"it offers no {lacking}"
         return _return_unopened(inputs, node.name, entry, opening, step, why) if lacking else after
@@ -200,7 +200,7 @@ def _keep_joining(inputs: Inputs, name: str, entry: LentNode, opening: Opening) 
 
 
 def _return_unopened(
-    inputs: Inputs, name: str, entry: LentNode, opening: Opening, step: Step, why: str
+    inputs: Inputs, name: str, entry: LentNode, opening: Opening, step: Check, why: str
 ) -> NodeTransition:
     text = f"{step.text}: {why}"
     error = f"{name} did not pass its readiness checks and is returned: {text}"
@@ -241,7 +241,7 @@ def _left_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
 # --- the steps ------------------------------------------------------------------------------------
 
 
-def _describe_lack(step: Step, gate: _Gate) -> str:
+def _describe_lack(step: Check, gate: _Gate) -> str:
     """Returns what a step lacks, as a sentence; empty: it holds."""
     match step.kind:
         case "condition":
@@ -302,7 +302,7 @@ def _describe_image(images: Sequence[str], gate: _Gate) -> str:
     return f"image {lacking[0]}{more} is not on it" + (f": {trouble}" if trouble else " yet")
 
 
-def _describe_probe(step: Step, gate: _Gate) -> str:
+def _describe_probe(step: Check, gate: _Gate) -> str:
     key = gate.probe(step)
     pod = gate.look.pods.get(key)
     if pod is not None and pod.phase == "Succeeded":
@@ -315,7 +315,7 @@ def _describe_probe(step: Step, gate: _Gate) -> str:
     return f"the probe {step.name} {ended}" + (f": {pod.why}" if pod.why else "")
 
 
-def _has_failed(step: Step, gate: _Gate) -> bool:
+def _has_failed(step: Check, gate: _Gate) -> bool:
     """Checks whether waiting cannot help any more."""
     pod = gate.look.pods.get(gate.probe(step)) if step.kind == "probe" else None
     return pod is not None and pod.phase == "Failed"

@@ -31,7 +31,7 @@ from dnm.queues.yunikorn.document import QueueDocument, read_document
 from dnm.queues.yunikorn.ledger import (
     Ledger,
     LedgerEntry,
-    Lent,
+    LentAmounts,
     Section,
     all_totals,
     checksum,
@@ -305,7 +305,7 @@ def _entries(
     tree: DocumentTree,
     ledger: Ledger,
     baselines: Mapping[LimitPlace, Baseline],
-    lent: Lent,
+    lent: LentAmounts,
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
     """Returns an entry for each limit that lent nodes move, or that is still off its baseline. The

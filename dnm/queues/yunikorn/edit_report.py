@@ -16,7 +16,7 @@ from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.document import QueueDocument
-from dnm.queues.yunikorn.ledger import Lent, Section, lent_amounts
+from dnm.queues.yunikorn.ledger import LentAmounts, Section, lent_amounts
 from dnm.queues.yunikorn.limits import Baseline, current
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
@@ -107,7 +107,7 @@ def limits_of(
 
 
 def news_of(
-    tree: DocumentTree, baselines: Mapping[LimitPlace, Baseline], lent: Lent
+    tree: DocumentTree, baselines: Mapping[LimitPlace, Baseline], lent: LentAmounts
 ) -> tuple[LimitNews, ...]:
     """Returns the changes that other clients made to the document since dnm last wrote it."""
     reapplied: dict[str, list[str]] = {}

@@ -22,7 +22,7 @@ from dnm.queues.yunikorn.yaml_nodes import MAPPING, SCALAR, YamlError, YamlNode,
 _LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold many
 
 
-class Judgement(Value):
+class DocumentCheck(Value):
     """A judged document. `violations`: why dnm can't edit it. `advice`: what YuniKorn handles in an
     unexpected way. `is_taken`: whether YuniKorn accepts the `text` (None: not asked)."""
 
@@ -38,7 +38,7 @@ class Judgement(Value):
         return not self.violations
 
 
-def judge_file(path: Path) -> list[Judgement]:
+def judge_file(path: Path) -> list[DocumentCheck]:
     """Judges every queue document of a file. An unreadable file counts as a violation."""
     try:
         with path.open("rb") as file:  # it may be a pipe: `queues check <(kubectl get …)`
@@ -64,22 +64,22 @@ def judge_file(path: Path) -> list[Judgement]:
         if source.config_map is None:
             why = str(source.refusal)
             advice = RuleViolation(rule="document", line=data.line, message=why)
-            judged.append(Judgement(file=str(path), advice=(advice,)))
+            judged.append(DocumentCheck(file=str(path), advice=(advice,)))
         else:
             judged.append(_moved(judge_text(str(path), source.text), data, source))
     return judged
 
 
-def judge_text(file: str, text: str) -> Judgement:
+def judge_text(file: str, text: str) -> DocumentCheck:
     """Judges a text. Reports name it `file`."""
     tree, problems = read_tree(text)
     if tree is None or problems:
-        return Judgement(file=file, text=text, violations=problems)
+        return DocumentCheck(file=file, text=text, violations=problems)
     violations = check_rules(tree)
     if tree.refusal:
         refused = RuleViolation(rule="document", line=1, message=tree.refusal)
         violations = (*violations, refused)
-    return Judgement(
+    return DocumentCheck(
         file=file,
         text=text,
         violations=violations,
@@ -88,8 +88,10 @@ def judge_text(file: str, text: str) -> Judgement:
     )
 
 
-def _broken(file: str, rule: str, line: int, message: str) -> Judgement:
-    return Judgement(file=file, violations=(RuleViolation(rule=rule, line=line, message=message),))
+def _broken(file: str, rule: str, line: int, message: str) -> DocumentCheck:
+    return DocumentCheck(
+        file=file, violations=(RuleViolation(rule=rule, line=line, message=message),)
+    )
 
 
 def _config_maps(text: str) -> Iterator[tuple[YamlNode, ConfigMap]]:
@@ -134,7 +136,7 @@ def _texts(node: YamlNode | None) -> dict[str, str]:
     return {key.value: _text(node, key.value) for key in node.items[::2]}
 
 
-def _moved(judgement: Judgement, manifest: YamlNode, source: SourceDocument) -> Judgement:
+def _moved(judgement: DocumentCheck, manifest: YamlNode, source: SourceDocument) -> DocumentCheck:
     """Returns the judgement with the manifest's lines. A block's text starts a line after its
     `|`."""
     kept = _field(_field(manifest, "binaryData" if source.is_gzip else "data"), source.key)
@@ -147,7 +149,7 @@ def _moved(judgement: Judgement, manifest: YamlNode, source: SourceDocument) -> 
         moved: RuleViolation = msgspec.structs.replace(violation, line=line)
         return moved
 
-    moved: Judgement = msgspec.structs.replace(
+    moved: DocumentCheck = msgspec.structs.replace(
         judgement,
         violations=tuple(map(move, judgement.violations)),
         advice=tuple(map(move, judgement.advice)),

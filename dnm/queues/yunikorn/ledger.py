@@ -174,7 +174,7 @@ def _from_stored(stored: _Stored) -> Ledger:
     )
 
 
-def _written(place: LimitPlace, baseline: str, lent: Lent) -> str:
+def _written(place: LimitPlace, baseline: str, lent: LentAmounts) -> str:
     amount = parse_yunikorn(place.resource, baseline) + lent.at(place)
     return format_yunikorn(place.resource, amount, baseline)
 
@@ -224,7 +224,7 @@ def encode_ledger(ledger: Ledger) -> str:
     return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
 
 
-class Lent(NamedTuple):
+class LentAmounts(NamedTuple):
     """The amounts that nodes add to each max and to each guaranteed, by queue and resource."""
 
     max: Mapping[str, Resources]
@@ -236,14 +236,15 @@ class Lent(NamedTuple):
         return amounts.get(place.queue, {}).get(place.resource, 0)
 
 
-def lent_amounts(sections: Iterable[Section]) -> Lent:
+def lent_amounts(sections: Iterable[Section]) -> LentAmounts:
     """Returns the amounts that the nodes of these sections add to the limits of their queues and of
     all ancestors except root."""
     sections = list(sections)
     maximum = _sum_up_the_tree(sections)
     if all(section.guaranteed for section in sections):
-        return Lent(maximum, maximum)
-    return Lent(maximum, _sum_up_the_tree([section for section in sections if section.guaranteed]))
+        return LentAmounts(maximum, maximum)
+    guaranteed = [section for section in sections if section.guaranteed]
+    return LentAmounts(maximum, _sum_up_the_tree(guaranteed))
 
 
 def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:

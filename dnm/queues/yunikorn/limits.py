@@ -22,7 +22,7 @@ from dnm.model.value import Resources
 from dnm.queues.yunikorn.ledger import (
     Ledger,
     LedgerEntry,
-    Lent,
+    LentAmounts,
     Section,
     lent_amounts,
     sum_resources,
@@ -282,7 +282,7 @@ class Aim(NamedTuple):
     that an administrator set and lending does not raise; they include the `frozen` ones."""
 
     sections: Mapping[str, Section]
-    lent: Lent
+    lent: LentAmounts
     frozen: frozenset[LimitPlace]
     fixed: frozenset[LimitPlace]
     targets: Mapping[LimitPlace, int]

@@ -19,7 +19,7 @@ from dnm.queues.yunikorn.limits import Baseline, compare, current, own_section
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
 
-class Reading(Enum):
+class LimitMeaning(Enum):
     """The meaning that an administrator gives to the document's limits (`dnm queues rebase`)."""
 
     BASELINE = "baseline"  # the limits don't contain the lent nodes
@@ -29,7 +29,7 @@ class Reading(Enum):
 def rebase_document(
     document: QueueDocument,
     wants: QueueWants,
-    reading: Reading,
+    reading: LimitMeaning,
     queues: Iterable[str] = (),
 ) -> QueueEdit:
     """Returns the edit after an administrator has declared what the limits of these queues contain
@@ -46,7 +46,7 @@ def rebase_document(
 def _rebase(
     document: QueueDocument,
     wants: QueueWants,
-    reading: Reading,
+    reading: LimitMeaning,
     chosen: frozenset[str],
 ) -> QueueEdit:
     unknown = sorted(chosen - document.limits.keys())
@@ -75,11 +75,11 @@ def _rebase(
     return answered
 
 
-def _declared(tree: DocumentTree, place: LimitPlace, reading: Reading, lent: int) -> Baseline:
+def _declared(tree: DocumentTree, place: LimitPlace, reading: LimitMeaning, lent: int) -> Baseline:
     """Returns the baseline that follows from the answer. Raises QueueError if the limit is too
     small to contain the lent amount."""
     text, amount = current(tree, place)
-    if reading is Reading.BASELINE or not lent:
+    if reading is LimitMeaning.BASELINE or not lent:
         return Baseline(text, amount)
     if amount < lent:
         raise QueueError(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.http_values import Answer, Request
+from dnm.lab.sandbox.http_values import Request, ServerAnswer
 from dnm.lab.sandbox.store import ApiError
 from tests.proof.storm import processes
 from tests.site import ini_text
@@ -120,7 +120,7 @@ class World:
         self._build_cluster()
         answer = self.sandbox.server.handle
 
-        def handle(request: Request) -> Answer:
+        def handle(request: Request) -> ServerAnswer:
             self._note_arrival(request)
             return answer(request)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dnm.model.queue_edit import QueueWants
-from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from tests.queue_kit import (
     ONE,
     TREE,
@@ -63,7 +63,7 @@ def test_total_equal_to_the_lent_amount_has_baseline_zero() -> None:
     again = edit(text, made.ledger, TWO)
     assert again.text == text and not again.held and not again.limits[A].fixed
     assert again.numbers[A].baseline["vcore"] == 0
-    queue_edit = rebase_document(read(text, made.ledger), wants(TWO), Reading.TOTAL)
+    queue_edit = rebase_document(read(text, made.ledger), wants(TWO), LimitMeaning.TOTAL)
     assert not queue_edit.refusal and queue_edit.numbers[A].baseline["vcore"] == 0
 
 
@@ -134,10 +134,11 @@ def test_reapplied_manifest_after_a_held_shrink_causes_no_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "total", "baseline"), [(Reading.BASELINE, 556, 300), (Reading.TOTAL, 300, 44)]
+    ("reading", "total", "baseline"),
+    [(LimitMeaning.BASELINE, 556, 300), (LimitMeaning.TOTAL, 300, 44)],
 )
 def test_rebase_reads_a_limit_as_baseline_or_total(
-    reading: Reading, total: int, baseline: int
+    reading: LimitMeaning, total: int, baseline: int
 ) -> None:
     made = lend(TREE, TWO)
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 300,")
@@ -147,10 +148,10 @@ def test_rebase_reads_a_limit_as_baseline_or_total(
     assert back.text == change(TREE, "max: {vcore: 80,", f"max: {{vcore: {baseline},")
 
 
-@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("reading", LimitMeaning)
 @pytest.mark.parametrize("queues", [(), (A,)], ids=["all", "one"])
 def test_rebase_of_unchanged_limits_declares_nothing(
-    reading: Reading, queues: tuple[str, ...]
+    reading: LimitMeaning, queues: tuple[str, ...]
 ) -> None:
     made = lend(TREE, TWO)
     answered = rebase_document(read(made.text, made.ledger), wants(TWO), reading, queues)
@@ -163,9 +164,11 @@ def test_rebase_of_unchanged_limits_declares_nothing(
 
 def test_second_rebase_changes_nothing() -> None:
     made = lend(TREE, TWO)
-    taken_over = rebase_document(read(made.text), wants(TWO), Reading.BASELINE)
+    taken_over = rebase_document(read(made.text), wants(TWO), LimitMeaning.BASELINE)
     assert limit(taken_over, A) == "592"
-    again = rebase_document(read(taken_over.text, taken_over.ledger), wants(TWO), Reading.BASELINE)
+    again = rebase_document(
+        read(taken_over.text, taken_over.ledger), wants(TWO), LimitMeaning.BASELINE
+    )
     assert not again.is_changed
 
 
@@ -191,7 +194,9 @@ def test_printed_advice_on_a_limit_below_the_lent_amount_works() -> None:
     edited = change(made.text, "max: {vcore: 336,", "max: {vcore: 200,")
     frozen = edit(change(edited, "vcore: 264,", "vcore: 9,"), made.ledger, TWO)
     assert f"`dnm queues rebase --queue {A} --as baseline`" in frozen.held[A]
-    followed = rebase_document(read(frozen.text, frozen.ledger), wants(TWO), Reading.BASELINE, [A])
+    followed = rebase_document(
+        read(frozen.text, frozen.ledger), wants(TWO), LimitMeaning.BASELINE, [A]
+    )
     assert [limit(followed, A, resource, kind) for kind in ("max", "guaranteed")
             for resource in ("vcore", "memory")] == ["456", "832G", "265", "544G"]  # fmt: skip
     assert not followed.held
@@ -211,7 +216,7 @@ def test_meaningless_rebase_is_refused(more: dict[str, object], reason: str) -> 
     answered = rebase_document(
         read(made.text, made.ledger),
         wants(ONE),
-        Reading.TOTAL,
+        LimitMeaning.TOTAL,
         **more,  # type: ignore[arg-type]
     )
     assert reason in answered.refusal and not answered.is_changed

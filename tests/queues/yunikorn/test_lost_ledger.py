@@ -14,7 +14,7 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.ledger import decode_ledger
-from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
 from dnm.queues.yunikorn.unsettled import NOT_OF_THIS_TEXT
 from tests.night import sample_by_day
@@ -126,11 +126,11 @@ def test_undecidable_limits_after_a_lost_ledger_need_an_administrator(new: str, 
     assert (asked.text, asked.is_changed) == (text, False)
     assert why in asked.refusal
     assert "dnm queues rebase --as total" in asked.refusal
-    for reading, vcore in ((Reading.TOTAL, 0), (Reading.BASELINE, 256)):
+    for reading, vcore in ((LimitMeaning.TOTAL, 0), (LimitMeaning.BASELINE, 256)):
         asking = wants(TWO, remembered=made.ledger)
         answered = rebase_document(read(text), asking, reading)
         if answered.refusal:  # 80 cannot contain 256
-            assert reading is Reading.TOTAL and "less than the 256" in answered.refusal
+            assert reading is LimitMeaning.TOTAL and "less than the 256" in answered.refusal
             continue
         current = int(new.split()[2].rstrip(","))
         assert limit(answered, A) == str(current + vcore)
@@ -340,8 +340,8 @@ def test_earlier_total_accepted_by_another_instance_needs_an_administrator() -> 
     assert "wrote earlier" in asked.refusal
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_answer_about_an_earlier_total_is_kept_if_nothing_is_lent(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", LimitMeaning)
+def test_answer_about_an_earlier_total_is_kept_if_nothing_is_lent(reading: LimitMeaning) -> None:
     made = lend(TREE, ONE)
     noted = edit(made.text, made.ledger, {}, remembered=made.noted).noted
     answered = rebase_document(read(made.text), wants({}, remembered=noted), reading)
@@ -400,9 +400,9 @@ def test_repeated_text_with_another_baseline_needs_an_administrator() -> None:
     assert asked.refusal.startswith(NOT_OF_THIS_TEXT)
 
 
-@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("reading", LimitMeaning)
 def test_rebase_answer_is_kept_after_a_killed_run(
-    reading: Reading,
+    reading: LimitMeaning,
 ) -> None:
     """A limit was changed before the next run. Once, each run asked again about values that no run
     had written, whatever the administrator answered."""
@@ -490,4 +490,4 @@ def test_rebase_is_accepted_beside_a_ledger_of_a_newer_dnm() -> None:
     made = lend(TREE, ONE)
     newer = made.ledger.replace('"version":', '"version":9')
     asking = wants(ONE, remembered=newer)
-    assert not rebase_document(read(made.text, newer), asking, Reading.TOTAL).refusal
+    assert not rebase_document(read(made.text, newer), asking, LimitMeaning.TOTAL).refusal

@@ -13,7 +13,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.errors import QueueError
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.ledger import MOST_TOTALS, decode_ledger, encode_ledger
-from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document, with_document
 from tests.queue_kit import (
     NODE,
@@ -200,7 +200,7 @@ def test_damaged_ledger_is_not_an_empty_ledger(ledger: str, reason: str) -> None
         decode_ledger(ledger)
     refused = edit(TREE, ledger, {})
     assert reason in refused.refusal and refused.ledger == ledger
-    mended = rebase_document(read(TREE, ledger), wants(ONE), Reading.BASELINE)
+    mended = rebase_document(read(TREE, ledger), wants(ONE), LimitMeaning.BASELINE)
     assert mended.text == lend(TREE, ONE).text
 
 

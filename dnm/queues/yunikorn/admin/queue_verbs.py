@@ -26,7 +26,7 @@ from dnm.plan.queue_reports import headroom
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.decode import RuleViolation
 from dnm.queues.yunikorn.document import QueueDocument, read_document
-from dnm.queues.yunikorn.files import Judgement, judge_file, judge_text
+from dnm.queues.yunikorn.files import DocumentCheck, judge_file, judge_text
 from dnm.queues.yunikorn.ledger import decode_ledger, lent_amounts
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import SourceDocument, read_source
@@ -104,7 +104,7 @@ def _ledger_problem(source: SourceDocument) -> str | None:
     return None
 
 
-def _ask(judged: Judgement, yunikorn: YunikornClient | None) -> Judgement:
+def _ask(judged: DocumentCheck, yunikorn: YunikornClient | None) -> DocumentCheck:
     """Adds YuniKorn's own validation of the document."""
     if yunikorn is None or not judged.text:
         return judged
@@ -130,7 +130,7 @@ def _name_of(source: SourceDocument) -> str:
     return f"configmap/{config_map.namespace}/{config_map.name}/{source.key}"
 
 
-def _report(judged: list[Judgement], output: str) -> int:
+def _report(judged: list[DocumentCheck], output: str) -> int:
     if output != "text":
         print_document([_judgement_document(item) for item in judged], output)
     else:
@@ -140,7 +140,7 @@ def _report(judged: list[Judgement], output: str) -> int:
     return ExitCode.OK if are_good else ExitCode.FAILED
 
 
-def _judgement_document(judged: Judgement) -> dict[str, Any]:
+def _judgement_document(judged: DocumentCheck) -> dict[str, Any]:
     return {
         "schema": CHECK_SCHEMA,
         "file": judged.file,
@@ -151,7 +151,7 @@ def _judgement_document(judged: Judgement) -> dict[str, Any]:
     }
 
 
-def _print_judgement(judged: Judgement) -> None:
+def _print_judgement(judged: DocumentCheck) -> None:
     """Prints a line for each violation, in the format of compilers, for editors and pipelines."""
     for violation in judged.violations:
         lead: Part = (f"{judged.file}:{violation.line}: ", "error")

@@ -21,7 +21,7 @@ from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.admin.queue_verbs import queue_edges
 from dnm.queues.yunikorn.document import read_document
-from dnm.queues.yunikorn.rebase import Reading, rebase_document
+from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import SourceDocument, read_source
 from dnm.queues.yunikorn.system import apply_queue_edit
@@ -71,7 +71,7 @@ def rebase(
             if refusal := judge_here(config, state, registry, now).refusal:
                 raise LeaseError(refusal)  # this registry does not list the serving nodes
         wants = queue_wants(config, registry, serving_sizes(config, registry))
-        return rebase_document(read_document(source), wants, Reading(reading), paths)
+        return rebase_document(read_document(source), wants, LimitMeaning(reading), paths)
 
     @contextmanager
     def lock() -> Iterator[Callable[[str | None], None]]:
