@@ -58,7 +58,7 @@ IMPORT_RULES: dict[str, Rule] = {
     ),
     "http": _rule("model host", PROCESSES | SCREEN | TEXT | WIRES, reader=WIRES, causes=WIRES),
     "kube": _rule(
-        "model host http demand.pod_request demand.gangs",
+        "model host http demand.pod_request queues.system queues.pod_reading_of",
         PROCESSES | SCREEN | WIRES | {"configparser"},
     ),
     "converters.slurm": _rule(

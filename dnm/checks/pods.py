@@ -92,8 +92,8 @@ def _own_demand(
 ) -> Demand:
     """Returns the demand without the scheduler's queues and sums, to compare it with them."""
     read = snapshot.queue_facts.view
-    release = read.release if isinstance(read, SchedulerView) else None
-    view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, release=release)
+    twice = isinstance(read, SchedulerView) and read.counts_sidecars_twice
+    view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, counts_sidecars_twice=twice)
     facts = DemandFacts(
         now=snapshot.taken_at,
         claims=snapshot.claims,

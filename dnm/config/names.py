@@ -143,8 +143,8 @@ def queue_system(text: str) -> str:
     """Returns the name of a queue system that dnm knows."""
     if text not in QUEUE_SYSTEMS:
         hint = suggest(text, QUEUE_SYSTEMS) or ";"
-        known = " or ".join(QUEUE_SYSTEMS)
-        raise ValueError(f"is not a queue system{hint} write {known}")
+        choices = " or ".join(QUEUE_SYSTEMS)
+        raise ValueError(f"is not a queue system{hint} write {choices}")
     return text
 
 

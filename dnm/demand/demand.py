@@ -1,7 +1,7 @@
 """The requests of all pods, by queue, by node, and by group of equal pending pods.
 
-The rule: a pod is counted as YuniKorn counts it, and a pending pod that cannot be counted is
-reported with the reason. Bound pods are `used`, whatever their phase; unbound pods that the
+The rule: a pod is counted as its queue system counts it, and a pending pod that cannot be counted
+is reported with the reason. Bound pods are `used`, whatever their phase; unbound pods that the
 scheduler would place are pending. `pod_request.py` has the request of one pod.
 
     gather_demand(pods, config, queues, DemandFacts(now=..., ...)) -> Demand
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from dnm.demand.pending import PendingGroup, Uncounted, with_siblings
-from dnm.demand.pod_request import as_counted, most_of
+from dnm.demand.pod_request import most_of, with_sidecars_twice
 from dnm.demand.waiting import DemandFacts, Waiting, gather_waiting
 from dnm.model.cluster import QueueLimits, SchedulerView
 from dnm.model.config import Config
@@ -25,14 +25,14 @@ from dnm.model.history import PodKind
 from dnm.model.observed import StalledPods
 from dnm.model.pod import Pod
 from dnm.model.quantity import add_to
-from dnm.model.queue_path import is_under, present_lineage
+from dnm.model.queue_path import is_under, lineage, present_lineage
 from dnm.model.value import Resources, Value
 
 
 class QueueDemand(Value):
     """The demand of one configured queue, including all queues below it. `pending` and
     `pending_pods` count the pods that are old enough. `largest_gang`: the largest gang application,
-    resource by resource; YuniKorn rejects it if the limit is lower."""
+    resource by resource; the limit must contain it at once."""
 
     queue: str
     used: Mapping[str, int] = {}
@@ -80,8 +80,8 @@ def gather_demand(
 
     The first pass finds the queue of each application (from the scheduler, or else its first pod),
     the second counts. The rest handles distinct shapes only, so the time is that of two passes."""
-    if facts.scheduler is not None:
-        pods = as_counted(pods, facts.scheduler.release)
+    if facts.scheduler is not None and facts.scheduler.counts_sidecars_twice:
+        pods = with_sidecars_twice(pods)
     finder = _QueueFinder(pods, config, queues, facts.scheduler)
     resources = facts.resources
     sums = _sum_bound(pods, finder, resources)
@@ -114,10 +114,10 @@ def pending_fingerprint(demand: Demand, queue: str) -> str:
 
 
 class _QueueFinder:
-    """A finder of the queue in which YuniKorn has, or will put, a pod.
+    """A finder of the queue in which the queue system has, or will put, a pod.
 
     The scheduler's own answer has precedence. Without it, the first pod of the application decides
-    for all (k8shim context.go, ensureAppAndTaskCreated). A queue that is not configured counts as
+    for all. A queue that is not configured counts as
     its nearest configured ancestor; a pod without a queue gets that of the namespace map."""
 
     def __init__(
@@ -146,7 +146,7 @@ class _QueueFinder:
                 self._by_app[pod.app_id] = self._nearest(self._reported[pod.uid])
 
     def find(self, pod: Pod) -> str:
-        """Returns the configured queue in which a YuniKorn pod counts; empty: unknown."""
+        """Returns the configured queue in which a managed pod counts; empty: unknown."""
         if self._reported and pod.uid in self._reported:
             return self._nearest(self._reported[pod.uid])
         queue = self._by_app.get(pod.app_id)
@@ -157,23 +157,18 @@ class _QueueFinder:
 
     def _requested(self, pod: Pod) -> str:
         if pod.queue:
-            path = pod.queue.lower()
-            if path != "root" and not path.startswith("root."):
-                path = "root." + path.replace(".", "_dot_")
-            return self._nearest(path)
+            return self._nearest(pod.queue)
         policy = self._policies.get(pod.namespace)
         return self._nearest(policy.queue) if policy else ""
 
     def _nearest(self, path: str) -> str:
         """Returns the nearest configured queue at or above a path, except root without limit."""
-        managed = self._managed.get(path)
-        if managed is None:
-            managed = ".".join(path.lower().split(".")[: self._deepest])
-            while managed and managed not in self._queues:
-                managed = managed.rpartition(".")[0]
-            managed = "" if managed == "root" else managed
-            self._managed[path] = managed
-        return managed
+        nearest = self._managed.get(path)
+        if nearest is None:
+            prefix = ".".join(path.lower().split(".")[: self._deepest])
+            nearest = next((queue for queue in lineage(prefix) if queue in self._queues), "")
+            self._managed[path] = nearest
+        return nearest
 
 
 def _is_before(pod: Pod, other: Pod) -> bool:

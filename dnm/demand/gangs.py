@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Annotated, Any
 
 import msgspec
 
 from dnm.demand.pending import NotCounted
-from dnm.demand.pod_request import LONGEST_GROUP, MOST_RESOURCES, MOST_TASK_GROUPS, most_of
-from dnm.model.pod import Pod, TaskGroup
-from dnm.model.quantity import INT64_MAX, QuantityError, add_to, kube_resources
+from dnm.demand.pod_request import most_of
+from dnm.model.pod import MOST_RESOURCES, MOST_TASK_GROUPS, Pod, TaskGroup
+from dnm.model.quantity import INT64_MAX, add_to
 from dnm.model.value import Resources, Value
 
 _PLACEHOLDER_TIMEOUT = timedelta(minutes=15)  # the shim's default; afterwards it schedules normally
@@ -175,44 +173,4 @@ def _promised(app: GangApp, group: TaskGroup) -> Pod:
     name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (not created)"
     return msgspec.structs.replace(
         first, name=name, uid="", node="", shape=shape, claims=(), task_group=group.name
-    )
-
-
-# --- the annotation of a pod ----------------------------------------------------------------------
-
-
-def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
-    """Returns the task groups of a gang application; unreadable text is no gang, as for the
-    scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation).
-
-    Groups or resources above the bound are cut off just above it, so that
-    `gangs.is_beyond_counting` still detects them."""
-    if not annotation_text:
-        return ()
-    try:
-        entries = msgspec.json.decode(annotation_text, type=list[dict[str, Any]] | None) or []
-        return tuple(_task_group(entry) for entry in entries[: MOST_TASK_GROUPS + 1])
-    except (msgspec.DecodeError, QuantityError, RecursionError):
-        return ()
-
-
-class _TaskGroupEntry(msgspec.Struct, rename="lower"):
-    """An entry of the annotation, in any case, which Go's JSON accepts; a missing name, member or
-    resource makes the shim refuse all."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1)]
-    minMember: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # Go: int32
-    minResource: dict[str, str | int | float]
-
-
-def _task_group(raw: Mapping[str, Any]) -> TaskGroup:
-    entry = msgspec.convert({key.lower(): value for key, value in raw.items()}, _TaskGroupEntry)
-    wanted = dict(islice(entry.minResource.items(), MOST_RESOURCES + 1))
-    size = kube_resources({name: str(amount) for name, amount in wanted.items()})
-    if min(size.values(), default=0) < 0 or "pods" in size or len(size) < len(wanted):
-        raise QuantityError(f"task group {entry.name}: an amount is negative or given twice")
-    return TaskGroup(
-        name=entry.name[:LONGEST_GROUP],
-        min_member=entry.minMember,
-        min_resource={**size, "pods": 1},
     )

@@ -1,7 +1,8 @@
-"""The request, application and queue of one pod, as YuniKorn reads them.
+"""The request of one pod, as schedulers sum it up.
 
-The rules are those of apache/yunikorn-k8shim, pkg/common/resource.go and pkg/common/utils/utils.go,
-releases 1.6 to 1.9. `kube/shapes.py` calls this once for every distinct kind of pod.
+The rules are those of Kubernetes' resource helpers, which a queue system copies (for instance
+pkg/common/resource.go of yunikorn-k8shim). `kube/shapes.py` calls this once for every distinct kind
+of pod.
 """
 
 from __future__ import annotations
@@ -10,19 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from dnm.model.pod import Pod, PodShape
+from dnm.model.pod import MOST_RESOURCES, Pod, PodShape
 from dnm.model.quantity import add_to, kube_resources
 from dnm.model.value import Resources, Value
-
-QUEUE_KEY = "yunikorn.apache.org/queue"
-APP_ID_KEY = "yunikorn.apache.org/app-id"
-_UNIQUE_SUFFIX = "-uniqueautogen"
-_LONGEST_APP_ID = 63
-
-MOST_TASK_GROUPS = 32  # of one application
-MOST_RESOURCES = 32  # of a pod, or of one task group; `pods` not among them
-LONGEST_PATH = 1024  # characters of a queue or an application that a pod may name
-LONGEST_GROUP = 253  # of a task group
 
 
 class ContainerRequest(Value):
@@ -91,12 +82,11 @@ def with_counted_names(pod: PodRequest) -> PodRequest | None:
     )
 
 
-def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str, int]:
-    """Returns a pod's request as YuniKorn sums it up, with `pods: 1`, in YuniKorn's names and
-    units.
+def effective_request(pod: PodRequest, sidecars_twice: bool = False) -> dict[str, int]:
+    """Returns a pod's request as Kubernetes sums it up, with `pods: 1`.
 
-    Releases 1.6 to 1.8 add a sidecar to itself in its own step of the init phase
-    (checkInitContainerRequest in resource.go); 1.9 does not."""
+    `sidecars_twice`: a sidecar is added to itself in its own step of the init phase, as YuniKorn
+    1.6 to 1.8 do (checkInitContainerRequest in resource.go of yunikorn-k8shim)."""
     if len(pod.containers) == 1 and not (pod.init_containers or pod.pod_level or pod.overhead):
         return _plus({"pods": 1}, _container_request(pod.containers[0], pod))
     sidecars: dict[str, int] = {}
@@ -106,7 +96,7 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
         step = _plus(request, sidecars)
         if container.is_sidecar:
             sidecars = _plus(sidecars, request)
-            step = _plus(step, request) if is_before_1_9 else step
+            step = _plus(step, request) if sidecars_twice else step
         init_peak = most_of(init_peak, step)
     total = _plus({"pods": 1}, sidecars)
     for container in pod.containers:
@@ -118,15 +108,13 @@ def effective_request(pod: PodRequest, is_before_1_9: bool = False) -> dict[str,
     return _plus(total, kube_resources(pod.overhead))
 
 
-def as_counted(pods: Sequence[Pod], release: tuple[int, int] | None) -> Sequence[Pod]:
-    """Returns the pods with their requests as this release of YuniKorn sums them up; if it is
-    unknown, as 1.9 does. Equal shapes stay one object."""
-    if release is None or release >= (1, 9):
-        return pods
+def with_sidecars_twice(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Returns the pods with the requests of a queue system that counts sidecars twice. Equal shapes
+    stay one object."""
     shapes: dict[int, PodShape] = {}
 
     def counted(pod: Pod) -> Pod:
-        earlier = pod.shape.request_before_1_9
+        earlier = pod.shape.request_sidecars_twice
         if not earlier:
             return pod
         shape = shapes.get(id(pod.shape)) or replace(pod.shape, request=earlier)
@@ -157,39 +145,6 @@ def most_of(left: Resources, right: Resources) -> dict[str, int]:
     for name, amount in right.items():
         most[name] = max(most.get(name, 0), amount)
     return most
-
-
-def application_id(
-    labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, uid: str
-) -> str:
-    """Returns the application of a pod with schedulerName yunikorn (k8shim 1.6, utils.go)."""
-    name = (
-        labels.get(APP_ID_KEY)
-        or annotations.get(APP_ID_KEY)
-        or labels.get("applicationId")
-        or labels.get("spark-app-selector")
-        or ""
-    )
-    name = name[:LONGEST_PATH]
-    if name.endswith(_UNIQUE_SUFFIX):
-        return f"{name.removesuffix(_UNIQUE_SUFFIX)}-{uid}"
-    return name or f"yunikorn-{namespace}-autogen"[:_LONGEST_APP_ID]
-
-
-def requested_queue(
-    labels: Mapping[str, str], annotations: Mapping[str, str], site_key: str = QUEUE_KEY
-) -> str:
-    """Returns the queue that a pod names, unchanged; empty: none. `site_key` is the configured key:
-    it is read as label and as annotation, before YuniKorn's own keys."""
-    queue = (
-        labels.get(site_key)
-        or annotations.get(site_key)
-        or labels.get(QUEUE_KEY)
-        or annotations.get(QUEUE_KEY)
-        or labels.get("queue")
-        or ""
-    )
-    return queue[:LONGEST_PATH]
 
 
 def count_rules(shape: PodShape) -> int:

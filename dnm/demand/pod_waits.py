@@ -135,11 +135,11 @@ def _describe_unknown_devices(
 
 def _with_devices(shape: PodShape, needs: Mapping[str, int]) -> PodShape:
     more = {PREFIX + name: count for name, count in needs.items()}
-    before = shape.request_before_1_9
+    before = shape.request_sidecars_twice
     return msgspec.structs.replace(
         shape,
         request={**shape.request, **more},
-        request_before_1_9={**before, **more} if before else before,
+        request_sidecars_twice={**before, **more} if before else before,
     )
 
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 
 import msgspec
 
-from dnm.demand.pod_request import MOST_RESOURCES
 from dnm.host.fault_points import fault_point
 from dnm.kube.errors import ApiRefused
 from dnm.kube.objects import Name, path_of
@@ -20,7 +19,7 @@ from dnm.kube.pod_reading import VolumeAffinity
 from dnm.kube.requests import ApiRequests, List
 from dnm.model.errors import KubeError
 from dnm.model.kubelet import Amounts
-from dnm.model.pod import Claim, NodeSelectorTerm, Pod
+from dnm.model.pod import MOST_RESOURCES, Claim, NodeSelectorTerm, Pod
 from dnm.model.quantity import QuantityError, kube_resources
 from dnm.model.value import Unreadable
 

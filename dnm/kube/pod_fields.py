@@ -7,34 +7,16 @@ its page, because the buffer of a page is used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from dnm.demand.pod_request import APP_ID_KEY, QUEUE_KEY
-
 EMPTY = msgspec.Raw()
 Page = memoryview | bytes
-LABELS = {
-    "queue_path": QUEUE_KEY,
-    "app_id": APP_ID_KEY,
-    "application": "applicationId",
-    "spark": "spark-app-selector",
-    "queue": "queue",
-    "placeholder": "placeholder",
-    "group": "scheduling.x-k8s.io/pod-group",
-}
-ANNOTATIONS = {
-    "queue_path": QUEUE_KEY,
-    "app_id": APP_ID_KEY,
-    "task_group": "yunikorn.apache.org/task-group-name",
-    "task_groups": "yunikorn.apache.org/task-groups",
-    "placeholder": "internal.yunikorn.apache.org/placeholder",
-    "placeholder_before_1_6": "yunikorn.apache.org/placeholder",
-    "mirror": "kubernetes.io/config.mirror",
-    "group": "scheduling.k8s.io/group-name",
-}
+MIRROR = "kubernetes.io/config.mirror"  # an annotation
+GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 
 
 class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
@@ -116,15 +98,14 @@ def decode_all_labels(page: Page) -> list[dict[str, str]]:
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
-def make_page_decoder(queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
-    """Returns the decoder of a PodList. `queue_key`: the site's own label and annotation for the
-    queue."""
-    annotations = _define_texts("_Annotations", _with_key(ANNOTATIONS, "site_queue", queue_key))
-    labels = _define_texts("_Labels", _with_key(LABELS, "site_queue", queue_key))
+def make_page_decoder(labels: Iterable[str], annotations: Iterable[str]) -> Callable[[Page], Any]:
+    """Returns the decoder of a PodList, which reads these labels and annotations."""
+    of_notes = _define_texts("_Annotations", (MIRROR, GROUP_ANNOTATION, *annotations))
+    of_labels = _define_texts("_Labels", (GROUP_LABEL, *labels))
     metadata = _define("_Metadata", [
         ("name", str), ("namespace", str, ""), ("uid", str, ""), ("resource_version", str, ""),
         ("creation_timestamp", str | None, None), ("deletion_timestamp", str | None, None),
-        ("labels", labels | None, None), ("annotations", annotations | None, None),
+        ("labels", of_labels | None, None), ("annotations", of_notes | None, None),
         ("owner_references", list[PodOwner] | None, None),
     ])  # fmt: skip
     pod = _define("_Pod", [("metadata", metadata), ("spec", Spec), ("status", Status, Status())])
@@ -133,12 +114,9 @@ def make_page_decoder(queue_key: str = QUEUE_KEY) -> Callable[[Page], Any]:
     return msgspec.json.Decoder(page).decode
 
 
-def _with_key(keys: dict[str, str], field: str, key: str) -> dict[str, str]:
-    return keys if key in ("", *keys.values()) else {**keys, field: key}
-
-
-def _define_texts(name: str, keys: dict[str, str]) -> Any:
-    return _define(name, [(field, str | None, None) for field in keys], keys)
+def _define_texts(name: str, keys: Iterable[str]) -> Any:
+    fields = {f"key_{number}": key for number, key in enumerate(dict.fromkeys(keys))}
+    return _define(name, [(field, str | None, None) for field in fields], fields)
 
 
 def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:

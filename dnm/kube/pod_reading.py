@@ -14,24 +14,28 @@ from typing import Any
 import msgspec
 
 from dnm.demand.pod_request import (
-    LONGEST_GROUP,
     ContainerRequest,
     ContainerState,
     PodRequest,
-    application_id,
-    requested_queue,
 )
 from dnm.kube.pod_fields import (
-    ANNOTATIONS,
     EMPTY,
-    LABELS,
+    GROUP_ANNOTATION,
+    GROUP_LABEL,
     Container,
     ContainerStatus,
     Spec,
     Status,
     has_value,
 )
-from dnm.model.pod import NodeSelectorTerm, PodAffinityTerm, PodShape, Requirement, Toleration
+from dnm.model.pod import (
+    LONGEST_GROUP,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodShape,
+    Requirement,
+    Toleration,
+)
 from dnm.model.pod_waits import GROUPS
 
 _LONGEST_KEY = 256  # bytes of a key
@@ -135,57 +139,11 @@ def is_infeasible(status: Status) -> bool:
     )
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The identity of a pod by labels and annotations. `rare` has fields that few pods set."""
-
-    app_id: str
-    queue: str
-    rare: dict[str, Any] = {}
-
-
-def read_identity(
-    metadata: Any,
-    texts: tuple[Mapping[str, str], Mapping[str, str]],
-    is_managed: bool,
-    queue_key: str,
-) -> Identity:
-    """Returns the identity of a pod from its annotations and labels (`texts`). `queue_key`: the
-    site's own key for the queue."""
-    notes, labels = texts
-    rare: dict[str, Any] = {}
-    groups: tuple[Any, ...] = ()
-    if text := notes.get(ANNOTATIONS["task_groups"]):
-        from dnm.demand.gangs import task_groups  # few pods announce a gang
-
-        groups = task_groups(text)
-    if notes or LABELS["placeholder"] in labels:
-        placeholder = (
-            notes.get(ANNOTATIONS["placeholder"]),
-            notes.get(ANNOTATIONS["placeholder_before_1_6"]),
-            labels.get(LABELS["placeholder"]),
-        )
-        rare = {
-            "task_group": notes.get(ANNOTATIONS["task_group"], "")[:LONGEST_GROUP],
-            "task_groups": groups,
-            "is_placeholder": "true" in placeholder,
-            "is_mirror": ANNOTATIONS["mirror"] in notes,
-        }
-    rare["group"] = read_group(notes, labels)
-    app_id = ""
-    if is_managed:
-        app_id = application_id(labels, notes, metadata.namespace, metadata.uid)
-    return Identity(
-        app_id=app_id,
-        queue=requested_queue(labels, notes, queue_key),
-        rare={field: value for field, value in rare.items() if value},
-    )
-
-
 def read_group(notes: Mapping[str, str], labels: Mapping[str, str]) -> str:
     """Returns the PodGroup that a pod names, after its API group; empty: none."""
-    if label := labels.get(LABELS["group"]):
+    if label := labels.get(GROUP_LABEL):
         return f"{GROUPS[1]}/{label}"
-    note = notes.get(ANNOTATIONS["group"])
+    note = notes.get(GROUP_ANNOTATION)
     return f"{GROUPS[2]}/{note[:LONGEST_GROUP]}" if note else ""
 
 

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from dnm.demand.pod_request import QUEUE_KEY
 from dnm.kube.errors import clean
 from dnm.kube.objects import decode_raw_page
 from dnm.kube.pod_fields import (
     EMPTY,
+    MIRROR,
     OF_THE_NODE,
     decode_all_labels,
     has_value,
@@ -22,18 +23,18 @@ from dnm.kube.pod_fields import (
     present_texts,
 )
 from dnm.kube.pod_reading import (
-    Identity,
     rare_fields,
-    read_identity,
+    read_group,
     short_key,
 )
 from dnm.kube.shapes import MOST_CACHED, MOST_RULES, ShapeCache
 from dnm.model.config import Config
-from dnm.model.pod import Pod, PodShape
+from dnm.model.pod import Pod, PodIdentity, PodShape
 from dnm.model.quantity import QuantityError
+from dnm.queues import pod_reading_of
+from dnm.queues.system import PodReading
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # the pods that dnm reads
-_YUNIKORN = "yunikorn"
 _LONGEST_KEY = 1024  # bytes of a key; Kubernetes accepts 256 KiB for each pod
 _UNKNOWN_SHAPE = PodShape(request={"pods": 1})
 _NO_LABELS: dict[str, str] = {}
@@ -76,23 +77,16 @@ class PodReducer:
     itself stays in `pods`, because it may run on its node.
     """
 
-    def __init__(
-        self,
-        with_qos: bool = False,
-        queue_key: str = QUEUE_KEY,
-        without_quota: frozenset[str] = frozenset(),
-    ) -> None:
-        """`with_qos`: also reads the parts that are aligned to a NUMA node. `queue_key`: the site's
-        own key for the queue, as label and as annotation. `without_quota`: the monitored namespaces
-        without a queue system, whose pods count whatever their scheduler."""
+    def __init__(self, reading: PodReading, with_qos: bool = False) -> None:
+        """`reading`: the keys of the queue system. `with_qos`: also reads the parts that are
+        aligned to a NUMA node."""
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: not comparable
         self.unreadable: dict[str, str] = {}
-        self._decode = make_page_decoder(queue_key)
-        self._with_qos, self._queue_key = with_qos, queue_key
-        self._without_quota = without_quota
+        self._decode = make_page_decoder(reading.labels, reading.annotations)
+        self._with_qos, self._reading = with_qos, reading
         self._strings: dict[str, str] = {}
-        self._identities: dict[object, Identity] = {}
+        self._identities: dict[object, PodIdentity] = {}
         self._labels: list[dict[str, str]] = []  # of the page, decoded on use
 
     @cached_property
@@ -135,20 +129,21 @@ class PodReducer:
 
     def _add_items(self, items: Sequence[Any], page: memoryview | bytes) -> None:
         share = self._strings.setdefault
+        namespaces, scheduler = self._reading.namespaces, self._reading.scheduler
         self._labels = []
         self.versions.extend(_number(item.metadata.resource_version) for item in items)
         for position, item in enumerate(items):
             metadata, spec = item.metadata, item.spec
-            is_without_quota = metadata.namespace in self._without_quota
-            is_managed = is_without_quota or spec.scheduler_name == _YUNIKORN
+            is_of_namespace = metadata.namespace in namespaces
+            is_managed = is_of_namespace or spec.scheduler_name == scheduler
             identity = self._identify(metadata, is_managed)
             node = spec.node_name or ""
             rare = identity.rare
             is_plain = metadata.deletion_timestamp is None and spec.scheduling_group is EMPTY
             if not (node and is_plain):
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
-                if is_without_quota and not node:
-                    from dnm.kube.unmanaged_pods import is_undecided
+                if is_of_namespace and not node:
+                    from dnm.kube.scheduler_verdict import is_undecided
 
                     rare["is_undecided"] = is_undecided(item.status)
             for owner in metadata.owner_references or ():
@@ -166,7 +161,7 @@ class PodReducer:
                 is_managed=is_managed, **rare,
             ))  # fmt: skip
 
-    def _identify(self, metadata: Any, is_managed: bool) -> Identity:
+    def _identify(self, metadata: Any, is_managed: bool) -> PodIdentity:
         key: Any = (metadata.namespace, metadata.labels, metadata.annotations, is_managed)
         identity = self._identities.get(key)
         if identity is not None:
@@ -176,12 +171,12 @@ class PodReducer:
             key = short_key(msgspec.json.encode(key))
             identity = self._identities.get(key)
         if identity is None:
-            if metadata.namespace in self._without_quota:
-                from dnm.kube.unmanaged_pods import read_plain_identity
-
-                identity = read_plain_identity(metadata.namespace, (notes, labels))
-            else:
-                identity = read_identity(metadata, (notes, labels), is_managed, self._queue_key)
+            key_of_pod = (metadata.namespace, metadata.uid)
+            identity = self._reading.identify(key_of_pod, labels, notes, is_managed)
+            common = {"group": read_group(notes, labels), "is_mirror": MIRROR in notes}
+            if any(common.values()):
+                present = {field: value for field, value in common.items() if value}
+                identity = replace(identity, rare={**identity.rare, **present})
             if len(self._identities) >= MOST_CACHED:
                 self._identities.clear()
             if not (identity.app_id and identity.app_id.endswith(metadata.uid)):
@@ -224,9 +219,7 @@ def _number(version: str) -> int:
 
 def make_reducer(config: Config) -> PodReducer:
     """Returns the reducer for the pages, according to the configuration."""
-    return PodReducer(
-        config.has_aligned_pods, config.yunikorn_queue_annotation, config.namespaces_without_quota
-    )
+    return PodReducer(pod_reading_of(config), config.has_aligned_pods)
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:

@@ -63,10 +63,10 @@ class ShapeCache:
         for name, amount in amounts.items():
             if amount < 0:
                 raise QuantityError(f"it asks for {amount} of {name}")
-        before = effective_request(request, is_before_1_9=True) if request.init_containers else {}
+        before = effective_request(request, sidecars_twice=True) if request.init_containers else {}
         shape = PodShape(
             request=amounts,
-            request_before_1_9=before if before != amounts else {},
+            request_sidecars_twice=before if before != amounts else {},
             is_cut=counted is not None,
         )
         learnt = self._intern(shape), bool(request.states)
@@ -99,7 +99,7 @@ class ShapeCache:
         if constrained is None:
             limits = read_constraints(*parts)
             constrained = self._intern(msgspec.structs.replace(
-                limits, request=shape.request, request_before_1_9=shape.request_before_1_9,
+                limits, request=shape.request, request_sidecars_twice=shape.request_sidecars_twice,
                 host_ports=read_host_ports(ports), aligned=aligned,
                 labels=own if limits.pod_affinity or limits.spread_keys else (),
             ))  # fmt: skip

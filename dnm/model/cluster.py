@@ -32,7 +32,7 @@ class ConfigMap(Value):
 
 
 class QueueLimits(Value):
-    """A configured queue. A limit of zeros is no limit (YuniKorn >= 1.5) and is empty here."""
+    """A configured queue. A limit that allows everything is empty here."""
 
     path: str  # lower case, from root
     parent: str | None  # None for root
@@ -55,6 +55,7 @@ class SchedulerView(Value):
     user_limited: frozenset[str] = frozenset()
     not_started: frozenset[str] = frozenset()
     release: tuple[int, int] | None = None
+    counts_sidecars_twice: bool = False
 
 
 class QueueFacts(Value):

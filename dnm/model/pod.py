@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from dnm.model.kubelet import Amounts
 from dnm.model.value import Resources, Value
+
+MOST_TASK_GROUPS = 32  # of one application
+MOST_RESOURCES = 32  # of a pod, or of one task group; `pods` not among them
+LONGEST_PATH = 1024  # characters of a queue or an application that a pod may name
+LONGEST_GROUP = 253  # of a task group
 
 
 class Toleration(Value, forbid_unknown_fields=False):
@@ -50,8 +56,8 @@ class PodShape(Value, gc=False):
     The constraints are set only for unbound pods: a bound pod needs none.
     """
 
-    request: Resources  # effective, as YuniKorn computes it, with `pods: 1`; no default applied
-    request_before_1_9: Resources = {}  # as YuniKorn before 1.9 computes it, if that differs
+    request: Resources  # effective, with `pods: 1`; no default applied
+    request_sidecars_twice: Resources = {}  # if that is counted, and differs
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     node_affinity: tuple[NodeSelectorTerm, ...] = ()  # required alternatives; empty: none
@@ -66,15 +72,24 @@ class PodShape(Value, gc=False):
 
 
 class TaskGroup(Value):
-    """An entry of the annotation yunikorn.apache.org/task-groups."""
+    """A group of equal members of a gang, as announced."""
 
     name: str
     min_member: int
     min_resource: Resources  # per member, with `pods: 1`
 
 
+class PodIdentity(Value):
+    """The application, queue and gang of a pod by labels and annotations. `rare`: fields of Pod
+    that few pods set."""
+
+    app_id: str
+    queue: str
+    rare: Mapping[str, Any] = {}
+
+
 class Pod(Value, gc=False, kw_only=False):
-    """An unfinished pod, reduced. YuniKorn may have chosen another queue than `queue`."""
+    """An unfinished pod, reduced. Its queue system may have chosen another queue than `queue`."""
 
     namespace: str
     name: str
@@ -82,8 +97,8 @@ class Pod(Value, gc=False, kw_only=False):
     uid: str = ""
     created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
     node: str = ""  # empty: not bound
-    app_id: str = ""  # resolved as by the shim, autogen included; empty: not managed
-    queue: str = ""  # label > annotation > label `queue`; empty: none requested
+    app_id: str = ""  # whose first pod decides the queue; empty: not managed
+    queue: str = ""  # the path that it requests; empty: none
     is_managed: bool = False  # its queue system counts it; without one, of a monitored namespace
     is_daemonset: bool = False  # by its owner reference, until that is verified
     owner: str = ""  # uid of its controller, if that is a DaemonSet or Node

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits
 from dnm.model.config import Config
+from dnm.model.pod import PodIdentity
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
 from dnm.model.value import Resources
 from dnm.model.verdict import Objection
@@ -22,6 +23,25 @@ class ConfigMaps(Protocol):
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
 
     def write_config_map(self, config_map: ConfigMap) -> ConfigMap: ...
+
+
+class PodReading(Protocol):
+    """The pods of a queue system, and how they name their queue."""
+
+    scheduler: str  # spec.schedulerName of its pods, in any namespace; empty: none
+    namespaces: frozenset[str]  # pods of these count whatever their scheduler, by its verdict
+    labels: tuple[str, ...]  # the keys that `identify` needs
+    annotations: tuple[str, ...]
+
+    def identify(
+        self,
+        key: tuple[str, str],
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        is_managed: bool,
+    ) -> PodIdentity:
+        """Returns the identity of a pod; `key` has its namespace and uid. `is_managed`: it is one
+        of the queue system."""
 
 
 class Queues(Protocol):
@@ -65,6 +85,9 @@ class Queues(Protocol):
 
 class QueueSystem(Protocol):
     """The reading and writing of one queue system."""
+
+    def pod_reading(self, config: Config) -> PodReading:
+        """Returns how the pods of the cluster are read."""
 
     def collect(self, config: Config, kube: ConfigMaps) -> QueueFacts:
         """Reads the facts of a snapshot; a failed read is a part of them."""

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnm.converters.slurm.text import parse_jobs, parse_nodes, parse_reservations
-from dnm.demand.gangs import task_groups
 from dnm.model.cluster import ConfigMap
 from dnm.model.errors import DnmError
 from dnm.model.hostlist_parser import expand_hostlist
@@ -24,6 +23,7 @@ from dnm.model.slurm_state import parse_state
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.source import resolve_document
+from dnm.queues.yunikorn.task_groups import task_groups
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import check_text
 from tests.site import QUEUE, WORKSHOP_QUEUES

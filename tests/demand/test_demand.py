@@ -16,7 +16,6 @@ from dnm.demand.pod_request import (
     ContainerRequest,
     ContainerState,
     PodRequest,
-    application_id,
     effective_request,
 )
 from dnm.demand.waiting import DemandFacts
@@ -33,6 +32,7 @@ from dnm.model.pod import (
     TaskGroup,
 )
 from dnm.model.value import Resources, Unreadable
+from dnm.queues.yunikorn.pods import application_id
 from tests.scenes import (
     DEV,
     GB,
@@ -133,25 +133,19 @@ def test_effective_request_is_counted_like_in_yunikorn(
             id="an init container before it is not beside it"),
     ],
 )  # fmt: skip
-def test_sidecar_request_depends_on_the_yunikorn_release(
+def test_sidecar_request_depends_on_the_queue_system(
     pod: PodRequest, before: int, now: int
 ) -> None:
-    assert effective_request(pod, is_before_1_9=True)["vcore"] == before
+    assert effective_request(pod, sidecars_twice=True)["vcore"] == before
     assert effective_request(pod)["vcore"] == now
 
 
-@pytest.mark.parametrize(
-    ("release", "cores"),
-    [(None, 1), ((1, 8), 2), ((1, 9), 1), ((1, 10), 1)],
-    ids=["not-told", "1.8", "1.9", "1.10"],
-)
-def test_pods_are_counted_like_in_the_running_yunikorn_release(
-    release: tuple[int, int] | None, cores: int
-) -> None:
+@pytest.mark.parametrize(("twice", "cores"), [(True, 2), (False, 1)], ids=["twice", "once"])
+def test_sidecars_are_counted_like_in_the_running_scheduler(twice: bool, cores: int) -> None:
     before = {"vcore": 2000, "pods": 1}
-    with_sidecar = pods(2, size(1, 1), shape={"request_before_1_9": before})
+    with_sidecar = pods(2, size(1, 1), shape={"request_sidecars_twice": before})
     without = pods(1, size(1, 1), name="plain")
-    view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, release=release)
+    view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, counts_sidecars_twice=twice)
     result = demand(with_sidecar + without, config(), tree(), scheduler=view)
     assert result.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dnm.demand.gangs import MOST_MEMBERS, task_groups
+from dnm.demand.gangs import MOST_MEMBERS
 from dnm.demand.pending import NotCounted
-from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
-from dnm.model.pod import Pod, TaskGroup
+from dnm.model.pod import MOST_RESOURCES, MOST_TASK_GROUPS, Pod, TaskGroup
 from dnm.model.quantity import QuantityError, parse_kubernetes
+from dnm.queues.yunikorn.task_groups import task_groups
 from dnm.sizing.allotment import MOST_NEW_NODES
 from tests.scenes import (
     DEV,

@@ -18,10 +18,10 @@ from dnm.converters import to_batch, to_k8s
 from dnm.converters.settings import PREDECESSOR_VARIABLES
 from dnm.demand.gangs import MOST_MEMBERS
 from dnm.demand.pending import NotCounted
-from dnm.demand.pod_request import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.lab.sandbox.client import ask
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import ConfigError, ExitCode
+from dnm.model.pod import MOST_RESOURCES, MOST_TASK_GROUPS
 from dnm.model.reason import CORE_REASONS
 from dnm.record.metrics import TABLE as METRICS
 from packages import reference

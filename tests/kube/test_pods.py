@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnm.demand.pod_request import (
-    LONGEST_GROUP,
-    LONGEST_PATH,
-    MOST_RESOURCES,
-    count_rules,
-)
+from dnm.demand.pod_request import count_rules
 from dnm.kube.pods import PodReducer
 from dnm.kube.shapes import MOST_CONTAINERS
 from dnm.model.pod import (
+    LONGEST_GROUP,
+    LONGEST_PATH,
+    MOST_RESOURCES,
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
@@ -28,6 +26,8 @@ from dnm.model.pod import (
     TaskGroup,
     Toleration,
 )
+from dnm.queues.none.system import PodsByNamespace
+from dnm.queues.yunikorn.pods import YunikornPods
 
 MI = 2**20
 JUPYTER = "hub.jupyter.org/username"
@@ -50,7 +50,7 @@ def owner(kind: str, version: str = "apps/v1", controller: bool = True) -> dict[
 
 
 def reduce_all(*pods: dict[str, Any]) -> PodReducer:
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     reducer.add(json.dumps({"kind": "PodList", "items": list(pods)}).encode())
     return reducer
 
@@ -161,7 +161,7 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 def test_pod_without_a_queue_system_waits_for_the_verdict_of_its_scheduler(
     parts: tuple[dict[str, Any], ...], is_undecided: bool
 ) -> None:
-    reducer = PodReducer(without_quota=frozenset({"dev"}))
+    reducer = PodReducer(PodsByNamespace(frozenset({"dev"}), YunikornPods()))
     reducer.add(json.dumps({"items": [a_pod(*parts)]}).encode())
     assert reducer.pods[0].is_undecided is is_undecided
 
@@ -183,7 +183,7 @@ def test_labels_of_yunikorn_mean_nothing_without_a_queue_system() -> None:
         a_pod({"labels": keys, "annotations": notes, "name": name, "namespace": namespace})
         for name, namespace in (("own", "dev"), ("other", "test"))
     ]
-    reducer = PodReducer(without_quota=frozenset({"dev"}))
+    reducer = PodReducer(PodsByNamespace(frozenset({"dev"}), YunikornPods()))
     reducer.add(json.dumps({"items": pods}).encode())
     own, other = reducer.pods
     assert (own.is_managed, own.app_id, own.queue) == (True, "dev", "")
@@ -375,7 +375,7 @@ def test_equal_shapes_share_an_object() -> None:
 
 def test_page_buffer_may_be_overwritten_after_it_was_added() -> None:
     page = bytearray(json.dumps({"items": [a_pod({"labels": {"queue": "root.a"}})]}).encode())
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     reducer.add(memoryview(page))
     before = str(reducer.pods)
     page[:] = b"x" * len(page)
@@ -425,7 +425,7 @@ def test_malformed_pod_keeps_its_node_and_leaves_other_namespaces(
 ) -> None:
     good = a_pod({"name": "ok", "namespace": "other"}, {"nodeName": "a002"})
     page = json.dumps({"items": [good, {**a_pod({"name": "bad"}), **changes}, good]}).encode()
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     reducer.add(page)
     assert [(pod.name, pod.node) for pod in reducer.pods] == [
         ("ok", "a002"), ("bad", "a001"), ("ok", "a002")
@@ -465,7 +465,7 @@ def test_arbitrary_pod_is_a_value_or_a_decode_error(
     metadata: dict[str, Any], spec: dict[str, Any], status: Any
 ) -> None:
     pod = {"metadata": {"name": "p", **metadata}, "spec": spec, "status": status}
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     try:
         reducer.add(json.dumps({"items": [pod]}).encode())
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -480,7 +480,7 @@ def test_damaged_page_is_a_value_or_a_decode_error(data: st.DataObject) -> None:
     page = bytearray(json.dumps({"items": [a_pod({}, CONSTRAINED)]}).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         page[data.draw(st.integers(0, len(page) - 1))] = data.draw(st.integers(0, 255))
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     try:
         reducer.add(bytes(page))
     except (msgspec.MsgspecError, UnicodeDecodeError):

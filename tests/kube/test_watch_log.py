@@ -14,6 +14,7 @@ from dnm.kube.pods import PodReducer
 from dnm.kube.watching import NotProved, WatchLog, Why, Witness, read_version
 from dnm.model.node import Node
 from dnm.model.pod import Pod
+from dnm.queues.yunikorn.pods import YunikornPods
 
 GONE = {"code": 410, "reason": "Expired", "message": "too old resource version: 5 (9)"}
 
@@ -202,7 +203,7 @@ def test_resource_versions_are_plain_numbers(text: str) -> None:
 
 
 def reduce(page: bytes) -> list[Pod]:
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     reducer.add(page)
     return reducer.pods
 

@@ -28,6 +28,7 @@ from dnm.lab.sandbox.pod_reading import (
 from dnm.lab.sandbox.yunikorn_config import read_document
 from dnm.model.errors import DnmError
 from dnm.model.quantity import parse_kubernetes, parse_yunikorn
+from dnm.queues.yunikorn.pods import YunikornPods
 from dnm.queues.yunikorn.tree import parse_tree
 
 Seen = Mapping[str, Any]
@@ -160,7 +161,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def pod_by_dnm(pod: Mapping[str, Any]) -> Seen:
-    reducer = PodReducer()
+    reducer = PodReducer(YunikornPods())
     reducer.add(json.dumps({"kind": "PodList", "items": [pod]}).encode())
     assert not reducer.unreadable, reducer.unreadable
     (seen,) = reducer.pods
@@ -169,7 +170,7 @@ def pod_by_dnm(pod: Mapping[str, Any]) -> Seen:
         for group in seen.task_groups
     ]
     return _pod_seen(
-        [seen.shape.request, seen.shape.request_before_1_9 or seen.shape.request],
+        [seen.shape.request, seen.shape.request_sidecars_twice or seen.shape.request],
         seen.app_id, seen.queue, total(gang), seen.task_group,
         seen.is_placeholder,
     )  # fmt: skip
@@ -179,9 +180,15 @@ def pod_by_sandbox(pod: Mapping[str, Any]) -> Seen:
     own = dict(pod)
     return _pod_seen(
         [request_of(own), request_of(own, sidecars_count_twice=True)],
-        application_of(own), queue_asked_by(own), gang_of(own),
+        application_of(own), _below_root(queue_asked_by(own).lower()), gang_of(own),
         task_group_of(own), is_placeholder(own),
     )  # fmt: skip
+
+
+def _below_root(path: str) -> str:
+    """Returns the path from root. A name without it is one queue directly below root."""
+    is_full = not path or path.split(".")[0] == "root"
+    return path if is_full else f"root.{path.replace('.', '_dot_')}"
 
 
 def _pod_seen(requests: list[Mapping[str, int]], *rest: Any) -> Seen:

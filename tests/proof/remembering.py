@@ -20,6 +20,7 @@ from dnm.model.config import Config
 from dnm.model.node import Node
 from dnm.model.pod import Pod, PodList
 from dnm.model.value import Unreadable
+from dnm.queues.yunikorn.pods import YunikornPods
 from tests.proof.edges import PREFIX, ModelKube, RunsDnm, Weather, as_read
 from tests.proof.fake_api import ApiServer, Cluster, Object, Watches
 from tests.proof.world import World
@@ -126,7 +127,7 @@ class RememberingKube(ModelKube):
             return pods
         pod_list = super().read_pods(namespaces)
         if isinstance(pod_list, PodList) and pod_list.cluster_wide:
-            version, reducer = self.reported.look(), PodReducer()
+            version, reducer = self.reported.look(), PodReducer(YunikornPods())
             reducer.add(self.reported.cluster.page("Pod"))
             self._reflector.learn_pods(reducer, str(version))
         return pod_list

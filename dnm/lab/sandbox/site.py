@@ -61,7 +61,6 @@ _SETTINGS = {
 _LAB = {"pending_grace_seconds": "0", "shutdown_grace_seconds": "15"}
 
 
-# Without a queue system, a taint keeps a lent node free for its namespace.
 LENT = "example.org/lent"
 _NODE_TYPE = f"""
 [node_type:a]

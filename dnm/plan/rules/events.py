@@ -132,7 +132,7 @@ def _other_pods(
 def _anywhere(config: Config, pod: Pod) -> Pod:
     shape = PodShape(
         request=pod.shape.request,
-        request_before_1_9=pod.shape.request_before_1_9,
+        request_sidecars_twice=pod.shape.request_sidecars_twice,
         tolerations=_tolerations(config, pod.namespace),
     )
     return msgspec.structs.replace(pod, node="", shape=shape)

@@ -8,63 +8,64 @@ from msgspec.structs import replace
 
 from dnm.model.cluster import QueueFacts, QueueLimits
 from dnm.model.config import Config
+from dnm.model.pod import PodIdentity
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
 from dnm.model.value import Resources, Value
 from dnm.model.verdict import Objection
-from dnm.queues.system import ConfigMaps, Queues, QueueSystem
+from dnm.queues.system import ConfigMaps, PodReading, Queues, QueueSystem
 
 
 class NamespaceQueues(Value):
-    """The queues of a run: `own` has the namespaces without a queue system, `others` the queues of
-    the queue system that other namespaces have."""
+    """The queues of a run: `own` has the namespaces without a queue system, `quota_queues` the
+    queues of the queue system that other namespaces have."""
 
     own: Mapping[str, QueueLimits]
     limits: Mapping[str, QueueLimits]
-    others: Queues | None = None
+    quota_queues: Queues | None = None
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        return self.others.lenders if self.others else None
+        return self.quota_queues.lenders if self.quota_queues else None
 
     @property
     def is_missing(self) -> bool:
-        return self.others is not None and self.others.is_missing
+        return self.quota_queues is not None and self.quota_queues.is_missing
 
     def is_counted(self, node: str, instance_id: str) -> bool:
-        return self.others is not None and self.others.is_counted(node, instance_id)
+        return self.quota_queues is not None and self.quota_queues.is_counted(node, instance_id)
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
-        others = self.others.numbers_of(instance_id) if self.others else {}
-        return {**others, **self._numbers()}
+        numbers = self.quota_queues.numbers_of(instance_id) if self.quota_queues else {}
+        return {**numbers, **self._numbers()}
 
     def _numbers(self) -> dict[str, QueueNumbers]:
         return {path: QueueNumbers() for path in self.own}
 
     def project(self, wants: QueueWants) -> Projection:
-        if self.others is None:
+        if self.quota_queues is None:
             return Projection(wants=wants, edit=self._with_own(_unchanged(wants)))
-        projected = self.others.project(self._of_others(wants))
+        projected = self.quota_queues.project(self._quota_wants(wants))
         return replace(projected, edit=self._with_own(projected.edit))
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
-        if self.others is None:
+        if self.quota_queues is None:
             return self._with_own(_unchanged(wants))
-        return self._with_own(self.others.plan(self._of_others(wants), projected))
+        return self._with_own(self.quota_queues.plan(self._quota_wants(wants), projected))
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
-        return self.others.shrink_objection(projected) if self.others else None
+        return self.quota_queues.shrink_objection(projected) if self.quota_queues else None
 
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
-        if self.others is None or queue in self.own:
+        if self.quota_queues is None or queue in self.own:
             return None
-        return self.others.growth_objection(self._of_others(wants), queue, sizes)
+        return self.quota_queues.growth_objection(self._quota_wants(wants), queue, sizes)
 
     def show_difference(self, edit: QueueEdit) -> str:
-        return self.others.show_difference(edit) if self.others else ""
+        return self.quota_queues.show_difference(edit) if self.quota_queues else ""
 
-    def _of_others(self, wants: QueueWants) -> QueueWants:
+    def _quota_wants(self, wants: QueueWants) -> QueueWants:
         return _without_queues(wants, self.own)
 
     def _with_own(self, edit: QueueEdit) -> QueueEdit:
@@ -75,32 +76,60 @@ class NamespaceQueues(Value):
         )
 
 
+class PodsByNamespace:
+    """The pods of these namespaces, which are their queues, beside those of a queue system. Labels
+    of a queue system mean nothing in these namespaces."""
+
+    def __init__(self, namespaces: frozenset[str], quota_pods: PodReading | None = None) -> None:
+        self.namespaces, self._quota_pods = namespaces, quota_pods
+        self.scheduler = quota_pods.scheduler if quota_pods else ""
+        self.labels = quota_pods.labels if quota_pods else ()
+        self.annotations = quota_pods.annotations if quota_pods else ()
+
+    def identify(
+        self,
+        key: tuple[str, str],
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        is_managed: bool,
+    ) -> PodIdentity:
+        if self._quota_pods is None or key[0] in self.namespaces:
+            return PodIdentity(app_id=key[0] if is_managed else "", queue="")
+        return self._quota_pods.identify(key, labels, annotations, is_managed)
+
+
 class NamespacesAsQueues:
     """The queue system `none`, beside another one if some namespaces have that."""
 
-    def __init__(self, others: QueueSystem | None = None) -> None:
-        self._others = others
+    def __init__(self, quota_system: QueueSystem | None = None) -> None:
+        self._quota_system = quota_system
+
+    def pod_reading(self, config: Config) -> PodsByNamespace:
+        quota_pods = self._quota_system.pod_reading(config) if self._quota_system else None
+        return PodsByNamespace(config.namespaces_without_quota, quota_pods)
 
     def collect(self, config: Config, kube: ConfigMaps) -> QueueFacts:
-        return self._others.collect(config, kube) if self._others else QueueFacts()
+        return self._quota_system.collect(config, kube) if self._quota_system else QueueFacts()
 
     def read_queues(self, config: Config, facts: QueueFacts) -> NamespaceQueues:
-        others = self._others.read_queues(config, facts) if self._others else None
+        quota_queues = self._quota_system.read_queues(config, facts) if self._quota_system else None
         own = {
             name: QueueLimits(path=name, parent=None, is_leaf=True)
             for name in config.namespaces_without_quota
         }
-        limits = {**others.limits, **own} if others else own
-        return NamespaceQueues(own=own, limits=limits, others=others)
+        limits = {**quota_queues.limits, **own} if quota_queues else own
+        return NamespaceQueues(own=own, limits=limits, quota_queues=quota_queues)
 
     def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
-        return self._others is not None and self._others.names_instance(facts, instance_id)
+        return self._quota_system is not None and self._quota_system.names_instance(
+            facts, instance_id
+        )
 
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
     ) -> None:
-        if self._others:
-            self._others.exclude_earlier_writes(config, kube, text, before_write)
+        if self._quota_system:
+            self._quota_system.exclude_earlier_writes(config, kube, text, before_write)
 
     def write(
         self,
@@ -111,8 +140,8 @@ class NamespacesAsQueues:
         before_write: Callable[[], None],
     ) -> QueueOutcome:
         wants = _without_queues(wants, config.namespaces_without_quota)
-        if self._others:
-            return self._others.write(config, kube, wants, planned, before_write)
+        if self._quota_system:
+            return self._quota_system.write(config, kube, wants, planned, before_write)
         return QueueOutcome(edit=planned or _unchanged(wants))
 
 

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
+from dnm.model.quantity import parse_yunikorn
+from dnm.model.queue_edit import QueueNumbers
 from dnm.model.value import Value
 from dnm.queues.yunikorn.decode import RuleViolation
-from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
+from dnm.queues.yunikorn.ledger import Ledger, Section, decode_ledger, lent_amounts
 from dnm.queues.yunikorn.source import SourceDocument
-from dnm.queues.yunikorn.tree import DocumentTree, check_rules, parse_tree
+from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace, check_rules, parse_tree
 
 
 class QueueDocument(Value):
@@ -95,3 +97,37 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
         f"the queue document can't be edited, line {first.line}: {first.message}{more}. Fix it "
         "first; `dnm queues check` lists all problems"
     )
+
+
+def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:
+    """Returns every queue's numbers from the current document and ledger. Without a ledger each
+    limit is its own baseline."""
+    tree, ledger = document.tree, document.ledger
+    baselines = {
+        place: parse_yunikorn(place.resource, entry.baseline)
+        for place, entry in ledger.entries.items()
+        if place in tree.places
+    }
+    return numbers_of(tree, baselines, {}, ledger.sections, instance)
+
+
+def numbers_of(
+    tree: DocumentTree,
+    baselines: Mapping[LimitPlace, int],
+    texts: Mapping[LimitPlace, str],
+    sections: Mapping[str, Section],
+    instance: str,
+) -> dict[str, QueueNumbers]:
+    """Returns the max of every queue after the edit, with its baseline and this instance's part."""
+    own = lent_amounts(section for name, section in sections.items() if name == instance).max
+    numbers = {}
+    for path, queue in tree.queues.items():
+        limit, baseline = dict(queue.max), dict(queue.max)
+        for resource in queue.max:
+            place = LimitPlace(path, "max", resource)
+            if place in texts:
+                limit[resource] = parse_yunikorn(resource, texts[place])
+            if place in baselines:
+                baseline[resource] = baselines[place]
+        numbers[path] = QueueNumbers(limit=limit, baseline=baseline, lent=own.get(path, {}))
+    return numbers

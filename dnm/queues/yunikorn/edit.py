@@ -27,7 +27,12 @@ from dnm.queues.yunikorn.authors import (
     is_applied,
     name_authors,
 )
-from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.document import (
+    QueueDocument,
+    numbers_now,
+    numbers_of,
+    read_document,
+)
 from dnm.queues.yunikorn.ledger import (
     Ledger,
     LedgerEntry,
@@ -90,7 +95,7 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
                 document,
                 noted=wants.remembered,
                 planned_on=document.source.version,
-                numbers=edit_report.numbers_now(document, wants.instance_id),
+                numbers=numbers_now(document, wants.instance_id),
             )
             return ProjectedEdit(wants=wants, edit=edit)
         chosen = choose_ledger(document, wants)
@@ -230,6 +235,7 @@ def _project_edit(
     ledger_text = "" if new_ledger.is_empty else noted  # no annotation is left behind
     check_size(source, text, ledger_text)
     blocked = edit_report.blocked_of(aim.stuck, waiting)
+    amounts = {place: baseline.amount for place, baseline in baselines.items()}
     news = edit_report.news_of(tree, baselines, lent)
     edit = QueueEdit(
         text=text,
@@ -244,7 +250,7 @@ def _project_edit(
         held=edit_report.held_of(tree, held, frozen, wants, blocked),
         blocked=blocked,
         uncounted=waiting,
-        numbers=edit_report.numbers_of(tree, baselines, texts, sections, wants.instance_id),
+        numbers=numbers_of(tree, amounts, texts, sections, wants.instance_id),
         limits=edit_report.limits_of(document.limits, aim.fixed),
     )
     return ProjectedEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)

@@ -11,12 +11,11 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.hostlist import fold_hostlist
 from dnm.model.limit_news import LimitNews
 from dnm.model.printable import count_of
-from dnm.model.quantity import INT64_MAX, format_yunikorn, parse_yunikorn
-from dnm.model.queue_edit import LimitChange, QueueNumbers, QueueWants
+from dnm.model.quantity import INT64_MAX, format_yunikorn
+from dnm.model.queue_edit import LimitChange, QueueWants
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.yunikorn.document import QueueDocument
-from dnm.queues.yunikorn.ledger import LentAmounts, Section, lent_amounts
+from dnm.queues.yunikorn.ledger import LentAmounts, Section
 from dnm.queues.yunikorn.limits import Baseline, current
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
@@ -182,37 +181,3 @@ def held_of(
                 "is not in the queue document: only the limits of queues above it grow"
             )
     return {queue: "; ".join(sentences) for queue, sentences in reasons.items()}
-
-
-def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:
-    """Returns every queue's numbers from the current document and ledger. Without a ledger each
-    limit is its own baseline."""
-    tree, ledger = document.tree, document.ledger
-    baselines = {
-        place: Baseline(entry.baseline, parse_yunikorn(place.resource, entry.baseline))
-        for place, entry in ledger.entries.items()
-        if place in tree.places
-    }
-    return numbers_of(tree, baselines, {}, ledger.sections, instance)
-
-
-def numbers_of(
-    tree: DocumentTree,
-    baselines: Mapping[LimitPlace, Baseline],
-    texts: Mapping[LimitPlace, str],
-    sections: Mapping[str, Section],
-    instance: str,
-) -> dict[str, QueueNumbers]:
-    """Returns the max of every queue after the edit, with its baseline and this instance's part."""
-    own = lent_amounts(section for name, section in sections.items() if name == instance).max
-    numbers = {}
-    for path, queue in tree.queues.items():
-        limit, baseline = dict(queue.max), dict(queue.max)
-        for resource in queue.max:
-            place = LimitPlace(path, "max", resource)
-            if place in texts:
-                limit[resource] = parse_yunikorn(resource, texts[place])
-            if place in baselines:
-                baseline[resource] = baselines[place].amount
-        numbers[path] = QueueNumbers(limit=limit, baseline=baseline, lent=own.get(path, {}))
-    return numbers

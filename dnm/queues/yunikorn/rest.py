@@ -116,6 +116,7 @@ class YunikornClient:
             for asks in (application.requests, application.allocations)
             for ask in asks or ()
         }
+        release = self._read_release()
         return SchedulerView(
             queue_of_pod=queue_of_pod,
             user_limited=frozenset(
@@ -128,7 +129,8 @@ class YunikornClient:
             allocated={queue.queuename.lower(): queue.allocated for queue in queues},
             pending={queue.queuename.lower(): queue.pending for queue in queues},
             max={queue.queuename.lower(): queue.max for queue in queues},
-            release=self._read_release(),
+            release=release,
+            counts_sidecars_twice=release is not None and release < (1, 9),
         )
 
     def _read_release(self) -> tuple[int, int] | None:

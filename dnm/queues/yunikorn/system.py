@@ -16,9 +16,9 @@ from dnm.model.value import Resources, Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn import edit as edits
-from dnm.queues.yunikorn.document import QueueDocument, read_document
-from dnm.queues.yunikorn.edit_report import numbers_now
+from dnm.queues.yunikorn.document import QueueDocument, numbers_now, read_document
 from dnm.queues.yunikorn.ledger import decode_ledger
+from dnm.queues.yunikorn.pods import YunikornPods
 from dnm.queues.yunikorn.source import (
     LEDGER_ANNOTATION,
     SourceDocument,
@@ -85,6 +85,9 @@ class DocumentQueues(Value):
 
 class Yunikorn:
     """The queue system of Apache YuniKorn 1.6 to 1.9."""
+
+    def pod_reading(self, config: Config) -> YunikornPods:
+        return YunikornPods(config.yunikorn_queue_annotation)
 
     def collect(self, config: Config, kube: ConfigMaps) -> YunikornFacts:
         view = _read_view(config)

@@ -48,7 +48,7 @@ def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
     """Checks that pods of other namespaces cannot use the nodes lent to a namespace."""
     for name in sorted(config.namespaces_without_quota):
         types = [config.node_types[kind] for kind in config.namespaces[name].node_types]
-        open_types = [item for item in types if not _keeps_others_away(config, item)]
+        open_types = [item for item in types if not _excludes_foreign_pods(config, item)]
         unlabelled = [item for item in types if not _is_labelled(config, item)]
         check = f"queue of {name}"
         for item in open_types:
@@ -83,7 +83,7 @@ def _users(config: Config, node_type: NodeType) -> list[str]:
     return [policy.name for policy in policies if node_type.name in policy.node_types]
 
 
-def _keeps_others_away(config: Config, node_type: NodeType) -> bool:
+def _excludes_foreign_pods(config: Config, node_type: NodeType) -> bool:
     """Returns whether a taint of the type differs for each of its namespaces. A type of one
     namespace may have any taint."""
     is_shared = len(_users(config, node_type)) > 1

@@ -139,7 +139,9 @@ def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iter
     shapes = [
         pod.shape
         for pod in pods.pods
-        if pod.shape.request_before_1_9 and pod.is_managed and pod.namespace in config.namespaces
+        if pod.shape.request_sidecars_twice
+        and pod.is_managed
+        and pod.namespace in config.namespaces
     ]
     if not shapes:
         return
