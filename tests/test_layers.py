@@ -97,7 +97,7 @@ IMPORT_RULES: dict[str, Rule] = {
         history_file=frozenset({"os", "pathlib"}),
     ),
     "simulate": _rule(
-        "model plan queues.yunikorn.edit queues.yunikorn.source queues.yunikorn.system",
+        f"model plan queues.simulated_maps {INTERFACE}",
         EVERYTHING,
         world=frozenset({"random"}),
     ),
@@ -378,6 +378,12 @@ def test_every_module_has_a_docstring() -> None:
             assert ast.get_docstring(tree_of(path)), path
 
 
+def _shown_importer(package: str) -> str:
+    """Returns the word for an importer: every queue system is one of queues."""
+    is_queue_system = package.startswith("queues.") and not package.endswith(".admin")
+    return "queues" if is_queue_system else package.rpartition(".")[2]
+
+
 def _is_of_commands(package: str) -> bool:
     return package == "checks" or package.startswith("cli.") or package.endswith(".admin")
 
@@ -394,7 +400,7 @@ def test_every_package_docstring_names_its_importers(package: str) -> None:
         # The packages of commands and of checks are one importer.
         of_commands = {name for name in importers if _is_of_commands(name)}
         importers = importers - of_commands | ({"cli"} if of_commands - {package} else set())
-    importers = {name.rpartition(".")[2] for name in importers - {package}}
+    importers = {_shown_importer(name) for name in importers - {package}} - {package}
     assert "Every package may import it" in rule or importers <= words, importers - words
     assert importers or "No package imports it" in rule
     allowed = {package_of(name).rpartition(".")[2] for name in IMPORT_RULES[package].may}
@@ -410,3 +416,23 @@ def test_no_shell_is_started() -> None:
             called = ast.unparse(node.func)
             assert called not in ("os.system", "os.popen", "subprocess.getoutput"), path
             assert not any(word.arg == "shell" for word in node.keywords), f"{path}:{node.lineno}"
+
+
+# --- one queue system -------------------------------------------------------------------------
+
+NAMES_YUNIKORN = 12  # files: the predecessor's keys, and the table of commands
+
+
+def test_few_files_outside_its_package_name_yunikorn() -> None:
+    """The sandbox plays a YuniKorn, and its own package may name it."""
+    own = {PACKAGE / "queues" / "yunikorn", PACKAGE / "lab"}
+    files = [path for path in PACKAGE.rglob("*.py") if not own & {*path.parents}]
+    texts = {str(path): path.read_text("utf-8").lower() for path in files}
+    assert sum("yunikorn" in text for text in texts.values()) <= NAMES_YUNIKORN
+
+
+def test_no_module_outside_queues_imports_a_queue_system() -> None:
+    """The table of commands loads those of YuniKorn by name."""
+    packages = tuple(f"dnm.{name}." for name in IMPORT_RULES if name.startswith("queues."))
+    pairs = [pair for pair in imports(PACKAGE) if pair.of.startswith(packages)]
+    assert {pair.by for pair in pairs if not pair.by.startswith("queues")} == {"cli.table"}

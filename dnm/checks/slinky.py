@@ -178,7 +178,7 @@ def _check_namespaces(config: Config, api: ApiRequests, where: str) -> Iterator[
     for name in managed:
         yield wrong(
             f"slurm-bridge manages the monitored namespace {name} ({bridge.key}): it hands pods of "
-            "the default scheduler to its own, and YuniKorn never sees them",
+            "the default scheduler to its own, and their own scheduler never sees them",
             "take it off managedNamespaces there, or off monitored_namespaces here",
         )
     if not managed:

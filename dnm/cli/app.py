@@ -14,7 +14,7 @@ from dnm.host.shortage import describe_shortage
 from dnm.model.errors import DnmError, ExitCode
 from dnm.model.printable import printable
 
-_ABOUT = "Lend idle Slurm nodes to Kubernetes when a YuniKorn queue runs out of capacity."
+_ABOUT = "Lend idle Slurm nodes to Kubernetes when a queue there runs out of capacity."
 
 
 def _version(wanted: bool) -> None:

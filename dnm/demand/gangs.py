@@ -1,8 +1,8 @@
 """Gang applications: pods, placeholders and pods that are not created yet, each counted once.
 
-While an application reserves, the shim creates one placeholder pod for every member; the real pods
-replace them without any further quota. Before there are placeholders, the annotation of the first
-pod announces the members (yunikorn-k8shim, docs of gang scheduling, 1.3 to 1.9).
+While an application reserves, its scheduler creates one placeholder pod for every member; the real
+pods replace them without any further quota. Before there are placeholders, the annotation of the
+first pod announces the members.
 
 A tenant writes the annotation, so amounts are multiplied instead of repeated, and a gang beyond
 `is_beyond_counting` is reported instead of counted.
@@ -39,7 +39,7 @@ class GangApp(Value):
 
     @property
     def first(self) -> Pod:
-        """Returns the oldest pod: YuniKorn reads its annotation."""
+        """Returns the oldest pod, whose annotation announces the gang."""
         return min(self.pods, key=lambda pod: (pod.created, pod.name))
 
 
@@ -92,7 +92,7 @@ def _members(app: GangApp) -> int:
 
 def is_beyond_counting(app: GangApp) -> bool:
     """Returns whether the annotation requests more than dnm counts: task groups, resource names,
-    members, or an amount beyond YuniKorn's int64."""
+    members, or an amount beyond an int64."""
     return (
         len(app.groups) > MOST_TASK_GROUPS
         or any(len(group.min_resource) > MOST_RESOURCES + 1 for group in app.groups)
@@ -131,8 +131,8 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
 
 
 def gang_total(app: GangApp) -> dict[str, int]:
-    """Returns the request that the queue's limit must fit at once, else YuniKorn rejects the
-    application (yunikorn-core partition.go, AddApplication)."""
+    """Returns the request that the queue's limit must fit at once, else the application
+    is rejected."""
     total: dict[str, int] = {}
     for group in app.groups:
         add_to(total, group.min_resource, group.min_member)
@@ -145,7 +145,7 @@ def largest_gangs(
     """Returns per queue the largest total of a gang application, resource by resource."""
     largest: dict[str, dict[str, int]] = {}
     for app in apps:
-        if app.groups and app.groups[0].name != app.first.group:  # YuniKorn rejects no PodGroup
+        if app.groups and app.groups[0].name != app.first.group:  # no PodGroup is rejected
             queue = queue_of(app.first)
             largest[queue] = most_of(largest.get(queue, {}), gang_total(app))
     return largest
@@ -157,8 +157,8 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Returns whether the application was rejected, or has reserved so long that YuniKorn has
-    stopped using placeholders."""
+    """Returns whether the application was rejected, or has reserved so long that no
+    placeholders are used any more."""
     first = app.first
     expired_before = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
     return first.created < expired_before or any(

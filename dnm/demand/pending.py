@@ -43,8 +43,8 @@ class NotCounted(Enum):
 
     GATED = "held back by a scheduling gate"
     DEVICES = "requesting devices by resourceClaims, which dnm does not understand"
-    REJECTED = "of an application that YuniKorn rejected"
-    FOREIGN = "not scheduled by YuniKorn"
+    REJECTED = "of an application that its scheduler rejected"
+    FOREIGN = "of another scheduler than that of its queue system"
     UNDECIDED = "which its scheduler has not reported as unschedulable"
     NO_QUEUE = "of an unknown queue"
     TERMINATING = "being deleted"

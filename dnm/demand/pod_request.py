@@ -1,8 +1,7 @@
 """The request of one pod, as schedulers sum it up.
 
-The rules are those of Kubernetes' resource helpers, which a queue system copies (for instance
-pkg/common/resource.go of yunikorn-k8shim). `kube/shapes.py` calls this once for every distinct kind
-of pod.
+The rules are those of Kubernetes' resource helpers, which queue systems copy. `kube/shapes.py`
+calls this once for every distinct kind of pod.
 """
 
 from __future__ import annotations
@@ -85,8 +84,7 @@ def with_counted_names(pod: PodRequest) -> PodRequest | None:
 def effective_request(pod: PodRequest, sidecars_twice: bool = False) -> dict[str, int]:
     """Returns a pod's request as Kubernetes sums it up, with `pods: 1`.
 
-    `sidecars_twice`: a sidecar is added to itself in its own step of the init phase, as YuniKorn
-    1.6 to 1.8 do (checkInitContainerRequest in resource.go of yunikorn-k8shim)."""
+    `sidecars_twice`: a sidecar is added to itself in its own step of the init phase."""
     if len(pod.containers) == 1 and not (pod.init_containers or pod.pod_level or pod.overhead):
         return _plus({"pods": 1}, _container_request(pod.containers[0], pod))
     sidecars: dict[str, int] = {}

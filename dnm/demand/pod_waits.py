@@ -3,8 +3,8 @@ why it cannot. Pure.
 
 Devices are counted as resources, under Kubernetes' own name for those of a class. A new node is
 expected to have the devices that lent nodes of its type have published. The scheduler must also
-have started a pod with a device before: YuniKorn 1.8 allocates none and binds such pods without,
-1.9.0 ends with a panic. A group with a known least number is a gang (`gangs.py`).
+have started a pod with a device before: some allocate none and bind such pods without, or end with
+a panic. A group with a known least number is a gang (`gangs.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dnm.model.printable import printable
 from dnm.model.value import Resources, Unreadable
 
 PREFIX = "deviceclass.resource.kubernetes.io/"
-_ANY_OTHER = "dnm has not seen YuniKorn start a pod with an allocated device yet"
+_ANY_OTHER = "dnm has not seen the scheduler start a pod with an allocated device yet"
 _NAME = r"[A-Za-z0-9._/-]+"
 _QUOTED = rf"""(?:"{_NAME}"|'{_NAME}')"""
 _DRIVER = re.compile(rf"device\.driver\s*==\s*({_QUOTED})")
@@ -198,7 +198,7 @@ def resolve_groups(
     pods: Iterable[Pod], facts: GroupFacts, namespaces: Collection[str]
 ) -> tuple[dict[int, Pod], dict[str, str]]:
     """Returns, by pod id, the pods of groups with a known minimum, changed into members of a gang;
-    and for other groups why dnm counts only existing pods. A pod with task groups of YuniKorn is
+    and for other groups why dnm counts only existing pods. A pod that announces a gang itself is
     unchanged, since the scheduler follows these."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:

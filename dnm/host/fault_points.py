@@ -17,7 +17,7 @@ from dnm.host import faults
 Step: TypeAlias = AbstractContextManager[None]
 
 _IDLE: Step = nullcontext()
-_ASKING = ("kube.", "yunikorn.", "converter.list", "converter.reserve")
+_ASKING = ("kube.", "queues.", "converter.list", "converter.reserve")
 _RECORDING = ("kube.read_state", "kube.write_state", "kube.read_lease", "kube.write_lease")
 _PATIENCE = 5.0  # seconds for these after the grace
 _waits: list[float] = []  # until when each current wait is not ended, outermost first

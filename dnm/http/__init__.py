@@ -1,4 +1,4 @@
 """Limits for urllib3: a deadline for each entire answer, and a bound in bytes.
-The edges (kube, queues.yunikorn.rest, the converters' slurm) may import it; it imports model and
+The edges (kube, queues, the converters' slurm) may import it; it imports model and
 host.
 """

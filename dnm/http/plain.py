@@ -1,4 +1,4 @@
-"""A client for few requests without credentials in files: to YuniKorn's REST and slurmrestd."""
+"""A client for few requests without credentials in files: to schedulers and slurmrestd."""
 
 from __future__ import annotations
 

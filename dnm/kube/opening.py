@@ -148,7 +148,7 @@ def _look(requests: ApiRequests, asked: FactsRequest, daemons: Sequence[_DaemonS
         conditions={condition.type: condition.status for condition in node.status.conditions or ()},
         images=frozenset(full_name(name) for image in images for name in image.names or ()),
         daemons=tuple(_daemon_pods(daemon, pods) for daemon in daemons),
-        waiting=tuple(_users(pod) for pod in waiting if pod.spec.scheduler_name == "yunikorn"),
+        waiting=tuple(_users(pod) for pod in waiting),
         pods={pod.key: _own(pod) for pod in pods if pod.key in asked.pods},
     )
 

@@ -39,6 +39,7 @@ from dnm.model.errors import KubeError
 from dnm.model.node import Node
 from dnm.model.pod import PodList
 from dnm.model.quantity import QuantityError
+from dnm.queues import pod_reading_of
 
 _RETRY_SHARE = 1 / 6  # of the time between full lists, until the next watch
 _MOST_UNPROVED = 3  # consecutive watches without proof, then none until the next list
@@ -107,10 +108,11 @@ class Reflector:
         from importlib.metadata import version
 
         config = self._config
-        read = f"{config.has_aligned_pods} {config.has_kubelets} {config.yunikorn_queue_annotation}"
-        queue_key = config.yunikorn_queue_annotation
-        without_quota = ",".join(sorted(config.namespaces_without_quota))
-        return version("dnm"), access.server, UNFINISHED, read, queue_key, without_quota
+        reading = pod_reading_of(config)
+        read = f"{config.has_aligned_pods} {config.has_kubelets} {reading.scheduler}"
+        keys = ",".join((*reading.labels, *reading.annotations))
+        namespaces = ",".join(sorted(reading.namespaces))
+        return version("dnm"), access.server, UNFINISHED, read, keys, namespaces
 
     def _read_changes(self, requests: ApiRequests, file: StoreFile) -> Store:
         head = file.head

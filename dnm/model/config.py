@@ -107,6 +107,11 @@ class Config(Value):
         policies = self.namespaces.items()
         return frozenset(name for name, policy in policies if policy.queue_system == "none")
 
+    def without_services(self) -> Config:
+        """Returns the configuration of a run that asks no REST service."""
+        changed: Config = msgspec.structs.replace(self, yunikorn_url="")
+        return changed
+
     @property
     def queue_document(self) -> tuple[str, str]:
         """Returns namespace and name of the ConfigMap with YuniKorn's queues."""

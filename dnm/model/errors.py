@@ -72,10 +72,6 @@ class QueueError(DnmError):
     """A queue document that dnm cannot read or cannot edit safely."""
 
 
-class YunikornError(DnmError):
-    """A missing answer of YuniKorn's REST API, or a document that it refused."""
-
-
 class LeaseError(DnmError):
     """Another dnm that acts for the same instance, or a failed check whether one does."""
 

@@ -1,28 +1,39 @@
 """The queue systems: `system` is their interface, and each of them is a package. plan, its rules,
-run, kube, cli and every queue system (none, yunikorn) import the interface. It imports model."""
+simulate, run, kube, cli and every queue system import the interface. It imports model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 from dnm.model.config import Config
-from dnm.queues.system import PodReading, QueueSystem
+from dnm.model.value import Resources
+from dnm.queues.system import ConfigMaps, PodReading, QueueSystem
 
 
 def system_of(config: Config) -> QueueSystem:
     """Imports the queue system of a site, or both if some of its namespaces have none."""
-    systems = config.queue_systems
     quota_system = None
-    if systems != {"none"}:
-        quota_system = cast(QueueSystem, import_module("dnm.queues.yunikorn.system").SYSTEM)
-        if "none" not in systems:
-            return quota_system
-    return cast(
-        QueueSystem, import_module("dnm.queues.none.system").NamespacesAsQueues(quota_system)
-    )
+    for name in config.queue_systems - {"none"}:  # one at most
+        quota_system = cast(QueueSystem, _import(name, "system").SYSTEM)
+    if quota_system and "none" not in config.queue_systems:
+        return quota_system
+    return cast(QueueSystem, _import("none", "system").NamespacesAsQueues(quota_system))
 
 
 def pod_reading_of(config: Config) -> PodReading:
     """Returns how the pods are read for the queue system of a site."""
     return system_of(config).pod_reading(config)
+
+
+def simulated_maps(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
+    """Returns ConfigMaps without a cluster that contain these limits, for `dnm simulate`."""
+    maps: Any = {}
+    for name in config.queue_systems - {"none"}:
+        maps = _import(name, "simulated").SimulatedMaps(config, limits)
+    return cast(ConfigMaps, maps)
+
+
+def _import(name: str, module: str) -> Any:
+    return import_module(f"dnm.queues.{name}.{module}")

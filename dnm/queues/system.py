@@ -43,6 +43,9 @@ class PodReading(Protocol):
         """Returns the identity of a pod; `key` has its namespace and uid. `is_managed`: it is one
         of the queue system."""
 
+    def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the labels and annotations that put a pod into this queue."""
+
 
 class Queues(Protocol):
     """The queues of a run, as values. No method changes anything."""

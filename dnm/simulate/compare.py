@@ -92,7 +92,7 @@ def _larger(share: int | Share, other: int | Share) -> int | Share:
 
 def as_played(config: Config, workload: Workload) -> Config:
     """Returns the configuration as the simulated world can follow it: the workload's queues, node
-    types with one namespace each, no kubelet settings and no `yunikorn_url`. It has no excluded
+    types with one namespace each, no kubelet settings and no REST service. It has no excluded
     nodes or partitions either, since dnm lends no node for which these are unknown."""
     types = {
         name: msgspec.structs.replace(kind, labels={}, taints=(TAINT,), kubelet=None)
@@ -104,7 +104,7 @@ def as_played(config: Config, workload: Workload) -> Config:
         if policy.queue in workload.limits
     }
     played: Config = msgspec.structs.replace(
-        config, node_types=types, namespaces=namespaces, yunikorn_url="",
+        config.without_services(), node_types=types, namespaces=namespaces,
         exclude_nodes=frozenset(), exclude_partitions=(), exclude_features=(),
         exclude_reservations=(), partition_floors={}, type_floors={},
     )  # fmt: skip

@@ -7,14 +7,12 @@ that changes nothing and waits for nothing, the policy rests until the next even
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from functools import cache
 
 import msgspec
 
 from dnm.model.batch import BatchNode, WaitingJobs
-from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.lent import ConversionRequest, Ended, LentNode, Phase
 from dnm.model.lent_state import ConverterProcess, Returning, Serving
@@ -32,7 +30,6 @@ from dnm.model.plan import (
     Unfence,
 )
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
-from dnm.model.queue_path import lineage
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.idle_times import idle_times, next_judged
@@ -40,9 +37,7 @@ from dnm.plan.planner import make_plan
 from dnm.plan.rule import SPARE_FOR, need_lent_since, rules_of
 from dnm.plan.rules.event_windows import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
-from dnm.queues.yunikorn.edit import edit_source
-from dnm.queues.yunikorn.source import resolve_document, with_document
-from dnm.queues.yunikorn.system import YunikornFacts
+from dnm.queues import simulated_maps, system_of
 from dnm.simulate.values import REVERT_CALL, PodState, SimNode, SimulatedCall, Workload
 from dnm.simulate.world import World
 
@@ -69,12 +64,8 @@ class DnmPolicy:
         self._config = config
         self._begins = workload.begins
         self._registry = Registry()
-        self._queue_map = ConfigMap(
-            namespace=config.yunikorn_cm_namespace,
-            name=config.yunikorn_cm_name,
-            resource_version="1",
-            data={"queues.yaml": queues_text(workload)},
-        )
+        self._queue_system = system_of(config)
+        self._maps = simulated_maps(config, workload.limits)
         self._shapes: dict[object, PodShape] = {}
         self._pods: dict[tuple[int, bool], Pod] = {}
         self._fenced: set[str] = set()
@@ -189,7 +180,7 @@ class DnmPolicy:
             taken_at=self._begins + timedelta(seconds=world.now),
             pods=PodList(pods=tuple(pods)),
             nodes=tuple(self._node(node) for node in world.nodes.values()),
-            queue_facts=YunikornFacts(maps=(self._queue_map, None)),
+            queue_facts=self._queue_system.collect(self._config, self._maps),
             batch=self._batch(world),
             waiting_jobs=self._waiting_jobs(world),
             running_converters=frozenset(
@@ -301,10 +292,10 @@ class DnmPolicy:
                     self._return(world, name)
 
     def _set_limits(self, world: World, action: SetQueueLimits) -> None:
-        source = resolve_document(self._queue_map, None)
-        edit = edit_source(source, action.wants, action.edit)
-        assert not edit.refusal, edit.refusal
-        self._queue_map = with_document(source, edit.text, edit.ledger)
+        outcome = self._queue_system.write(
+            self._config, self._maps, action.wants, action.edit, lambda: None
+        )
+        edit = outcome.edit
         for path, limits in edit.limits.items():
             if path in world.limits:
                 world.limits[path] = dict(limits.max)
@@ -345,25 +336,3 @@ def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
     return BatchNode(
         name=name, state=state, verdict=verdict, in_service=in_service, reports_claim=True
     )
-
-
-def queues_text(workload: Workload) -> str:
-    """The workload's limits as queues.yaml; queues above them that it does not name have none."""
-    lines = ["partitions:", "  - name: default", "    queues:", "      - name: root"]
-    paths = {path for queue in workload.limits for path in lineage(queue)}
-    return "\n".join([*lines, *_below("root", paths, workload, "        ")]) + "\n"
-
-
-def _below(parent: str, paths: Collection[str], workload: Workload, indent: str) -> Iterator[str]:
-    children = sorted(path for path in paths if path.rpartition(".")[0] == parent)
-    if children:
-        yield f"{indent}queues:"
-    for path in children:
-        yield f"{indent}  - name: {path.rpartition('.')[2]}"
-        limit = workload.limits.get(path, {})
-        if limit:
-            yield from (f"{indent}    resources:", f"{indent}      max:")
-        for name, amount in limit.items():
-            text = f"{amount}m" if name == "vcore" else str(amount)
-            yield f'{indent}        {name}: "{text}"'
-        yield from _below(path, paths, workload, f"{indent}    ")

@@ -20,7 +20,7 @@ CONVERSION = (360.0, 600.0)
 REVERSION = (480.0, 720.0)
 REVERT_CALL = 120.0  # the site's converter power-cycles and returns; it does not wait for the boot
 POD_START = 20.0  # from bound to Running: images
-GANG_PATIENCE = 900.0  # placeholderTimeoutInSeconds, YuniKorn's default
+GANG_PATIENCE = 900.0  # seconds that a gang waits for all its members
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 SHORT = 1800.0  # a node that is given back sooner was hardly worth its two boots
 

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: pods are bound as by YuniKorn, jobs run as in Slurm, conversions
+"""A cluster in virtual time: pods are bound within limits, jobs run as in Slurm, conversions
 take minutes and can fail.
 
 The scheduler takes pods in the order of their creation and skips those that do not fit. It respects

@@ -1,7 +1,7 @@
 """The question whether quota allows it: limits and use along the tree while nodes are allocated.
 
-The rule: a pod needs quota at every level above it that limits one of its resources (yunikorn-core
-queue.go, getHeadRoom; root is the cluster itself and does not count). A node that serves a queue
+The rule: a pod needs quota at every level above it that limits one of its resources (root is the
+cluster itself and does not count). A node that serves a queue
 raises that queue and all its limited ancestors, nothing below it.
 """
 

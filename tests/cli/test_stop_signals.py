@@ -163,7 +163,7 @@ def test_signal_ends_computation_at_once_and_prevents_the_next_step(
     ("point", "ends"),
     [
         ("kube.evict", True), ("kube.patch_node", True), ("kube.read_config_map", True),
-        ("yunikorn.read_config", True), ("converter.reserve", True), ("converter.list", True),
+        ("queues.read_config", True), ("converter.reserve", True), ("converter.list", True),
         ("kube.write_state", False), ("kube.write_lease", False), ("registry.fsync", False),
         ("history.append", False), ("converter.start", False),
     ],

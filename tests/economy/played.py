@@ -19,11 +19,11 @@ from typing import NamedTuple
 from dnm.lab.sandbox import manifests
 from dnm.lab.sandbox.clock import Timing
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.queues.yunikorn.simulated import queues_text
 from dnm.record.demand_lines import DEMAND
 from dnm.record.history_file import History, read_history
 from dnm.simulate.accounting import Accounting
 from dnm.simulate.compare import play_under
-from dnm.simulate.policy import queues_text
 from dnm.simulate.replay import Reader, make_workload
 from dnm.simulate.values import DAY, HOUR, Ask, Workload
 from tests.economy.everyday import builds, small_pods, three_tenants
@@ -99,7 +99,7 @@ def play(workload: Workload, directory: Path) -> Case:
 
 def _site(workload: Workload, sandbox: Sandbox, directory: Path) -> Site:
     sandbox.clock.set(workload.begins.timestamp())
-    text = queues_text(workload).replace(
+    text = queues_text(workload.limits).replace(
         "    queues:\n", "    nodesortpolicy: {type: binpacking}\n    queues:\n", 1
     )
     text = text.replace("- name: root\n", "- name: root\n        submitacl: '*'\n", 1)

@@ -9,12 +9,12 @@ import pytest
 
 from dnm.demand.gangs import GangApp, gang_demand, gang_total
 from dnm.demand.pending import NotCounted
-from dnm.model.cluster import QueueLimits
 from dnm.model.kubelet import NumaRoom
 from dnm.model.observed import StalledPods
 from dnm.model.pod import NodeSelectorTerm, Requirement, TaskGroup, Toleration
 from dnm.model.queue_path import present_lineage
 from dnm.model.reason import Reason
+from dnm.queues.yunikorn.pods import requested_queue
 from dnm.sizing.caps import NodePool
 from dnm.sizing.node_supply import traits_of
 from dnm.sizing.queue_sizing import Sizing
@@ -138,10 +138,12 @@ def test_placeholders_represent_the_smallest_pods(larger: str) -> None:
     assert [pod.name for pod in gang_demand(app, NOW).taken_over] == ["small0"]
 
 
-def test_queue_named_without_root_is_below_root() -> None:
-    flat = {**tree(), "root.flat": QueueLimits(path="root.flat", parent="root", is_leaf=True)}
-    result = demand(pods(1, SMALL, queue="Flat"), config(), flat)
-    assert [group.queue for group in result.groups] == ["root.flat"]
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [("Flat", "root.flat"), ("a.b", "root.a_dot_b"), ("root.A", "root.a"), ("root", "root")],
+)
+def test_queue_named_without_root_is_below_root(named: str, path: str) -> None:
+    assert requested_queue({"queue": named}, {}) == path
 
 
 def test_queue_ancestors_exclude_root_and_unconfigured_queues() -> None:

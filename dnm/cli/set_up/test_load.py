@@ -20,7 +20,7 @@ from dnm.cli.terminal import completion
 from dnm.cli.terminal.deadline import parse_duration
 from dnm.cli.terminal.options import ConfigOption, OutputOption
 from dnm.cli.terminal.output import print_document, print_line
-from dnm.config import names, values
+from dnm.config import values
 from dnm.kube.client import KubeClient
 from dnm.kube.deployments import (
     Deployment,
@@ -38,13 +38,11 @@ from dnm.model.node_type import NodeType, Taint
 from dnm.model.printable import count_of, duration
 from dnm.model.quantity import parse_kubernetes
 from dnm.model.value import Value
-from dnm.queues import system_of
+from dnm.queues import pod_reading_of, system_of
 
 LABEL = "dynamic-node-manager/test-load"  # its value is the Deployment's own name
 INSTANCE_LABEL = "dynamic-node-manager/test-load-of"  # its value is the instance id
 DEFAULT_NAME = "dnm-test-load"
-QUEUE_LABELS = ("yunikorn.apache.org/queue", "queue")  # YuniKorn from 1.6, and before
-APP_LABELS = ("yunikorn.apache.org/app-id", "applicationId")
 _MOST_REPLICAS = 100_000
 _INTERVAL = 2.0  # seconds between two requests for the progress
 _MOST_REASONS = 3  # reasons shown for pods that wait
@@ -256,13 +254,8 @@ def make_manifest(config: Config, load: Load) -> dict[str, Any]:
     """Returns the Deployment as JSON. Raises ConfigError with the option and a valid example."""
     queue = find_queue(config, load)
     name = load.name
-    labels = {LABEL: name, INSTANCE_LABEL: config.instance_id}
-    annotations: dict[str, str] = {}
-    if load.namespace not in config.namespaces_without_quota:
-        # A queue name may not be a valid label value; then only the annotation has it.
-        labels |= dict.fromkeys(APP_LABELS, name)
-        labels |= dict.fromkeys(QUEUE_LABELS if _is_label(queue) else (), queue)
-        annotations = dict.fromkeys((config.yunikorn_queue_annotation, QUEUE_LABELS[0]), queue)
+    labels, annotations = pod_reading_of(config).label(name, queue)
+    labels = {LABEL: name, INSTANCE_LABEL: config.instance_id, **labels}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -296,9 +289,10 @@ def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
-    is_plain = load.namespace in config.namespaces_without_quota
+    reading = pod_reading_of(config)
+    is_plain = load.namespace in reading.namespaces
     return {
-        **({} if is_plain else {"schedulerName": "yunikorn"}),
+        **({} if is_plain else {"schedulerName": reading.scheduler}),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 2,
@@ -379,10 +373,3 @@ def _warnings(config: Config, load: Load) -> Iterator[str]:
     if not any(all(request[r] <= kind.size.get(r, 0) for r in request) for kind in kinds):
         names = ", ".join(kind.name for kind in kinds)
         yield f"a pod of {load.cpu} and {load.memory} fits no empty node of the type {names}"
-
-
-def _is_label(text: str) -> bool:
-    try:
-        return bool(names.label_value(text))
-    except ValueError:
-        return False

@@ -97,6 +97,11 @@ class PodsByNamespace:
             return PodIdentity(app_id=key[0] if is_managed else "", queue="")
         return self._quota_pods.identify(key, labels, annotations, is_managed)
 
+    def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
+        if self._quota_pods is None or queue in self.namespaces:
+            return {}, {}
+        return self._quota_pods.label(application, queue)
+
 
 class NamespacesAsQueues:
     """The queue system `none`, beside another one if some namespaces have that."""

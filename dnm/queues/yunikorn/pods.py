@@ -5,6 +5,7 @@ The rules are those of apache/yunikorn-k8shim, pkg/common/utils/utils.go, releas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ _PLACEHOLDER_BEFORE_1_6 = "yunikorn.apache.org/placeholder"
 _PLACEHOLDER_LABEL = "placeholder"
 _UNIQUE_SUFFIX = "-uniqueautogen"
 _LONGEST_APP_ID = 63
+_LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
 class YunikornPods:
@@ -62,6 +64,14 @@ class YunikornPods:
             queue=requested_queue(labels, annotations, self._queue_key),
             rare={field: value for field, value in rare.items() if value},
         )
+
+    def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the labels and annotations of a pod of this application in this queue. A path
+        that is no valid label value is only in the annotations."""
+        labels = dict.fromkeys((_APPLICATION, "applicationId"), application)
+        if re.fullmatch(_LABEL_VALUE, queue):
+            labels |= {QUEUE: queue, "queue": queue}
+        return labels, {self._queue_key: queue, QUEUE: queue}
 
 
 def application_id(

@@ -19,8 +19,8 @@ import msgspec
 from dnm.host.fault_points import fault_point
 from dnm.http.plain import PlainClient
 from dnm.model.cluster import SchedulerView
-from dnm.model.errors import YunikornError
 from dnm.model.queue_path import is_under
+from dnm.queues.yunikorn.errors import YunikornError
 
 _LARGEST_ANSWER = 1 << 24  # bytes; /queues of 2,000 queues has some 2 MB
 _LARGEST_LIST = 1 << 27  # bytes; /applications of 100,000 pods has some 50 MB
@@ -92,21 +92,21 @@ class YunikornClient:
 
     def validate(self, text: str) -> str | None:
         """Returns why the scheduler would refuse this queue document."""
-        with self._translated(), fault_point("yunikorn.validate_conf"):
+        with self._translated(), fault_point("queues.validate_conf"):
             verdict = self._ask("POST", "/ws/v1/validate-conf", _Verdict, text.encode())
         return None if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
         """Returns the checksum of the scheduler's document, to be compared with `checksum_of`."""
-        with self._translated(), fault_point("yunikorn.read_config"):
+        with self._translated(), fault_point("queues.read_config"):
             active: _ActiveConfig = self._ask("GET", "/ws/v1/config", _ActiveConfig)
         return active.checksum
 
     def read_view(self) -> SchedulerView:
         """Returns use, pending demand and limits of every queue, and the queue of each pod."""
-        with self._translated(), fault_point("yunikorn.read_queues"):
+        with self._translated(), fault_point("queues.read_queues"):
             queues = list(_flatten(self._ask("GET", f"{_PARTITION}/queues", _Queue)))
-        with self._translated(), fault_point("yunikorn.read_applications"):
+        with self._translated(), fault_point("queues.read_applications"):
             path = f"{_PARTITION}/applications/active"
             applications = self._ask("GET", path, list[_Application] | None, most=_LARGEST_LIST)
             applications = applications or []
@@ -130,13 +130,14 @@ class YunikornClient:
             pending={queue.queuename.lower(): queue.pending for queue in queues},
             max={queue.queuename.lower(): queue.max for queue in queues},
             release=release,
+            # checkInitContainerRequest in resource.go of yunikorn-k8shim 1.6 to 1.8
             counts_sidecars_twice=release is not None and release < (1, 9),
         )
 
     def _read_release(self) -> tuple[int, int] | None:
         """Returns the scheduler's release, e.g. (1, 8), or None if it reports none."""
         try:
-            with self._translated(), fault_point("yunikorn.read_version"):
+            with self._translated(), fault_point("queues.read_version"):
                 clusters = self._ask("GET", "/ws/v1/clusters", list[_Cluster])
         except YunikornError:
             return None

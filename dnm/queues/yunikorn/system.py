@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits, SchedulerView
 from dnm.model.config import Config
-from dnm.model.errors import KubeConflict, KubeError, QueueError, YunikornError
+from dnm.model.errors import KubeConflict, KubeError, QueueError
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
 from dnm.model.value import Resources, Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn import edit as edits
 from dnm.queues.yunikorn.document import QueueDocument, numbers_now, read_document
+from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.pods import YunikornPods
 from dnm.queues.yunikorn.source import (

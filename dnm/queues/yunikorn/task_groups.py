@@ -1,4 +1,5 @@
-"""The task groups of a gang application, in the annotation of its first pod."""
+"""The task groups of a gang application, in the annotation of its first pod (yunikorn-k8shim 1.3 to
+1.9, docs of gang scheduling)."""
 
 from __future__ import annotations
 

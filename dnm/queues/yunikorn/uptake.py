@@ -9,9 +9,10 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from dnm.host.fault_points import waiting
-from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError, YunikornError
+from dnm.model.errors import KubeConflict, KubeError, QueueError, StoppedError
 from dnm.model.queue_edit import QueueEdit, QueueOutcome
 from dnm.queues.system import ConfigMaps
+from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
 from dnm.queues.yunikorn.source import SourceDocument, read_source, with_document
 

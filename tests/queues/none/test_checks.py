@@ -74,7 +74,7 @@ def test_yunikorn_beside_namespaces_without_queue_system_is_noticed(
     shown = findings(sandbox, tmp_path, LABELS + TAINTS)
     warned = [item for item in of_queues(shown) if item.result is CheckResult.WARNING]
     assert [item.check for item in warned] == ["queue system"]
-    assert "queue_system = yunikorn" in warned[0].remedy
+    assert "set queue_system" in warned[0].remedy
 
 
 def test_no_permission_for_limits_is_needed(sandbox: Sandbox, tmp_path: Path) -> None:

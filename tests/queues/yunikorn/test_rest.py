@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.errors import YunikornError
+from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
 from tests.queue_kit import TREE, A, change
 from tests.scripted_server import HANG_UP, Drip, ScriptedServer, answer

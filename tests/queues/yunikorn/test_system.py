@@ -85,9 +85,9 @@ KILLS = [
     (point, when, number)
     for point, numbers in (
         ("kube.read_config_map", (1, 2)),
-        ("yunikorn.validate_conf", (1,)),
+        ("queues.validate_conf", (1,)),
         ("kube.write_config_map", (1,)),
-        ("yunikorn.read_config", (1,)),
+        ("queues.read_config", (1,)),
     )
     for number in numbers
     for when in ("before", "after")
@@ -109,8 +109,8 @@ def test_sigkill_between_any_two_steps_keeps_the_limits_right(
     assert killed.was_killed, killed.err
     is_done = (point, when) in (
         ("kube.write_config_map", "after"),
-        ("yunikorn.read_config", "before"),
-        ("yunikorn.read_config", "after"),
+        ("queues.read_config", "before"),
+        ("queues.read_config", "after"),
     )
     assert document(live) == (text_with(TWO) if is_done else TREE)
     http_write(live, nodes_of(A, "m1"), instance="test")

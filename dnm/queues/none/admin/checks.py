@@ -30,7 +30,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
 
 @looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports a YuniKorn that these namespaces may have instead."""
+    """Reports another queue system that these namespaces may have."""
     where = "/".join(config.queue_document)
     try:
         is_there = kube.read_config_map(*config.queue_document) is not None
@@ -38,9 +38,9 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
         return  # dnm needs no right to read it
     if is_there and config.queue_systems == {"none"}:
         yield doubtful(
-            f"there is a ConfigMap {where}, so the cluster may have YuniKorn",
-            "if it schedules the pods of these namespaces, write queue_system = yunikorn; if its "
-            "limits still contain lent nodes, return these first with queue_system = yunikorn",
+            f"there is a ConfigMap {where}, so the cluster may have a queue system",
+            "if it schedules the pods of these namespaces, set queue_system to its name; if its "
+            "limits still contain lent nodes, return these first",
         )
 
 

@@ -41,6 +41,9 @@ from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
 from dnm.queues.yunikorn.source import DEFAULTS_NAME
 from dnm.queues.yunikorn.system import source_of
 
+# Headroom: yunikorn-core queue.go, getHeadRoom. A gang larger than the limit is rejected:
+# partition.go, AddApplication. Devices: 1.8 allocates none and binds such pods without, 1.9.0 ends
+# with a panic.
 PROPERTIES = QueueProperties(
     writes_limits=True,
     zero_means="none",  # of a limit in which every amount is 0, since YuniKorn 1.5

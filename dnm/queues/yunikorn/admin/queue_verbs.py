@@ -17,7 +17,7 @@ from dnm.cli.terminal.output import print_document, print_line, print_table
 from dnm.kube.client import KubeClient
 from dnm.model.amounts import amounts, shown_amount
 from dnm.model.config import Config
-from dnm.model.errors import ExitCode, QueueError, YunikornError
+from dnm.model.errors import ExitCode, QueueError
 from dnm.model.printable import Part, count_of
 from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.value import Resources
@@ -26,6 +26,7 @@ from dnm.plan.queue_reports import headroom
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn.decode import RuleViolation
 from dnm.queues.yunikorn.document import QueueDocument, read_document
+from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.files import DocumentCheck, judge_file, judge_text
 from dnm.queues.yunikorn.ledger import decode_ledger, lent_amounts
 from dnm.queues.yunikorn.rest import YunikornClient
