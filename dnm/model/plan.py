@@ -196,6 +196,7 @@ class Plan(Value):
     notes: tuple[str, ...] = ()  # reports that are no errors, e.g. a manifest applied again
     news: tuple[str, ...] = ()  # the notes that the last run did not have
     errors: tuple[str, ...] = ()  # failed reads, and questions to an administrator
+    other_errors: tuple[str, ...] = ()  # those of `errors` that are not of nodes in phase failed
     request_errors: Mapping[str, str] = {}  # those of `errors` about requests, by their ids
     limit_news: tuple[LimitNews, ...] = ()  # also in `notes`
     status: dict[str, QueueStatus] = {}  # by monitored queue, after the run

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dnm.model.config import Config
 from dnm.model.lent import LentNode, Phase
 from dnm.model.observed import Breaker
 from dnm.model.reason import Reason
@@ -27,8 +26,7 @@ from dnm.plan.rule import need_lent_since, rules_of
 
 
 class Advanced(Value):
-    """The record after this step. `nodes`: each recorded node, and what may be decided about it.
-    `verdicts` includes nodes that are not recorded."""
+    """The result of this step. `verdicts` includes nodes that are not recorded."""
 
     registry: Registry
     nodes: Mapping[str, NodeTransition]
@@ -36,6 +34,7 @@ class Advanced(Value):
     adopted: tuple[str, ...]
     notes: tuple[str, ...]
     errors: tuple[str, ...]
+    node_errors: tuple[str, ...]
     request_errors: Mapping[str, str]
 
 
@@ -70,6 +69,7 @@ def advance(inputs: Inputs) -> Advanced:
     )
     registry = _with_rules(inputs, registry)
     registry = msgspec.structs.replace(registry, manual=_manual_conversions(inputs, registry))
+    failed = registry.nodes_of(config.instance_id, Phase.FAILED).values()
     return Advanced(
         registry=registry,
         nodes=after,
@@ -90,8 +90,9 @@ def advance(inputs: Inputs) -> Advanced:
             *refused.errors,
             *adopted.errors,
             *claims.errors,
-            *(error for transition in after.values() for error in _errors(config, transition)),
+            *(transition.note for transition in after.values() if transition.note),
         ),
+        node_errors=(*claims.node_errors, *(entry.error for entry in failed)),
         request_errors=arrivals.request_errors,
     )
 
@@ -192,11 +193,3 @@ def _results(
             error = f"{name} {transition.verdict.sentence}"
             results.append(ConversionResult(node_type=node_type, error=error))
     return results
-
-
-def _errors(config: Config, transition: NodeTransition) -> list[str]:
-    """Returns the error of a node that needs an administrator, and of a failed call."""
-    entry = transition.entry
-    is_own = entry is not None and entry.owner == config.instance_id
-    errors = [entry.error] if entry and is_own and entry.phase is Phase.FAILED else []
-    return [*errors, transition.note] if transition.note else errors

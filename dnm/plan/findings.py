@@ -36,9 +36,8 @@ from dnm.sizing.caps import NodePool
 
 
 class Findings(Value):
-    """Findings about nodes. `nodes`: nodes to record, or all recorded nodes. `claimed`: nodes that
-    only count. `requests`: those that still wait for nodes. `failures`: failed conversions, and
-    `request_errors` by request. `notes` and `errors` report news and tasks of an administrator."""
+    """Findings about nodes. `nodes`: to record, or all recorded. `claimed`: nodes that only count.
+    `requests`: still waiting. `failures`: failed conversions; `request_errors`: by request."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
@@ -47,6 +46,7 @@ class Findings(Value):
     request_errors: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    node_errors: tuple[str, ...] = ()  # of nodes in phase failed
 
 
 def adopt_marked(config: Config, recorded: Container[str], facts: Facts) -> Findings:
@@ -198,7 +198,7 @@ class ClaimCase(Value):
     def failed(self, error: str) -> Findings:
         state = Failed(since=self.facts.now, error=error)
         node = _newly_recorded(self.config, self.node_type, self.claim.namespace, state)
-        return Findings(nodes={self.name: node}, errors=(error,))
+        return Findings(nodes={self.name: node}, node_errors=(error,))
 
 
 def judge_claim(case: ClaimCase) -> Findings:

@@ -55,7 +55,8 @@ def refuse_acting(
     if elsewhere:
         return refuse_plan(plan, replace(registry, elsewhere=elsewhere), why)
     refused = refuse_plan(plan, registry, why)
-    return replace(refused, needs_person=False, errors=(why, *plan.errors))
+    others = (why, *plan.other_errors)
+    return replace(refused, needs_person=False, errors=(why, *plan.errors), other_errors=others)
 
 
 def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
@@ -64,6 +65,7 @@ def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
         registry=registry,
         actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),
         errors=(why,),  # the registry that acts decides about the rest
+        other_errors=(why,),
         status=plan.seen,
         seen=plan.seen,
         needs_person=True,

@@ -319,4 +319,5 @@ def _merged(findings: Findings, more: Findings) -> Findings:
         claimed={**findings.claimed, **more.claimed},
         notes=findings.notes + more.notes,
         errors=findings.errors + more.errors,
+        node_errors=findings.node_errors + more.node_errors,
     )

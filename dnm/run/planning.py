@@ -159,7 +159,8 @@ def _with_loss(plan: Plan) -> Plan:
     pause = plan.registry.pause
     if pause is None or not pause.is_after_loss:
         return plan
-    return msgspec.structs.replace(plan, errors=(*plan.errors, pause.reason), needs_person=True)
+    errors, rest = (*plan.errors, pause.reason), (*plan.other_errors, pause.reason)
+    return msgspec.structs.replace(plan, errors=errors, other_errors=rest, needs_person=True)
 
 
 def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) -> Plan:

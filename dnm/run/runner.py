@@ -224,7 +224,7 @@ def _record(
         before,
         exit_code=exit_code,
         failed_nodes_alone=exit_code == ExitCode.FAILED
-        and {*errors} <= {*outcome.registry.failed_nodes.values()},
+        and not (plan.other_errors or outcome.errors),
         acted_at=ended[0] if outcome.actions else before.acted_at,
         actions=outcome.actions or before.actions,
         errors=errors,

@@ -77,6 +77,8 @@ def _of_module(tree: ast.Module, names: Mapping[str, str]) -> Iterator[Compariso
             if any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops):
                 yield from _searched_fields(node.left)
                 yield from _searched_errors(node.comparators)
+            if not any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops):
+                yield from _compared_errors(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             for operand in node.args if node.func.attr in _METHODS else ():
                 yield from _sentences_in(operand, names)
@@ -97,6 +99,16 @@ def _searched_errors(operands: Iterable[ast.expr]) -> Iterator[Comparison]:
     for operand in operands:
         if re.fullmatch(r"str\(\w*error\w*\)", ast.unparse(operand)):
             yield Comparison(operand.lineno, ast.unparse(operand))
+
+
+def _compared_errors(node: ast.Compare) -> Iterator[Comparison]:
+    """Yields a comparison of whole errors with many, for example `{*errors} <= {*failed}`."""
+    many = [part for part in (node.left, *node.comparators) if isinstance(part, ast.Set)]
+    starred = [item for part in many for item in part.elts if isinstance(item, ast.Starred)]
+    sought = [node.left] if isinstance(node.ops[0], ast.In | ast.NotIn) else starred
+    for operand in sought:
+        if re.search(r"(^|[._*])errors?$", ast.unparse(operand)):
+            yield Comparison(node.lineno, ast.unparse(node))
 
 
 def _searched_fields(operand: ast.expr) -> Iterator[Comparison]:

@@ -29,6 +29,8 @@ COMPARED = {
     ("kube.eviction", "more than one PodDisruptionBudget"),
     ("queues.yunikorn.rest", "Not enough user quota"),
     ("lab.sandbox.access", "Bearer system:node:"),  # a header
+    ("simulate.policy", "error in plan.request_errors.values()"),  # the same texts twice
+    ("cli.terminal.logs", "error not in outcome.errors"),  # new or repeated: the log level
     ("converters.claim", "op=\0"),
     ("converters.marks", "op="),
 }
@@ -74,6 +76,8 @@ DECIDES_BY_A_SENTENCE = {
     "an error is searched": "if NO_DRY_RUN in str(error): pass",
     "a constant of another file is searched": "if NO_DRY_RUN not in obstacle: pass",
     "a function words both": "if too_much(path) in troubles: pass",
+    "whole errors are sought": "others = [error for error in errors if error not in failures]",
+    "whole errors are compared": "alone = {*errors} <= {*registry.failed_nodes.values()}",
     "a field of a log line is searched": 'next(e for e in errors if f"request={number} " in e)',
     "a log line is searched by its beginning": 'error.startswith("action=convert ")',
     "a sentence is compared": 'if detail.endswith("is used"): pass',

@@ -22,12 +22,12 @@ def test_joined_node_ends_the_back_off_of_its_type() -> None:
 def test_failed_node_is_an_error_of_each_run_and_fails_its_type_once() -> None:
     late = World().lent("a001", Phase.JOINING, since=LONG_AGO)
     advanced = late.advanced()
-    assert advanced.errors == (advanced.registry.nodes["a001"].error,)
+    assert advanced.node_errors == (advanced.registry.nodes["a001"].error,)
     assert advanced.registry.backoffs["a"].failures == 1
     still = late.recorded(nodes=advanced.registry.nodes).advanced()
-    assert still.errors == advanced.errors and still.registry.backoffs == {}
+    assert still.node_errors == advanced.node_errors and still.registry.backoffs == {}
     other = replace(advanced.registry.nodes["a001"], owner="other")
-    assert late.recorded(nodes={"a001": other}).advanced().errors == ()
+    assert late.recorded(nodes={"a001": other}).advanced().node_errors == ()
 
 
 def test_used_node_closes_the_breaker_of_its_queue() -> None:

@@ -53,7 +53,7 @@ def rows_with_claims(*names: str) -> list[BatchNode]:
 def take(recorded: Facts, *requests: ConversionRequest, **nodes: LentNode) -> tuple[Any, Any, Any]:
     """Returns the adopted nodes, the claims that count, and the errors."""
     result = record_claims(a_config(), Registry(nodes=nodes), nodes, requests, recorded)
-    return result.nodes, result.claimed, result.errors
+    return result.nodes, result.claimed, (*result.errors, *result.node_errors)
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,8 @@ def explain_name(config: Config, name: str, output: str = "text", is_wide: bool 
         for text in _sentences(document, is_wide, config.events_zone):
             print_line(text.lstrip(), indent=2 if text.startswith(" ") else 0)
         _print_past(lines, config.events_zone) if is_wide else None
-    failures = plan.registry.failed_nodes.values()
     refused = _refusal(decided)
-    errors = refused or [error for error in plan.errors if error not in failures]
+    errors = refused or plan.other_errors
     for error in errors:
         print_line(("error: ", "error"), error) if output == "text" else None
     if refused or plan.needs_person:
