@@ -102,7 +102,7 @@ def _uncounted_reason(pod: Pod, is_taken_over: bool) -> NotCounted | None:
     if pod.is_gated:
         return NotCounted.GATED
     if pod.is_undecided:
-        return NotCounted.UNDECIDED
+        return NotCounted.NOMINATED if pod.is_nominated else NotCounted.UNDECIDED
     if pod.devices:
         return NotCounted.DEVICES
     if pod.shape.is_cut:

@@ -143,9 +143,9 @@ class PodReducer:
             if not (node and is_plain):
                 rare = {**rare, **rare_fields(metadata, spec, item.status)}
                 if is_of_namespace and not node:
-                    from dnm.kube.scheduler_verdict import is_undecided
+                    from dnm.kube.scheduler_verdict import read_verdict
 
-                    rare["is_undecided"] = is_undecided(item.status)
+                    rare |= read_verdict(item.status)
             for owner in metadata.owner_references or ():
                 group = OF_THE_NODE.get(owner.kind) if owner.controller else None
                 if group == owner.api_version.rpartition("/")[0]:  # not a tenant's own kind

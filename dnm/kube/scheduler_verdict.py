@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dnm.kube.pod_fields import Status, has_value
 from dnm.kube.pod_reading import decode_conditions
 
 
-def is_undecided(status: Status) -> bool:
-    """Returns whether the scheduler has not reported an unbound pod as unschedulable, or has chosen
-    a node from which it evicts other pods first."""
+def read_verdict(status: Status) -> Mapping[str, bool]:
+    """Returns whether the scheduler has not reported an unbound pod as unschedulable, or has
+    nominated a node for it, from which it evicts other pods first."""
     if status.nominated_node_name:
-        return True
+        return {"is_undecided": True, "is_nominated": True}
+    return {} if _is_unschedulable(status) else {"is_undecided": True}
+
+
+def _is_unschedulable(status: Status) -> bool:
     conditions = decode_conditions(status.conditions) if has_value(status.conditions) else ()
-    return not any(
+    return any(
         condition.type == "PodScheduled"
         and condition.status == "False"
         and condition.reason == "Unschedulable"

@@ -105,7 +105,8 @@ class Pod(Value, gc=False, kw_only=False):
     is_mirror: bool = False
     is_terminating: bool = False
     is_gated: bool = False  # has schedulingGates
-    is_undecided: bool = False  # without a queue system: not reported unschedulable yet
+    is_undecided: bool = False  # without a queue system: not reported unschedulable, or nominated
+    is_nominated: bool = False  # the scheduler evicts other pods from a node for it
     devices: tuple[str, ...] = ()  # names of its resourceClaims; empty after they are understood
     group: str = ""  # its PodGroup, after the API group
     is_placeholder: bool = False

@@ -145,25 +145,26 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 
 
 @pytest.mark.parametrize(
-    ("parts", "is_undecided"),
+    ("parts", "expected"),  # undecided, nominated
     [
-        pytest.param(({}, {}, {}), True, id="no verdict yet"),
-        pytest.param(({}, {}, {"conditions": [UNSCHEDULABLE]}), False, id="unschedulable"),
+        pytest.param(({}, {}, {}), (True, False), id="no verdict yet"),
+        pytest.param(({}, {}, {"conditions": [UNSCHEDULABLE]}), (False, False), id="unschedulable"),
         pytest.param(({}, {}, {"conditions": [{**UNSCHEDULABLE, "reason": "SchedulingGated"}]}),
-                     True, id="gated"),
-        pytest.param(({}, {}, {"conditions": [{**UNSCHEDULABLE, "status": "True"}]}), True,
-                     id="scheduled"),
-        pytest.param(({}, {}, {"conditions": [UNSCHEDULABLE], "nominatedNodeName": "k1"}), True,
-                     id="waits for pods that are evicted for it"),
-        pytest.param(({}, {"nodeName": "k1"}, {}), False, id="bound"),
+                     (True, False), id="gated"),
+        pytest.param(({}, {}, {"conditions": [{**UNSCHEDULABLE, "status": "True"}]}),
+                     (True, False), id="scheduled"),
+        pytest.param(({}, {}, {"conditions": [UNSCHEDULABLE], "nominatedNodeName": "k1"}),
+                     (True, True), id="waits for pods that are evicted for it"),
+        pytest.param(({}, {"nodeName": "k1"}, {}), (False, False), id="bound"),
     ],
 )  # fmt: skip
 def test_pod_without_a_queue_system_waits_for_the_verdict_of_its_scheduler(
-    parts: tuple[dict[str, Any], ...], is_undecided: bool
+    parts: tuple[dict[str, Any], ...], expected: tuple[bool, bool]
 ) -> None:
     reducer = PodReducer(PodsByNamespace(frozenset({"dev"}), YunikornPods()))
     reducer.add(json.dumps({"items": [a_pod(*parts)]}).encode())
-    assert reducer.pods[0].is_undecided is is_undecided
+    (pod,) = reducer.pods
+    assert (pod.is_undecided, pod.is_nominated) == expected
 
 
 def test_labels_of_yunikorn_mean_nothing_without_a_queue_system() -> None:

@@ -136,6 +136,7 @@ def test_pods_get_nodes_without_a_change_of_limits() -> None:
     "changes",
     [
         pytest.param({"is_undecided": True}, id="not-judged-by-its-scheduler"),
+        pytest.param({"is_undecided": True, "is_nominated": True}, id="evicts-others"),
         pytest.param({"is_gated": True}, id="gated"),
         pytest.param({"is_terminating": True}, id="being-deleted"),
     ],
@@ -160,6 +161,13 @@ def test_idle_time_does_not_count_while_the_scheduler_judges_no_pod() -> None:
     plan = idle_node().with_pods(*waiting(1, is_undecided=True)).plan()
     assert not plan.actions
     assert plan.registry.nodes["a001"].phase is Phase.SERVING
+
+
+def test_pod_with_a_nominated_node_is_no_sign_of_a_scheduler_that_does_not_answer() -> None:
+    plan = idle_node().with_pods(*waiting(1, is_undecided=True, is_nominated=True)).plan()
+    assert [type(action) for action in plan.actions] == [Fence]
+    (queue,) = [queue for queue in plan.queues if queue.queue == "lab"]
+    assert "waiting for a node from which the scheduler evicts other pods" in queue.pods
 
 
 def test_young_pod_without_a_verdict_keeps_a_node_but_requests_none() -> None:
