@@ -186,7 +186,7 @@ roots:
 
 # Stories wait more than they work, so they are played side by side, each row on its own servers.
 ROW_1 := races kubelet
-ROW_2 := preemption kubelet_story scheduler_away workshop
+ROW_2 := preemption kubelet_story scheduler_away workshop without_queue_system kube_scheduler
 ROW_3 := changes slurm_story events check
 ROW_4 := in_kubernetes manual
 ROW_5 := shared_hosts one_lease bridge_story shown_states

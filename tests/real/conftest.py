@@ -9,11 +9,25 @@ from typing import Any
 
 import pytest
 
-from tests.real.account import KUBECONFIG, make_account
+from tests.real.account import (
+    KUBECONFIG,
+    make_account,
+    make_account_without_yunikorn,
+    restore_account,
+)
 from tests.real.namespaces import INSIDE, run_directory
 from tests.real.programs import RigError
 from tests.real.rig import KUBE_SCHEDULER, Rig
 from tests.real.site import Site
+from tests.real.unmanaged import (
+    GUEST,
+    SECTION,
+    UNMANAGED,
+    apply_policies,
+    create,
+    make_guest,
+    taint_nodes,
+)
 from tests.real.versions import YUNIKORNS
 from tests.real_slurm import SlurmLab
 from tests.slurm_lab import restore_lab, the_lab
@@ -71,6 +85,27 @@ def plain_rig(started_rig: Rig) -> Rig:
     return started_rig
 
 
+@pytest.fixture
+def kubeconfig_without_yunikorn(plain_rig: Rig) -> Iterator[Path]:
+    """Yields the kubeconfig of the account that docs/none.md creates."""
+    try:
+        yield make_account_without_yunikorn(plain_rig)
+    finally:
+        restore_account(plain_rig)
+
+
+@pytest.fixture
+def busy_rig(plain_rig: Rig) -> Iterator[Rig]:
+    """Yields a rig with nodes that are full of pods of another namespace. A further pod waits."""
+    make_guest(plain_rig)
+    apply_policies(plain_rig)
+    for number in range(3):
+        create(plain_rig, GUEST, f"wide-{number}", "64")
+    plain_rig.wait_for(lambda: plain_rig.running(GUEST) == 2, "the nodes are full")
+    yield plain_rig
+    plain_rig.remove_guards()
+
+
 MakeSite = Callable[..., Site]
 
 
@@ -90,3 +125,19 @@ def lab() -> Iterator[SlurmLab]:
         yield lab
     finally:
         restore_lab(lab)
+
+
+@pytest.fixture
+def make_unmanaged_site(
+    busy_rig: Rig, kubeconfig_without_yunikorn: Path, tmp_path: Path
+) -> MakeSite:
+    """Returns a function that makes a site without a queue system. Its converter registers Nodes
+    with the taint of their namespace."""
+
+    def make(name: str = "site", **settings: object) -> Site:
+        values = {**UNMANAGED, "sections": SECTION, **settings}
+        site = Site(busy_rig, tmp_path / name, kubeconfig_without_yunikorn, **values)  # type: ignore[arg-type]
+        taint_nodes(site)
+        return site
+
+    return make

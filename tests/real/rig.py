@@ -106,11 +106,14 @@ class Rig(Cluster):
             self.servers["yunikorn"].start()
         else:
             self.api.delete(self.config_map)
-            at = Api(SCHEDULER, self.keys)
-            command = self.scheduler_command()
-            self.add(KUBE_SCHEDULER, command, lambda: at.answers("/readyz"))
-            self.servers[KUBE_SCHEDULER].start()
+            self.start_kube_scheduler()
         self.note_versions(self.versions())
+
+    def start_kube_scheduler(self) -> None:
+        """Starts it, also beside YuniKorn."""
+        at = Api(SCHEDULER, self.keys)
+        self.add(KUBE_SCHEDULER, self.scheduler_command(), lambda: at.answers("/readyz"))
+        self.servers[KUBE_SCHEDULER].start()
 
     def use_scheduler(self, scheduler: str) -> None:
         """Replaces the scheduler, unless it is that one; `scheduler` as for a new rig."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +13,9 @@ from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.hosts import COUNT, host
 from tests.real.http_api import Json
+from tests.real.kills import Kind, killed_run
 from tests.real.programs import HUNG, RigError
-from tests.real.proxy import Seen, proxied, write_kubeconfig
+from tests.real.proxy import write_kubeconfig
 from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, Site, add_pods, request_one_node, with_nodes
 
@@ -71,30 +70,6 @@ def test_two_hosts_share_a_queue_and_a_document(
         assert rig.queues_text() == QUEUES
 
 
-KIND = tuple[str, str]  # of a write: method, name of the object
-
-
-def killed_run(site: Site, rig: Rig, tmp_path: Path, when: str, seen_before: set[KIND]) -> None:
-    """Plays one run through a proxy that kills it at its first write of a new kind."""
-    with proxied(rig, KUBECONFIG, tmp_path) as proxy:
-        site.use_kubeconfig(proxy.kubeconfig)
-        process: list[subprocess.Popen[str]] = []
-        struck: list[KIND] = []
-
-        def strike(seen: Seen) -> None:
-            kind = (seen.method, seen.path.rpartition("/")[2])
-            if seen.is_write and not struck and kind not in seen_before:
-                struck.append(kind)
-                process[0].send_signal(signal.SIGKILL)
-                process[0].wait()
-
-        setattr(proxy, when, strike)
-        process.append(site.start("run"))
-        process[0].communicate(timeout=HUNG)
-        seen_before |= set(struck)
-    site.use_kubeconfig(KUBECONFIG)
-
-
 def run_until(
     rig: Rig, site: Site, is_so: Callable[[], bool], run: Callable[[], None], condition: str
 ) -> None:
@@ -123,18 +98,18 @@ def test_kill_at_any_write_of_a_lend_and_a_return_is_repaired(
 ) -> None:
     """Before: the API server never gets the write. After: dnm never gets the answer."""
     site = make_site()
-    lend: set[KIND] = set()
+    lend: set[Kind] = set()
     request_one_node(rig)
     run_until(
         rig, site, lambda: is_served(rig, site),
-        lambda: killed_run(site, rig, tmp_path, when, lend), "the pods run",
+        lambda: killed_run(site, KUBECONFIG, tmp_path, when, lend), "the pods run",
     )  # fmt: skip
     (node,) = site.lent
-    return_nodes: set[KIND] = set()
+    return_nodes: set[Kind] = set()
     rig.api.ask("DELETE", PODS)
     run_until(
         rig, site, site.has_returned_nodes,
-        lambda: killed_run(site, rig, tmp_path, when, return_nodes), "the node is returned",
+        lambda: killed_run(site, KUBECONFIG, tmp_path, when, return_nodes), "the node is returned",
     )  # fmt: skip
     assert rig.queues_text() == QUEUES and not rig.has_ledger()
     print(when, lend, return_nodes)

@@ -12,6 +12,7 @@ import pytest
 from tests.real.conftest import MakeSite
 from tests.real.documented import documented
 from tests.real.http_api import Json
+from tests.real.pod_groups import LABEL, ROLE, make_pod_groups
 from tests.real.pod_kinds import gang
 from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, Site, pod
@@ -19,9 +20,6 @@ from tests.real.versions import YUNIKORNS
 
 DRIVER, CLASS = "gpu.example.org", "gpu.example.org"
 RESOURCE = "/apis/resource.k8s.io/v1"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-GROUPS = {"scheduling.x-k8s.io": "v1alpha1", "scheduling.volcano.sh": "v1beta1"}
-ROLE = "dynamic-node-manager-pod-waits"
 
 
 class Wait(NamedTuple):
@@ -39,7 +37,7 @@ def claiming(template: str) -> list[Json]:
     return [{"name": "gpu", "resourceClaimTemplateName": template}]
 
 
-LABEL, NOTE = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
+NOTE = "scheduling.k8s.io/group-name"
 WAITS = {  # the rows of docs/real.md
     "2 with a gate": Wait(some(2, schedulingGates=[{"name": "example.org/later"}]),
                           "2 not counted, held back by a scheduling gate"),
@@ -72,21 +70,7 @@ def make_classes(rig: Rig) -> None:
         requests = {"devices": {"requests": [{"name": "gpu", "exactly": asks}]}}
         rig.create(f"{RESOURCE}/namespaces/dev/resourceclaimtemplates",
                    {"metadata": {"name": name}, "spec": {"spec": requests}})  # fmt: skip
-    for group, version in GROUPS.items():
-        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        names = {"plural": "podgroups", "kind": "PodGroup", "singular": "podgroup"}
-        crd = {
-            "metadata": {"name": f"podgroups.{group}",
-                         "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"}},
-            "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [
-                {"name": version, "served": True, "storage": True,
-                 "schema": {"openAPIV3Schema": anything}}]},
-        }  # fmt: skip
-        rig.create(CRDS, crd)
-        path = f"/apis/{group}/{version}/namespaces/dev/podgroups"
-        rig.wait_for(lambda path=path: rig.api.answers(path), f"{group} is served")  # type: ignore[misc]
-        four = {"metadata": {"name": "four"}, "spec": {"minMember": 4}}
-        rig.create(path, {"apiVersion": f"{group}/{version}", "kind": "PodGroup", **four})
+    make_pod_groups(rig)
 
 
 def bind_role(rig: Rig) -> None:

@@ -3,18 +3,20 @@ a taint for their namespace."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.real.http_api import ApiError, Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
-from tests.real.site import plain_pod
+from tests.real.site import Site, plain_pod
 
 KEY = "example.org/lent"
 GUEST = "guest"  # a namespace that dnm does not monitor
 EVERYTHING = {"operator": "Exists"}
 NODE_TYPE = f"labels = {KEY}={{namespace}}\ntaints = {KEY}={{namespace}}:NoSchedule\n"
-SETTINGS: dict[str, Any] = {
+SECTION = f"[node_type:a]\nmemory = 256Gi\n{NODE_TYPE}"
+UNMANAGED: dict[str, Any] = {
     "queue_system": "none", "namespace_queue_paths": None, "yunikorn_url": None,
     "instance_id": "prod",
 }  # fmt: skip
@@ -72,6 +74,11 @@ def add_deployment(rig: Rig, name: str, replicas: int, manifest: Json) -> str:
     path = "/apis/apps/v1/namespaces/dev/deployments"
     rig.api.post(path, {"metadata": {"name": name}, "spec": spec})
     return f"{path}/{name}"
+
+
+def taint_nodes(site: Site) -> None:
+    """Makes the site's converter register Nodes with the label and the taint of their type."""
+    (site.directory / "dress").write_text(json.dumps({KEY: "NAMESPACE"}))
 
 
 def places(rig: Rig, namespace: str) -> set[str | None]:
