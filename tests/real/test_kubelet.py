@@ -23,7 +23,7 @@ from tests.kubelet.judging import (
     some_settings,
     stricter,
 )
-from tests.kubelet.test_vectors import ADMITTED, ANSWERS, OURS, VECTORS
+from tests.kubelet.test_vectors import ADMITTED, ANSWERS, OWN, VECTORS
 from tests.real.build import program
 from tests.real.kubelets import HEAD, boot
 from tests.real.programs import HUNG
@@ -164,7 +164,7 @@ def test_kubelet_starts_or_refuses_as_the_vectors_predict(version: str, tmp_path
 @pytest.mark.parametrize("version", KUBELETS)
 def test_rendered_drop_in_overrides_the_base_file(version: str, tmp_path: Path) -> None:
     """Checks that its terms count and the base's threshold stays; without it nothing changes."""
-    vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
+    vector = next(entry for entry in OWN if entry["name"].startswith("2 "))
     drop_in = Said(vector["settings"]).config
     base = json.dumps({**HEAD, "kubeReserved": {"cpu": "500m", "memory": "1Gi"}})
     went = boot(tmp_path / "kubelet", version, base, TWO, [drop_in])
@@ -181,7 +181,7 @@ def test_rendered_drop_in_overrides_the_base_file(version: str, tmp_path: Path) 
 @pytest.mark.parametrize("version", KUBELETS)
 def test_previous_state_file_stops_the_kubelet(version: str, tmp_path: Path) -> None:
     """Shows why the hooks remove both managers' files, and why dnm names them as a cause."""
-    vector = next(entry for entry in OURS if entry["name"].startswith("2 "))
+    vector = next(entry for entry in OWN if entry["name"].startswith("2 "))
     before = boot(tmp_path / "kubelet", version, json.dumps(HEAD), TWO)
     left = (tmp_path / "kubelet" / "root" / "memory_manager_state").read_text()
     assert not before.error and json.loads(left)["policyName"] == "None"
