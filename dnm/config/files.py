@@ -86,7 +86,7 @@ def read_trusted_text(path: Path, kind: str, most: int = _LARGEST) -> str:
 
 
 _REMEDIES = {
-    "configuration file": "write it (an example is etc/dynamic_node_config.ini) or name another",
+    "configuration file": "write it (an example is etc/dynamic_node_config.ini), or use --config",
     "queue map": 'write it, e.g. {"dev": "root.services.dev"}, or set namespace_queue_paths',
 }
 

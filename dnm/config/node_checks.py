@@ -77,7 +77,7 @@ def _step(text: str, kinds: Mapping[str, str], has_time: bool) -> Check:
     kind, _, rest = check.partition(" ")
     if kind not in kinds:
         hint = values.suggest(kind, kinds) or f"; write one of {', '.join(kinds.values())}"
-        raise ValueError(f"has no step '{kind[:60]}'{hint}")
+        raise ValueError(f"begins with '{kind[:60]}', which is not a check{hint}")
     wrong = ValueError(f"has '{check[:100]}'; write {kinds[kind]}")
     name, _, status = rest.partition("=") if kind == "condition" else (rest, "", "")
     if " " in rest or bool(rest) != (" " in kinds[kind]):

@@ -97,12 +97,14 @@ def find_kubeconfig(config: Config) -> str:
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
-            raise KubeError(f"kubeconfig_path = {path}: there is no such file")
+            raise KubeError(
+                f"kubeconfig_path = {path}: there is no such file; create it, or correct the key"
+            )
         return str(path)
     if named := os.environ.get("KUBECONFIG", ""):
         paths = [Path(os.path.expanduser(part)) for part in named.split(os.pathsep) if part]
         if not any(path.is_file() for path in paths):
-            raise KubeError(f"KUBECONFIG={named}: there is no such file")
+            raise KubeError(f"KUBECONFIG={named}: there is no such file. Correct the variable")
         return os.pathsep.join(str(path) for path in paths)
     home = Path(os.path.expanduser(_HOME_KUBECONFIG))
     if home.is_file():

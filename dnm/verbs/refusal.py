@@ -29,7 +29,7 @@ def policy_of(config: Config, namespace: str) -> NamespacePolicy | Refusal:
     if policy is not None:
         return policy
     there = ", ".join(sorted(config.namespaces))
-    return Refusal(f"namespace {namespace!r} is not monitored; there are {there}")
+    return Refusal(f"namespace {namespace!r} is not monitored; monitored: {there}")
 
 
 def refuse_excluded(

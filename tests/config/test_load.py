@@ -650,7 +650,7 @@ def test_malformed_readiness_check_is_answered_with_a_valid_form(text: str, hint
         ("Ready=False", "write one of condition TYPE=STATUS, e.g. condition Ready=False, taint"),
         ("condition GpuOk", "write condition TYPE=STATUS, e.g. condition Ready=False"),
         ("condition Ready=True", "which every healthy node has; name the fault"),
-        ("images", "has no step 'images'"),
+        ("images", "begins with 'images', which is not a check"),
     ],
 )
 def test_malformed_fault_condition_is_answered_with_a_valid_form(

@@ -256,8 +256,18 @@ def test_kubeconfig_is_searched_in_configuration_environment_and_home(
 @pytest.mark.parametrize(
     ("kubeconfig", "named", "sentence"),
     [
-        pytest.param(Path("/none"), "", "kubeconfig_path = /none: there is no such file", id="key"),
-        pytest.param(None, "/none:/x", "KUBECONFIG=/none:/x: there is no such file", id="variable"),
+        pytest.param(
+            Path("/none"),
+            "",
+            "kubeconfig_path = /none: there is no such file; create it, or correct the key",
+            id="key",
+        ),
+        pytest.param(
+            None,
+            "/none:/x",
+            "KUBECONFIG=/none:/x: there is no such file. Correct the variable",
+            id="variable",
+        ),
         pytest.param(None, "", "no kubeconfig is found: set kubeconfig_path", id="nothing at all"),
     ],
 )
@@ -272,7 +282,7 @@ def test_missing_kubeconfig_is_an_error_with_the_next_step(
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [("x" * 5000, "File name too long: .* kubeconfig_path to a file that this user may read$"),
-     ("~no-user-here/x", "KUBECONFIG=~no-user-here/x: there is no such file"),
+     ("~no-user-here/x", "KUBECONFIG=~no-user-here/x: there is no such file. Correct the variable"),
      ("", "no kubeconfig is found: set kubeconfig_path")],
     ids=["nothing that can be seen", "no such user", "no home"],
 )  # fmt: skip

@@ -37,7 +37,7 @@ def adopted(
 
 BARE = a_node(mark=None)
 NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
-    "namespace": ({"namespace": "x"}, "namespace 'x' is not monitored; there are dev"),
+    "namespace": ({"namespace": "x"}, "namespace 'x' is not monitored; monitored: dev"),
     "type": ({"name": "x1"}, "'x1' is of no type that is lent to dev"),
     "recorded": ({"name": "a002"}, "a002 is recorded already: serving"),
     "excluded": ({"name": "a009"}, "a009 is excluded from lending: exclude_nodes names it"),

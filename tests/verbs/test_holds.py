@@ -200,7 +200,7 @@ NOT_RESET = {
     ),
     "unknown": (
         "q",
-        f"'q' is not a lent node, monitored queue or node type; there are a[001-003], a, {QUEUE}",
+        f"'q' is not a lent node, monitored queue or node type; known: a[001-003], a, {QUEUE}",
     ),
 }
 

@@ -63,7 +63,7 @@ def orders(config: Any = CONFIG, **words: Any) -> Any:
 # --- lend ------------------------------------------------------------------------------------
 
 NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
-    "namespace": ({"namespace": "x", "count": 1}, "namespace 'x' is not monitored; there are dev"),
+    "namespace": ({"namespace": "x", "count": 1}, "namespace 'x' is not monitored; monitored: dev"),
     "nothing": ({}, "write how many nodes, or which: dnm lend 2, or --node a001"),
     "unequal, of one": (
         {"count": 1, "nodes": ("a050", "a051")},
