@@ -13,8 +13,11 @@ from tests.real.rig import Rig
 PAGE = REPOSITORY / "docs" / "production.md"
 KUBECONFIG = ETC / "kubeconfig"
 KUBECONFIG_WITHOUT_YUNIKORN = ETC / "none.kubeconfig"
-WITH_YUNIKORN = "kubectl apply -f rbac.yaml\n"
-WITHOUT_YUNIKORN = f"kubectl apply -k {REPOSITORY}/deploy/none\n"
+# Two lines of the page, and the comment of each: what a site without YuniKorn writes instead.
+CHOICES = {
+    r"kubectl apply -f rbac.yaml +# without YuniKorn: (.*)": r"\1",
+    r"namespace=yunikorn +# without YuniKorn: (.*)": r"namespace=\1",
+}
 
 
 def commands(heading: str) -> str:
@@ -45,13 +48,15 @@ def make_account(rig: Rig) -> Path:
 
 
 def make_account_without_yunikorn(rig: Rig) -> Path:
-    """Follows the same page as docs/none.md says, and returns the kubeconfig. The bindings of
-    both accounts have the same names: `restore_account` undoes this."""
+    """Follows the same page with its lines for a site without YuniKorn. Returns the kubeconfig. The
+    bindings of both accounts have the same names: `restore_account` undoes this."""
     script = commands("2. The account")
-    assert script.startswith(WITH_YUNIKORN)
-    script = WITHOUT_YUNIKORN + script.removeprefix(WITH_YUNIKORN).replace("yunikorn", "dnm")
+    for line, instead in CHOICES.items():
+        script, count = re.subn(line, instead, script)
+        assert count == 1, line
     script = script.replace(str(KUBECONFIG), str(KUBECONFIG_WITHOUT_YUNIKORN))
-    rig.shell(f"cd {rig.directory}\n" + script)
+    message = rig.shell(f"cd {REPOSITORY}/etc\n" + script)
+    assert "serviceaccount/dynamic-node-manager " in message, message
     return KUBECONFIG_WITHOUT_YUNIKORN
 
 

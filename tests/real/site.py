@@ -38,13 +38,13 @@ class Site:
         directory.mkdir(parents=True, mode=0o755)
         self.machines = Machines(directory)
         names = machines or [f"a{number:03}" for number in range(1, 9)]
-        converter = write_converter(directory, server or rig.api.url, rig.keys, names)
+        self.converter = write_converter(directory, server or rig.api.url, rig.keys, names)
         values = {
             "monitored_namespaces": ", ".join(queue_map),
             "namespace_queue_paths": directory / "map.json",
             "kubeconfig_path": kubeconfig,
             "yunikorn_url": REST,
-            "node_convert_path": converter,
+            "node_convert_path": self.converter,
             "state_dir": directory / "state",
             "instance_id": "real",
             "max_converted_nodes": 8,
