@@ -1,19 +1,19 @@
-"""The writers of a queue document: which ledger counts, and whether a manifest was applied.
+"""The table that decides which ledger describes the limits of the current text. Pure.
 
-A ledger names its text by a checksum. The ledger in the ConfigMap counts if it names the current
-text. Otherwise the ledger in this instance's registry counts if it names that text: the annotation
-was lost or is older. If neither names it, an administrator has changed the text. dnm then compares
-each limit with the ledger that the last run recorded. In every other case dnm asks the
-administrator, so that nothing is added twice.
+A ledger names its text by a checksum. If neither the ledger in the ConfigMap nor the one that the
+last run recorded names the current text, another client has changed it. If dnm cannot decide what
+the limits contain, it asks the administrator, so that it never adds an amount twice.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from dnm.model.cluster import ConfigMap, FieldOwner
 from dnm.model.quantity import parse_yunikorn
@@ -23,16 +23,14 @@ from dnm.queues.yunikorn.ledger import (
     MOST_TOTALS,
     Ledger,
     LedgerEntry,
-    Section,
     all_totals,
     checksum,
     decode_ledger,
     lent_amounts,
     total_hash,
 )
-from dnm.queues.yunikorn.limits import current
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, SourceDocument
-from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
+from dnm.queues.yunikorn.tree import LimitPlace
 from dnm.queues.yunikorn.unsettled import (
     LEDGER_LOST,
     NEVER_WRITTEN,
@@ -47,6 +45,251 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # These tools replace all values of a chart or a module, without server-side apply.
 _REPLACING_MANAGERS = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
 _DNM_MANAGER = "dnm"  # the API server names a writer after its User-Agent
+_LOST = (
+    "the ledger is gone from the ConfigMap, and the limits are those that the last run recorded: "
+    "dnm writes the recorded ledger again"
+)
+
+
+class Named(Enum):
+    """The ledger that names the current text by its checksum."""
+
+    NO_RECORD = "not compared: this instance lends, no run recorded a ledger or wrote its section"
+    CONFIG_MAP = "the ledger in the ConfigMap"
+    REGISTRY = "only the recorded ledger, which has nodes of this instance or moved limits"
+    LOST = "neither, and the ConfigMap has no ledger"
+    CHANGED = "neither, and the ConfigMap has the ledger of another text"
+
+
+class Authorship:
+    """The facts about a text and its ledgers. `current` is in the ConfigMap. The last run saved
+    `recorded` (before the first: `current`). `own`, `recorded_own`: this instance's sections."""
+
+    def __init__(self, document: QueueDocument, wants: QueueWants) -> None:
+        current, record, instance = document.ledger, wants.remembered, wants.instance_id
+        recorded = current if record is None else decode_ledger(record)
+        self.document, self.current, self.recorded = document, current, recorded
+        self.own = current.sections.get(instance)
+        self.recorded_own = recorded.sections.get(instance)
+        own = {instance: self.recorded_own} if self.recorded_own else {}
+        self.sections = {**current.sections, **own}
+        self.lends = any(wants.nodes.values())
+        self.lenders = current.sections.keys() | recorded.sections.keys()
+        self.lends_alone = recorded.sections.keys() <= {instance}
+        self.has_other_sections = not current.sections.keys() <= {instance}
+        self.text = text = checksum(document.source.text)
+        self.is_first_text = text in (recorded.origin, recorded.text if recorded.is_empty else "")
+        self.starts_at_record = current.origin == recorded.text
+        managers, of_text, of_ledger = _find_managers(document.source)
+        self.is_by_dnm = _DNM_MANAGER in of_text
+        self.is_by_others = bool(managers) and not self.is_by_dnm
+        self.is_ledger_by_others = bool(of_ledger) and _DNM_MANAGER not in of_ledger
+        are_foreign = bool(of_text) and self.is_by_others and self.is_ledger_by_others
+        self.has_two_foreign_writers = are_foreign and of_text.isdisjoint(of_ledger)
+        self.is_copy = self.is_by_others and _is_moved(recorded)
+        self.may_be_newer = not managers and self.lenders != {instance}
+        if record is None and self.lends and not self.own:
+            self.named = Named.NO_RECORD
+        elif current.text == text:
+            self.named = Named.CONFIG_MAP
+        elif recorded.text == text and (self.recorded_own or _is_moved(recorded)):
+            self.named = Named.REGISTRY
+        else:
+            self.named = Named.LOST if current.is_empty else Named.CHANGED
+
+    @property
+    def belongs_to_other_instance(self) -> bool:
+        """Returns whether an edited text concerns only other instances: this one lends and has lent
+        nothing, others have, and it has seen their ledger or this text. Without any ledger, two
+        instances could each leave the decision to the other."""
+        if self.lends or self.own or self.recorded_own or self.current.text == self.text:
+            return False
+        is_seen = self.recorded == self.current or self.recorded == Ledger()
+        is_recorded = self.recorded.text == self.text and not self.current.is_empty
+        return bool(self.lenders) and (is_seen or is_recorded)
+
+    @cached_property
+    def limits(self) -> dict[str, list[LimitPlace]]:
+        """Returns the limits that nodes move, as `with` the recorded nodes, `without` them, or with
+        `neither` value. A CHANGED text is compared with the current ledger: as written, or not."""
+        ledger, later, other = self.recorded, self.current, "neither"
+        sections = self.sections if self.named is Named.CONFIG_MAP else ledger.sections
+        if self.named is Named.CHANGED:
+            ledger, later, sections, other = later, Ledger(), later.sections, "without"
+        was, is_now, would = (
+            lent_amounts(part.values()) for part in (ledger.sections, later.sections, sections)
+        )
+        limits: dict[str, list[LimitPlace]] = {}
+        for place, entry in ledger.entries.items():
+            baseline, written = (parse_yunikorn(place.resource, text) for text in entry)
+            with_nodes = written - was.at(place) + would.at(place)
+            without = baseline + is_now.at(place)
+            if place in self.document.tree.places and with_nodes != without:
+                amount = parse_yunikorn(place.resource, self.document.tree.places[place].text)
+                answer = {with_nodes: "with", without: "without"}.get(amount, other)
+                limits.setdefault(answer, []).append(place)
+        return limits
+
+    def with_section(self) -> Ledger:
+        """Returns the current ledger with the recorded section of this instance."""
+        entries = {**self.recorded.entries, **self.current.entries}
+        for place in self.limits["with"]:
+            text = self.document.tree.places[place].text
+            entries[place] = LedgerEntry(self.recorded.entries[place].baseline, text)
+        restored: Ledger = replace(self.current, sections=self.sections, entries=entries)
+        return restored
+
+    @cached_property
+    def older_total(self) -> tuple[LimitPlace, str] | None:
+        """Returns a limit of an older state, which equals an earlier total, and its text. If the
+        current ledger names the text, only baselines that the record lacks are compared."""
+        ledger, recorded, is_named = self.current, self.recorded, self.named is Named.CONFIG_MAP
+        totals = {} if self.named is Named.REGISTRY else all_totals(recorded)
+        totals |= {} if is_named else all_totals(ledger)
+        is_same_line = ledger.origin in (recorded.text, recorded.origin)
+        for place, quantity in self.document.tree.places.items() if totals else ():
+            entry = ledger.entries.get(place)
+            if is_named and is_same_line and (entry or place in recorded.entries):
+                continue
+            text = entry.baseline if entry and is_named else quantity.text
+            amount = parse_yunikorn(place.resource, text)
+            if entry and not is_named and amount == parse_yunikorn(place.resource, entry.written):
+                continue
+            if total_hash(place, amount) in totals:
+                return place, text
+        return None
+
+    @property
+    def lacks_totals(self) -> bool:
+        """Returns whether the current ledger continues an older state than the recorded one."""
+        is_same_line = self.current.origin == self.recorded.origin != self.recorded.text
+        return is_same_line and bool(all_totals(self.recorded).keys() - all_totals(self.current))
+
+    @property
+    def differing(self) -> set[LimitPlace]:
+        """Returns the limits to which the ledgers give two baselines at their current values."""
+        places, ledgers = self.document.tree.places, (self.current.entries, self.recorded.entries)
+        differing = set()
+        for place in places.keys() & (ledgers[0].keys() | ledgers[1].keys()):
+            now = LedgerEntry(places[place].text, "")
+            first, second = (entries.get(place, now).baseline for entries in ledgers)
+            if parse_yunikorn(place.resource, first) != parse_yunikorn(place.resource, second):
+                differing.add(place)
+        return differing
+
+    @property
+    def raises_limits(self) -> bool:
+        """Returns whether the recorded nodes raise a limit of this text."""
+        lent = lent_amounts(self.recorded.sections.values())
+        return _is_moved(self.recorded) or any(map(lent.at, self.document.tree.places))
+
+
+def _is_moved(ledger: Ledger) -> bool:
+    return any(entry.is_moved(place.resource) for place, entry in ledger.entries.items())
+
+
+class Choice(Enum):
+    """The ledger that the edit starts from, or a question to the administrator."""
+
+    USE = "the ledger in the ConfigMap, which describes the limits"
+    RESTORE = "the recorded ledger, which dnm writes again"
+    RESTORE_SECTION = "the ledger in the ConfigMap with the recorded section of this instance"
+    START = "an empty ledger, since no limit contains lent nodes"
+    COMPARE = "the ledger in the ConfigMap, with which dnm compares each limit"
+    ASK = "a question with the reason of the row"
+    ASK_LIMITS = "a question that names limits without a clear answer"
+    ASK_TOTAL = "a question that names a limit with an earlier total"
+
+
+class _Row(NamedTuple):
+    """A case. ASK, RESTORE and RESTORE_SECTION print `why`. A question begins with `problem`."""
+
+    name: str
+    applies: Callable[[Authorship], object]
+    choice: Choice
+    why: str
+    problem: str = LEDGER_LOST
+
+
+# The first row that applies decides.
+TABLE: Mapping[Named, tuple[_Row, ...]] = {
+    Named.NO_RECORD: (
+        _Row("no record", lambda a: True, Choice.ASK,
+            "no run has recorded the limits from before", NEVER_WRITTEN),
+    ),
+    Named.CONFIG_MAP: (
+        _Row("two clients", lambda a: a.has_two_foreign_writers and _is_moved(a.current),
+            Choice.ASK, "different clients wrote the ledger and the limits", NOT_OF_THIS_TEXT),
+        _Row("older state", lambda a: a.lacks_totals and a.differing & a.recorded.entries.keys(),
+            Choice.ASK, "it lacks nodes that the last run recorded", NOT_OF_THIS_TEXT),
+        _Row("total as baseline", lambda a: a.older_total, Choice.ASK_TOTAL,
+            "the ledger may have been started on a text with lent nodes"),
+        _Row("same section", lambda a: a.own == a.recorded_own, Choice.USE,
+            "the last run recorded the section of this instance as it is"),
+        _Row("other baselines", lambda a: a.recorded.text == a.text and a.differing, Choice.ASK,
+            "the last run recorded other baselines", NOT_OF_THIS_TEXT),
+        _Row("new section", lambda a: not a.recorded_own, Choice.USE, "the ledger lacks nothing"),
+        _Row("lost section", lambda a: set(a.limits) == {"with"} and a.starts_at_record,
+            Choice.RESTORE_SECTION, _LOST),
+        _Row("unclear section", lambda a: "with" in a.limits, Choice.ASK_LIMITS,
+            "some limits contain the recorded nodes, which the ledger may have as baselines"),
+        _Row("changed limits", lambda a: set(a.limits) == {"neither"} and a.has_other_sections,
+            Choice.ASK_LIMITS, "another instance may have taken the changed limits for baselines"),
+        _Row("unwritten section", lambda a: True, Choice.USE, "no limit contains the nodes"),
+    ),
+    Named.REGISTRY: (
+        _Row("section of others", lambda a: a.recorded.sections and not a.recorded_own, Choice.ASK,
+            "the next run of the lending instance may write it again", OTHER_LEDGER_LOST),
+        _Row("copy without ledger", lambda a: a.is_copy and a.current.is_empty, Choice.ASK,
+            "the last run recorded these limits but did not write them"),
+        _Row("copy with ledger", lambda a: a.is_copy, Choice.ASK,
+            "the last run recorded these limits but did not write them", NOT_OF_THIS_TEXT),
+        _Row("newer ledger", lambda a: a.may_be_newer and a.older_total, Choice.ASK_TOTAL,
+            "the ledger in the ConfigMap has a limit of this text as an earlier total"),
+        _Row("lost ledger", lambda a: a.current.is_empty, Choice.RESTORE, _LOST),
+        _Row("older ledger", lambda a: True, Choice.RESTORE,
+            "the ledger in the ConfigMap is older than its limits: dnm writes the ledger of the "
+            "last run again"),
+    ),
+    Named.LOST: (
+        _Row("first text", lambda a: a.is_first_text and set(a.limits) <= {"without"}, Choice.START,
+            "the text is the one before the first lend"),
+        _Row("first manifest", lambda a: a.is_first_text and not a.is_by_dnm, Choice.START,
+            "another client wrote the text before the first lend again"),
+        _Row("return by others", lambda a: set(a.limits) == {"without"} and not a.recorded_own,
+            Choice.START, "only other instances lent, and their nodes are returned"),
+        _Row("unrecorded write", lambda a: a.is_by_dnm and a.recorded.text, Choice.ASK_LIMITS,
+            "dnm wrote a text that the last run of this instance did not record"),
+        _Row("nothing lent", lambda a: a.recorded.is_empty, Choice.START, "no lends are recorded"),
+        _Row("no raised limit", lambda a: a.is_by_others and not a.raises_limits, Choice.START,
+            "the recorded nodes raise no limit of this text"),
+        _Row("manifest", lambda a: set(a.limits) == {"without"}, Choice.START,
+            "all limits are back at their baselines"),
+        _Row("new manifest", lambda a: set(a.limits) == {"without", "neither"} and a.lends_alone,
+            Choice.START, "a limit is back at its baseline, so the others are new baselines"),
+        _Row("unclear limits", lambda a: True, Choice.ASK_LIMITS, "limits may contain nodes"),
+    ),
+    Named.CHANGED: (
+        _Row("newer write", lambda a: a.is_by_dnm and a.current.text, Choice.ASK,
+            "the next run of another instance may write it again", NOT_OF_THIS_TEXT),
+        _Row("foreign ledger", lambda a: a.is_ledger_by_others, Choice.ASK,
+            "another client than dnm wrote it", NOT_OF_THIS_TEXT),
+        _Row("recorded ledger", lambda a: a.recorded == a.current, Choice.COMPARE,
+            "the last run recorded this ledger"),
+        _Row("blank record", lambda a: a.recorded == Ledger() and (a.own or not a.lenders),
+            Choice.COMPARE, "nothing is recorded, and the ledger is not that of other instances"),
+        _Row("unrecorded ledger", lambda a: True, Choice.ASK,
+            "it differs from the ledger that the last run recorded", NOT_OF_THIS_TEXT),
+    ),
+}  # fmt: skip
+# START and COMPARE take changed limits for new values, unless one of these rows applies.
+CHECKS = (
+    _Row("older export", lambda a: a.older_total, Choice.ASK_TOTAL,
+        "a changed limit equals a total that dnm wrote earlier"),
+    _Row("partial manifest", lambda a: a.named is Named.CHANGED and is_applied(a.document.source)
+        and set(a.limits) == {"with", "without"}, Choice.ASK_LIMITS,
+        "only some limits contain lent nodes", "a manifest was applied"),
+)  # fmt: skip
 
 
 class ChosenLedger(NamedTuple):
@@ -56,312 +299,68 @@ class ChosenLedger(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def belongs_to_other_instance(document: QueueDocument, wants: QueueWants) -> bool:
-    """Returns whether an edited text concerns only other instances. This is so if this instance
-    lends and has lent nothing, other instances have, and it has seen their ledger or this text.
-    Without any ledger, two instances could each leave the decision to the other."""
-    current, recorded = document.ledger, remembered(wants) or Ledger()
-    text = checksum(document.source.text)
-    sections = {**current.sections, **recorded.sections}
-    is_seen = recorded in (Ledger(), current) or (recorded.text == text and not current.is_empty)
-    return (
-        bool(sections)
-        and is_seen
-        and not (current.text == text or wants.instance_id in sections or any(wants.nodes.values()))
-    )
+def choose_ledger(a: Authorship) -> ChosenLedger:
+    """Returns the ledger that describes the limits. Raises QueueError with a row's question."""
+    row = find_row(a)
+    if row.choice is Choice.ASK:
+        raise undecided(row.why, row.problem)
+    if row.choice is Choice.ASK_LIMITS:
+        raise undecided(why_mixed(a.document.tree, a.limits), row.problem)
+    if row.choice is Choice.ASK_TOTAL and a.older_total:
+        raise older_total(*a.older_total)
+    if row.choice is Choice.RESTORE:
+        return with_totals(ChosenLedger(a.recorded, (row.why,)), a.recorded)
+    if row.choice is Choice.RESTORE_SECTION:
+        return with_totals(ChosenLedger(a.with_section(), (row.why,)), a.recorded)
+    return with_totals(ChosenLedger(a.current), a.recorded)
 
 
-def choose_ledger(document: QueueDocument, wants: QueueWants) -> ChosenLedger:
-    """Returns the ledger that describes what the limits contain. Raises QueueError if only an
-    administrator can decide."""
-    current, instance, recorded = document.ledger, wants.instance_id, remembered(wants)
-    text = checksum(document.source.text)
-    if recorded is None:
-        if instance not in current.sections and any(wants.nodes.values()):
-            raise undecided("no run has recorded the limits from before", NEVER_WRITTEN)
-        recorded = current
-    is_recorded = instance in recorded.sections or _is_moved(recorded)
-    if current.text == text:
-        if _is_moved(current) and _has_two_foreign_writers(document.source):
-            raise undecided("different clients wrote the ledger and the limits", NOT_OF_THIS_TEXT)
-        _refuse_other_lineage(document.tree, current, recorded)
-        chosen = _restore_own_section(document, recorded, instance)
-    elif recorded.text == text and is_recorded:
-        if recorded.sections and instance not in recorded.sections:
-            raise undecided(
-                "the next run of the lending instance may write it again", OTHER_LEDGER_LOST
-            )
-        _verify_record(document, recorded, instance)
-        chosen = ChosenLedger(recorded, _LOST if current.is_empty else _PUT_BACK)
-    else:
-        chosen = _choose_for_edited_text(document, recorded, instance)
-        _refuse_older_totals(
-            document.tree, chosen.ledger, all_totals(recorded) | all_totals(current)
-        )
-        if is_applied(document.source):
-            _refuse_partial_manifest(document.tree, chosen.ledger)
-    return with_totals(chosen, recorded)
-
-
-def _choose_for_edited_text(
-    document: QueueDocument, recorded: Ledger, instance: str
-) -> ChosenLedger:
-    """Returns the ledger for a text that an administrator has changed. Raises QueueError unless the
-    last run recorded the ledger that is in the ConfigMap."""
-    current = document.ledger
-    if current.is_empty:
-        return _choose_for_lost_ledger(document, recorded, instance)
-    if current.text and is_written_by_dnm(document.source):
-        raise undecided("the next run of another instance may write it again", NOT_OF_THIS_TEXT)
-    knows_nothing = recorded == Ledger() and (instance in current.sections or not current.sections)
-    if _has_foreign_ledger(document.source):
-        raise undecided("another client than dnm wrote it", NOT_OF_THIS_TEXT)
-    if recorded != current and not knows_nothing:
-        raise undecided("it differs from the ledger that the last run recorded", NOT_OF_THIS_TEXT)
-    return ChosenLedger(current)
+def find_row(a: Authorship) -> _Row:
+    """Returns the row that decides."""
+    row = next(row for row in TABLE[a.named] if row.applies(a))
+    checks = CHECKS if row.choice in (Choice.START, Choice.COMPARE) else ()
+    return next((check for check in checks if check.applies(a)), row)
 
 
 def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
     """Adds the earlier totals that only the registry has."""
-    sections = all_totals(chosen.ledger)
-    more = [total for total in all_totals(recorded) if total not in sections]
-    free = MOST_TOTALS - len(chosen.ledger.totals)
+    totals, kept = all_totals(chosen.ledger), chosen.ledger.totals
+    more = [total for total in all_totals(recorded) if total not in totals]
+    free = MOST_TOTALS - len(kept)
     if not more or free <= 0:
         return chosen
-    totals = (*more[-free:], *chosen.ledger.totals)
-    kept: Ledger = msgspec.structs.replace(chosen.ledger, totals=totals)
-    return ChosenLedger(kept, chosen.notes)
+    ledger = replace(chosen.ledger, totals=(*more[-free:], *kept))
+    return ChosenLedger(ledger, chosen.notes)
 
 
-def remembered(wants: QueueWants) -> Ledger | None:
-    """Returns the ledger that the last run recorded, or None if no run has recorded one."""
-    return None if wants.remembered is None else decode_ledger(wants.remembered)
-
-
-def _is_moved(ledger: Ledger) -> bool:
-    return any(entry.is_moved(place.resource) for place, entry in ledger.entries.items())
-
-
-_PUT_BACK = (
-    "the ledger in the ConfigMap is older than its limits: dnm writes the ledger of the last run "
-    "again",
-)
-_LOST = (
-    "the ledger is gone from the ConfigMap, and the limits are those that the last run recorded: "
-    "dnm writes the recorded ledger again",
-)
-
-
-# --- cases that the checksums do not decide ---------------------------------------------------
-
-
-def _restore_own_section(document: QueueDocument, recorded: Ledger, instance: str) -> ChosenLedger:
-    """Returns the ledger of this text with this instance's section. If the section is missing, it
-    was never written, or another instance has counted its nodes as part of the baselines."""
-    ledger, own = document.ledger, recorded.sections.get(instance)
-    if own == ledger.sections.get(instance):
-        return ChosenLedger(ledger)
-    if recorded.text == ledger.text and _have_different_baselines(
-        document.tree, {*recorded.entries, *ledger.entries}, recorded, ledger
-    ):
-        raise undecided("the last run recorded other baselines", NOT_OF_THIS_TEXT)
-    if own is None:
-        return ChosenLedger(ledger)
-    sections = {**ledger.sections, instance: own}
-    held = _sort_by_content(document.tree, recorded, ledger, sections)
-    is_malformed = held.keys() == {"neither"} and bool(ledger.sections.keys() - {instance})
-    if "with" not in held and not is_malformed:
-        return ChosenLedger(ledger)
-    if held.keys() != {"with"} or ledger.origin != recorded.text:
-        raise undecided(why_mixed(document.tree, held))
-    entries = {**recorded.entries, **ledger.entries}
-    entries |= {
-        place: LedgerEntry(recorded.entries[place].baseline, current(document.tree, place)[0])
-        for place in held["with"]
-    }
-    restored = msgspec.structs.replace(ledger, sections=sections, entries=entries)
-    return ChosenLedger(restored, _LOST)
-
-
-def _have_different_baselines(
-    tree: DocumentTree, places: Set[LimitPlace], item: Ledger, other: Ledger
-) -> bool:
-    """Returns whether the ledgers give one of these limits, at its current value, two baselines."""
-    for place in places & tree.places.keys():
-        now = current(tree, place)[0]
-        first, second = (
-            ledger.entries.get(place, LedgerEntry(now, now)).baseline for ledger in (item, other)
-        )
-        if parse_yunikorn(place.resource, first) != parse_yunikorn(place.resource, second):
-            return True
-    return False
-
-
-def _verify_record(document: QueueDocument, recorded: Ledger, instance: str) -> None:
-    """Raises QueueError if a client other than this dnm may have written this text. Then the ledger
-    in the ConfigMap may be newer than the recorded one."""
-    current, source = document.ledger, document.source
-    if has_other_writers(source) and _is_moved(recorded):
-        problem = LEDGER_LOST if current.is_empty else NOT_OF_THIS_TEXT
-        raise undecided("the last run recorded these limits but did not write them", problem)
-    if not _owners(source) and {*current.sections, *recorded.sections} != {instance}:
-        _refuse_older_totals(document.tree, current, all_totals(current))
-
-
-def _choose_for_lost_ledger(
-    document: QueueDocument, recorded: Ledger, instance: str
-) -> ChosenLedger:
-    """Returns the ledger if the ConfigMap has none and the recorded one is of another text."""
-    tree, source = document.tree, document.source
-    fresh = ChosenLedger(document.ledger)
-    held = _sort_by_content(tree, recorded, document.ledger, recorded.sections)
-    is_first = checksum(source.text) in (
-        recorded.origin,
-        recorded.text if recorded.is_empty else "",
-    )
-    if is_first and not (is_written_by_dnm(source) and held.keys() - {"without"}):
-        return fresh
-    if (
-        recorded.text
-        and is_written_by_dnm(source)
-        and (recorded.is_empty or instance in recorded.sections or held.keys() - {"without"})
-    ):
-        raise undecided(why_mixed(tree, held))
-    lent = lent_amounts(recorded.sections.values())
-    is_free = not (_is_moved(recorded) or any(lent.at(place) for place in tree.places))
-    if is_free and (recorded.is_empty or has_other_writers(source)):
-        return fresh  # no limit contains anything
-    is_own = recorded.sections.keys() <= {instance}
-    if held.keys() == {"without"} or ("without" in held and "with" not in held and is_own):
-        return fresh
-    raise undecided(why_mixed(tree, held))
-
-
-def _sort_by_content(
-    tree: DocumentTree, recorded: Ledger, ledger: Ledger, sections: Mapping[str, Section]
-) -> dict[str, list[LimitPlace]]:
-    """Sorts the limits that nodes move: by whether they contain the nodes in `sections` that are
-    not in `found` (`with`), don't contain them (`without`), or have another value (`neither`)."""
-    was, is_now, would = (
-        lent_amounts(entry.values()) for entry in (recorded.sections, ledger.sections, sections)
-    )
-    held: dict[str, list[LimitPlace]] = {}
-    for place, entry in recorded.entries.items():
-        if place not in tree.places:
-            continue
-        baseline, written = (parse_yunikorn(place.resource, name) for name in entry)
-        with_it = written - was.at(place) + would.at(place)
-        without = baseline + is_now.at(place)
-        if with_it != without:
-            amount = current(tree, place)[1]
-            answer = {with_it: "with", without: "without"}.get(amount, "neither")
-            held.setdefault(answer, []).append(place)
-    return held
-
-
-def _refuse_older_totals(tree: DocumentTree, ledger: Ledger, totals: Mapping[str, None]) -> None:
-    """Raises QueueError if a limit that an administrator has changed equals a total that dnm once
-    wrote. Such a value belongs to an older state and is not a new value."""
-    for place in tree.places if totals else ():
-        text, amount = current(tree, place)
-        entry = ledger.entries.get(place)
-        is_new = entry is None or amount != parse_yunikorn(place.resource, entry.written)
-        if is_new and total_hash(place, amount) in totals:
-            raise older_total(place, text)
-
-
-def _refuse_other_lineage(tree: DocumentTree, ledger: Ledger, recorded: Ledger) -> None:
-    """Raises QueueError if the ledger does not continue the recorded one: it continues an older
-    ledger, or started on a text that contains lent nodes. If both continue the same document, only
-    limits that neither ledger explains are compared with the earlier totals."""
-    totals = all_totals(recorded)
-    if ledger.origin == recorded.origin != recorded.text:
-        is_older = bool(totals.keys() - all_totals(ledger))
-        if is_older and _have_different_baselines(tree, recorded.entries.keys(), recorded, ledger):
-            raise undecided("it lacks nodes that the last run recorded", NOT_OF_THIS_TEXT)
-    is_same_line = ledger.origin in (recorded.text, recorded.origin)
-    explained = ledger.entries.keys() | recorded.entries.keys() if is_same_line else ()
-    for place in tree.places if totals else ():
-        text = (
-            ledger.entries[place].baseline if place in ledger.entries else current(tree, place)[0]
-        )
-        is_new = place not in explained
-        if is_new and total_hash(place, parse_yunikorn(place.resource, text)) in totals:
-            raise older_total(place, text)
-
-
-def _refuse_partial_manifest(tree: DocumentTree, ledger: Ledger) -> None:
-    """Raises QueueError if an applied manifest has some limits as dnm wrote them, with lent nodes,
-    and others without. Such a manifest is partly an older export."""
-    held: dict[str, list[LimitPlace]] = {}
-    for place, entry in ledger.entries.items():
-        if place in tree.places and entry.is_moved(place.resource):
-            is_with = current(tree, place)[1] == parse_yunikorn(place.resource, entry.written)
-            held.setdefault("with" if is_with else "without", []).append(place)
-    if len(held) == 2:
-        raise undecided(why_mixed(tree, held), "a manifest was applied")
-
-
-# --- the field owners of the ConfigMap ----------------------------------------------------------
-
-
-def _owners(source: SourceDocument) -> tuple[FieldOwner, ...]:
-    return source.config_map.owners if source.config_map else ()
-
-
-def _find_writers(source: SourceDocument) -> tuple[set[str], set[str]]:
-    """Returns the field managers of the text and of the ledger. Writing a field makes its owner."""
-    of_text = {owner.manager for owner in _owners(source) if source.key in owner.keys}
-    of_ledger = {
-        owner.manager for owner in _owners(source) if LEDGER_ANNOTATION in owner.annotations
-    }
-    return of_text, of_ledger
-
-
-def is_written_by_dnm(source: SourceDocument) -> bool:
-    """Returns whether dnm wrote the text, in any instance."""
-    return _DNM_MANAGER in _find_writers(source)[0]
-
-
-def has_other_writers(source: SourceDocument) -> bool:
-    """Returns whether a client other than dnm wrote the document; False without field managers."""
-    return bool(_owners(source)) and not is_written_by_dnm(source)
+def _find_managers(source: SourceDocument) -> tuple[set[str], set[str], set[str]]:
+    """Returns all field managers, those of the text and of the ledger. A write makes an owner."""
+    owners = source.config_map.owners if source.config_map else ()
+    of_text = {owner.manager for owner in owners if source.key in owner.keys}
+    of_ledger = {owner.manager for owner in owners if LEDGER_ANNOTATION in owner.annotations}
+    return {owner.manager for owner in owners}, of_text, of_ledger
 
 
 def name_authors(source: SourceDocument) -> str:
     """Returns the field managers other than dnm that own the text."""
-    return ", ".join(sorted(_find_writers(source)[0] - {_DNM_MANAGER})) or "another client"
-
-
-def _has_foreign_ledger(source: SourceDocument) -> bool:
-    """Returns whether only clients other than dnm wrote the ledger."""
-    of_ledger = _find_writers(source)[1]
-    return bool(of_ledger) and _DNM_MANAGER not in of_ledger
-
-
-def _has_two_foreign_writers(source: SourceDocument) -> bool:
-    """Returns whether two other clients wrote text and ledger, which then match only by chance."""
-    of_text, of_ledger = _find_writers(source)
-    is_dnms = _DNM_MANAGER in of_text | of_ledger or not (of_text and of_ledger)
-    return not is_dnms and of_text.isdisjoint(of_ledger)
+    return ", ".join(sorted(_find_managers(source)[1] - {_DNM_MANAGER})) or "another client"
 
 
 def is_applied(source: SourceDocument) -> bool:
     """Returns whether the text comes unchanged from an administrator's manifest. An export of the
     cluster's object has the ledger in it and does not count: its numbers contain lent nodes."""
-    current = source.config_map
-    if current is None:
-        return False
-    return _is_last_applied(current, source) or any(
-        _is_manifest_owner(owner, source.key) for owner in current.owners
+    config_map = source.config_map
+    return config_map is not None and (
+        _is_last_applied(config_map, source)
+        or any(_is_manifest_owner(owner, source.key) for owner in config_map.owners)
     )
 
 
-def _is_last_applied(current: ConfigMap, source: SourceDocument) -> bool:
+def _is_last_applied(config_map: ConfigMap, source: SourceDocument) -> bool:
     try:
-        manifest = json.loads(current.annotations.get(_LAST_APPLIED, "null"))
+        manifest = json.loads(config_map.annotations.get(_LAST_APPLIED, "null"))
         field = "binaryData" if source.is_gzip else "data"
-        stored = (current.binary_data if source.is_gzip else current.data)[source.key]
+        stored = (config_map.binary_data if source.is_gzip else config_map.data)[source.key]
         annotations = manifest["metadata"].get("annotations") or {}
         is_same: bool = manifest[field][source.key] == stored
         return is_same and LEDGER_ANNOTATION not in annotations

@@ -21,8 +21,8 @@ from dnm.model.value import Resources
 from dnm.model.verdict import Objection
 from dnm.queues.yunikorn import edit_report
 from dnm.queues.yunikorn.authors import (
+    Authorship,
     ChosenLedger,
-    belongs_to_other_instance,
     choose_ledger,
     is_applied,
     name_authors,
@@ -90,7 +90,8 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
     try:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
-        if is_settled(document, wants) or belongs_to_other_instance(document, wants):
+        authorship = None if is_settled(document, wants) else Authorship(document, wants)
+        if authorship is None or authorship.belongs_to_other_instance:
             edit = unchanged_edit(
                 document,
                 noted=wants.remembered,
@@ -98,7 +99,7 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
                 numbers=numbers_now(document, wants.instance_id),
             )
             return ProjectedEdit(wants=wants, edit=edit)
-        chosen = choose_ledger(document, wants)
+        chosen = choose_ledger(authorship)
         baselines = compare(document.tree, chosen.ledger, is_applied(document.source))
         return project_edit(document, chosen, baselines, wants)
     except (QueueError, QuantityError) as error:

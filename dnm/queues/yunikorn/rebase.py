@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
 from dnm.model.queue_edit import QueueEdit, QueueWants
-from dnm.queues.yunikorn.authors import ChosenLedger, choose_ledger, remembered, with_totals
+from dnm.queues.yunikorn.authors import Authorship, ChosenLedger, choose_ledger, with_totals
 from dnm.queues.yunikorn.document import QueueDocument
 from dnm.queues.yunikorn.edit import project_edit, prove, unchanged_edit
 from dnm.queues.yunikorn.ledger import Ledger, all_totals, decode_ledger, lent_amounts
@@ -55,7 +55,7 @@ def _rebase(
     if document.ledger_problem and chosen:
         raise QueueError(document.ledger_problem)
     tree = document.tree
-    ledger = choose_ledger(document, wants).ledger if chosen else document.ledger
+    ledger = choose_ledger(Authorship(document, wants)).ledger if chosen else document.ledger
     baselines = compare(tree, ledger)
     own = own_section(ledger, wants)
     contained = lent_amounts({**ledger.sections, wants.instance_id: own}.values())
@@ -67,7 +67,7 @@ def _rebase(
     # The answer covers what a run recorded but did not write, or the next run would ask again.
     recorded = Ledger()
     with suppress(QueueError):  # the answer covers an unreadable record too
-        recorded = remembered(wants) or recorded
+        recorded = decode_ledger(wants.remembered or "")
     in_force = with_totals(ChosenLedger(ledger), recorded)
     edit = prove(document, project_edit(document, in_force, baselines, wants))
     forgotten = all_totals(recorded).keys() - all_totals(decode_ledger(edit.noted or ""))

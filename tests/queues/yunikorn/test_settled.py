@@ -17,7 +17,7 @@ CLOSED = change(TREE, "{vcore: 80,", "{pods: 0, vcore: 80,")
 
 
 def long_way(document: edits.QueueDocument, wants: QueueWants) -> QueueEdit:
-    chosen = edits.choose_ledger(document, wants)
+    chosen = edits.choose_ledger(edits.Authorship(document, wants))
     baselines = edits.compare(document.tree, chosen.ledger, edits.is_applied(document.source))
     return edits.project_edit(document, chosen, baselines, wants).edit
 
