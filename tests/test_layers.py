@@ -84,6 +84,14 @@ IMPORT_RULES: dict[str, Rule] = {
         WIRES | CLIENTS,
     ),
     "queues.none": _rule("model queues.system", EVERYTHING),
+    "queues.resource_quota": _rule(
+        "model queues.none queues.system", EVERYTHING, system=frozenset({"time"})
+    ),
+    "queues.resource_quota.admin": _rule(
+        "model kube demand checks.findings checks.queue_checks queues.none.admin "
+        "queues.resource_quota",
+        EVERYTHING,
+    ),
     "queues.none.admin": _rule("model kube demand checks.findings checks.queue_checks", EVERYTHING),
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
@@ -240,6 +248,8 @@ PLANTED = [
     pytest.param("queues.yunikorn", "import http.client", id="yunikorn-network"),
     pytest.param("queues.yunikorn.admin", "import http.client", id="yunikorn-admin-wires"),
     pytest.param("queues.none", "from dnm.queues.yunikorn import edit", id="none-yunikorn"),
+    pytest.param("queues.resource_quota", "from dnm.kube import client", id="quota-kube"),
+    pytest.param("queues.resource_quota.admin", "from dnm.run import registry", id="quota-run"),
     pytest.param("queues.none.admin", "from dnm.run import registry", id="none-admin-run"),
     pytest.param("kubelet", "from dnm.config import values", id="kubelet-config"),
     pytest.param(

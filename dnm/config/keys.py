@@ -69,6 +69,7 @@ SETTINGS: Keys = {
     "check_interval_seconds": ("check_interval", values.seconds(1, 86_400)),
     "max_converted_nodes": ("max_converted_nodes", numbers.cap),
     "queue_system": ("", names.queue_system),
+    "wake_workloads": ("annotate_workloads", values.boolean),
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
     "yunikorn_cm_name": ("yunikorn_cm_name", names.object_name),
     "yunikorn_queue_annotation": ("yunikorn_queue_annotation", names.label_key),

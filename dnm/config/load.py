@@ -20,12 +20,7 @@ import msgspec
 from dnm.calendar.windows import event_error
 from dnm.config import values
 from dnm.config.events import parse_sections, read_events
-from dnm.config.files import (
-    Sections,
-    expand_path,
-    read_ini_with_events,
-    read_queue_map,
-)
+from dnm.config.files import Sections, expand_path, read_ini_with_events, read_queue_map
 from dnm.config.keys import (
     DEFAULT_NODE_CPU,
     DEFAULT_NODE_MEMORY,
@@ -56,6 +51,7 @@ SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
 _DEFAULTS = Config(path=DEFAULT_PATH, namespaces={}, node_types={})
 _USUAL_QUEUE_SYSTEM = "yunikorn"  # a queue system is never guessed: see docs/none.md
 _WITHOUT_YUNIKORN = "if the cluster has no YuniKorn, write queue_system = none in [settings]"
+_TWO_SYSTEMS = "queue_system: yunikorn and resource_quota need a dnm (instance_id) each"
 _FEWEST_RETURNS = 4  # nodes in one run, even if a run may lend fewer
 
 
@@ -161,16 +157,18 @@ def _namespaces(
         own = parse_section(section, sections.get(section, {}), NAMESPACE_KEYS, problems)
         fields = fields_of(own, NAMESPACE_KEYS)
         system = fields.setdefault("queue_system", usual)
-        if system != "none" and not is_map_read:
+        if system == "yunikorn" and not is_map_read:
             queues, is_map_read = _read_queues(settings, problems), True
         fields.setdefault("node_types", pick(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
-        if system == "none":
-            queue = _queue_without_system(name, problems)
+        if system != "yunikorn":
+            queue = _queue_named_after(name, system, problems)
         else:
             queue = "" if queues is None else _queue_of(name, queues, settings, problems)
         policies[name] = NamespacePolicy(name=name, queue=queue, **fields)
+    if {"yunikorn", "resource_quota"} <= {policy.queue_system for policy in policies.values()}:
+        problems.append(_TWO_SYSTEMS)
     return policies
 
 
@@ -186,12 +184,12 @@ def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, 
         return None
 
 
-def _queue_without_system(namespace: str, problems: list[str]) -> str:
-    """Returns the queue of a namespace without a queue system: the namespace itself."""
+def _queue_named_after(namespace: str, system: str, problems: list[str]) -> str:
+    """Returns the queue of a namespace that is not in YuniKorn: the namespace itself."""
     if namespace == "root":  # which would be the top of YuniKorn's queues
         problems.append(
             "[settings] monitored_namespaces = root: a namespace of this name cannot be lent nodes "
-            "with queue_system = none; give it another name"
+            f"with queue_system = {system}; give it another name"
         )
     return namespace
 

@@ -22,7 +22,7 @@ _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SLURM_WORD = r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}"
 _URL = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?"
 _ENDS = "with a letter or digit at both ends"
-QUEUE_SYSTEMS = ("yunikorn", "none")
+QUEUE_SYSTEMS = ("yunikorn", "resource_quota", "none")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -143,8 +143,8 @@ def queue_system(text: str) -> str:
     """Returns the name of a queue system that dnm knows."""
     if text not in QUEUE_SYSTEMS:
         hint = suggest(text, QUEUE_SYSTEMS) or ";"
-        choices = " or ".join(QUEUE_SYSTEMS)
-        raise ValueError(f"is not a queue system{hint} write {choices}")
+        choices = ", ".join(QUEUE_SYSTEMS[:-1])
+        raise ValueError(f"is not a queue system{hint} write {choices} or none")
     return text
 
 

@@ -71,10 +71,7 @@ NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)
 
 
 def gather_demand(
-    pods: Sequence[Pod],
-    config: Config,
-    queues: Mapping[str, QueueLimits],
-    facts: DemandFacts,
+    pods: Sequence[Pod], config: Config, queues: Mapping[str, QueueLimits], facts: DemandFacts
 ) -> Demand:
     """Sums up all unfinished pods.
 
@@ -87,7 +84,7 @@ def gather_demand(
     sums = _sum_bound(pods, finder, resources)
     waiting = Waiting()
     groups: tuple[PendingGroup, ...] = ()
-    if sums.unbound or sums.gang_members:
+    if sums.unbound or sums.gang_members or facts.refused:
         waiting = gather_waiting(config, sums.unbound, sums.gang_members, finder.find, facts)
         groups = with_siblings(waiting.groups, pods)
     return Demand(

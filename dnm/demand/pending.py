@@ -47,6 +47,7 @@ class NotCounted(Enum):
     FOREIGN = "of another scheduler than that of its queue system"
     UNDECIDED = "not reported as unschedulable by the scheduler"
     NOMINATED = "waiting for a node from which the scheduler evicts other pods"
+    RETRY = "refused before the quota grew"
     NO_QUEUE = "of an unknown queue"
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"

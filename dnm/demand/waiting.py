@@ -8,7 +8,7 @@ from datetime import datetime
 
 from dnm.demand.gangs import GangApp, gang_apps, gang_demand, largest_gangs, split_countable
 from dnm.demand.pending import Collector, NotCounted, PendingGroup, Uncounted
-from dnm.model.cluster import SchedulerView
+from dnm.model.cluster import RefusedPods, SchedulerView
 from dnm.model.config import Config
 from dnm.model.observed import StalledPods
 from dnm.model.pod import Claim, Pod
@@ -26,6 +26,7 @@ class DemandFacts(Value):
     claims: tuple[Claim, ...] | Unreadable = ()
     stalled: Mapping[str, StalledPods] = {}
     resources: frozenset[str] | None = None
+    refused: tuple[RefusedPods, ...] = ()  # they do not exist
 
 
 def _list_held(scheduler: SchedulerView | None) -> Mapping[str, NotCounted]:
@@ -60,7 +61,12 @@ def gather_waiting(
         apps, beyond = split_countable(gang_apps(gang_members))
     collector = Collector(config, facts.now, facts.claims, facts.stalled)
     held = _list_held(facts.scheduler)
-    for pod, count, why in _list_pending(unbound, apps, beyond, facts.now):
+    pending = _list_pending(unbound, apps, beyond, facts.now)
+    if facts.refused:
+        from dnm.demand.refused import list_refused
+
+        pending = (*pending, *list_refused(facts.refused, facts.now))
+    for pod, count, why in pending:
         why = why or held.get(pod.uid)
         queue = find(pod) if pod.is_managed else ""
         collector.add(pod, queue, why, count)

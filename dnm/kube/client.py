@@ -23,6 +23,7 @@ from dnm.model.node_type import Taint
 from dnm.model.pod import Pod
 
 if TYPE_CHECKING:
+    from dnm.kube.quotas import QuotaObjects
     from dnm.kube.state import StateObjects
     from dnm.model.cluster import PodOnNode
 
@@ -110,6 +111,13 @@ class KubeClient(ClusterReader):
         from dnm.kube.state import StateObjects  # only with `state = kubernetes`
 
         return StateObjects(self.requests, namespace, lease_namespace, name)
+
+    @property
+    def typed_objects(self) -> QuotaObjects:
+        """Returns the edge to the objects of a queue system that has its own kinds."""
+        from dnm.kube.quotas import QuotaObjects
+
+        return QuotaObjects(self.requests)
 
     def create_event(self, event: KubeEvent) -> None:
         """Creates an Event and waits for a few seconds at most. Raises KubeError."""

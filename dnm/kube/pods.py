@@ -22,11 +22,7 @@ from dnm.kube.pod_fields import (
     make_page_decoder,
     present_texts,
 )
-from dnm.kube.pod_reading import (
-    rare_fields,
-    read_group,
-    short_key,
-)
+from dnm.kube.pod_reading import rare_fields, read_group, short_key
 from dnm.kube.shapes import MOST_CACHED, MOST_RULES, ShapeCache
 from dnm.model.config import Config
 from dnm.model.pod import Pod, PodIdentity, PodShape

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from dnm.model.pod import Pod
 from dnm.model.printable import printable
 from dnm.model.value import Resources, Unreadable, Value
 
@@ -58,12 +59,24 @@ class SchedulerView(Value):
     counts_sidecars_twice: bool = False
 
 
+class RefusedPods(Value):
+    """Pods that do not exist because the API server refuses them for lack of quota. `retry_until`
+    (RFC 3339): the quota admits them since, and their controller tries again before this time."""
+
+    pod: Pod  # one of them, as their template describes it
+    count: int
+    retry_until: str = ""
+
+
 class QueueFacts(Value):
     """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
-    only its package reads. `unread`: why the limits could not be read. `view` None: not read."""
+    only its package reads. `unread`: why the limits could not be read. `view` None: not read.
+    `used`: queue -> the use that the queue system itself reports, if it does."""
 
     unread: Unreadable | None = None
     view: SchedulerView | Unreadable | None = None
+    refused: tuple[RefusedPods, ...] = ()
+    used: Mapping[str, Resources] = {}
 
 
 class KubeEvent(Value):

@@ -32,7 +32,7 @@ class NamespacePolicy(Value):
     min_nodes_by: str = ""  # what raised it now, for people; empty: the key itself
     priority: int = 0  # the order of namespaces if nodes are scarce
     reversion_idle: timedelta | None = None  # None: the default, longer where nodes were lent again
-    queue_system: str = "yunikorn"  # yunikorn, none
+    queue_system: str = "yunikorn"  # yunikorn, resource_quota, none
     charge_account: str = ""  # of Slurm, for its lent nodes; empty: they are not charged
     options: Mapping[str, Any] = {}  # keys of rules that are set
 
@@ -76,6 +76,7 @@ class Config(Value):
     consolidate: bool = True  # half-empty lent nodes get no new pods
     move_in_place: bool = False  # nodes change their namespace without a reboot
     allow_preempt: bool = False
+    annotate_workloads: bool = False  # whose pods a quota admits again
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
@@ -102,10 +103,15 @@ class Config(Value):
         return systems or frozenset({"yunikorn"})
 
     @property
-    def namespaces_without_quota(self) -> frozenset[str]:
-        """Returns the monitored namespaces without a queue system."""
+    def namespace_queues(self) -> frozenset[str]:
+        """Returns the monitored namespaces that are queues themselves, and not in YuniKorn. Their
+        pods count under any scheduler."""
+        return frozenset(self.namespaces) - self.namespaces_with("yunikorn")
+
+    def namespaces_with(self, system: str) -> frozenset[str]:
+        """Returns the monitored namespaces with a queue system."""
         policies = self.namespaces.items()
-        return frozenset(name for name, policy in policies if policy.queue_system == "none")
+        return frozenset(name for name, policy in policies if policy.queue_system == system)
 
     def without_services(self) -> Config:
         """Returns the configuration of a run that asks no REST service."""
@@ -122,8 +128,8 @@ class Config(Value):
         """Returns the namespace of the instance's Lease: that of YuniKorn's queues, so that hosts
         with different settings of `state` find the same Lease, or that of the state if no
         namespace has a queue in YuniKorn."""
-        is_none = self.queue_systems == {"none"}
-        return self.state_namespace if is_none else self.yunikorn_cm_namespace
+        has_yunikorn = "yunikorn" in self.queue_systems
+        return self.yunikorn_cm_namespace if has_yunikorn else self.state_namespace
 
     @property
     def object_name(self) -> str:

@@ -124,8 +124,13 @@ def demand_of(
         claims=snapshot.claims,
         stalled=stalled,
         resources=offered_resources(config, snapshot, limits),
+        refused=snapshot.queue_facts.refused,
     )
     demand = gather_demand(pods.pods, config, limits, facts)
+    if snapshot.queue_facts.used:
+        from dnm.demand.reported import with_reported_use
+
+        demand = with_reported_use(demand, snapshot.queue_facts, snapshot.taken_at)
     if not snapshot.waits:
         return demand
     from dnm.demand.pod_waits import with_devices
@@ -172,11 +177,11 @@ def _facts(snapshot: Snapshot, demand: Demand | None, queues: Queues | None) -> 
 
 
 def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
-    """Returns the queues with pods that wait for a scheduler which does not answer."""
+    """Returns the queues with pods that wait for a decision of their scheduler or controller."""
     if demand is None:
         return frozenset()
-    undecided = NotCounted.UNDECIDED
-    waiting = {pods.queue for pods in demand.uncounted if pods.why is undecided}
+    undecided = (NotCounted.UNDECIDED, NotCounted.RETRY)
+    waiting = {pods.queue for pods in demand.uncounted if pods.why in undecided}
     if isinstance(snapshot.queue_facts.view, Unreadable):
         waiting |= {group.queue for group in demand.groups}
     if not waiting:

@@ -267,9 +267,7 @@ def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
     if not names or inputs.demand is None:
         return decisions
     candidates = Candidates(
-        names=names,
-        at_most=most,
-        budget=conversion_budget(inputs.config, registry, inputs.facts),
+        names=names, at_most=most, budget=conversion_budget(inputs.config, registry, inputs.facts)
     )
     supply = node_supply(inputs, registry)
     chosen = choose_releases(inputs.config, inputs.demand, look.current.limits, supply, candidates)
@@ -351,10 +349,7 @@ def _after_release(
         if not entry.was_used and _is_excused(inputs, entry):
             breakers = forgive(breakers, entry.queue)
     return msgspec.structs.replace(
-        registry,
-        nodes={**registry.nodes, **changed},
-        stalled=dict(stalled),
-        breakers=breakers,
+        registry, nodes={**registry.nodes, **changed}, stalled=dict(stalled), breakers=breakers
     )
 
 

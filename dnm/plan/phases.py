@@ -44,7 +44,7 @@ from dnm.plan.requests import return_ended
 from dnm.plan.rule import rules_of
 
 _SCHEDULER_UNREADABLE = (
-    "its idle time does not count, because pods of its queue wait and the scheduler does not answer"
+    "its idle time does not count, because pods of its queue wait for their scheduler or controller"
 )
 
 

@@ -13,12 +13,32 @@ from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits
 from dnm.model.config import Config
 from dnm.model.pod import PodIdentity
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
+from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources
 from dnm.model.verdict import Objection
+from dnm.model.workload import LackingPods
+
+
+class KubeObjects(Protocol):
+    """The objects of the kinds that only some queue systems need. All methods raise KubeError."""
+
+    def read_quotas(self, namespace: str) -> list[ResourceQuota]:
+        """Returns the ResourceQuotas of a namespace."""
+
+    def patch_object(
+        self, kind: str, namespace: str, name: str, patch: Mapping[str, object]
+    ) -> None:
+        """Sends a merge patch. Raises KubeConflict if the object no longer has its version."""
+
+    def read_lacking(self, namespace: str) -> list[LackingPods]:
+        """Returns the workloads of a namespace that lack pods, the longest waiting first."""
 
 
 class ConfigMaps(Protocol):
     """The part of the Kubernetes client that a queue system needs."""
+
+    @property
+    def typed_objects(self) -> KubeObjects: ...
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
 

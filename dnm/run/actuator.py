@@ -182,9 +182,7 @@ class Actuator(Step):
         """Marks a Node. An unmarked one does not count: another instance may have been first."""
         self.unmarked.add(name)
         is_free = self.patch(
-            name,
-            lambda node: node.is_free_for(mark.instance),
-            annotations=mark_annotations(mark),
+            name, lambda node: node.is_free_for(mark.instance), annotations=mark_annotations(mark)
         )
         if not is_free:
             raise KubeError(

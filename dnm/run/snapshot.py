@@ -34,11 +34,7 @@ _CLOCKS_DIFFER = timedelta(minutes=15)  # the most by which two hosts' clocks di
 
 
 def take_snapshot(
-    config: Config,
-    registry: Registry,
-    kube: KubeClient,
-    converter: NodeConvert,
-    taken_at: datetime,
+    config: Config, registry: Registry, kube: KubeClient, converter: NodeConvert, taken_at: datetime
 ) -> Snapshot:
     """Reads nodes, pods, the queues and, if needed, claims and the batch side."""
     called = [entry.converter for entry in registry.nodes.values()]
@@ -52,11 +48,12 @@ def take_snapshot(
         return nothing_readable(nodes, taken_at)
     pods = kube.read_pods(tuple(sorted(config.namespaces)))
     queue_facts = system_of(config).collect(config, kube)
-    asks = needs_batch_side(config, registry, nodes, pods)
+    may_want = bool(queue_facts.refused) or may_want_nodes(config, pods)
+    asks = may_want or needs_batch_side(config, registry, nodes, pods)
     asks = asks or is_hourly_read_due(config, registry, taken_at)
     batch = _batch_fields(converter.list_nodes()) if asks else {}
     nodes, unread_zones = _with_zones(config, kube, nodes, pods)
-    pods, verified = _verify(config, registry, kube, nodes, pods)
+    pods, verified = _verify(may_want, registry, kube, nodes, pods)
     waits = None
     if isinstance(pods, PodList) and any(pod.devices or pod.group for pod in pods.pods):
         from dnm.run.pod_waits import understand_pods
@@ -80,7 +77,7 @@ def take_snapshot(
 
 
 def _verify(
-    config: Config,
+    may_want: bool,
     registry: Registry,
     kube: KubeClient,
     nodes: tuple[Node, ...],
@@ -88,12 +85,12 @@ def _verify(
 ) -> tuple[PodList | Unreadable, dict[str, Any]]:
     """Returns the pods and the fields of the DaemonSets, if a decision depends on them. A pod that
     only claims to be a DaemonSet's counts as work."""
-    if isinstance(pods, Unreadable) or not (registry.nodes or may_want_nodes(config, pods)):
+    if isinstance(pods, Unreadable) or not (registry.nodes or may_want):
         return pods, {}
     from dnm.demand.daemon_pods import nodes_to_verify, own_pods, verify_pods
 
     doubtful = nodes_to_verify(registry, nodes, pods)
-    if not doubtful and not may_want_nodes(config, pods):
+    if not doubtful and not may_want:
         return pods, {}
     daemon_sets = kube.read_daemon_sets()
     if isinstance(daemon_sets, Unreadable):

@@ -55,10 +55,7 @@ class QueueBacklog(Value):
 
 
 def make_backlogs(
-    config: Config,
-    demand: Demand,
-    queues: Mapping[str, QueueLimits],
-    packing_input: PackingInput,
+    config: Config, demand: Demand, queues: Mapping[str, QueueLimits], packing_input: PackingInput
 ) -> list[QueueBacklog]:
     """Returns the monitored queues of the document, each with its pods: by priority, then the
     longest wait first."""

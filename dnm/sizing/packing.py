@@ -166,9 +166,7 @@ def _pack(problem: Problem, order: Sequence[int], fit: Fit) -> Packing:
             left[index] -= count
             new_used += 1
     return Packing(
-        opened=tuple(state.opened),
-        placed=tuple(tuple(row) for row in placed),
-        left=tuple(left),
+        opened=tuple(state.opened), placed=tuple(tuple(row) for row in placed), left=tuple(left)
     )
 
 

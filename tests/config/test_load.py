@@ -269,14 +269,14 @@ def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> No
         "dev": "dev",
         "test": "test",
     }
-    assert config.namespaces_without_quota == {"dev", "test"}
+    assert config.namespace_queues == {"dev", "test"}
 
 
 def test_queue_system_of_one_namespace_can_differ(tmp_path: Path) -> None:
     config = load(tmp_path, "[namespace:test]\nqueue_system = none\n")
     assert config.namespaces["dev"].queue == "root.services.dev"
     assert config.namespaces["test"].queue == "test"
-    assert config.namespaces_without_quota == {"test"}
+    assert config.namespace_queues == {"test"}
 
 
 def test_namespace_named_root_cannot_be_without_a_queue_system(tmp_path: Path) -> None:
@@ -326,7 +326,11 @@ BAD = {
     "comment-behind": ("max_converted_nodes = 3 ; small", "a line of its own"),
     "huge": ("max_converted_nodes = " + "9" * 5000, "is not a whole number"),
     "empty": ("max_converted_nodes =", "is empty"),
-    "queue-system": ("queue_system = nonne", "did you mean 'none'? write yunikorn or none"),
+    "queue-system": ("queue_system = nonne", "'none'? write yunikorn, resource_quota or none"),
+    "queue-systems": (
+        "[namespace:dev]\nqueue_system = resource_quota",
+        "yunikorn and resource_quota need a dnm",
+    ),
     "queue-system-of-one": ("[namespace:dev]\nqueue_system = slurm", "is not a queue system"),
     "suffix": ("reversion_idle_seconds = 10y", "is not a duration; write seconds"),
     "interval-days": ("check_interval_seconds = 2d", "is out of range"),

@@ -161,7 +161,9 @@ def test_node_is_not_idle_for_waiting_pods_while_yunikorn_is_away() -> None:
     seen = facts([a_node()], unscheduled=frozenset([a_lent_node().queue]))
     step = advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), seen)
     assert step.entry is not None and step.entry.idle_since is None
-    assert not step.wants_release and "the scheduler does not answer" in step.verdict.sentence
+    assert (
+        not step.wants_release and "wait for their scheduler or controller" in step.verdict.sentence
+    )
     other = facts([a_node()], unscheduled=frozenset(["root.other"]))
     assert advance_node(a_config(), "a001", a_lent_node(idle_since=LONG_AGO), other).wants_release
 

@@ -43,6 +43,9 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "read if pods with claims, or of groups, wait: run/test_pod_waits.py": (
         "kube.list_devices", "kube.list_pod_groups",
     ),
+    "with ResourceQuotas: queues/resource_quota/test_story.py": (
+        "kube.list_objects", "kube.patch_object",
+    ),
     "a kubeconfig's plug-in: kube/test_access.py": ("kube.plugin_",),
     "state = kubernetes: test_fault_walk.py": ("kube.read_state", "kube.write_state"),
     "another host is active: run/test_kube_state.py": ("lease.",),
@@ -77,7 +80,7 @@ REPLACING = ("write", "fsync", "rename", "fsync_directory")
 # effects that are also within another fault point (a sync, a stage's own steps).
 UNMISSED = (
     "config.read", "registry.read", "journal.read", "kube.follow", "kube.read_state",
-    "kube.plugin_start",
+    "kube.plugin_start", "kube.list_objects",
     "calendar.read",
     "kube.read_lease", "lease.read_seen",
     "converter.end", "hook.end", "hook.let_go", "point + '.fsync'", "convert.",

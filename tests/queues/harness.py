@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -131,7 +131,68 @@ class NoneCase:
         """There is no ledger."""
 
 
-CASES: Mapping[str, type[QueueCase]] = {"yunikorn": YunikornCase, "none": NoneCase}
+class QuotaCase:
+    """A ResourceQuota that also limits what nodes do not raise, and a namespace without one."""
+
+    queue, unlimited = "dev", "free"
+    HARD: ClassVar[dict[str, str]] = {
+        "requests.cpu": "80", "limits.cpu": "160", "requests.memory": "320G", "configmaps": "9",
+    }  # fmt: skip
+    _LEDGER = "dynamic-node-manager/ledger"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.config = a_config(
+            namespaces={
+                name: NamespacePolicy(
+                    name=name, queue=name, node_types=("a",), queue_system="resource_quota"
+                )
+                for name in ("dev", "free")
+            },
+            kubeconfig_path=sandbox.kubeconfig,
+        )
+        for name in ("dev", "free"):
+            sandbox.add_namespace(name)
+        metadata = {"name": "q", "namespace": "dev", "annotations": {"owner": "lab"}}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
+        sandbox.create({**quota, "spec": {"hard": dict(self.HARD)}})
+
+    def _quota(self) -> Any:
+        return self.sandbox.get("resourcequotas", "q", "dev")
+
+    def stored(self) -> Any:
+        quota = self._quota()
+        notes = {key: text for key, text in quota["metadata"]["annotations"].items()
+                 if not key.endswith("/fence")}  # fmt: skip
+        return quota["spec"], notes
+
+    def stored_cores(self) -> int | None:
+        return int(1000 * float(self._quota()["spec"]["hard"]["requests.cpu"]))
+
+    def change_elsewhere(self) -> None:
+        def change(item: Any) -> None:
+            item["spec"]["hard"]["configmaps"] = "12"
+            item["metadata"]["annotations"]["owner"] = "course"
+
+        self.sandbox.edit("resourcequotas", "q", change, "dev")
+
+    def ledger(self) -> str:
+        return str(self._quota()["metadata"]["annotations"].get(self._LEDGER, ""))
+
+    def replace_ledger(self, text: str) -> None:
+        def change(item: Any) -> None:
+            item["metadata"]["annotations"].pop(self._LEDGER, None)
+            if text:
+                item["metadata"]["annotations"][self._LEDGER] = text
+
+        self.sandbox.edit("resourcequotas", "q", change, "dev")
+
+
+CASES: Mapping[str, type[QueueCase]] = {
+    "yunikorn": YunikornCase,
+    "none": NoneCase,
+    "resource_quota": QuotaCase,
+}
 
 
 class KilledError(BaseException):
@@ -147,9 +208,11 @@ class DyingClient:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
-        return self._counted(method) if callable(method) else method
+        if name == "typed_objects":
+            return _DyingPart(self, method)
+        return self.counted(method) if callable(method) else method
 
-    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             self.calls += 1
             is_here = self.calls == self._at
@@ -161,6 +224,16 @@ class DyingClient:
             return result
 
         return call
+
+
+class _DyingPart:
+    """A part of a client, which dies with it."""
+
+    def __init__(self, client: DyingClient, part: Any) -> None:
+        self._client, self._part = client, part
+
+    def __getattr__(self, name: str) -> Any:
+        return self._client.counted(getattr(self._part, name))
 
 
 class Host:

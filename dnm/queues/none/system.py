@@ -111,7 +111,7 @@ class NamespacesAsQueues:
 
     def pod_reading(self, config: Config) -> PodsByNamespace:
         quota_pods = self._quota_system.pod_reading(config) if self._quota_system else None
-        return PodsByNamespace(config.namespaces_without_quota, quota_pods)
+        return PodsByNamespace(config.namespace_queues, quota_pods)
 
     def collect(self, config: Config, kube: ConfigMaps) -> QueueFacts:
         return self._quota_system.collect(config, kube) if self._quota_system else QueueFacts()
@@ -120,7 +120,7 @@ class NamespacesAsQueues:
         quota_queues = self._quota_system.read_queues(config, facts) if self._quota_system else None
         own = {
             name: QueueLimits(path=name, parent=None, is_leaf=True)
-            for name in config.namespaces_without_quota
+            for name in config.namespaces_with("none")
         }
         limits = {**quota_queues.limits, **own} if quota_queues else own
         return NamespaceQueues(own=own, limits=limits, quota_queues=quota_queues)
@@ -144,7 +144,7 @@ class NamespacesAsQueues:
         planned: QueueEdit | None,
         before_write: Callable[[], None],
     ) -> QueueOutcome:
-        wants = _without_queues(wants, config.namespaces_without_quota)
+        wants = _without_queues(wants, config.namespaces_with("none"))
         if self._quota_system:
             return self._quota_system.write(config, kube, wants, planned, before_write)
         return QueueOutcome(edit=planned or _unchanged(wants))

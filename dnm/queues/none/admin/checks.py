@@ -46,7 +46,12 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
 
 def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
     """Checks that pods of other namespaces cannot use the nodes lent to a namespace."""
-    for name in sorted(config.namespaces_without_quota):
+    yield from check_node_types(config, config.namespaces_with("none"))
+
+
+def check_node_types(config: Config, namespaces: frozenset[str]) -> Iterator[Finding]:
+    """Checks taints and labels of the node types that these namespaces use."""
+    for name in sorted(namespaces):
         types = [config.node_types[kind] for kind in config.namespaces[name].node_types]
         open_types = [item for item in types if not _excludes_foreign_pods(config, item)]
         unlabelled = [item for item in types if not _is_labelled(config, item)]

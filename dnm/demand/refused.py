@@ -1,0 +1,22 @@
+"""Pods that do not exist because a quota refuses them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from dnm.demand.pending import NotCounted, text_time
+from dnm.model.cluster import RefusedPods
+from dnm.model.pod import Pod
+
+
+def list_refused(
+    refused: Sequence[RefusedPods], now: datetime
+) -> Iterator[tuple[Pod, int, NotCounted | None]]:
+    """Yields a pod of each kind, their number, and why they are left out. If the quota
+    admits them again, they are left out until their controller must have tried again. If they do
+    not exist then, they count like pods that wait for something else."""
+    for pods in refused:
+        why = NotCounted.BEYOND if pods.pod.shape.is_cut else None
+        is_due = pods.retry_until >= text_time(now)
+        yield pods.pod, pods.count, NotCounted.RETRY if is_due else why

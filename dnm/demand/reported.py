@@ -1,0 +1,32 @@
+"""The use of queues as their queue system reports it, beside the sum of bound pods. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from dnm.demand.demand import Demand
+from dnm.demand.refused import list_refused
+from dnm.model.cluster import QueueFacts
+from dnm.model.quantity import add_to
+
+
+def with_reported_use(demand: Demand, facts: QueueFacts, now: datetime) -> Demand:
+    """Returns the demand with at least the reported use of each queue. A quota counts pods that
+    dnm counts for nothing, e.g. held back by a gate, and also those in a group of pending pods: the
+    latter are not counted twice. Refused pods are not in the reported use."""
+    queues, refused = dict(demand.queues), list(list_refused(facts.refused, now))
+    for queue in facts.used.keys() & queues.keys():
+        in_groups: dict[str, int] = {}
+        for group in demand.groups:
+            if group.queue == queue:
+                add_to(in_groups, group.shape.request, group.total)
+        for pod, count, why in refused:
+            if pod.namespace == queue and why is None:
+                add_to(in_groups, pod.shape.request, -count)
+        used = dict(queues[queue].used)
+        for name, amount in facts.used[queue].items():
+            used[name] = max(used.get(name, 0), amount - max(in_groups.get(name, 0), 0))
+        queues[queue] = replace(queues[queue], used=used)
+    return replace(demand, queues=queues)

@@ -1,0 +1,97 @@
+"""ResourceQuotas, decoded from JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from dnm.kube.workloads import WorkloadObjects
+from dnm.model.quota import ResourceQuota, resource_of
+
+_ORDINARY = frozenset(("NotTerminating", "NotBestEffort"))  # scopes that pods with requests are in
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class _Writer(msgspec.Struct, frozen=True):
+    operation: str = ""
+    subresource: str = ""
+    time: str = ""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+    managed_fields: list[_Writer] = []
+
+
+class _Term(msgspec.Struct, frozen=True, rename="camel"):
+    scope_name: str
+    operator: str
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    match_expressions: list[_Term] = []
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    hard: dict[str, str] = {}
+    scopes: list[str] = []
+    scope_selector: _Selector = _Selector()
+
+
+class _Status(msgspec.Struct, frozen=True):
+    hard: dict[str, str] = {}
+    used: dict[str, str] = {}
+
+
+class _ResourceQuota(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def other_scopes(self) -> tuple[str, ...]:
+        """Returns its scopes that ordinary pods are not in."""
+        terms = self.spec.scope_selector.match_expressions
+        selected = (f"{term.scope_name} {term.operator}".removesuffix(" Exists") for term in terms)
+        return tuple(sorted({*self.spec.scopes, *selected} - _ORDINARY))
+
+    @property
+    def manifest(self) -> Mapping[str, str]:
+        """Returns the limits that a manifest has set last, by either kind of `kubectl apply`."""
+        if any(writer.operation == "Apply" for writer in self.metadata.managed_fields):
+            return self.spec.hard
+        with suppress(msgspec.MsgspecError, RecursionError):  # the annotation of another tool
+            text = self.metadata.annotations.get(_LAST_APPLIED, "{}")
+            return msgspec.json.decode(text, type=_ResourceQuota).spec.hard
+        return {}
+
+    def as_quota(self, namespace: str) -> ResourceQuota:
+        """Returns the values that dnm needs of it."""
+        metadata = self.metadata
+        writers = (writer for writer in metadata.managed_fields if not writer.subresource)
+        return ResourceQuota(
+            namespace=namespace,
+            name=metadata.name,
+            version=metadata.resource_version,
+            hard={key: text for key, text in self.spec.hard.items() if resource_of(key)},
+            used=self.status.used,
+            ready=self.status.hard,
+            annotations=metadata.annotations,
+            manifest=self.manifest,
+            other_scopes=self.other_scopes,
+            changed=max((writer.time for writer in writers), default=""),
+        )
+
+
+class QuotaObjects(WorkloadObjects):
+    """The objects of one API server, with the ResourceQuotas."""
+
+    def read_quotas(self, namespace: str) -> list[ResourceQuota]:
+        """Returns the ResourceQuotas of a namespace. Raises KubeError."""
+        return self.list_objects(
+            "ResourceQuota", namespace, _ResourceQuota, lambda item: item.as_quota(namespace)
+        )

@@ -1,0 +1,75 @@
+"""Lists and patches of the objects that only some queue systems need, decoded as their packages ask
+for, and the pods of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.kube.objects import ListPage, check_kind, path_of
+from dnm.kube.pod_fields import Spec, Status
+from dnm.kube.requests import ApiRequests, List
+from dnm.kube.session import MERGE_PATCH
+from dnm.kube.shapes import ShapeCache
+from dnm.model.pod import PodShape
+from dnm.model.quantity import QuantityError
+
+T = TypeVar("T")
+U = TypeVar("U")
+MOST_OBJECTS = 20_000  # of one kind in one namespace
+_KINDS = {
+    "ResourceQuota": ("/api/v1", "resourcequotas"),
+    "LimitRange": ("/api/v1", "limitranges"),
+    "ReplicaSet": ("/apis/apps/v1", "replicasets"),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+    "Job": ("/apis/batch/v1", "jobs"),
+}
+
+
+class TypedObjects:
+    """The objects of one API server. Each method names the permission that it lacks."""
+
+    def __init__(self, api: ApiRequests) -> None:
+        self._api = api
+        self._shapes = ShapeCache()
+
+    def list_objects(
+        self, kind: str, namespace: str, of: type[T], read: Callable[[T], U]
+    ) -> list[U]:
+        """Returns what `read` makes of each object of a kind in a namespace, decoded as `of`. A raw
+        part of an object is valid only in `read`. Raises KubeError."""
+        api, plural = _KINDS[kind]
+        decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
+
+        def read_page(page: memoryview) -> Iterable[U]:
+            return map(read, decode(page).items)
+
+        listing = List(path_of(plural, namespace=namespace, api=api), f"{kind}List")
+        asking = self._api.asking(f"list the {plural} of namespace {namespace}", f"list {plural}")
+        with asking, fault_point("kube.list_objects"):
+            return self._api.collect(listing, read_page, MOST_OBJECTS)
+
+    def patch_object(
+        self, kind: str, namespace: str, name: str, patch: Mapping[str, object]
+    ) -> None:
+        """Sends a merge patch. If it has a resourceVersion, the API server applies it to that
+        version only. Raises KubeConflict for another version, KubeError otherwise."""
+        api, plural = _KINDS[kind]
+        path = path_of(plural, name, namespace, api)
+        changing = self._api.changing(f"patch {kind} {namespace}/{name}", f"patch {plural}")
+        with changing, fault_point("kube.patch_object"):
+            answer = self._api.session.write("PATCH", path, patch, MERGE_PATCH)
+            check_kind(answer.body, kind)
+
+    def read_shape(self, spec: bytes) -> PodShape:
+        """Returns the shape of the pods of a template's spec. If dnm cannot count them, it is cut
+        off, like that of a pod with too many rules."""
+        try:
+            decoded = msgspec.json.decode(spec, type=Spec)
+            requested = self._shapes.find_request(decoded, Status())
+            return self._shapes.find_constrained(decoded, requested, {})
+        except (msgspec.MsgspecError, QuantityError, ValueError):
+            return self._shapes.cut(PodShape(request={"pods": 1}))

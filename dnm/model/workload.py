@@ -1,0 +1,65 @@
+"""Workloads that lack pods, and the pods that they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from dnm.model.cluster import RefusedPods
+from dnm.model.node_type import Taint, fill_namespace
+from dnm.model.pod import Pod, PodShape, Toleration
+from dnm.model.printable import printable
+from dnm.model.value import Resources, Value
+
+WOKEN = "dynamic-node-manager/woken"
+"""The annotation with which dnm makes a controller try again. It decides nothing."""
+_LONGEST_NAME = 160
+_MARGIN = timedelta(seconds=10)  # until a controller has created the pods
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+class LackingPods(Value):
+    """A workload whose controller has not created all of its pods. `shape` and `limits`: those of
+    one of them, with the defaults of a LimitRange. `since`: when the first may have been refused
+    (RFC 3339). `longest_wait`: between two tries of its controller."""
+
+    kind: str
+    namespace: str
+    name: str
+    count: int
+    shape: PodShape
+    limits: Resources
+    since: str
+    longest_wait: timedelta
+    woken: str = ""  # the text of its annotation WOKEN
+
+    def next_try(self, raised: str) -> str:
+        """Returns the latest time of the next try, if limits were raised then: a controller waits
+        as long again as its pods were refused."""
+        at, since = (datetime.fromisoformat(text or _EPOCH) for text in (raised, self.since))
+        waits = min(max(at - since, timedelta()), self.longest_wait)
+        return (at + waits + _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def refused(self, count: int, taints: Sequence[Taint], retry_until: str = "") -> RefusedPods:
+        """Returns some of its pods. `taints`: of the nodes of their namespace. Pods get the
+        tolerations of these at their creation, so a template lacks them."""
+        when = f"next try until {retry_until}" if retry_until else "not created"
+        more = tuple(
+            Toleration(
+                key=fill_namespace(taint.key, self.namespace),
+                value=fill_namespace(taint.value, self.namespace),
+                effect=taint.effect,
+            )
+            for taint in taints
+        )
+        pod = Pod(
+            namespace=self.namespace,
+            name=f"{printable(self.name, _LONGEST_NAME)} ({self.kind}, {when})",
+            shape=replace(self.shape, tolerations=(*self.shape.tolerations, *more)),
+            created=self.since,
+            app_id=self.namespace,
+            is_managed=True,
+        )
+        return RefusedPods(pod=pod, count=count, retry_until=retry_until)

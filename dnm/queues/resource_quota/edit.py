@@ -1,0 +1,212 @@
+"""The change of ResourceQuotas for the nodes that serve now: each limit is its baseline plus what
+these nodes have, and never less than what is used. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from dnm.model.cluster import QueueLimits
+from dnm.model.errors import QueueError
+from dnm.model.limit_news import LimitNews
+from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
+from dnm.model.quota import ResourceQuota, amount_of, is_of_limits, resource_of, text_of
+from dnm.model.value import Value
+from dnm.queues.resource_quota.ledger import (
+    ANSWER,
+    LEDGER,
+    QuotaLedger,
+    find_content,
+    ledger_of,
+    lent_of,
+    share_of,
+)
+from dnm.queues.resource_quota.objects import QuotaFacts
+
+
+class PlannedQuota(Value):
+    """A quota with its next limits and ledger. `held`: why a limit is not the computed one."""
+
+    quota: ResourceQuota
+    hard: Mapping[str, str]
+    ledger: QuotaLedger
+    changes: tuple[LimitChange, ...] = ()
+    held: tuple[str, ...] = ()
+    news: LimitNews | None = None
+
+    @property
+    def baselines(self) -> Mapping[str, str]:
+        return {key: self.ledger.limits.get(key, (text,))[0] for key, text in self.hard.items()}
+
+    @property
+    def annotation(self) -> str:
+        """Returns the text of the ledger; empty if no annotation is needed."""
+        is_empty = self.ledger.is_empty
+        return "" if is_empty else msgspec.json.encode(self.ledger, order="sorted").decode()
+
+    @property
+    def annotations(self) -> dict[str, str | None]:
+        """Returns the annotations that change; None removes one."""
+        old, text = self.quota.annotations, self.annotation
+        changed = {LEDGER: text or None} if text != old.get(LEDGER, "") else {}
+        return {**changed, **({ANSWER: None} if ANSWER in old else {})}
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self.changes or self.annotations)
+
+
+def current_quota(quota: ResourceQuota) -> PlannedQuota:
+    """Returns a quota without a change, as its own ledger describes it."""
+    return PlannedQuota(quota=quota, hard=quota.hard, ledger=ledger_of(quota) or QuotaLedger())
+
+
+def plan_quota(
+    quota: ResourceQuota, recorded: QuotaLedger | None, wants: QueueWants
+) -> PlannedQuota:
+    """Returns the limits of a quota while these nodes serve. Raises QueueError if only an
+    administrator can decide what its limits contain."""
+    raised = {resource_of(key) for key in quota.hard}
+    own = {
+        node: {name: size[name] for name in sorted(raised & size.keys()) if size[name] > 0}
+        for node, size in sorted(wants.nodes.get(quota.namespace, {}).items())
+    }
+    content = find_content(quota, recorded, wants.instance_id, bool(own))
+    instances = {**content.ledger.instances, wants.instance_id: own}
+    instances = {name: nodes for name, nodes in sorted(instances.items()) if nodes}
+    lent = lent_of(instances.values())
+    hard, held, changes = dict(quota.hard), [], []
+    for key, text in sorted(quota.hard.items()):
+        base, current = content.baselines[key], amount_of(key, text)
+        target = amount_of(key, base) + share_of(key, lent, content.baselines)
+        used = _used(quota, key, wants)
+        amount = max(target, min(current, used))
+        if amount > target:
+            stays, instead = text_of(key, amount), text_of(key, target)
+            held.append(f"{key} stays at {stays} instead of {instead}: it is in use")
+        if amount != current:
+            hard[key] = base if amount == amount_of(key, base) else text_of(key, amount)
+            why = content.note or f"{len(own)} nodes serve"
+            changes.append(LimitChange(queue=quota.namespace, kind=quota.name, resource=key,
+                                       before=text, after=hard[key], why=why))  # fmt: skip
+    limits = {key: (content.baselines[key], hard[key]) for key in sorted(hard)}
+    news = f"ResourceQuota {quota.name}: {content.note}"
+    return PlannedQuota(
+        quota=quota,
+        hard=hard,
+        ledger=QuotaLedger(place=quota.place, instances=instances, limits=limits),
+        changes=tuple(changes),
+        held=tuple(held),
+        news=LimitNews(queue=quota.namespace, text=news, is_reset=content.is_reset)
+        if content.note
+        else None,
+    )
+
+
+def _used(quota: ResourceQuota, key: str, wants: QueueWants) -> int:
+    """Returns what pods use: as the quota reports it, or more if dnm has counted more."""
+    floors = {} if is_of_limits(key) else wants.floors.get(quota.namespace, {})
+    return max(amount_of(key, quota.used.get(key, "0")), floors.get(resource_of(key), 0))
+
+
+class _Record(Value):
+    resource_quotas: Mapping[str, QuotaLedger]
+
+
+def decode_record(text: str | None) -> Mapping[str, QuotaLedger] | None:
+    """Returns the recorded ledger of each quota by its place. None: no run with this queue system
+    has recorded any."""
+    try:
+        return msgspec.json.decode(text or "", type=_Record).resource_quotas
+    except msgspec.MsgspecError:
+        return {} if text == "" else None
+
+
+def encode_record(ledgers: Mapping[str, QuotaLedger]) -> str:
+    record = _Record(resource_quotas=ledgers)
+    return msgspec.json.encode(record, order="sorted").decode()
+
+
+def limits_of(namespaces: Iterable[str], items: Sequence[PlannedQuota]) -> dict[str, QueueLimits]:
+    """Returns the limits of each namespace: the smallest of all its quotas."""
+    limits = {}
+    for name in namespaces:
+        most = _smallest(item.hard for item in items if item.quota.namespace == name)
+        fixed = frozenset({"pods"} if most.get("pods") == 0 else ())
+        limits[name] = QueueLimits(path=name, parent=None, is_leaf=True, max=most, fixed=fixed)
+    return limits
+
+
+def numbers_of(
+    namespaces: Iterable[str], items: Sequence[PlannedQuota], instance: str
+) -> dict[str, QueueNumbers]:
+    """Returns the numbers of each namespace; `lent` by this instance."""
+    numbers = {}
+    for name in namespaces:
+        own = [item for item in items if item.quota.namespace == name]
+        nodes = {node: size for item in own
+                 for node, size in item.ledger.instances.get(instance, {}).items()}  # fmt: skip
+        numbers[name] = QueueNumbers(
+            limit=_smallest(item.hard for item in own),
+            baseline=_smallest(item.baselines for item in own),
+            lent=lent_of([nodes]),
+        )
+    return numbers
+
+
+def _smallest(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Returns the smallest limit of each resource that pods request."""
+    least: dict[str, int] = {}
+    pairs = (pair for hard in hards for pair in hard.items() if not is_of_limits(pair[0]))
+    for key, text in pairs:
+        name, amount = resource_of(key), amount_of(key, text)
+        least[name] = min(least.get(name, amount), amount)
+    return least
+
+
+def show(items: Iterable[PlannedQuota]) -> str:
+    """Returns limits and ledgers as lines, for a difference."""
+    lines = []
+    for item in items:
+        lines += [f"{item.quota.place} {key}: {text}\n" for key, text in sorted(item.hard.items())]
+        lines += [f"{item.quota.place} {LEDGER}: {item.annotation}\n"] * bool(item.annotation)
+    return "".join(lines)
+
+
+class QuotaEdit(QueueEdit):
+    """`planned`: every quota, without a change if its content is unclear."""
+
+    planned: tuple[PlannedQuota, ...] = ()
+
+
+def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -> QuotaEdit:
+    """Returns the change of all quotas. An unclear one blocks only its namespace."""
+    records = decode_record(wants.remembered)
+    noted, planned, blocked = dict(records or {}), [], {}
+    for quota in facts.quotas:
+        recorded = None if records is None else noted.get(quota.place, QuotaLedger())
+        try:
+            item = plan_quota(quota, recorded, wants)
+            noted[quota.place] = item.ledger
+        except QueueError as error:
+            item, blocked[quota.namespace] = current_quota(quota), str(error)
+        planned.append(item)
+    news = tuple(item.news for item in planned if item.news)
+    held = {item.quota.namespace: "; ".join(item.held) for item in planned if item.held}
+    return QuotaEdit(
+        text=show(planned),
+        ledger="",
+        noted=encode_record(noted),
+        is_changed=any(item.is_changed for item in planned) or bool(facts.waiting),
+        changes=tuple(change for item in planned for change in item.changes),
+        notes=tuple(item.note for item in news),
+        news=news,
+        reset_by="a manifest" if any(item.is_reset for item in news) else "",
+        held={**held, **blocked},
+        blocked=blocked,
+        uncounted={name: why for name, why in blocked.items() if wants.nodes.get(name)},
+        numbers=numbers_of(namespaces, planned, wants.instance_id),
+        limits=limits_of(namespaces, planned),
+        planned=tuple(planned),
+    )

@@ -1,0 +1,161 @@
+"""The ledger in an annotation of a ResourceQuota: the nodes of each instance that its limits
+contain, and each limit without them. Pure.
+
+Limits and ledger are written in one request, and the registry records the same ledger before. A
+ledger is current if the limits are those that it was written with. The ledger in the object has
+precedence. If neither is current, another client has changed the limits. A manifest has them
+without lent nodes, an edit with them. In unclear cases dnm asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from dnm.model.errors import QueueError
+from dnm.model.quantity import add_to
+from dnm.model.quota import ResourceQuota, amount_of, are_equal, is_of_limits, resource_of, text_of
+from dnm.model.value import Resources, Value
+
+LEDGER = "dynamic-node-manager/ledger"
+ANSWER = "dynamic-node-manager/limits-are"  # baseline or total
+VERSION = 1
+
+
+class QuotaLedger(Value, omit_defaults=True):
+    """`place`: namespace and name of its object. `instances`: instance -> node -> amounts.
+    `limits`: key of `spec.hard` -> its text without lent nodes, and as written."""
+
+    version: int = VERSION
+    place: str = ""
+    instances: Mapping[str, Mapping[str, Resources]] = {}
+    limits: Mapping[str, tuple[str, str]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Returns whether nothing is lent, and every limit is as it was before."""
+        return not self.instances and all(base == text for base, text in self.limits.values())
+
+
+class QuotaContent(NamedTuple):
+    """The limits without lent nodes, and the ledger that they follow from. `note`: why it is not
+    simply that of the object. `is_reset`: a manifest has removed the lent nodes."""
+
+    ledger: QuotaLedger
+    baselines: Mapping[str, str]
+    note: str = ""
+    is_reset: bool = False
+
+
+def lent_of(instances: Iterable[Mapping[str, Resources]]) -> dict[str, int]:
+    """Returns the amounts of all nodes of these instances."""
+    total: dict[str, int] = {}
+    for size in (size for nodes in instances for size in nodes.values()):
+        add_to(total, size)
+    return total
+
+
+def share_of(key: str, lent: Resources, baselines: Mapping[str, str]) -> int:
+    """Returns what lent nodes add to a limit. A limit on the limits of pods grows in the same
+    proportion as the limit on their requests. No node opens a quota without pods."""
+    amount, base = lent.get(resource_of(key), 0), amount_of(key, baselines[key])
+    if resource_of(key) == "pods" and base == 0:
+        return 0
+    name = key.removeprefix("limits.")
+    requests = amount_of(key, baselines.get(f"requests.{name}") or baselines.get(name, "0"))
+    return amount * base // requests if is_of_limits(key) and requests else amount
+
+
+def decode_ledger(text: str) -> QuotaLedger | None:
+    """Returns the ledger of a text; None if it is none."""
+    try:
+        ledger = msgspec.json.decode(text, type=QuotaLedger)
+        for key, texts in ledger.limits.items():
+            for limit in texts:
+                amount_of(key, limit)
+    except (msgspec.MsgspecError, QueueError, RecursionError):
+        return None
+    return ledger if ledger.version == VERSION else None
+
+
+def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
+    """Returns the ledger in the annotation; None if that is unreadable or of another object."""
+    text = quota.annotations.get(LEDGER)
+    ledger = decode_ledger(text) if text else QuotaLedger(place=quota.place)
+    return ledger if ledger and ledger.place == quota.place else None
+
+
+def find_content(
+    quota: ResourceQuota, recorded: QuotaLedger | None, instance: str, lends: bool
+) -> QuotaContent:
+    """Returns the limits without lent nodes. `recorded`: the ledger in the registry, None if no run
+    has recorded any. `lends`: nodes of this instance serve. Raises QueueError if only an
+    administrator can decide."""
+    stored, hard = ledger_of(quota), quota.hard
+    previous = stored if stored and stored.limits else recorded or QuotaLedger()
+    if answer := quota.annotations.get(ANSWER):
+        if answer == "total" and previous.instances:
+            return _as_total(quota, previous, "an administrator answered: with lent nodes", True)
+        if answer != "baseline":
+            raise _question(quota, f"the answer {answer!r} does not fit")
+        return QuotaContent(previous, hard, "an administrator answered: without lent nodes")
+    if stored and _is_current(stored, hard):
+        return _unchanged(stored, hard)
+    if recorded and _is_current(recorded, hard):
+        is_lost = not recorded.is_empty
+        return _unchanged(recorded, hard, "dnm writes its lost or older ledger again" * is_lost)
+    moved = [key for key, (base, text) in previous.limits.items()
+             if key in hard and not are_equal(key, base, text)]  # fmt: skip
+    written = [key for key in moved if are_equal(key, hard[key], previous.limits[key][1])]
+    reset = [key for key in moved if are_equal(key, hard[key], previous.limits[key][0])]
+    if reset and not written:
+        # Without an annotation, other instances have removed their nodes, or add them again.
+        ledger = stored if stored and stored.limits else QuotaLedger()
+        return QuotaContent(ledger, hard, "a manifest was applied again", is_reset=True)
+    if stored is None:
+        raise _question(quota, "its ledger is unreadable, or of another object")
+    if not moved:
+        if recorded is None and lends and instance not in previous.instances:
+            raise _question(quota, "no run has recorded its limits")
+        return QuotaContent(previous, hard)
+    if not stored.limits or (recorded is not None and recorded != stored):
+        raise _question(quota, "its ledger is lost or older, and its limits were changed")
+    if all(are_equal(key, hard[key], quota.manifest.get(key, "")) for key in moved):
+        return QuotaContent(stored, hard, "another manifest was applied", is_reset=True)
+    return _as_total(quota, stored, "an administrator has changed it")
+
+
+def _is_current(ledger: QuotaLedger, hard: Mapping[str, str]) -> bool:
+    written = {key: text for key, (_, text) in ledger.limits.items() if key in hard}
+    return bool(written) and all(are_equal(key, hard[key], written[key]) for key in written)
+
+
+def _unchanged(ledger: QuotaLedger, hard: Mapping[str, str], note: str = "") -> QuotaContent:
+    old = {key: base for key, (base, _) in ledger.limits.items() if key in hard}
+    return QuotaContent(ledger, {**hard, **old}, note)
+
+
+def _as_total(
+    quota: ResourceQuota, ledger: QuotaLedger, note: str, is_for_all: bool = False
+) -> QuotaContent:
+    """Returns the baselines if the changed limits, or all, contain the nodes of the ledger."""
+    previous = _unchanged(ledger, quota.hard, note)
+    lent, baselines = lent_of(ledger.instances.values()), dict(previous.baselines)
+    for key, (_, written) in ledger.limits.items():
+        text = quota.hard.get(key, written)
+        if key in quota.hard and (is_for_all or not are_equal(key, text, written)):
+            rest = amount_of(key, text) - share_of(key, lent, previous.baselines)
+            if rest < 0:
+                raise _question(quota, f"{key} is less than the lent nodes have")
+            baselines[key] = text_of(key, rest)
+    return previous._replace(baselines=baselines)
+
+
+def _question(quota: ResourceQuota, why: str) -> QueueError:
+    return QueueError(
+        f"ResourceQuota {quota.place}: {why}, so it is unclear whether its limits contain the "
+        f"lent nodes. If they do, run `kubectl annotate resourcequota -n {quota.namespace} "
+        f"{quota.name} {ANSWER}=total`; if they contain none of them, `{ANSWER}=baseline`"
+    )

@@ -1,0 +1,206 @@
+"""ResourceQuotas as a queue system: one object for each limit, with its ledger in an annotation."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from dnm.model.cluster import QueueFacts, QueueLimits
+from dnm.model.config import Config
+from dnm.model.errors import KubeConflict, KubeError, QueueError
+from dnm.model.queue_edit import (
+    Projection,
+    QueueEdit,
+    QueueNumbers,
+    QueueOutcome,
+    QueueWants,
+)
+from dnm.model.quota import ResourceQuota
+from dnm.model.reason import Reason
+from dnm.model.value import Resources, Unreadable, Value
+from dnm.model.verdict import Objection
+from dnm.model.workload import WOKEN
+from dnm.queues.none.system import PodsByNamespace
+from dnm.queues.resource_quota import edit as edits
+from dnm.queues.resource_quota.edit import PlannedQuota
+from dnm.queues.resource_quota.objects import QuotaFacts, read_facts
+from dnm.queues.system import ConfigMaps, PodReading
+
+_TRIES = 5  # if other clients write at the same time
+_READY_TRIES, _READY_PAUSE = 20, 0.1  # kube-controller-manager takes about 0.2 seconds
+_FENCE = "dynamic-node-manager/fence"
+"""An annotation that decides nothing, but a write of it gives a quota another version."""
+
+
+class QuotaQueues(Value):
+    """The queues of a run."""
+
+    facts: QuotaFacts
+    namespaces: frozenset[str]
+
+    @property
+    def _current(self) -> list[PlannedQuota]:
+        return [*map(edits.current_quota, self.facts.quotas)]
+
+    @property
+    def limits(self) -> Mapping[str, QueueLimits]:
+        return edits.limits_of(self.namespaces, self._current)
+
+    @property
+    def lenders(self) -> Mapping[str, str] | None:
+        pairs = (pair for item in self._current for pair in item.ledger.instances.items())
+        return {node: instance for instance, nodes in pairs for node in nodes}
+
+    @property
+    def is_missing(self) -> bool:
+        return False
+
+    def is_counted(self, node: str, instance_id: str) -> bool:
+        return any(node in item.ledger.instances.get(instance_id, {}) for item in self._current)
+
+    def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
+        return edits.numbers_of(self.namespaces, self._current, instance_id)
+
+    def project(self, wants: QueueWants) -> Projection:
+        return Projection(wants=wants, edit=replace(self.plan(wants, None), limits=self.limits))
+
+    def plan(self, wants: QueueWants, projected: Projection | None) -> edits.QuotaEdit:
+        return edits.plan_edit(self.facts, self.namespaces, wants)
+
+    def shrink_objection(self, projected: Projection) -> Objection | None:
+        return None  # each quota is changed on its own
+
+    def growth_objection(
+        self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
+    ) -> Objection | None:
+        more = {f"the next {number}": size for number, size in enumerate(sizes)}
+        nodes = {**wants.nodes, queue: {**wants.nodes.get(queue, {}), **more}}
+        is_first = wants.remembered is None and not any(wants.nodes.values())
+        remembered = "" if is_first else wants.remembered
+        why = self.plan(replace(wants, nodes=nodes, remembered=remembered), None).blocked.get(queue)
+        return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
+
+    def show_difference(self, edit: QueueEdit) -> str:
+        texts = (edits.show(self._current), edit.text)
+        old, new = (text.splitlines(keepends=True) for text in texts)
+        return "".join(difflib.unified_diff(old, new, "quotas", "quotas (planned)"))
+
+
+class ResourceQuotas:
+    """The queue system `resource_quota`: the default scheduler with ResourceQuotas."""
+
+    def pod_reading(self, config: Config) -> PodReading:
+        return PodsByNamespace(config.namespaces_with("resource_quota"))
+
+    def collect(self, config: Config, kube: ConfigMaps) -> QuotaFacts:
+        try:
+            return read_facts(config, kube.typed_objects)
+        except (KubeError, QueueError) as error:
+            return QuotaFacts(unread=Unreadable(subject="ResourceQuotas", error=str(error)))
+
+    def read_queues(self, config: Config, facts: QueueFacts) -> QuotaQueues:
+        own = facts if isinstance(facts, QuotaFacts) else QuotaFacts()
+        return QuotaQueues(facts=own, namespaces=config.namespaces_with("resource_quota"))
+
+    def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
+        quotas = facts.quotas if isinstance(facts, QuotaFacts) else ()
+        return any(instance_id in edits.current_quota(item).ledger.instances for item in quotas)
+
+    def exclude_earlier_writes(
+        self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
+    ) -> None:
+        excluded: set[str] = set()
+        for _ in range(_TRIES):
+            with suppress(KubeConflict):
+                for quota in read_facts(config, kube.typed_objects, with_pods=False).quotas:
+                    if quota.place not in excluded:
+                        before_write()
+                        _patch(kube, quota, {_FENCE: text}, {})
+                        excluded.add(quota.place)
+                return
+        raise KubeConflict(_CONFLICTS)
+
+    def write(
+        self,
+        config: Config,
+        kube: ConfigMaps,
+        wants: QueueWants,
+        planned: QueueEdit | None,
+        before_write: Callable[[], None],
+    ) -> QueueOutcome:
+        """Writes each quota on its own. Every number is absolute, so that the next run continues
+        after a kill in between."""
+        done: list[PlannedQuota] = []
+        lost: KubeError | None = None
+        for _ in range(_TRIES):
+            facts = read_facts(config, kube.typed_objects, with_pods=False)
+            edit = self.read_queues(config, facts).plan(wants, None)
+            due = [item for item in edit.planned if item.is_changed]
+            if not due:
+                notes = (
+                    _annotate_workloads(config, kube, before_write)
+                    if config.annotate_workloads
+                    else ()
+                )
+                if lost:
+                    notes += (f"the write took effect although its answer was lost: {lost}",)
+                changes = tuple(change for item in done for change in item.changes)
+                edit = replace(edit, changes=changes)
+                return QueueOutcome(edit=edit, is_written=bool(done), notes=notes)
+            if lost:
+                raise lost
+            before_write()
+            wants = replace(wants, remembered=edit.noted)
+            try:
+                for item in due:
+                    hard = {change.resource: change.after for change in item.changes}
+                    _patch(kube, item.quota, item.annotations, hard)
+                    done.append(item)
+            except KubeConflict:
+                continue
+            except KubeError as error:  # perhaps only its answer was lost
+                lost, done = error, [*done, item]
+        raise KubeConflict(_CONFLICTS)
+
+
+_CONFLICTS = (
+    f"cannot write the ResourceQuotas: other clients changed them {_TRIES} times in a row. The "
+    "next run tries again"
+)
+
+
+def _patch(
+    kube: ConfigMaps, quota: ResourceQuota, notes: Mapping[str, str | None], hard: Mapping[str, str]
+) -> None:
+    """Writes annotations and limits in one request, if the quota still has this version."""
+    metadata = {"resourceVersion": quota.version, "annotations": notes}
+    patch = {"metadata": metadata, **({"spec": {"hard": hard}} if hard else {})}
+    kube.typed_objects.patch_object("ResourceQuota", quota.namespace, quota.name, patch)
+
+
+def _annotate_workloads(
+    config: Config, kube: ConfigMaps, before_write: Callable[[], None]
+) -> tuple[str, ...]:
+    """Makes controllers try again once kube-controller-manager has taken over the limits."""
+    if not config.annotate_workloads:
+        return ()
+    try:
+        for _ in range(_READY_TRIES):
+            facts = read_facts(config, kube.typed_objects)
+            if all(quota.is_ready for quota in facts.quotas):
+                break
+            time.sleep(_READY_PAUSE)
+        for pods in facts.waiting:
+            before_write()
+            patch = {"metadata": {"annotations": {WOKEN: pods.woken}}}
+            kube.typed_objects.patch_object(pods.kind, pods.namespace, pods.name, patch)
+    except KubeError as error:  # they try again later
+        return (f"cannot wake all workloads, which try again themselves: {error}",)
+    return ()
+
+
+SYSTEM = ResourceQuotas()

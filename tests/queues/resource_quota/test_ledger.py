@@ -1,0 +1,226 @@
+"""The content of a ResourceQuota's limits: one row for each case, and any sequence of lends and
+manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dnm.model.errors import QueueError
+from dnm.model.queue_edit import QueueWants
+from dnm.model.quota import ResourceQuota, resource_of, text_of
+from dnm.queues.resource_quota.edit import PlannedQuota, plan_quota
+from dnm.queues.resource_quota.ledger import ANSWER, LEDGER, QuotaLedger, ledger_of
+
+NODE = {"vcore": 64_000, "memory": 256 * 2**30, "pods": 110}
+HARD = {"requests.cpu": "80", "requests.memory": "320Gi"}
+NEVER = None
+NOTHING = QuotaLedger()
+
+
+def quota(hard: Mapping[str, str] = HARD, **more: Any) -> ResourceQuota:
+    return ResourceQuota(namespace="dev", name="q", version="1", hard=hard, **more)
+
+
+def wants(*names: str, instance: str = "prod", **floors: int) -> QueueWants:
+    nodes = {"dev": dict.fromkeys(names, NODE)} if names else {}
+    return QueueWants(instance_id=instance, nodes=nodes, floors={"dev": floors} if floors else {})
+
+
+def written(item: PlannedQuota) -> ResourceQuota:
+    """Returns the object as the API server has it after the patch."""
+    notes: dict[str, str | None] = {**item.quota.annotations, **item.annotations}
+    kept = {key: text for key, text in notes.items() if text is not None}
+    return replace(item.quota, hard=item.hard, annotations=kept)
+
+
+FIRST = plan_quota(quota(), NOTHING, wants("a1"))
+TWO = plan_quota(written(FIRST), FIRST.ledger, wants("a1", "a2"))
+LENT, LEDGER_1, LEDGER_2 = written(TWO), FIRST.ledger, TWO.ledger
+TEXT_1 = FIRST.annotation
+
+
+def test_limit_grows_by_the_node_and_shrinks_to_the_same_text() -> None:
+    assert FIRST.hard == {"requests.cpu": "144", "requests.memory": "576Gi"}
+    back = plan_quota(LENT, LEDGER_2, wants())
+    assert written(back) == quota()
+    assert back.ledger.is_empty
+
+
+# hard, annotations, recorded -> the expected limits with a1 and a2, or a part of the question
+ROWS: dict[str, tuple[ResourceQuota, QuotaLedger | None, str]] = {
+    "as-written": (LENT, LEDGER_2, "208"),
+    "as-written-and-the-registry-is-lost": (LENT, NEVER, "208"),
+    "as-written-by-an-older-run": (written(FIRST), LEDGER_2, "208"),
+    "ledger-lost": (replace(LENT, annotations={}), LEDGER_2, "208"),
+    "ledger-older": (replace(LENT, annotations={LEDGER: TEXT_1}), LEDGER_2, "208"),
+    "ledger-of-another-object": (
+        replace(LENT, annotations={LEDGER: TEXT_1.replace("dev/q", "dev/r")}), LEDGER_2, "208",
+    ),
+    "ledger-broken": (replace(LENT, annotations={LEDGER: "{"}), LEDGER_2, "208"),
+    "manifest-applied-again": (replace(LENT, hard=HARD), LEDGER_2, "208"),
+    "manifest-replaced": (quota(), LEDGER_2, "208"),
+    "manifest-with-one-new-value": (
+        replace(LENT, hard={**HARD, "requests.cpu": "100"}), LEDGER_2, "228",
+    ),
+    "manifest-with-new-values": (
+        replace(LENT, hard={"requests.cpu": "100", "requests.memory": "400Gi"},
+                manifest={"requests.cpu": "100", "requests.memory": "400Gi"}), LEDGER_2, "228",
+    ),
+    "administrator-adds-twenty": (
+        replace(LENT, hard={**LENT.hard, "requests.cpu": "228"}), LEDGER_2, "228",
+    ),
+    "key-added": (replace(LENT, hard={**LENT.hard, "pods": "20"}), LEDGER_2, "208"),
+    "key-removed": (replace(LENT, hard={"requests.cpu": "208"}), LEDGER_2, "208"),
+    "created-anew": (quota({"requests.cpu": "90"}), NOTHING, "218"),
+    "first-run-with-nodes": (quota(), NEVER, "no run has recorded"),
+    "ledger-lost-and-limits-changed": (
+        replace(LENT, annotations={}, hard={**LENT.hard, "requests.cpu": "300"}), LEDGER_2,
+        "lost or older",
+    ),
+    "older-ledger-and-limits-changed": (
+        replace(LENT, annotations={LEDGER: TEXT_1}, hard={**LENT.hard, "requests.cpu": "300"}),
+        LEDGER_2, "lost or older",
+    ),
+    "foreign-ledger-of-a-new-object": (
+        quota(annotations={LEDGER: TEXT_1.replace("dev/q", "dev/r")}), NOTHING, "another object",
+    ),
+    "less-than-the-nodes-have": (
+        replace(LENT, hard={**LENT.hard, "requests.cpu": "100"}), LEDGER_2, "less than the lent",
+    ),
+    "answer-total": (
+        replace(LENT, annotations={ANSWER: "total"}, hard={**LENT.hard, "requests.cpu": "300"}),
+        LEDGER_2, "300",
+    ),
+    "answer-baseline": (
+        replace(LENT, annotations={ANSWER: "baseline"}, hard={**HARD, "requests.cpu": "300"}),
+        LEDGER_2, "428",
+    ),
+    "answer-that-is-none": (replace(LENT, annotations={ANSWER: "x"}), LEDGER_2, "does not fit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_case_has_its_limit_or_its_question(name: str) -> None:
+    item, recorded, expected = ROWS[name]
+    try:
+        planned = plan_quota(item, recorded, wants("a1", "a2"))
+    except QueueError as error:
+        assert expected in str(error), error
+        assert f"{ANSWER}=total" in str(error)
+    else:
+        assert planned.hard["requests.cpu"] == expected
+        again = plan_quota(written(planned), planned.ledger, wants("a1", "a2"))
+        assert not again.is_changed
+
+
+@pytest.mark.parametrize(
+    ("hard", "expected"),
+    [
+        ({"cpu": "0"}, {"cpu": "64"}),
+        ({"pods": "0", "cpu": "8"}, {"pods": "0", "cpu": "72"}),
+        ({"count/pods": "5"}, {"count/pods": "115"}),
+        ({"requests.cpu": "10", "limits.cpu": "40"}, {"requests.cpu": "74", "limits.cpu": "296"}),
+        ({"limits.cpu": "40"}, {"limits.cpu": "104"}),
+        ({"requests.cpu": "0", "limits.cpu": "0"}, {"requests.cpu": "64", "limits.cpu": "64"}),
+        ({"memory": "1500m"}, {"memory": "268435458Ki"}),
+        ({"requests.nvidia.com/gpu": "4"}, {"requests.nvidia.com/gpu": "4"}),
+    ],
+    ids=["zero", "no-pods", "count", "in-proportion", "limits-alone", "zeros", "fraction", "gpu"],
+)
+def test_each_kind_of_limit_grows_by_a_node(hard: dict[str, str], expected: dict[str, str]) -> None:
+    planned = plan_quota(quota(hard), NOTHING, wants("a1"))
+    if "memory" not in hard:
+        assert planned.hard == expected
+    assert plan_quota(written(planned), planned.ledger, wants()).hard == hard
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("requests.cpu", "vcore"), ("cpu", "vcore"), ("limits.memory", "memory"),
+        ("requests.nvidia.com/gpu", "nvidia.com/gpu"), ("hugepages-2Mi", "hugepages-2Mi"),
+        ("requests.storage", ""), ("services.nodeports", ""), ("count/deployments.apps", ""),
+        ("gold.storageclass.storage.k8s.io/requests.storage", ""), ("persistentvolumeclaims", ""),
+    ],
+)  # fmt: skip
+def test_resources_that_nodes_lack_are_not_raised(key: str, expected: str) -> None:
+    assert resource_of(key) == expected
+
+
+def test_limit_stays_at_its_use() -> None:
+    busy = replace(LENT, used={"requests.cpu": "150"})
+    planned = plan_quota(busy, LEDGER_2, wants())
+    assert planned.hard == {"requests.cpu": "150", "requests.memory": "320Gi"}
+    assert "requests.cpu stays at 150 instead of 80" in planned.held[0]
+    assert (
+        written(plan_quota(replace(written(planned), used={}), planned.ledger, wants())) == quota()
+    )
+
+
+@pytest.mark.parametrize("hard", [HARD, {"requests.cpu": "100", "requests.memory": "320Gi"}])
+def test_other_instance_keeps_its_nodes_after_a_manifest(hard: dict[str, str]) -> None:
+    both = plan_quota(LENT, LEDGER_2, wants("m1", instance="test"))
+    after = plan_quota(replace(written(both), hard=hard), LEDGER_2, wants("a1", "a2"))
+    base = int(hard["requests.cpu"])
+    assert after.hard["requests.cpu"] == text_of("cpu", 1000 * (base + 3 * 64))
+    assert ledger_of(written(after)) == after.ledger
+
+
+# --- any sequence ------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("lend"), st.sampled_from(["prod", "test"]),
+                  st.frozensets(st.sampled_from(["n1", "n2", "n3"]))),
+        st.tuples(st.just("apply"), st.just(""), st.frozensets(st.just(""))),
+        st.tuples(st.just("killed"), st.sampled_from(["prod", "test"]),
+                  st.frozensets(st.sampled_from(["n1", "n2", "n3"]))),
+        st.tuples(st.just("lose"), st.just(""), st.frozensets(st.just(""))),
+    ),
+    max_size=12,
+)  # fmt: skip
+QUANTITIES = st.sampled_from(["0", "1", "250m", "80", "1e3", "320Gi", "1500M", "7Ti"])
+KEYS = st.sampled_from(["requests.cpu", "cpu", "requests.memory", "pods", "limits.cpu"])
+
+
+class Machine:
+    """A ResourceQuota with the registries of two instances."""
+
+    def __init__(self, hard: dict[str, str]) -> None:
+        self.first = self.now = quota(hard)
+        self.records: dict[str, QuotaLedger] = {"prod": NOTHING, "test": NOTHING}
+
+    def step(self, action: str, instance: str, nodes: frozenset[str]) -> None:
+        if action == "apply":  # a manifest, by the client side: annotations stay
+            self.now = replace(self.now, hard=self.first.hard)
+        elif action == "lose":
+            self.now = replace(self.now, annotations={})
+        else:
+            names = [f"{instance}-{name}" for name in sorted(nodes)]
+            planned = plan_quota(self.now, self.records[instance], wants(*names, instance=instance))
+            self.records[instance] = planned.ledger  # the registry is saved before the write
+            if action == "lend":
+                self.now = written(planned)
+
+
+@given(hard=st.dictionaries(KEYS, QUANTITIES, min_size=1), steps=STEPS)
+def test_write_without_nodes_restores_the_object(
+    hard: dict[str, str], steps: list[tuple[str, str, frozenset[str]]]
+) -> None:
+    """A question is allowed if the ledger was lost, never a wrong limit."""
+    machine = Machine(hard)
+    try:
+        for step in steps:
+            machine.step(*step)
+        for instance in ("prod", "test", "prod"):
+            machine.step("lend", instance, frozenset())
+    except QueueError:
+        assert any(action == "lose" for action, _, _ in steps), steps
+        return
+    assert machine.now == machine.first

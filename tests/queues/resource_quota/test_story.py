@@ -1,0 +1,162 @@
+"""A workshop in a namespace with a ResourceQuota, on the sandbox: refused pods get nodes, the quota
+grows with these, and is restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.workload import WOKEN
+from tests.cli.test_permissions import roles_without_yunikorn, verbs
+from tests.night import sample_by_day
+from tests.queues.resource_quota.controllers import Controllers
+from tests.site import Site
+
+RBAC = Path(__file__).parents[3] / "etc" / "rbac-resource-quota.yaml"
+
+
+def own_roles() -> list[dict[str, Any]]:
+    """Returns the roles of etc/rbac-resource-quota.yaml, first that of every site."""
+    manifests = yaml.safe_load_all(RBAC.read_text())
+    return [item for item in manifests if item["kind"] == "Role"]
+
+
+@pytest.fixture
+def course(sandbox: Sandbox) -> Controllers:
+    """Returns a StatefulSet of 40 pods in a quota of 10, beside a node that holds 16."""
+    for name in ("dev", "dnm"):
+        sandbox.add_namespace(name)
+    sandbox.add_machines(4)
+    sandbox.add_node("k1", cpu="64", memory="256Gi")
+    return Controllers(sandbox, 40, 10)
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    return make_site(sandbox, tmp_path)
+
+
+def make_site(sandbox: Sandbox, directory: Path, **more: str) -> Site:
+    return Site(sandbox, directory / "site", queue_system="resource_quota", **more)
+
+
+def play(course: Controllers, site: Site, runs: int) -> Iterator[str]:
+    """Plays runs, and yields every error that they report."""
+    for _ in range(runs):
+        result = site.run()
+        yield from result.plan.errors
+        yield from result.outcome.errors if result.outcome else ()
+        site.sandbox.tick(60)
+        course.sync()
+
+
+def play_until_raised(course: Controllers, site: Site) -> None:
+    """Plays runs until the quota contains a node. The controller has been refused for ten minutes,
+    and is asleep for as long again."""
+    course.is_asleep = True
+    site.sandbox.tick(600)
+    while course.quota["spec"]["hard"] == course.hard:
+        assert [*play(course, site, 1)] == []
+
+
+def lends(site: Site) -> list[Any]:
+    """Returns the calls of the converter that moved nodes to Kubernetes."""
+    calls = site.sandbox.conversion.calls
+    return [call for call in calls if "--set" in call.arguments and "k8s" in call.arguments]
+
+
+def test_refused_pods_get_nodes_and_the_quota_is_restored(course: Controllers, site: Site) -> None:
+    before = course.quota["spec"], course.quota["metadata"].get("annotations")
+    assert [*play(course, site, 6)] == []
+    assert len(course.pods()) == 40 and all(site.pods().values())
+    assert site.lent() and not site.sandbox.violations
+    assert site.plan().plan.actions == ()
+    course.scale(0)
+    course.sync()
+    assert [*play(course, site, 12)] == []
+    assert site.lent() == []
+    assert (course.quota["spec"], course.quota["metadata"].get("annotations") or None) == before
+
+
+def test_unused_node_is_kept_until_the_controller_tries_again(
+    course: Controllers, site: Site
+) -> None:
+    """The controller is asleep: the quota admits the pods, and the node stays, which would be
+    returned after a minute."""
+    play_until_raised(course, site)
+    assert [*play(course, site, 3)] == []
+    assert site.lent() and len(course.pods()) == 10
+    answer = site.command("explain", "dev").stdout
+    assert "refused before the quota grew" in answer and "next try until" in answer
+    course.is_asleep = False
+    assert [*play(course, site, 6)] == []
+    assert len(course.pods()) == 40
+
+
+def test_node_is_returned_if_the_controller_never_creates_the_pods(
+    course: Controllers, site: Site
+) -> None:
+    course.is_asleep = True
+    assert [*play(course, site, 60)] == []
+    assert site.lent() == []
+    before = len(lends(site))
+    assert [*play(course, site, 60)] == []
+    assert site.lent() == [] and len(lends(site)) == before
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_waiting_workload_is_annotated_once(
+    course: Controllers, sandbox: Sandbox, tmp_path: Path, wakes: bool
+) -> None:
+    site = make_site(sandbox, tmp_path, wake_workloads=str(wakes).lower())
+    play_until_raised(course, site)
+    assert [*play(course, site, 1)] == []
+    notes = course.owner["metadata"].get("annotations") or {}
+    changed = max(entry["time"] for entry in course.quota["metadata"]["managedFields"])
+    assert notes.get(WOKEN) == (changed if wakes else None)
+    version = course.owner["metadata"]["generation"], notes
+    assert [*play(course, site, 1)] == []
+    again = course.owner["metadata"]
+    assert (again["generation"], again.get("annotations") or {}) == version
+    assert site.lent()
+
+
+def test_published_roles_are_sufficient(course: Controllers, site: Site) -> None:
+    site.sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own_roles()[0]])
+    assert [*play(course, site, 6)] == []
+    course.scale(0)
+    course.sync()
+    assert [*play(course, site, 10)] == []
+    assert site.lent() == []
+
+
+OWN_VERBS = dict(verbs(own_roles()[:1]))
+
+
+@pytest.mark.parametrize("name", sample_by_day(2, OWN_VERBS))
+def test_each_verb_of_the_role_is_needed(course: Controllers, site: Site, name: str) -> None:
+    _, rule_number, verb = OWN_VERBS[name]
+    own = own_roles()[0]
+    own["rules"][rule_number]["verbs"].remove(verb)
+    site.sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own])
+    errors = [*play(course, site, 5)]
+    resource = name.split()[1].split(",")[0]
+    assert any("403" in error and resource in error for error in errors), errors
+
+
+def test_missing_role_for_waking_is_no_error(
+    course: Controllers, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """The missing permission is a note, and no error: the controller tries again by itself."""
+    site = make_site(sandbox, tmp_path, wake_workloads="true")
+    sandbox.access.restrict_to_manifests([*roles_without_yunikorn(), own_roles()[0]])
+    play_until_raised(course, site)
+    assert WOKEN not in (course.owner["metadata"].get("annotations") or {})
+    course.is_asleep = False
+    assert [*play(course, site, 5)] == []
+    assert len(course.pods()) == 40
