@@ -225,6 +225,28 @@ def test_example_kustomization_is_a_complete_instance() -> None:
     ]
 
 
+@pytest.mark.parametrize(("own", "namespace"), [({}, "yunikorn"), ({"namespace": "dnm"}, "dnm")])
+def test_example_kustomization_has_the_lease_where_dnm_reads_it(
+    tmp_path: Path, own: dict[str, str], namespace: str
+) -> None:
+    """The page adds the namespace without YuniKorn."""
+    (example,) = [entry for entry in BLOCKS if "kind" not in entry]
+    for name in ("deploy", "etc"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    site = tmp_path / "site"
+    shutil.copytree(DEPLOY / "instance", site)
+    (site / "kustomization.yaml").write_text(yaml.safe_dump({**example, **own}))
+    assert "Without YuniKorn add `namespace: dnm`" in PAGE
+    objects = built(site)
+    (lease,) = [
+        item["metadata"]["namespace"]
+        for item in objects["Role"]
+        if ["leases"] in [rule["resources"] for rule in item["rules"]]
+    ]
+    assert lease == namespace
+    assert {item["metadata"]["namespace"] for item in objects["ConfigMap"]} == {"dnm"}
+
+
 def test_argo_cd_ignores_exactly_the_fields_that_dnm_writes() -> None:
     reported = block("Application")["spec"]
     (ignored,) = reported["ignoreDifferences"]
