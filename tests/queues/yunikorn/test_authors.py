@@ -16,7 +16,19 @@ from dnm.queues.yunikorn.authors import CHECKS, TABLE, Authorship, Named, choose
 from dnm.queues.yunikorn.document import read_document
 from dnm.queues.yunikorn.ledger import Ledger, Section, checksum, decode_ledger, encode_ledger
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
-from tests.queue_kit import ONE, ONE_LIMIT, TREE, TWO, B, change, config_map, edit, lend, nodes_of
+from tests.queue_kit import (
+    ONE,
+    ONE_LIMIT,
+    TREE,
+    TWO,
+    A,
+    B,
+    change,
+    config_map,
+    edit,
+    lend,
+    nodes_of,
+)
 
 _TEXT, _LEDGER = frozenset({"queues.yaml"}), frozenset({LEDGER_ANNOTATION})
 DNM = FieldOwner(manager="dnm", operation="Update", keys=_TEXT, annotations=_LEDGER)
@@ -215,6 +227,54 @@ def test_table_decides_every_case() -> None:
     for case in CASES.values():
         facts = case.facts if isinstance(case, Case) else case().facts
         assert all(part[-1].applies(facts) for part in TABLE.values())
+
+
+def unclear_start() -> Case:
+    case = lost_section()
+    text = change(case.text, "max: {vcore: 208,", "max: {vcore: 300,")
+    return case._replace(text=text, ledger=changed(case.ledger, text=checksum(text)))
+
+
+def single_lender() -> Case:
+    case = changed_limits()
+    return case._replace(ledger=changed(case.ledger, sections={}))
+
+
+HELD = edit(FIRST.text, FIRST.ledger, {}, floors={A: {"vcore": 150_000}})
+BOTH = edit(FIRST.text, FIRST.ledger, M1, instance="q")
+NEIGHBOURS: dict[str, tuple[Case | Callable[[], Case], str]] = {
+    "two clients, but no moved limit": (Case(BESIDE.text, BESIDE.ledger, BESIDE.noted, FREE,
+        (REPLACED, ANNOTATED), "z"), "same section"),
+    "a lost section, but a changed limit": (unclear_start, "unclear section"),
+    "changed limits, but no other instance": (single_lender, "unwritten section"),
+    "a record without a section, but of a held limit": (Case(HELD.text, "", HELD.noted),
+        "lost ledger"),
+    "the first text, but written by dnm": (
+        lambda: first_manifest()._replace(owners=(DNM,)), "unrecorded write"),
+    "written by dnm, but the record has no checksum": (
+        Case(EDITED, "", changed(FIRST.noted, text=""), ONE, (DNM,)), "unclear limits"),
+    "written by others, but the nodes raise limits": (
+        Case(EDITED, "", FIRST.noted, ONE, (REPLACED,)), "unclear limits"),
+    "no raised limit, but an unknown writer": (
+        Case(COMMENT + TREE, "", BESIDE.noted, FREE, (), "z"), "unclear limits"),
+    "a new manifest, but two lenders": (
+        Case(change(TREE, "max: {vcore: 80,", "max: {vcore: 90,"), "", BOTH.noted),
+        "unclear limits"),
+    "written by dnm, but the ledger has no checksum": (
+        Case(EDITED, changed(FIRST.ledger, text=""), changed(FIRST.ledger, text=""), ONE, (DNM,)),
+        "recorded ledger"),
+    "part of a manifest, but not applied": (
+        lambda: partial_manifest()._replace(owners=()), "recorded ledger"),
+    "an applied manifest, but all of it": (
+        Case(TREE, FIRST.ledger, FIRST.noted, ONE, (APPLIED,)), "recorded ledger"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "name"), NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_another_row_decides_if_a_single_fact_differs(
+    case: Case | Callable[[], Case], name: str
+) -> None:
+    assert find_row((case if isinstance(case, Case) else case()).facts).name == name
 
 
 IDLE = Case(COMMENT + FIRST.text, FIRST.ledger, "", instance="q")
