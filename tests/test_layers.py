@@ -92,6 +92,10 @@ IMPORT_RULES: dict[str, Rule] = {
         "queues.resource_quota",
         EVERYTHING,
     ),
+    "queues.kueue": _rule("model queues.none queues.system", EVERYTHING),
+    "queues.kueue.admin": _rule(
+        "model kube demand checks.findings checks.queue_checks queues.kueue", EVERYTHING
+    ),
     "queues.none.admin": _rule("model kube demand checks.findings checks.queue_checks", EVERYTHING),
     "kubelet": _rule("model", EVERYTHING),
     "demand": _rule("model", EVERYTHING),
@@ -249,6 +253,8 @@ PLANTED = [
     pytest.param("queues.yunikorn.admin", "import http.client", id="yunikorn-admin-wires"),
     pytest.param("queues.none", "from dnm.queues.yunikorn import edit", id="none-yunikorn"),
     pytest.param("queues.resource_quota", "from dnm.kube import client", id="quota-kube"),
+    pytest.param("queues.kueue", "from dnm.kube import client", id="kueue-kube"),
+    pytest.param("queues.kueue.admin", "from dnm.run import registry", id="kueue-admin-run"),
     pytest.param("queues.resource_quota.admin", "from dnm.run import registry", id="quota-run"),
     pytest.param("queues.none.admin", "from dnm.run import registry", id="none-admin-run"),
     pytest.param("kubelet", "from dnm.config import values", id="kubelet-config"),

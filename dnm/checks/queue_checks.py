@@ -24,6 +24,7 @@ class QueueProperties(Value):
     zero_means: str  # a limit of 0: `none` (no limit) or `nothing` (no pod)
     ancestors_grow: bool  # the limits above a queue must contain its nodes too
     shrinking_may_evict: bool  # the queue system may end pods if a limit falls below their use
+    every_queue_is_limited: bool = False  # a queue that limits nothing cannot be lent nodes
 
     @property
     def sentence(self) -> str:

@@ -19,6 +19,7 @@ import msgspec
 
 from dnm.calendar.windows import event_error
 from dnm.config import values
+from dnm.config.cluster_queues import find_cluster_queue
 from dnm.config.events import parse_sections, read_events
 from dnm.config.files import Sections, expand_path, read_ini_with_events, read_queue_map
 from dnm.config.keys import (
@@ -51,7 +52,7 @@ SITE_CONVERTER = Path("/usr/site/rcac/sbin/node-convert")
 _DEFAULTS = Config(path=DEFAULT_PATH, namespaces={}, node_types={})
 _USUAL_QUEUE_SYSTEM = "yunikorn"  # a queue system is never guessed: see docs/none.md
 _WITHOUT_YUNIKORN = "if the cluster has no YuniKorn, write queue_system = none in [settings]"
-_TWO_SYSTEMS = "queue_system: yunikorn and resource_quota need a dnm (instance_id) each"
+_TWO_SYSTEMS = "queue_system: yunikorn, kueue, resource_quota need a dnm (instance_id) each"
 _FEWEST_RETURNS = 4  # nodes in one run, even if a run may lend fewer
 
 
@@ -162,12 +163,14 @@ def _namespaces(
         fields.setdefault("node_types", pick(settings, "node_type", DEFAULT_NODE_TYPES))
         if settings.get("reversion_idle_seconds") is not None:
             fields.setdefault("reversion_idle", settings["reversion_idle_seconds"])
-        if system != "yunikorn":
+        if system == "kueue":
+            queue = find_cluster_queue(name, settings, problems)
+        elif system != "yunikorn":
             queue = _queue_named_after(name, system, problems)
         else:
             queue = "" if queues is None else _queue_of(name, queues, settings, problems)
         policies[name] = NamespacePolicy(name=name, queue=queue, **fields)
-    if {"yunikorn", "resource_quota"} <= {policy.queue_system for policy in policies.values()}:
+    if len({policy.queue_system for policy in policies.values()} - {"none"}) > 1:
         problems.append(_TWO_SYSTEMS)
     return policies
 

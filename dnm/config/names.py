@@ -22,7 +22,7 @@ _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SLURM_WORD = r"[A-Za-z0-9][A-Za-z0-9._:=/@+-]{0,127}"
 _URL = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?(/[A-Za-z0-9._~/-]*)?"
 _ENDS = "with a letter or digit at both ends"
-QUEUE_SYSTEMS = ("yunikorn", "resource_quota", "none")
+QUEUE_SYSTEMS = ("yunikorn", "kueue", "resource_quota", "none")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 

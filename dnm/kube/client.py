@@ -15,6 +15,7 @@ from dnm.kube import objects
 from dnm.kube.cluster_reader import ClusterReader
 from dnm.kube.events import create_event
 from dnm.kube.objects import check_kind, path_of
+from dnm.kube.queue_edges import QueueEdges
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH
 from dnm.model.cluster import ConfigMap, KubeEvent
@@ -23,14 +24,13 @@ from dnm.model.node_type import Taint
 from dnm.model.pod import Pod
 
 if TYPE_CHECKING:
-    from dnm.kube.quotas import QuotaObjects
     from dnm.kube.state import StateObjects
     from dnm.model.cluster import PodOnNode
 
 _EVENT_TIMEOUT = timedelta(seconds=5)
 
 
-class KubeClient(ClusterReader):
+class KubeClient(ClusterReader, QueueEdges):
     """A client that reads and changes objects of one API server."""
 
     _events: ApiRequests | None = None  # on its own connection, with a shorter time-out
@@ -111,13 +111,6 @@ class KubeClient(ClusterReader):
         from dnm.kube.state import StateObjects  # only with `state = kubernetes`
 
         return StateObjects(self.requests, namespace, lease_namespace, name)
-
-    @property
-    def typed_objects(self) -> QuotaObjects:
-        """Returns the edge to the objects of a queue system that has its own kinds."""
-        from dnm.kube.quotas import QuotaObjects
-
-        return QuotaObjects(self.requests)
 
     def create_event(self, event: KubeEvent) -> None:
         """Creates an Event and waits for a few seconds at most. Raises KubeError."""

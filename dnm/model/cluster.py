@@ -71,12 +71,14 @@ class RefusedPods(Value):
 class QueueFacts(Value):
     """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
     only its package reads. `unread`: why the limits could not be read. `view` None: not read.
-    `used`: queue -> the use that the queue system itself reports, if it does."""
+    `used`: queue -> the use that the queue system itself reports, if it does.
+    `is_use_complete`: bound pods add nothing to it, because the limits count a part of them."""
 
     unread: Unreadable | None = None
     view: SchedulerView | Unreadable | None = None
     refused: tuple[RefusedPods, ...] = ()
     used: Mapping[str, Resources] = {}
+    is_use_complete: bool = False
 
 
 class KubeEvent(Value):

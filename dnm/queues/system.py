@@ -7,10 +7,11 @@ A `QueueSystem` reads its part of the snapshot before any decision and writes li
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits
 from dnm.model.config import Config
+from dnm.model.kueue import ClusterQueue, Cohort, Flavor, KueueWorkload, LocalQueue, Usage
 from dnm.model.pod import PodIdentity
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
 from dnm.model.quota import ResourceQuota
@@ -34,11 +35,41 @@ class KubeObjects(Protocol):
         """Returns the workloads of a namespace that lack pods, the longest waiting first."""
 
 
+class KueueObjects(Protocol):
+    """The objects of Kueue. All methods raise KubeError."""
+
+    def list_cluster_queues(self) -> list[ClusterQueue]: ...
+
+    def list_cohorts(self) -> list[Cohort]: ...
+
+    def list_flavors(self) -> list[Flavor]: ...
+
+    def list_local_queues(self) -> list[LocalQueue]: ...
+
+    def list_kueue_workloads(self) -> list[KueueWorkload | Usage]:
+        """Returns the Workloads that wait for quota, and the quota of the others."""
+
+    def create_object(self, manifest: Mapping[str, Any]) -> None:
+        """Creates an object. Raises KubeConflict if it exists."""
+
+    def apply_object(
+        self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
+    ) -> None:
+        """Applies an object as a field manager. Raises KubeConflict if another manager owns a field
+        of it, or if it has another resourceVersion than the manifest."""
+
+    def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Adds annotations, whatever version the object has."""
+
+
 class ConfigMaps(Protocol):
     """The part of the Kubernetes client that a queue system needs."""
 
     @property
     def typed_objects(self) -> KubeObjects: ...
+
+    @property
+    def kueue_objects(self) -> KueueObjects: ...
 
     def read_config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
 

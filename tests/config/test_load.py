@@ -326,10 +326,10 @@ BAD = {
     "comment-behind": ("max_converted_nodes = 3 ; small", "a line of its own"),
     "huge": ("max_converted_nodes = " + "9" * 5000, "is not a whole number"),
     "empty": ("max_converted_nodes =", "is empty"),
-    "queue-system": ("queue_system = nonne", "'none'? write yunikorn, resource_quota or none"),
+    "queue-system": ("queue_system = nonne", "write yunikorn, kueue, resource_quota or none"),
     "queue-systems": (
         "[namespace:dev]\nqueue_system = resource_quota",
-        "yunikorn and resource_quota need a dnm",
+        "resource_quota need a dnm",
     ),
     "queue-system-of-one": ("[namespace:dev]\nqueue_system = slurm", "is not a queue system"),
     "suffix": ("reversion_idle_seconds = 10y", "is not a duration; write seconds"),

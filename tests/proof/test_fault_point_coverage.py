@@ -65,6 +65,9 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "history.rotate", "history.drop",
     ),
     "with metrics_file: record/test_metrics.py": ("metrics.",),
+    "with queue_system = kueue: queues/test_contract.py": (
+        "kube.list_all", "kube.create_object", "kube.apply_object", "kube.annotate_object",
+    ),
     "a file that an administrator left open: run/test_registry.py": ("registry.access",),
     "a converter that hangs, or prints too much: test_degrading.py": (
         "converter.signal", "converter.cut_output",

@@ -17,6 +17,7 @@ from dnm.queues import system_of
 from dnm.queues.system import Queues
 from tests.builders import a_config
 from tests.queue_kit import ONE_LIMIT
+from tests.queues.kueue.case import KueueCase
 
 SIZE: Resources = {"vcore": 128_000, "memory": 256 * 10**9, "pods": 110}
 Nodes = Mapping[str, Resources]
@@ -190,6 +191,7 @@ class QuotaCase:
 
 CASES: Mapping[str, type[QueueCase]] = {
     "yunikorn": YunikornCase,
+    "kueue": KueueCase,
     "none": NoneCase,
     "resource_quota": QuotaCase,
 }
@@ -208,7 +210,7 @@ class DyingClient:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
-        if name == "typed_objects":
+        if name in ("typed_objects", "kueue_objects"):
             return _DyingPart(self, method)
         return self.counted(method) if callable(method) else method
 

@@ -160,7 +160,8 @@ def test_queue_without_a_limit_stays_without(case: QueueCase) -> None:
     host.write(lent("n1"), queue=case.unlimited)
     assert host.read().limits[case.unlimited].max == {}
     expect_cores(case, BASELINE)
-    assert host.read().growth_objection(host.wants({}), case.unlimited, [SIZE]) is None
+    objection = host.read().growth_objection(host.wants({}), case.unlimited, [SIZE])
+    assert (objection is not None) is properties_of(case).every_queue_is_limited
 
 
 def test_limit_never_shrinks_below_its_use(case: QueueCase) -> None:

@@ -50,6 +50,8 @@ _ALL = (
     Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
     Kind("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"),
+    *(Kind("kueue.x-k8s.io", "v1beta2", f"{name.lower()}s", name, name[:1] in "LW", (), True, True)
+      for name in ("ClusterQueue", "Cohort", "ResourceFlavor", "LocalQueue", "Workload")),
     Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
 )  # fmt: skip
 
@@ -92,11 +94,8 @@ def resources_document(group: str, version: str) -> dict[str, Any] | None:
         resources = [_resource(REVIEWS, "SelfSubjectAccessReview", False, ["create"])]
     if not resources:
         return None
-    api_version = f"{group}/{version}" if group else version
-    return {
-        "kind": "APIResourceList", "apiVersion": "v1",
-        "groupVersion": api_version, "resources": resources,
-    }  # fmt: skip
+    return {"kind": "APIResourceList", "apiVersion": "v1", "resources": resources,
+            "groupVersion": f"{group}/{version}" if group else version}  # fmt: skip
 
 
 def _resources(kind: Kind) -> list[dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""Lists and writes of cluster-wide objects that one client owns: create, server-side apply, and
+annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from dnm.host.fault_points import fault_point
+from dnm.kube.objects import ListPage, check_kind, path_of
+from dnm.kube.requests import List
+from dnm.kube.session import JSON, MERGE_PATCH
+from dnm.kube.typed_objects import TypedObjects
+from dnm.model.kueue import KUEUE_API
+
+T = TypeVar("T")
+U = TypeVar("U")
+APPLY_PATCH = "application/apply-patch+yaml"
+MOST_OBJECTS = 250_000  # of one kind; a plain pod in Kueue has an object of its own
+_KUEUE = f"/apis/{KUEUE_API}"
+_PLURALS = {
+    "ClusterQueue": "clusterqueues",
+    "Cohort": "cohorts",
+    "ResourceFlavor": "resourceflavors",
+    "LocalQueue": "localqueues",
+    "Workload": "workloads",
+}
+
+
+class OwnedObjects(TypedObjects):
+    """The objects of one API server. Each method names the permission that it lacks."""
+
+    def list_all(self, kind: str, of: type[T], read: Callable[[T], U]) -> list[U]:
+        """Returns what `read` makes of each object of a kind in all namespaces, decoded as `of`. A
+        raw part of an object is valid only in `read`. Raises KubeError."""
+        plural = _PLURALS[kind]
+        decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
+
+        def read_page(page: memoryview) -> Iterable[U]:
+            return map(read, decode(page).items)
+
+        listing = List(path_of(plural, api=_KUEUE), f"{kind}List")
+        requests = self._api
+        asking = requests.asking(f"list the {plural} of Kueue (v1beta2)", f"list {plural}")
+        with asking, fault_point("kube.list_all"):
+            return requests.collect(listing, read_page, MOST_OBJECTS)
+
+    def create_object(self, manifest: Mapping[str, Any]) -> None:
+        """Creates an object. Raises KubeConflict if it exists, KubeError otherwise."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        plural = _PLURALS[kind]
+        changing = self._api.changing(f"create {kind} {name}", f"create {plural}")
+        with changing, fault_point("kube.create_object"):
+            answer = self._api.session.write("POST", path_of(plural, api=_KUEUE), manifest, JSON)
+            check_kind(answer.body, kind)
+
+    def apply_object(
+        self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
+    ) -> None:
+        """Applies an object on the server, as this field manager. Raises KubeConflict if another
+        manager owns a field of it, or if it no longer has the resourceVersion of the manifest, and
+        KubeError otherwise."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        query = {"fieldManager": manager, **({"dryRun": "All"} if dry_run else {})}
+        path = f"{path_of(_PLURALS[kind], name, api=_KUEUE)}?{urlencode(query)}"
+        changing = self._api.changing(f"apply {kind} {name}", f"patch {_PLURALS[kind]}")
+        with changing, fault_point("kube.apply_object"):
+            answer = self._api.session.write("PATCH", path, manifest, APPLY_PATCH)
+            check_kind(answer.body, kind)
+
+    def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Adds annotations, whatever version the object has. Raises KubeError."""
+        path = path_of(_PLURALS[kind], name, api=_KUEUE)
+        changing = self._api.changing(f"annotate {kind} {name}", f"patch {_PLURALS[kind]}")
+        with changing, fault_point("kube.annotate_object"):
+            patch = {"metadata": {"annotations": annotations}}
+            check_kind(self._api.session.write("PATCH", path, patch, MERGE_PATCH).body, kind)

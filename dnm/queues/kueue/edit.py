@@ -1,0 +1,229 @@
+"""The change of the Cohorts for the nodes that serve now: the quota is what these nodes have, and
+never less than what Kueue has reserved of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from dnm.model.cluster import QueueLimits
+from dnm.model.kueue import (
+    FLAVOR,
+    KUEUE_API,
+    LEDGER,
+    ClusterQueue,
+    Cohort,
+    quantity_of,
+    resource_of,
+)
+from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
+from dnm.model.value import Resources, Value
+from dnm.queues.kueue import ledger as ledgers
+from dnm.queues.kueue.facts import KueueFacts
+from dnm.queues.kueue.ledger import CohortLedger, ledger_of
+from dnm.queues.kueue.refusals import foreign_writer
+
+
+class PlannedCohort(Value):
+    """A Cohort and its next quota and ledger. `held`: why the quota is not that of the nodes."""
+
+    path: str
+    queue: ClusterQueue
+    cohort: Cohort
+    ledger: CohortLedger
+    quota: Resources
+    is_changed: bool = False
+    changes: tuple[LimitChange, ...] = ()
+    held: str = ""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Returns the object to apply. The API server refuses another version of it."""
+        group = self.queue.group
+        covered = group.covered if group else ()
+        lending = {"lendingLimit": "0"} if self.cohort.parent else {}
+        rows = [
+            {"name": name, "nominalQuota": quantity_of(name, self.quota[resource_of(name)]),
+             **lending}
+            for name in covered
+        ]  # fmt: skip
+        metadata: dict[str, Any] = {"name": self.cohort.name}
+        if self.cohort.version:
+            metadata["resourceVersion"] = self.cohort.version
+        if text := ledgers.encode_ledger(self.ledger):
+            metadata["annotations"] = {LEDGER: text}
+        flavors = [{"name": FLAVOR, "resources": rows}]
+        groups = [{"coveredResources": list(covered), "flavors": flavors}]
+        return {
+            "apiVersion": KUEUE_API,
+            "kind": "Cohort",
+            "metadata": metadata,
+            "spec": {"resourceGroups": groups},
+        }
+
+    @property
+    def is_in_force(self) -> bool:
+        """Returns whether the ClusterQueue uses this quota."""
+        return not self.queue.inactive and self.queue.cohort == self.cohort.name
+
+
+class KueueEdit(QueueEdit):
+    """`planned`: every Cohort, unchanged if it cannot be written."""
+
+    planned: tuple[PlannedCohort, ...] = ()
+
+
+def current_cohorts(facts: KueueFacts) -> list[PlannedCohort]:
+    """Returns the Cohorts of all served queues as they are."""
+    items = []
+    for path in facts.paths:
+        if (queue := facts.queue_at(path)) and queue.group:
+            cohort = facts.cohort_of(queue) or Cohort(name=queue.own_cohort)
+            quota = {name: cohort.quota.nominal.get(name, 0) for name in queue.group.resources}
+            ledger = ledger_of(cohort) or CohortLedger(cohort=cohort.name)
+            items.append(PlannedCohort(path=path, queue=queue, cohort=cohort, ledger=ledger,
+                                       quota=quota))  # fmt: skip
+    return items
+
+
+def plan_cohorts(facts: KueueFacts, wants: QueueWants) -> KueueEdit:
+    """Returns the next quota of every Cohort. An absolute number follows from the nodes that serve,
+    and from the ledger of other instances."""
+    records = ledgers.decode_record(wants.remembered)
+    planned, blocked = [], {}
+    for item in current_cohorts(facts):
+        if item.cohort.writer:
+            blocked[item.path] = ": ".join(foreign_writer(item.cohort))
+        else:
+            floor = _most(wants.floors.get(item.path, {}), item.queue.own_quota.nominal,
+                          facts.used.get(item.path, {}))  # fmt: skip
+            item = _plan(item, records.get(item.cohort.name), wants, floor)
+        planned.append(item)
+    there = {item.path for item in planned}
+    lost = {path: f"ClusterQueue {facts.paths.get(path, path)} lists no flavor {FLAVOR}"
+            for path, nodes in wants.nodes.items() if nodes and path not in there}  # fmt: skip
+    uncounted = {**lost, **{path: why for path, why in blocked.items() if wants.nodes.get(path)}}
+    for item in planned:
+        if wants.nodes.get(item.path) and item.queue.cohort != item.cohort.name:
+            uncounted[item.path] = f"ClusterQueue {item.queue.name} is not in {item.cohort.name}"
+    return KueueEdit(
+        text=show(planned),
+        ledger="",
+        noted=ledgers.encode_record({item.cohort.name: item.ledger for item in planned}),
+        is_changed=any(item.is_changed for item in planned),
+        changes=tuple(change for item in planned for change in item.changes),
+        held={**{item.path: item.held for item in planned if item.held}, **blocked},
+        blocked={**blocked, **uncounted},
+        uncounted=uncounted,
+        numbers=numbers_of(planned, wants.instance_id),
+        limits=limits_of(facts, planned),
+        planned=tuple(planned),
+    )
+
+
+def _most(floor: Resources, own: Resources, used: Resources) -> dict[str, int]:
+    """Returns the least quota of the Cohort, for amounts in use that include the queue's own."""
+    return {
+        name: max(floor.get(name, 0), used.get(name, 0)) - own.get(name, 0)
+        for name in {*floor, *used}
+    }
+
+
+def _plan(
+    item: PlannedCohort, record: CohortLedger | None, wants: QueueWants, floor: Resources
+) -> PlannedCohort:
+    covered = item.queue.group.covered if item.queue.group else ()
+    instances = dict(
+        ledgers.current_instances(ledger_of(item.cohort), item.cohort.quota.nominal, record)
+    )
+    instances.pop(wants.instance_id, None)
+    if nodes := wants.nodes.get(item.path):
+        instances[wants.instance_id] = {
+            node: {name: quantity_of(name, size[resource_of(name)])
+                   for name in covered if resource_of(name) in size}
+            for node, size in nodes.items()
+        }  # fmt: skip
+    total = CohortLedger(instances=instances).total
+    quota, held = {}, []
+    for name in covered:
+        own = resource_of(name)
+        target, current = total.get(own, 0), item.quota[own]
+        quota[own] = max(target, min(current, floor.get(own, 0)))
+        if quota[own] > target:
+            held.append(f"{name} stays at {quantity_of(name, quota[own])}, which is reserved")
+    texts = {name: quantity_of(name, quota[resource_of(name)]) for name in covered}
+    ledger = CohortLedger(cohort=item.cohort.name, instances=instances, quota=texts)
+    ledger = ledger if instances or any(quota.values()) else CohortLedger(cohort=item.cohort.name)
+    why = f"{', '.join(held)}" if held else "nodes that serve"
+    changes = tuple(
+        LimitChange(queue=item.path, kind="max", resource=name, before=before, after=after, why=why)
+        for name, after in texts.items()
+        if (before := quantity_of(name, item.quota[resource_of(name)])) != after
+    )
+    after = replace(item, ledger=ledger, quota=quota, changes=changes, held="; ".join(held))
+    return replace(after, is_changed=bool(changes) or _differs(item, after))
+
+
+def _differs(item: PlannedCohort, after: PlannedCohort) -> bool:
+    """Returns whether the Cohort must be written although its amounts stay."""
+    is_empty = not any(after.quota.values())
+    if is_empty and not after.ledger.instances:
+        return bool(item.cohort.ledger)
+    group, lending = after.queue.group, item.cohort.quota.lending
+    is_open = bool(item.cohort.parent) and any(
+        lending.get(name) != 0 for name in (group.resources if group else ())
+    )
+    return ledger_of(item.cohort) != after.ledger or is_open
+
+
+# --- what others see of it -----------------------------------------------------------------------
+
+
+def limits_of(facts: KueueFacts, planned: Iterable[PlannedCohort]) -> dict[str, QueueLimits]:
+    """Returns the limits of lent nodes: the queue's own quota of their flavor, and that of its
+    Cohort if it is in it."""
+    limits = {
+        path: QueueLimits(path=path, parent=None, is_leaf=True)
+        for path in facts.paths
+        if facts.queue_at(path)
+    }
+    for item in planned:
+        limits[item.path] = replace(limits[item.path], max=_limit(item))
+    return limits
+
+
+def numbers_of(planned: Iterable[PlannedCohort], instance_id: str) -> dict[str, QueueNumbers]:
+    """Returns the numbers of every queue."""
+    return {
+        item.path: QueueNumbers(
+            limit=_limit(item),
+            baseline={name: item.queue.own_quota.nominal.get(name, 0) for name in item.quota},
+            lent=CohortLedger(instances={"": item.ledger.instances.get(instance_id, {})}).total,
+        )
+        for item in planned
+    }
+
+
+def _limit(item: PlannedCohort) -> dict[str, int]:
+    is_member = item.queue.cohort == item.cohort.name
+    own = item.queue.own_quota.nominal
+    return {name: own.get(name, 0) + amount * is_member for name, amount in item.quota.items()}
+
+
+def show(planned: Iterable[PlannedCohort]) -> str:
+    """Returns the Cohorts as lines of text."""
+    return "".join(
+        f"{item.cohort.name}: {FLAVOR}: {name} {quantity_of(name, item.quota[resource_of(name)])}\n"
+        for item in planned
+        for name in (item.queue.group.covered if item.queue.group else ())
+    )
+
+
+def with_more_nodes(
+    nodes: Mapping[str, Mapping[str, Resources]], queue: str, sizes: Iterable[Resources]
+) -> dict[str, Mapping[str, Resources]]:
+    """Returns the nodes with more of these sizes for a queue."""
+    more = {f"the next {number}": size for number, size in enumerate(sizes)}
+    return {**nodes, queue: {**nodes.get(queue, {}), **more}}

@@ -1,0 +1,112 @@
+"""The reasons why dnm must not lend nodes to a ClusterQueue, each with the fix. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dnm.model.kueue import FLAVOR, ClusterQueue, Cohort
+from dnm.model.value import Resources
+from dnm.queues.kueue.facts import KueueFacts
+
+
+def list_refusals(facts: KueueFacts, path: str) -> Iterator[tuple[str, str]]:
+    """Yields why no node can be lent to the queue of a path, and what an administrator must do."""
+    queue = facts.queue_at(path)
+    if queue is None:
+        yield f"there is no ClusterQueue {facts.paths.get(path, path)}", "create it"
+        return
+    yield from _of_flavor(facts)
+    yield from _of_queue(queue)
+    yield from _of_cohort(facts, queue)
+
+
+def _of_flavor(facts: KueueFacts) -> Iterator[tuple[str, str]]:
+    flavor = facts.flavor
+    if flavor is None:
+        yield f"there is no ResourceFlavor {FLAVOR}", "create it with the labels of lent nodes"
+    elif not flavor.labels:
+        yield (
+            f"the ResourceFlavor {FLAVOR} has no nodeLabels, so that its pods may run on any node",
+            "write the labels of lent nodes into spec.nodeLabels",
+        )
+    elif flavor.topology:
+        yield (
+            f"the ResourceFlavor {FLAVOR} has the topology {flavor.topology}, and dnm "
+            "labels no node for its levels",
+            "remove spec.topologyName",
+        )
+
+
+def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
+    name = f"ClusterQueue {queue.name}"
+    group = queue.group
+    if group is None:
+        yield (
+            f"{name} does not list the flavor {FLAVOR}, so that Kueue ignores quota for it",
+            f"add the flavor {FLAVOR} with nominalQuota 0 as the last of its resource group",
+        )
+    elif group.flavors[-1].name != FLAVOR:
+        yield (
+            f"{name} lists the flavor {FLAVOR} before {group.flavors[-1].name}, so that Kueue "
+            "fills lent nodes first",
+            "make it the last flavor of its resource group",
+        )
+    if queue.cohort != queue.own_cohort:
+        yield (
+            f"{name} has cohortName {queue.cohort or '(none)'}, so that lent quota has no effect",
+            f"set spec.cohortName to {queue.own_cohort}, also in its manifest",
+        )
+    if queue.inactive:
+        yield f"{name} is inactive: {queue.inactive}", "make it active"
+    if queue.is_steered:
+        yield (
+            f"a DynamicQuotaOrchestrator sets the quotas of {name}, so that Cohorts mean nothing",
+            "exclude the queue from it",
+        )
+    if any(amount == 0 for amount in queue.own_quota.borrowing.values()):
+        yield (
+            f"{name} has borrowingLimit 0 for the flavor {FLAVOR}, so that it uses no lent quota",
+            "remove the borrowingLimit of this flavor",
+        )
+
+
+def _of_cohort(facts: KueueFacts, queue: ClusterQueue) -> Iterator[tuple[str, str]]:
+    name, cohort = queue.own_cohort, facts.cohort_of(queue)
+    members = [item.name for item in facts.queues if item.cohort == name and item != queue]
+    members += [item.name for item in facts.cohorts if item.parent == name]
+    if members:
+        yield (
+            f"{', '.join(members)} would use the quota of Cohort {name} too",
+            f"leave only ClusterQueue {queue.name} in it",
+        )
+    if cohort is None:
+        return
+    if cohort.writer:
+        yield foreign_writer(cohort)
+    reclaiming = [item.name for item in facts.queues if item.reclaims and item != queue]
+    if cohort.parent and reclaiming:
+        yield (
+            f"Cohort {name} has the parent {cohort.parent}, and {', '.join(reclaiming)} takes "
+            "quota back by preemption, so that it could evict pods of lent nodes",
+            "remove spec.parentName, or set reclaimWithinCohort to Never",
+        )
+
+
+def foreign_writer(cohort: Cohort) -> tuple[str, str]:
+    """Returns that another client owns the quotas of a Cohort, and the fix."""
+    return (
+        f"the field manager {cohort.writer} wrote spec.resourceGroups of Cohort {cohort.name}",
+        "remove them from its manifest; then run `kubectl patch cohort "
+        f'{cohort.name} --type=json -p \'[{{"op":"remove","path":"/spec/resourceGroups"}}]\'`',
+    )
+
+
+def borrowing_refusal(queue: ClusterQueue, amounts: Resources) -> str:
+    """Returns why a queue could not use a Cohort with these amounts; empty: it could."""
+    for name, limit in queue.own_quota.borrowing.items():
+        if amounts.get(name, 0) > limit:
+            return (
+                f"ClusterQueue {queue.name} has a borrowingLimit of {name} for the flavor {FLAVOR} "
+                "that is less than its lent nodes have: remove it"
+            )
+    return ""

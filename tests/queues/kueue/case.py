@@ -1,0 +1,70 @@
+"""Kueue as the contract suite sees it: plain objects, without Kueue's controller. The suite judges
+what dnm reads and writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.config import NamespacePolicy
+from dnm.model.quantity import parse_kubernetes
+from tests.builders import a_config
+from tests.queues.kueue.objects import a_cluster_queue, a_flavor
+from tests.server_side_apply import with_apply
+
+_FREE = {"cpu": "80", "memory": "320G"}
+
+
+class KueueCase:
+    """A queue with a quota of its own for lent nodes, and a queue without their flavor."""
+
+    queue, unlimited = "a8", "free"
+    _LEDGER = "dynamic-node-manager/ledger"
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        with_apply(sandbox)
+        sandbox.create(a_cluster_queue(self.queue, {"permanent": _FREE, "lent": _FREE}))
+        sandbox.create(a_cluster_queue(self.unlimited, {"permanent": _FREE}))
+        sandbox.create(a_flavor())
+        self.config = a_config(
+            namespaces={
+                name: NamespacePolicy(
+                    name=name, queue=queue, node_types=("a",), queue_system="kueue"
+                )
+                for name, queue in (("dev", self.queue), ("free", self.unlimited))
+            },
+            kubeconfig_path=sandbox.kubeconfig,
+        )
+
+    def _cohort(self) -> Any:
+        return self.sandbox.get("cohorts", f"dnm-{self.queue}") or {"metadata": {}}
+
+    def stored(self) -> Any:
+        queues = [self.sandbox.get("clusterqueues", name) for name in (self.queue, self.unlimited)]
+        return [queue and queue["spec"] for queue in queues], self.stored_cores(), self.ledger()
+
+    def stored_cores(self) -> int | None:
+        """Returns the quota of the ClusterQueue and its Cohort. An empty Cohort lends nothing."""
+        groups = (self._cohort().get("spec") or {}).get("resourceGroups") or []
+        rows = [row for group in groups for row in group["flavors"][0]["resources"]]
+        lent = [row["nominalQuota"] for row in rows if row["name"] == "cpu"] or ["0"]
+        return parse_kubernetes("cpu", _FREE["cpu"]) + parse_kubernetes("cpu", lent[0])
+
+    def change_elsewhere(self) -> None:
+        def change(item: Any) -> None:
+            item["metadata"].setdefault("labels", {})["example.org/owner"] = "courses"
+
+        self.sandbox.edit("cohorts", f"dnm-{self.queue}", change)
+
+    def ledger(self) -> str:
+        return str((self._cohort()["metadata"].get("annotations") or {}).get(self._LEDGER, ""))
+
+    def replace_ledger(self, text: str) -> None:
+        def change(item: Any) -> None:
+            annotations = item["metadata"].setdefault("annotations", {})
+            annotations.pop(self._LEDGER, None)
+            if text:
+                annotations[self._LEDGER] = text
+
+        self.sandbox.edit("cohorts", f"dnm-{self.queue}", change)

@@ -1,0 +1,89 @@
+"""Objects of Kueue 0.19.2 as a real API server printed them, reduced to the fields that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+API = "kueue.x-k8s.io/v1beta2"
+LABEL = "example.org/lent"
+TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
+TOLERATION = {**TAINT, "operator": "Equal"}
+Quotas = Mapping[str, Mapping[str, str]]  # flavor -> resource -> quantity
+
+
+def an_object(kind: str, name: str, spec: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    status = more.pop("status", None)
+    manifest = {"apiVersion": API, "kind": kind, "metadata": {"name": name, **more},
+                "spec": dict(spec)}  # fmt: skip
+    return {**manifest, "status": status} if status is not None else manifest
+
+
+def a_group(quotas: Quotas, **limits: str) -> dict[str, Any]:
+    """Returns a resource group; `limits`: borrowingLimit or lendingLimit of the last flavor."""
+    flavors = [
+        {"name": flavor, "resources": [
+            {"name": name, "nominalQuota": text, **(limits if flavor == list(quotas)[-1] else {})}
+            for name, text in amounts.items()
+        ]}
+        for flavor, amounts in quotas.items()
+    ]  # fmt: skip
+    covered = list(next(iter(quotas.values())))
+    return {"coveredResources": covered, "flavors": flavors}
+
+
+def a_cluster_queue(name: str, quotas: Quotas, **spec: Any) -> dict[str, Any]:
+    """Returns an active ClusterQueue in the Cohort that dnm writes."""
+    active = {"type": "Active", "status": "True", "reason": "Ready",
+              "message": "Can admit new workloads"}  # fmt: skip
+    fields = {"cohortName": f"dnm-{name}", "namespaceSelector": {},
+              "queueingStrategy": "BestEffortFIFO",
+              "resourceGroups": [a_group(quotas)]}  # fmt: skip
+    fields = {key: value for key, value in {**fields, **spec}.items() if value is not None}
+    return an_object("ClusterQueue", name, fields, status={"conditions": [active]})
+
+
+def a_flavor(name: str = "lent", **spec: Any) -> dict[str, Any]:
+    fields = {"nodeLabels": {LABEL: "true"}, "nodeTaints": [TAINT], "tolerations": [TOLERATION]}
+    return an_object("ResourceFlavor", name, {**fields, **spec} if name == "lent" else spec)
+
+
+def a_pod_set(count: int, cpu: str = "4", memory: str = "16G", **more: Any) -> dict[str, Any]:
+    spec = {"restartPolicy": "Never", **more.pop("spec", {})}
+    container = {"name": "c", "image": "registry.example/x:1",
+                 "resources": {"requests": {"cpu": cpu, "memory": memory}}}  # fmt: skip
+    template = {"metadata": {}, "spec": {"containers": [container], **spec}}
+    return {"name": "main", "count": count, "template": template, **more}
+
+
+def a_workload(
+    name: str, pod_sets: Sequence[Mapping[str, Any]], namespace: str = "dev", **more: Any
+) -> dict[str, Any]:
+    """Returns a Workload that has no condition, as most that wait."""
+    spec = {"active": True, "priority": more.pop("priority", 0), "queueName": "q",
+            "podSets": list(pod_sets), **more.pop("spec", {})}  # fmt: skip
+    return an_object("Workload", name, spec, namespace=namespace, **more)
+
+
+def pending(message: str) -> dict[str, Any]:
+    """Returns the status of a Workload that Kueue has tried to admit."""
+    return {"conditions": [
+        {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message},
+        {"type": "PodsReady", "status": "False", "reason": "WaitForStart"},
+    ]}  # fmt: skip
+
+
+def admitted(queue: str, flavor: str, count: int, usage: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the status of an admitted Workload with one pod set."""
+    assignment = {"name": "main", "count": count, "resourceUsage": dict(usage),
+                  "flavors": dict.fromkeys(usage, flavor)}  # fmt: skip
+    return {
+        "admission": {"clusterQueue": queue, "podSetAssignments": [assignment]},
+        "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"},
+                       {"type": "Admitted", "status": "True", "reason": "Admitted"}],
+    }  # fmt: skip
+
+
+def a_local_queue(cluster_queue: str, namespace: str = "dev", **spec: Any) -> dict[str, Any]:
+    fields = {"clusterQueue": cluster_queue, **spec}
+    return an_object("LocalQueue", "q", fields, namespace=namespace)

@@ -1,0 +1,157 @@
+"""Runs of dnm beside objects of Kueue. The test itself admits Workloads, as Kueue was seen to do:
+no code decides for Kueue here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.reason import Reason
+from tests.queues.kueue.objects import (
+    LABEL,
+    TAINT,
+    TOLERATION,
+    a_cluster_queue,
+    a_flavor,
+    a_local_queue,
+    a_pod_set,
+    a_workload,
+    admitted,
+    pending,
+)
+from tests.server_side_apply import with_apply
+from tests.site import Site
+
+NODE_TYPE = f"""
+[node_type:a]
+labels = {LABEL}=true
+taints = {LABEL}=true:NoSchedule
+"""
+LEAST = 5  # 75 pods of 16 GB, 16 on each node
+NOTHING = {"cpu": "0", "memory": "0"}
+TOO_MUCH = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor permanent"
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, tmp_path: Path) -> Site:
+    """A ClusterQueue for 20 pods on two full nodes."""
+    with_apply(sandbox)
+    sandbox.add_machine_type("a", labels={LABEL: "true"}, taints=[TAINT])
+    for namespace in ("dnm", "dev"):
+        sandbox.add_namespace(namespace)
+    for name in ("k1", "k2"):
+        sandbox.add_node(name, cpu="40", memory="160G", labels={"pool": "permanent"})
+    sandbox.add_machines(12)
+    quotas = {"permanent": {"cpu": "80", "memory": "320G"}, "lent": NOTHING}
+    sandbox.create(a_flavor("permanent", nodeLabels={"pool": "permanent"}))
+    sandbox.create(a_flavor())
+    sandbox.create(a_cluster_queue("a8", quotas))
+    sandbox.create(a_local_queue("a8"))
+    site = Site(
+        sandbox, tmp_path / "site", sections=NODE_TYPE, queue_system="kueue", max_converted_nodes=6
+    )
+    site.write(site.directory / "queues.json", '{"dev": "a8"}\n')
+    return site
+
+
+def run_for(site: Site, runs: int, seconds: float = 60) -> None:
+    for _ in range(runs):
+        site.run()
+        site.sandbox.tick(seconds)
+
+
+def lent_quota(sandbox: Sandbox) -> dict[str, str]:
+    spec = (sandbox.get("cohorts", "dnm-a8") or {}).get("spec") or {}
+    rows = [row for group in spec.get("resourceGroups") or [] for row in
+            group["flavors"][0]["resources"]]  # fmt: skip
+    return {row["name"]: row["nominalQuota"] for row in rows}
+
+
+def admit(sandbox: Sandbox, name: str, count: int) -> list[str]:
+    """Admits a Workload to lent nodes and creates its pods."""
+    usage = {"cpu": str(4 * count), "memory": f"{16 * count}G"}
+    sandbox.edit(
+        "workloads", name, lambda item: item.update(status=admitted("a8", "lent", count, usage)),
+        "dev",
+    )  # fmt: skip
+    spec: dict[str, Any] = {"nodeSelector": {LABEL: "true"}, "tolerations": [TOLERATION]}
+    return sandbox.add_pods(count, "dev", cpu="4", memory="16G", name=name, spec=spec)
+
+
+def finish(sandbox: Sandbox, name: str, pods: list[str]) -> None:
+    sandbox.finish_pods(pods, "dev")
+    sandbox.edit(
+        "workloads", name,
+        lambda item: item["status"]["conditions"].append({"type": "Finished", "status": "True"}),
+        "dev",
+    )  # fmt: skip
+
+
+def test_job_of_a_workshop_gets_the_fewest_nodes_and_returns_all(
+    sandbox: Sandbox, site: Site
+) -> None:
+    sandbox.create(a_workload("workshop", [a_pod_set(75)], status=pending(TOO_MUCH)))
+    sandbox.tick(1)
+    run_for(site, 2)
+    assert len(site.lent()) == LEAST
+    assert lent_quota(sandbox) == {"cpu": str(LEAST * 128), "memory": f"{LEAST * 256}G"}
+    people = admit(sandbox, "workshop", 75)
+    run_for(site, 2)
+    assert all(site.pods().values())
+    assert len(site.lent()) == LEAST
+    finish(sandbox, "workshop", people)
+    run_for(site, 12)
+    assert site.lent() == []
+    assert lent_quota(sandbox) == NOTHING
+    assert not sandbox.violations
+
+
+def test_workload_that_waits_for_a_moment_only_causes_no_conversion(
+    sandbox: Sandbox, site: Site
+) -> None:
+    """It fits the queue's own quota, so that Kueue admits it without dnm."""
+    sandbox.create(a_workload("small", [a_pod_set(20)]))
+    run_for(site, 3)
+    assert site.lent() == [] and not site.registry.requests
+
+
+def test_nodes_are_lent_to_no_queue_outside_its_cohort(sandbox: Sandbox, site: Site) -> None:
+    sandbox.edit("clusterqueues", "a8", lambda item: item["spec"].pop("cohortName"))
+    sandbox.create(a_workload("workshop", [a_pod_set(75)]))
+    run_for(site, 3)
+    assert site.lent() == []
+    assert site.registry.last_run.queues["a8"].code == Reason.QUEUE_UNREADABLE.name
+
+
+def test_kueue_that_is_away_gets_no_node_and_loses_none(sandbox: Sandbox, site: Site) -> None:
+    sandbox.create(a_workload("first", [a_pod_set(30)]))
+    sandbox.tick(1)
+    run_for(site, 2)
+    before, quota = site.lent(), lent_quota(sandbox)
+    assert before
+    admit(sandbox, "first", 30)
+    sandbox.fault("status", path="cohorts", methods=("PATCH", "POST"), code=500)
+    sandbox.create(a_workload("second", [a_pod_set(40)]))
+    run_for(site, 4)
+    assert (site.lent(), lent_quota(sandbox)) == (before, quota)
+    sandbox.faults.clear()
+    run_for(site, 4)
+    assert len(site.lent()) > len(before)
+
+
+def test_own_quota_of_permanent_nodes_is_no_use_of_lent_nodes(sandbox: Sandbox, site: Site) -> None:
+    """Twenty pods on permanent nodes do not keep lent nodes."""
+    own = a_workload("own", [a_pod_set(20)])
+    usage = {"cpu": "80", "memory": "320G"}
+    sandbox.create({**own, "status": admitted("a8", "permanent", 20, usage)})
+    sandbox.add_pods(20, "dev", cpu="4", memory="16G", spec={"nodeSelector": {"pool": "permanent"}})
+    sandbox.create(a_workload("more", [a_pod_set(16)]))
+    sandbox.tick(1)
+    run_for(site, 4)
+    assert len(site.lent()) == 1
+    finish(sandbox, "more", admit(sandbox, "more", 16))
+    run_for(site, 12)
+    assert site.lent() == [] and lent_quota(sandbox) == NOTHING

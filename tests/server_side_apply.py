@@ -1,0 +1,96 @@
+"""Server-side apply for the API of the sandbox, as far as tests need it: objects without lists that
+have a merge key. The owners of fields are those of managedFields (kubernetes v1.34)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnm.lab.sandbox.api import Api, Target
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.field_owners import (
+    Manager,
+    Path,
+    _leaves,
+    _owned,
+    _owners,
+    _with_owners,
+)
+from dnm.lab.sandbox.http_values import Request, ServerAnswer, json_answer
+from dnm.lab.sandbox.lists import document
+from dnm.lab.sandbox.store import ApiError, Object, copy_of
+
+APPLY = "application/apply-patch+yaml"  # as JSON, which is YAML
+
+
+class ApplyingApi(Api):
+    """An API that also accepts an apply patch."""
+
+    def _update(self, request: Request, target: Target) -> ServerAnswer:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != APPLY:
+            return super()._update(request, target)
+        kind, manifest, manager = target.kind, request.json(), request.query.get("fieldManager")
+        if not manager:
+            raise ApiError(400, "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
+        owner, stamp = Manager(manager, "Apply"), self.store.clock.stamp()
+        dry_run = request.query.get("dryRun") == "All"
+        entry = self.store.get(kind.plural, target.namespace, target.name)
+        version = manifest["metadata"].pop("resourceVersion", None)
+        if entry is None and version:
+            raise ApiError(409, "the object has been modified")
+        live = document(kind, entry) if entry else {"metadata": {"name": target.name}}
+        if entry:
+            self.store.check_version(kind, entry, version, None)
+        force = request.query.get("force") == "true"
+        changed, conflicts = apply_fields(live, manifest, owner, stamp, force)
+        if conflicts:
+            raise ApiError(409, f"Apply failed with {len(conflicts)} conflict: {conflicts[0]}")
+        if entry:
+            updated = self.store.update(kind.plural, changed, dry_run=dry_run)
+            return json_answer(document(kind, updated))
+        created = self.store.create(kind.plural, changed, dry_run=dry_run)
+        return json_answer(document(kind, created), 201)
+
+
+def with_apply(sandbox: Sandbox) -> None:
+    """Lets the API of a sandbox accept apply patches."""
+    sandbox.api = ApplyingApi(sandbox.store, sandbox.access, sandbox.api.admission)
+
+
+def apply_fields(
+    old: Object, applied: Object, owner: Manager, stamp: str, force: bool = False
+) -> tuple[Object, list[str]]:
+    """Returns the object after an apply, and the conflicts with other managers that refuse it.
+    Fields that this manager applied before and left out now are removed if no other has them."""
+    owners, new, before = _owners(old), _leaves(_owned(applied)), _leaves(_owned(old))
+    changed = {path for path, value in new.items() if before.get(path, ...) != value}
+    conflicts = sorted(
+        f'conflict with "{other.manager}": .{".".join(step[2:] for step in path)}'
+        for other, paths in owners.items()
+        for path in (paths & changed if other != owner else ())
+    )
+    if conflicts and not force:
+        return old, conflicts
+    result = copy_of(old)
+    for other in owners.keys() - {owner}:
+        owners[other] -= changed
+    kept = {path for other in owners.keys() - {owner} for path in owners[other]}
+    for path in owners.get(owner, set()) - new.keys() - kept:
+        _remove(result, path)
+    for path, value in new.items():
+        _set(result, path, value)
+    owners[owner] = set(new)
+    return _with_owners(result, old, owners, stamp), []
+
+
+def _set(item: Object, path: Path, value: Any) -> None:
+    *steps, last = [step.removeprefix("f:") for step in path]
+    for step in steps:
+        item = item.setdefault(step, {})
+    item[last] = value
+
+
+def _remove(item: Object, path: Path) -> None:
+    *steps, last = [step.removeprefix("f:") for step in path]
+    for step in steps:
+        item = item.get(step, {})
+    item.pop(last, None)
