@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.real.account import make_account_without_yunikorn, restore_account
 from tests.real.http_api import Json
 from tests.real.namespaces import REPOSITORY
 from tests.real.rig import Rig
@@ -17,7 +16,7 @@ from tests.real.site import plain_pod
 from tests.real.slurm_site import SlurmSite
 from tests.real.unmanaged import (
     NODE_TYPE,
-    SETTINGS,
+    UNMANAGED,
     add_deployment,
     apply_policies,
     make_guest,
@@ -29,14 +28,10 @@ HARD = {"requests.cpu": "80", "requests.memory": "320Gi", "count/configmaps": "5
 
 
 @pytest.fixture
-def kubeconfig(plain_rig: Rig) -> Iterator[Path]:
-    """Yields the kubeconfig of an account with the roles of both files."""
-    try:
-        made = make_account_without_yunikorn(plain_rig)
-        plain_rig.shell(f"kubectl apply -f {REPOSITORY}/etc/rbac-resource-quota.yaml")
-        yield made
-    finally:
-        restore_account(plain_rig)
+def kubeconfig(plain_rig: Rig, kubeconfig_without_yunikorn: Path) -> Path:
+    """Returns the kubeconfig of an account with the roles of both files."""
+    plain_rig.shell(f"kubectl apply -f {REPOSITORY}/etc/rbac-resource-quota.yaml")
+    return kubeconfig_without_yunikorn
 
 
 @pytest.fixture
@@ -51,7 +46,7 @@ def quota_rig(plain_rig: Rig) -> Iterator[Rig]:
 
 
 def site_of(rig: Rig, directory: Path, kubeconfig: Path, lab: SlurmLab, **more: Any) -> SlurmSite:
-    settings = {**SETTINGS, "queue_system": "resource_quota", "monitored_namespaces": "dev"}
+    settings = {**UNMANAGED, "queue_system": "resource_quota", "monitored_namespaces": "dev"}
     return SlurmSite(rig, directory, kubeconfig, lab, node_type=NODE_TYPE, **settings, **more)
 
 

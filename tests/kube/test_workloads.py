@@ -1,0 +1,109 @@
+"""Workloads that lack pods, read over HTTP: the pods that they lack, and the requests of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.workload import LackingPods
+from tests.builders import a_config
+
+API = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1", "LimitRange": "v1"}
+PLURAL = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets", "Job": "jobs"}
+LABELS = {"app": "x"}
+DONE = [{"type": "Complete", "status": "True"}]
+
+
+def template(*containers: dict[str, Any]) -> dict[str, Any]:
+    named = [{"name": f"c{n}", "image": "x", **item} for n, item in enumerate(containers or ({},))]
+    return {"metadata": {"labels": LABELS}, "spec": {"containers": named}}
+
+
+def read(sandbox: Sandbox, kind: str, status: dict[str, Any], **spec: Any) -> list[LackingPods]:
+    """Returns what a namespace with one such workload lacks."""
+    full = {"selector": {"matchLabels": LABELS}, "template": template(), **spec}
+    metadata = {"name": "w", "namespace": "dev"}
+    sandbox.create({"apiVersion": API[kind], "kind": kind, "metadata": metadata, "spec": full})
+
+    def change(item: Any) -> None:
+        item["spec"], item["status"] = full, status
+
+    sandbox.edit(PLURAL[kind], "w", change, "dev")
+    client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    return client.typed_objects.read_lacking("dev")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "expected"),
+    [
+        ("StatefulSet", {"replicas": 75}, {"replicas": 20}, 55),
+        ("StatefulSet", {}, {}, 1),
+        ("StatefulSet", {"replicas": 3}, {"replicas": 5}, 0),
+        ("Job", {"parallelism": 75, "completions": 75}, {"active": 20}, 55),
+        ("Job", {"parallelism": 75, "completions": 75}, {"active": 10, "succeeded": 60}, 5),
+        ("Job", {"parallelism": 4}, {"active": 1}, 3),
+        ("Job", {}, {}, 1),
+        ("Job", {"parallelism": 9, "suspend": True}, {}, 0),
+        ("Job", {"parallelism": 9}, {"conditions": DONE}, 0),
+        ("Job", {"parallelism": 0}, {}, 0),
+    ],
+    ids=["refused", "defaults", "too-many", "job", "job-nearly-done", "work-queue", "job-defaults",
+         "suspended", "done", "no-parallelism"],
+)  # fmt: skip
+def test_workload_lacks_spec_minus_status(
+    sandbox: Sandbox, kind: str, spec: dict[str, Any], status: dict[str, Any], expected: int
+) -> None:
+    sandbox.add_namespace("dev")
+    assert sum(pods.count for pods in read(sandbox, kind, status, **spec)) == expected
+
+
+def test_pods_get_the_defaults_of_limit_ranges(sandbox: Sandbox) -> None:
+    """A limit is the request of a container that names none; then the LimitRange counts."""
+    sandbox.add_namespace("dev")
+    item = {"type": "Container", "defaultRequest": {"cpu": "250m", "memory": "1Gi"},
+            "default": {"cpu": "1", "memory": "2Gi"}}  # fmt: skip
+    metadata = {"name": "r", "namespace": "dev"}
+    sandbox.create({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata,
+                    "spec": {"limits": [{"type": "Pod"}, item]}})  # fmt: skip
+    containers = (
+        {"resources": {"requests": {"cpu": "2"}}},
+        {"resources": {"limits": {"cpu": "3"}}},
+        {},
+    )
+    (pods,) = read(sandbox, "StatefulSet", {}, replicas=1, template=template(*containers))
+    assert pods.shape.request == {"pods": 1, "vcore": 5250, "memory": 3 * 2**30}
+    assert pods.limits == {"pods": 1, "vcore": 5000, "memory": 6 * 2**30}
+
+
+def test_template_with_many_containers_is_cut_off(sandbox: Sandbox) -> None:
+    sandbox.add_namespace("dev")
+    wide = template(*[{}] * 101)
+    (pods,) = read(sandbox, "StatefulSet", {}, replicas=4, template=wide)
+    assert pods.shape.is_cut
+
+
+@pytest.mark.parametrize(
+    ("since", "raised", "wait", "expected"),
+    [
+        ("2026-11-29T10:00:00Z", "2026-11-29T10:03:00Z", 1000, "2026-11-29T10:06:10Z"),
+        ("2026-11-29T10:00:00Z", "2026-11-29T12:00:00Z", 1000, "2026-11-29T12:16:50Z"),
+        ("2026-11-29T10:00:00Z", "2026-11-29T12:00:00Z", 60, "2026-11-29T12:01:10Z"),
+        ("2026-11-29T10:00:00Z", "2026-11-29T09:00:00Z", 1000, "2026-11-29T09:00:10Z"),
+    ],
+    ids=["as-long-again", "longest", "job", "raised-before"],
+)
+def test_next_try_comes_after_as_long_again(
+    since: str, raised: str, wait: int, expected: str
+) -> None:
+    from datetime import timedelta
+
+    from dnm.model.pod import PodShape
+
+    pods = LackingPods(
+        kind="ReplicaSet", namespace="dev", name="w", count=1, shape=PodShape(request={}),
+        limits={}, since=since, longest_wait=timedelta(seconds=wait),
+    )  # fmt: skip
+    assert pods.next_try(raised) == expected

@@ -1,0 +1,80 @@
+"""`dnm check` for ResourceQuotas, and what the rest of dnm does with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dnm.checks.findings import CheckResult, Finding
+from dnm.checks.host import find_everything
+from dnm.demand.demand import Demand, QueueDemand
+from dnm.demand.reported import with_reported_use
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.lab.sandbox.site import LENT, build_site
+from dnm.model.cluster import QueueFacts, RefusedPods
+from dnm.model.pod import Pod, PodShape
+from tests.builders import NOW
+from tests.site import Site
+
+NODE_TYPE = f"""
+[node_type:a]
+labels = {LENT}={{namespace}}
+taints = {LENT}={{namespace}}:NoSchedule
+"""
+HARD = {"requests.cpu": "80", "requests.memory": "320Gi"}
+
+
+def findings(
+    sandbox: Sandbox, directory: Path, spec: dict[str, Any], status: dict[str, Any] | None
+) -> list[Finding]:
+    """Returns what `dnm check` reports of the queue system; without a quota if `spec` is empty."""
+    build_site(sandbox, 3, "none")
+    if spec:
+        metadata = {"name": "q", "namespace": "dev"}
+        sandbox.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata,
+                        "spec": spec, "status": status or {"hard": spec["hard"]}})  # fmt: skip
+    site = Site(sandbox, directory / "site", sections=NODE_TYPE, queue_system="resource_quota")
+    return [finding for finding in find_everything(site.path, dict(os.environ))
+            if finding.check.startswith("queue")]  # fmt: skip
+
+
+def selected(operator: str, *values: str) -> dict[str, Any]:
+    term = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
+    return {"matchExpressions": [term]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({"hard": HARD}, None, ""),
+        ({"hard": HARD, "scopes": ["NotTerminating"]}, None, ""),
+        ({}, None, "has no ResourceQuota that nodes raise"),
+        ({"hard": {"configmaps": "9"}}, None, "has no ResourceQuota that nodes raise"),
+        ({"hard": HARD, "scopes": ["BestEffort"]}, None, "covers only some pods (BestEffort)"),
+        ({"hard": HARD, "scopeSelector": selected("In", "high")}, None, "(PriorityClass In)"),
+        ({"hard": {"limits.cpu": "9"}}, None, "limits only the limits of pods"),
+        ({"hard": HARD}, {"hard": {"requests.cpu": "1"}}, "have no effect"),
+    ],
+    ids=["fine", "ordinary-scope", "none", "no-resource-of-nodes", "scope", "selector",
+         "limits-alone", "controller-away"],
+)  # fmt: skip
+def test_check_reports_quotas_that_nodes_do_not_raise(
+    sandbox: Sandbox, tmp_path: Path, spec: dict[str, Any], status: Any, expected: str
+) -> None:
+    shown = findings(sandbox, tmp_path, spec, status)
+    problems = [finding.text for finding in shown if finding.result is not CheckResult.OK]
+    assert any(expected in text for text in problems) if expected else not problems, shown
+
+
+def test_reported_use_counts_each_pod_once() -> None:
+    """The quota counts 10 pods; dnm sees 4 that run, 3 in a group, and 3 refused ones more."""
+    shape = PodShape(request={"vcore": 1000})
+    pod = Pod(namespace="dev", name="w", shape=shape)
+    demand = Demand(queues={"dev": QueueDemand(queue="dev", used={"vcore": 4000})}, groups=(),
+                    nodes={})  # fmt: skip
+    refused = (RefusedPods(pod=pod, count=3),)
+    facts = QueueFacts(used={"dev": {"vcore": 10_000}}, refused=refused)
+    assert with_reported_use(demand, facts, NOW).queues["dev"].used == {"vcore": 10_000}
