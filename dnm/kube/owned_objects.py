@@ -60,11 +60,12 @@ class OwnedObjects(TypedObjects):
     def apply_object(
         self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
     ) -> None:
-        """Applies an object on the server, as this field manager. Raises KubeConflict if another
-        manager owns a field of it, or if it no longer has the resourceVersion of the manifest, and
-        KubeError otherwise."""
+        """Applies an object on the server, as this field manager. It takes over fields of other
+        managers: the caller has read the object, and the resourceVersion of the manifest guards it.
+        Raises KubeConflict if the object has another one, KubeError otherwise."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        query = {"fieldManager": manager, **({"dryRun": "All"} if dry_run else {})}
+        query = {"fieldManager": manager, "force": "true"}
+        query |= {"dryRun": "All"} if dry_run else {}
         path = f"{path_of(_PLURALS[kind], name, api=_KUEUE)}?{urlencode(query)}"
         changing = self._api.changing(f"apply {kind} {name}", f"patch {_PLURALS[kind]}")
         with changing, fault_point("kube.apply_object"):

@@ -55,8 +55,8 @@ class KueueObjects(Protocol):
     def apply_object(
         self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
     ) -> None:
-        """Applies an object as a field manager. Raises KubeConflict if another manager owns a field
-        of it, or if it has another resourceVersion than the manifest."""
+        """Applies an object as a field manager, which takes over its fields. Raises KubeConflict if
+        the object has another resourceVersion than the manifest."""
 
     def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Adds annotations, whatever version the object has."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.kueue import LEDGER
 from dnm.model.reason import Reason
 from tests.queues.kueue.objects import (
     LABEL,
@@ -155,3 +157,15 @@ def test_own_quota_of_permanent_nodes_is_no_use_of_lent_nodes(sandbox: Sandbox, 
     finish(sandbox, "more", admit(sandbox, "more", 16))
     run_for(site, 12)
     assert site.lent() == [] and lent_quota(sandbox) == NOTHING
+
+
+def test_ledger_that_another_client_has_written_is_replaced(sandbox: Sandbox, site: Site) -> None:
+    """On a real API server `kubectl annotate` owns the annotation afterwards."""
+    sandbox.create(a_workload("workshop", [a_pod_set(75)]))
+    sandbox.tick(1)
+    run_for(site, 2)
+    ledger = sandbox.get("cohorts", "dnm-a8")["metadata"]["annotations"][LEDGER]
+    client = KubeClient.connect(site.config)
+    client.kueue_objects.annotate_object("Cohort", "dnm-a8", {LEDGER: "{}"})
+    assert not site.run().plan.errors
+    assert sandbox.get("cohorts", "dnm-a8")["metadata"]["annotations"][LEDGER] == ledger
