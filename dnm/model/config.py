@@ -76,7 +76,7 @@ class Config(Value):
     consolidate: bool = True  # half-empty lent nodes get no new pods
     move_in_place: bool = False  # nodes change their namespace without a reboot
     allow_preempt: bool = False
-    annotate_workloads: bool = False  # whose pods a quota admits again
+    annotate_workloads: bool = False  # that a quota has refused
     yunikorn_cm_namespace: str = "yunikorn"
     yunikorn_cm_name: str = "yunikorn-configs"
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"

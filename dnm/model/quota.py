@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from dnm.model.errors import QueueError
 from dnm.model.quantity import QuantityError, format_amount, parse_kubernetes
-from dnm.model.value import Value
+from dnm.model.value import Resources, Value
 
+Free: TypeAlias = dict[tuple[str, str], int]
+"""Free capacity by object and key."""
 _PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
 
 
@@ -68,3 +71,48 @@ def text_of(key: str, amount: int) -> str:
 def are_equal(key: str, text: str, other: str) -> bool:
     """Returns whether two quantities are equal; False if the other is missing."""
     return bool(other) and amount_of(key, text) == amount_of(key, other)
+
+
+# --- several quotas of a namespace -------------------------------------------------------------
+
+
+def smallest_limits(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Returns the smallest limit of each resource that pods request."""
+    least: dict[str, int] = {}
+    pairs = (pair for hard in hards for pair in hard.items() if not is_of_limits(pair[0]))
+    for key, text in pairs:
+        name, amount = resource_of(key), amount_of(key, text)
+        least[name] = min(least.get(name, amount), amount)
+    return least
+
+
+def reported_use(quotas: Iterable[ResourceQuota]) -> dict[str, dict[str, int]]:
+    """Returns the largest use that a quota of each namespace reports, by resource."""
+    used: dict[str, dict[str, int]] = {}
+    for quota in quotas:
+        for key, text in quota.used.items():
+            if key in quota.hard and not is_of_limits(key):
+                by_resource, name = used.setdefault(quota.namespace, {}), resource_of(key)
+                by_resource[name] = max(by_resource.get(name, 0), amount_of(key, text))
+    return used
+
+
+def free_capacity(quotas: Sequence[ResourceQuota]) -> Free:
+    """Returns the free capacity of all these quotas."""
+    return {
+        (quota.place, key): amount_of(key, text) - amount_of(key, quota.used.get(key, "0"))
+        for quota in quotas
+        for key, text in quota.hard.items()
+    }
+
+
+def take(free: Free, count: int, request: Resources, limits: Resources) -> int:
+    """Returns how many of `count` pods the quotas admit, and removes these from `free`."""
+    sizes = {
+        at: (limits if is_of_limits(at[1]) else request).get(resource_of(at[1]), 0) for at in free
+    }
+    fitting = (max(free[at], 0) // size for at, size in sizes.items() if size)
+    admitted = min([count, *fitting])
+    for at, size in sizes.items():
+        free[at] -= admitted * size
+    return admitted

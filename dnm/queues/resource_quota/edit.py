@@ -11,7 +11,14 @@ from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.limit_news import LimitNews
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
-from dnm.model.quota import ResourceQuota, amount_of, is_of_limits, resource_of, text_of
+from dnm.model.quota import (
+    ResourceQuota,
+    amount_of,
+    is_of_limits,
+    resource_of,
+    smallest_limits,
+    text_of,
+)
 from dnm.model.value import Value
 from dnm.queues.resource_quota.ledger import (
     ANSWER,
@@ -132,7 +139,7 @@ def limits_of(namespaces: Iterable[str], items: Sequence[PlannedQuota]) -> dict[
     """Returns the limits of each namespace: the smallest of all its quotas."""
     limits = {}
     for name in namespaces:
-        most = _smallest(item.hard for item in items if item.quota.namespace == name)
+        most = smallest_limits(item.hard for item in items if item.quota.namespace == name)
         fixed = frozenset({"pods"} if most.get("pods") == 0 else ())
         limits[name] = QueueLimits(path=name, parent=None, is_leaf=True, max=most, fixed=fixed)
     return limits
@@ -148,21 +155,11 @@ def numbers_of(
         nodes = {node: size for item in own
                  for node, size in item.ledger.instances.get(instance, {}).items()}  # fmt: skip
         numbers[name] = QueueNumbers(
-            limit=_smallest(item.hard for item in own),
-            baseline=_smallest(item.baselines for item in own),
+            limit=smallest_limits(item.hard for item in own),
+            baseline=smallest_limits(item.baselines for item in own),
             lent=lent_of([nodes]),
         )
     return numbers
-
-
-def _smallest(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Returns the smallest limit of each resource that pods request."""
-    least: dict[str, int] = {}
-    pairs = (pair for hard in hards for pair in hard.items() if not is_of_limits(pair[0]))
-    for key, text in pairs:
-        name, amount = resource_of(key), amount_of(key, text)
-        least[name] = min(least.get(name, amount), amount)
-    return least
 
 
 def show(items: Iterable[PlannedQuota]) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from dnm.model.cluster import QueueFacts, RefusedPods
 from dnm.model.config import Config
-from dnm.model.quota import ResourceQuota, amount_of, is_of_limits, resource_of
+from dnm.model.quota import ResourceQuota, free_capacity, reported_use, take
 from dnm.model.workload import LackingPods
 from dnm.queues.resource_quota.ledger import LEDGER
 from dnm.queues.system import KubeObjects
@@ -37,10 +35,10 @@ def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> 
         quotas += own
         types = (config.node_types[kind] for kind in config.namespaces[name].node_types)
         taints = [taint for node_type in types for taint in node_type.taints]
-        free, raised = _free(own), max((quota.changed for quota in own), default="")
+        free, raised = free_capacity(own), max((quota.changed for quota in own), default="")
         wakes = config.annotate_workloads and any(LEDGER in quota.annotations for quota in own)
         for pods in objects.read_lacking(name) if own and with_pods else ():
-            if admitted := _take(free, pods):
+            if admitted := take(free, pods.count, pods.shape.request, pods.limits):
                 refused.append(pods.refused(admitted, taints, pods.next_try(raised)))
                 waiting += [replace(pods, woken=raised)] if wakes and pods.woken != raised else []
             if admitted < pods.count:
@@ -50,41 +48,5 @@ def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> 
         ignored=tuple(ignored),
         waiting=tuple(waiting),
         refused=tuple(refused),
-        used=_used(quotas),
+        used=reported_use(quotas),
     )
-
-
-def _free(quotas: Sequence[ResourceQuota]) -> dict[tuple[str, str], int]:
-    """Returns the free capacity, by object and key."""
-    return {
-        (quota.place, key): amount_of(key, text) - amount_of(key, quota.used.get(key, "0"))
-        for quota in quotas
-        for key, text in quota.hard.items()
-    }
-
-
-def _take(free: dict[tuple[str, str], int], pods: LackingPods) -> int:
-    """Returns how many of these pods the quotas admit, and counts them as used."""
-    sizes = {
-        (place, key): (pods.limits if is_of_limits(key) else pods.shape.request).get(
-            resource_of(key), 0
-        )
-        for place, key in free
-    }
-    fitting = (max(free[at], 0) // size for at, size in sizes.items() if size)
-    count = min([pods.count, *fitting])
-    for at, size in sizes.items():
-        free[at] -= count * size
-    return count
-
-
-def _used(quotas: Sequence[ResourceQuota]) -> dict[str, dict[str, int]]:
-    """Returns the largest use that a quota of a namespace reports, by resource."""
-    used: dict[str, dict[str, int]] = {}
-    for quota in quotas:
-        for key, text in quota.used.items():
-            if key in quota.hard and not is_of_limits(key):
-                by_resource = used.setdefault(quota.namespace, {})
-                name = resource_of(key)
-                by_resource[name] = max(by_resource.get(name, 0), amount_of(key, text))
-    return used
