@@ -125,7 +125,7 @@ def test_kube_scheduler_killed_keeps_idle_nodes_and_lends_no_more(
         lines.append(site.dnm("run").stderr)
         assert site.lent == [node] and len(conversions(site)) == 1
     assert not any(lines), lines
-    assert "the scheduler does not answer" in site.dnm("explain", node).stdout
+    assert "pods of its queue wait for their scheduler" in site.dnm("explain", node).stdout
     assert "not reported as unschedulable" in site.dnm("explain", "dev/later-0").stdout
     rig.servers["kube-scheduler"].start()
     site.run_until(lambda: rig.running("dev") == 3 and len(site.lent) == 3, "all run")
