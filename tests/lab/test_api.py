@@ -147,7 +147,7 @@ REFUSALS = [
                  id="data above its limit"),
     pytest.param("GET", "/api/v1/namespaces/yunikorn/configmaps/other", None, 404, "not found",
                  id="not there"),
-    pytest.param("GET", "/apis/batch/v1/jobs", None, 404, "could not find", id="not served"),
+    pytest.param("GET", "/apis/batch/v1/cronjobs", None, 404, "could not find", id="not served"),
     pytest.param("GET", "/api/v1/pods?limit=x", None, 400, "invalid", id="bad limit"),
     pytest.param("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "a"}}, 422,
                  "containers", id="pod without containers"),
