@@ -109,7 +109,7 @@ IMPORT_RULES: dict[str, Rule] = {
         history_file=frozenset({"os", "pathlib"}),
     ),
     "simulate": _rule(
-        f"model plan queues.simulated_maps {INTERFACE}",
+        f"model plan {INTERFACE}",
         EVERYTHING,
         world=frozenset({"random"}),
     ),

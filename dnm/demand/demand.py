@@ -125,6 +125,8 @@ class _QueueFinder:
         scheduler: SchedulerView | None,
     ) -> None:
         self._policies = config.namespaces
+        own = {name: config.namespaces[name].queue for name in config.namespace_queues}
+        self._own = own  # namespaces whose pods no application or label assigns
         self._queues = queues
         self._deepest = 1 + max((path.count(".") for path in queues), default=0)
         self._reported = scheduler.queue_of_pod if scheduler else {}
@@ -133,17 +135,19 @@ class _QueueFinder:
         self._first: dict[str, Pod] = {}
         first = self._first
         for pod in pods:
-            if pod.is_managed:
+            if pod.is_managed and not (own and pod.namespace in own):
                 app = pod.app_id
                 oldest = first.get(app)
                 if oldest is None or (pod.created <= oldest.created and _is_before(pod, oldest)):
                     first[app] = pod
         for pod in pods if self._reported else ():
-            if pod.uid in self._reported:
+            if pod.uid in self._reported and pod.namespace not in own:
                 self._by_app[pod.app_id] = self._nearest(self._reported[pod.uid])
 
     def find(self, pod: Pod) -> str:
         """Returns the configured queue in which a managed pod counts; empty: unknown."""
+        if self._own and pod.namespace in self._own:
+            return self._nearest(self._own[pod.namespace])
         if self._reported and pod.uid in self._reported:
             return self._nearest(self._reported[pod.uid])
         queue = self._by_app.get(pod.app_id)

@@ -69,6 +69,7 @@ class Uncounted(Value):
     why: NotCounted
     count: int
     names: tuple[str, ...]  # a few of them
+    youngest: str = ""  # when the youngest was created
 
 
 Created: TypeAlias = tuple[tuple[str, int], ...]
@@ -245,6 +246,7 @@ class Collector:
                 why=why,
                 count=sum(count for _, count in pods),
                 names=tuple(pod.name for pod, _ in pods[:_SAMPLE]),
+                youngest=max(pod.created for pod, _ in pods),
             )
             for (queue, namespace, why), pods in self._left_out.items()
         )

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from dnm.host.fault_points import fault_point
+from dnm.kube.errors import ApiRefused
 from dnm.kube.objects import Metadata, path_of
 from dnm.kube.requests import ApiRequests
 from dnm.kube.session import MERGE_PATCH, ApiAnswer
@@ -88,7 +89,13 @@ class LeaseObject:
         task = f"{rule.partition(' ')[0]} Lease {self.lease_name}"
         with self._api.changing(task, rule), fault_point("kube.write_lease"):
             place = path_of("leases", None, self._namespace, _API)
-            return self._decode(write_version(self._api, place, lease.version, body))
+            try:
+                return self._decode(write_version(self._api, place, lease.version, body))
+            except ApiRefused as error:
+                if error.status != 404 or lease.version:
+                    raise
+                hint = f"create it: kubectl create namespace {self._namespace}"
+                raise ApiRefused(404, error.reason, f"{error.message}; {hint}") from error
 
     def _decode(self, answer: ApiAnswer) -> Lease:
         try:

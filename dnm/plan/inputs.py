@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dnm.demand.demand import Demand, gather_demand
-from dnm.demand.pending import NotCounted
+from dnm.demand.pending import NotCounted, text_time
 from dnm.demand.waiting import DemandFacts
 from dnm.model.cluster import QueueLimits, SchedulerView
 from dnm.model.config import Config
@@ -90,7 +90,7 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
         config=config,
         registry=registry,
         snapshot=snapshot,
-        facts=_facts(snapshot, demand, queues),
+        facts=_facts(config, snapshot, demand, queues),
         demand=demand,
         queues=queues,
         objection=objection,
@@ -151,7 +151,9 @@ def offered_resources(
     )
 
 
-def _facts(snapshot: Snapshot, demand: Demand | None, queues: Queues | None) -> Facts:
+def _facts(
+    config: Config, snapshot: Snapshot, demand: Demand | None, queues: Queues | None
+) -> Facts:
     nodes, batch, pods = snapshot.nodes, snapshot.batch, snapshot.pods
     there = () if isinstance(nodes, Unreadable) else nodes
     waiting = snapshot.waiting_jobs
@@ -169,19 +171,27 @@ def _facts(snapshot: Snapshot, demand: Demand | None, queues: Queues | None) -> 
         running=snapshot.running_converters,
         elsewhere=snapshot.converters_elsewhere,
         ended=snapshot.ended,
-        unscheduled=_unscheduled(snapshot, demand),
+        unscheduled=_unscheduled(config, snapshot, demand),
         lenders=queues.lenders if queues else None,
         waiting_jobs=None if isinstance(waiting, Unreadable) else waiting,
         close=snapshot.close,
     )
 
 
-def _unscheduled(snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
+def _unscheduled(config: Config, snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
     """Returns the queues with pods that wait for a decision of their scheduler or controller."""
     if demand is None:
         return frozenset()
-    undecided = (NotCounted.UNDECIDED, NotCounted.RETRY)
-    waiting = {pods.queue for pods in demand.uncounted if pods.why in undecided}
+    waiting: set[str] = set()
+    if demand.uncounted:
+        # A scheduler decides in a moment. A pod that none considers must not keep nodes for ever.
+        since = text_time(snapshot.taken_at - config.join_timeout)
+        waiting = {
+            pods.queue
+            for pods in demand.uncounted
+            if pods.why is NotCounted.RETRY
+            or (pods.why is NotCounted.UNDECIDED and pods.youngest > since)
+        }
     if isinstance(snapshot.queue_facts.view, Unreadable):
         waiting |= {group.queue for group in demand.groups}
     if not waiting:

@@ -80,7 +80,8 @@ def _marked_by_another(
         detail = f"the ledger counts it for instance {other}"
         return outcome(name, None, Verdict.KEEP, Reason.FOREIGN, detail)
     remark = f"{name} has the mark of instance {other}, and nothing else confirms it"
-    if entry.phase is Phase.SERVING and facts.lenders is not None and name not in facts.lenders:
+    has_ledger = entry.queue not in config.namespaces_with("none") and facts.lenders is not None
+    if entry.phase is Phase.SERVING and has_ledger and name not in (facts.lenders or {}):
         # Not in the ledger yet: the other instance marked it before this run could.
         entry = changed(entry, state=Joining(since=facts.now), counted={}, idle_since=None)
     deadline = entry.since + config.join_timeout

@@ -3,13 +3,11 @@ simulate, run, kube, cli and every queue system import the interface. It imports
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
 from dnm.model.config import Config
-from dnm.model.value import Resources
-from dnm.queues.system import ConfigMaps, PodReading, QueueSystem
+from dnm.queues.system import PodReading, QueueSystem
 
 
 def system_of(config: Config) -> QueueSystem:
@@ -25,14 +23,6 @@ def system_of(config: Config) -> QueueSystem:
 def pod_reading_of(config: Config) -> PodReading:
     """Returns how the pods are read for the queue system of a site."""
     return system_of(config).pod_reading(config)
-
-
-def simulated_maps(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
-    """Returns ConfigMaps without a cluster that contain these limits, for `dnm simulate`."""
-    maps: Any = {}
-    for name in config.queue_systems - {"none"}:
-        maps = _import(name, "simulated").SimulatedMaps(config, limits)
-    return cast(ConfigMaps, maps)
 
 
 def _import(name: str, module: str) -> Any:

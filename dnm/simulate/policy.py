@@ -7,8 +7,11 @@ that changes nothing and waits for nothing, the policy rests until the next even
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cache
+from importlib import import_module
+from typing import Any, cast
 
 import msgspec
 
@@ -32,12 +35,14 @@ from dnm.model.plan import (
 from dnm.model.pod import Pod, PodList, PodShape, Toleration
 from dnm.model.reason import Reason
 from dnm.model.registry import Registry, RunRecord
+from dnm.model.value import Resources
 from dnm.plan.idle_times import idle_times, next_judged
 from dnm.plan.planner import make_plan
 from dnm.plan.rule import SPARE_FOR, need_lent_since, rules_of
 from dnm.plan.rules.event_windows import next_change
 from dnm.plan.rules.moves import LEAST_IDLE
-from dnm.queues import simulated_maps, system_of
+from dnm.queues import system_of
+from dnm.queues.system import ConfigMaps
 from dnm.simulate.values import REVERT_CALL, PodState, SimNode, SimulatedCall, Workload
 from dnm.simulate.world import World
 
@@ -65,7 +70,7 @@ class DnmPolicy:
         self._begins = workload.begins
         self._registry = Registry()
         self._queue_system = system_of(config)
-        self._maps = simulated_maps(config, workload.limits)
+        self._maps = _maps_with(config, workload.limits)
         self._shapes: dict[object, PodShape] = {}
         self._pods: dict[tuple[int, bool], Pod] = {}
         self._fenced: set[str] = set()
@@ -336,3 +341,12 @@ def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
     return BatchNode(
         name=name, state=state, verdict=verdict, in_service=in_service, reports_claim=True
     )
+
+
+def _maps_with(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
+    """Returns objects without a cluster that contain these limits."""
+    maps: Any = {}
+    for name in config.queue_systems - {"none"}:
+        module = import_module(f"dnm.queues.{name}.simulated")
+        maps = module.SimulatedMaps(config, limits)
+    return cast(ConfigMaps, maps)

@@ -25,7 +25,7 @@ class NamespaceQueues(Value):
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        return self.quota_queues.lenders if self.quota_queues else None
+        return self.quota_queues.lenders if self.quota_queues else {}
 
     @property
     def is_missing(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from dnm.checks.findings import CheckResult, Finding
 from dnm.checks.host import find_everything
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.lab.sandbox.site import LENT, build_site
+from dnm.lab.sandbox.site import LENT, add_workshop, build_site
 from tests.site import WORKSHOP_QUEUES, Site
 
 TAINTS = f"taints = {LENT}={{namespace}}:NoSchedule\n"
@@ -81,3 +81,28 @@ def test_no_permission_for_limits_is_needed(sandbox: Sandbox, tmp_path: Path) ->
     shown = findings(sandbox, tmp_path, LABELS + TAINTS)
     asked = [finding.text for finding in shown if finding.check == "permission"]
     assert asked and not [text for text in asked if "configmaps" in text]
+
+
+def test_missing_namespace_of_the_lease_is_named_with_the_next_step(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    build_site(sandbox, 3, "none")
+    sandbox.delete("namespaces", "dnm", namespace="")
+    site = Site(
+        sandbox, tmp_path / "site", sections=f"[node_type:a]\n{LABELS}{TAINTS}", queue_system="none"
+    )
+    add_workshop(sandbox, queue_system="none")
+    sandbox.tick(1)
+    outcome = site.process("run")
+    assert outcome.returncode == 1
+    assert "create it: kubectl create namespace dnm" in outcome.stderr
+
+
+def test_commands_of_the_queue_document_name_the_queue_system(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    build_site(sandbox, 3, "none")
+    site = Site(sandbox, tmp_path / "site", queue_system="none")
+    outcome = site.command("queues", "show")
+    assert outcome.returncode == 1
+    assert "no monitored namespace has a queue in YuniKorn (queue_system = none)" in outcome.stderr

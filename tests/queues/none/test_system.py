@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from dnm.checks.queue_checks import checks_of
-from dnm.model.cluster import QueueFacts, QueueLimits
+from dnm.demand.demand import gather_demand
+from dnm.demand.waiting import DemandFacts
+from dnm.model.cluster import QueueFacts, QueueLimits, SchedulerView
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import Phase
 from dnm.model.plan import Fence, Plan, SetQueueLimits, StartConversion
@@ -157,17 +159,36 @@ def test_idle_node_is_fenced() -> None:
     assert plan.registry.nodes["a001"].phase is Phase.RELEASING
 
 
-def test_idle_time_does_not_count_while_the_scheduler_judges_no_pod() -> None:
-    plan = idle_node().with_pods(*waiting(1, is_undecided=True)).plan()
-    assert not plan.actions
+@pytest.mark.parametrize(("minutes", "is_kept"), [(5, True), (20, False)], ids=["new", "old"])
+def test_pod_without_a_verdict_keeps_idle_nodes_for_a_while(minutes: int, is_kept: bool) -> None:
+    """A pod whose scheduler does not exist never gets a verdict."""
+    created = f"{NOW - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+    plan = idle_node().with_pods(*waiting(1, is_undecided=True, created=created)).plan()
+    expected = Phase.SERVING if is_kept else Phase.RELEASING
+    assert plan.registry.nodes["a001"].phase is expected
+
+
+def test_application_of_another_namespace_takes_no_pods_away() -> None:
+    """A tenant of YuniKorn may name any application, also one called like a namespace."""
+    namespaces = {**YUNIKORN, **ALONE}
+    config = a_config(namespaces=namespaces, pending_grace=timedelta(0))
+    intruder = pods(1, app_id="lab", created="2020-01-01T00:00:00Z")
+    view = SchedulerView(queue_of_pod={"u0": QUEUE}, allocated={}, pending={})
+    limits = {
+        QUEUE: QueueLimits(path=QUEUE, parent=None, is_leaf=True),
+        "lab": QueueLimits(path="lab", parent=None, is_leaf=True),
+    }
+    for scheduler in (None, view):
+        facts = DemandFacts(now=NOW, scheduler=scheduler)
+        demand = gather_demand((*intruder, *waiting(40)), config, limits, facts)
+        assert demand.queues["lab"].pending_pods == 40
+
+
+def test_foreign_mark_leaves_a_node_without_ledger_in_service() -> None:
+    mark = msgspec.structs.replace(MARK, instance="other", namespace="lab", queue="lab")
+    world = World().lent("a001", was_used=True, namespace="lab", queue="lab")
+    plan = lab(world.node("a001", mark=mark)).plan()
     assert plan.registry.nodes["a001"].phase is Phase.SERVING
-
-
-def test_pod_with_a_nominated_node_is_no_sign_of_a_scheduler_that_does_not_answer() -> None:
-    plan = idle_node().with_pods(*waiting(1, is_undecided=True, is_nominated=True)).plan()
-    assert [type(action) for action in plan.actions] == [Fence]
-    (queue,) = [queue for queue in plan.queues if queue.queue == "lab"]
-    assert "waiting for a node from which the scheduler evicts other pods" in queue.pods
 
 
 def test_young_pod_without_a_verdict_keeps_a_node_but_requests_none() -> None:

@@ -73,7 +73,11 @@ def check_node_types(config: Config, namespaces: frozenset[str]) -> Iterator[Fin
             )
         if not (open_types or unlabelled):
             kinds = ", ".join(item.name for item in types)
-            yield fine(f"only its pods may use its lent nodes (node types: {kinds})", check)
+            yield fine(
+                f"the taint of {kinds} keeps away pods without its toleration, which "
+                "etc/admission-policy.yaml refuses to other namespaces",
+                check,
+            )
 
 
 def check_demand(

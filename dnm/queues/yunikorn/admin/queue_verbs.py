@@ -92,7 +92,14 @@ def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | N
 
 
 def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
-    """Returns the clients for the queue document, and the place of its ConfigMap."""
+    """Returns the clients for the queue document, and the place of its ConfigMap. Raises QueueError
+    if no monitored namespace has a queue there."""
+    if "yunikorn" not in config.queue_systems:
+        systems = ", ".join(sorted(config.queue_systems))
+        raise QueueError(
+            f"no monitored namespace has a queue in YuniKorn (queue_system = {systems}): this "
+            "command has no queue document to look at; `dnm status` shows the queues"
+        )
     yunikorn = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
     return KubeClient.connect(config), config.queue_document, yunikorn
 
