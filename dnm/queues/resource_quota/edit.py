@@ -19,7 +19,7 @@ from dnm.model.quota import (
     smallest_limits,
     text_of,
 )
-from dnm.model.value import Value
+from dnm.model.value import Resources, Value
 from dnm.queues.resource_quota.ledger import (
     ANSWER,
     LEDGER,
@@ -152,8 +152,10 @@ def numbers_of(
     numbers = {}
     for name in namespaces:
         own = [item for item in items if item.quota.namespace == name]
-        nodes = {node: size for item in own
-                 for node, size in item.ledger.instances.get(instance, {}).items()}  # fmt: skip
+        nodes: dict[str, Resources] = {}
+        for item in own:  # each quota names only the resources that it limits
+            for node, size in item.ledger.instances.get(instance, {}).items():
+                nodes[node] = {**nodes.get(node, {}), **size}
         numbers[name] = QueueNumbers(
             limit=smallest_limits(item.hard for item in own),
             baseline=smallest_limits(item.baselines for item in own),

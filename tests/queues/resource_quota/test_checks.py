@@ -15,8 +15,11 @@ from dnm.demand.reported import with_reported_use
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.lab.sandbox.site import LENT, build_site
 from dnm.model.cluster import QueueFacts, RefusedPods
+from dnm.model.config import NamespacePolicy
 from dnm.model.pod import Pod, PodShape
-from tests.builders import NOW
+from dnm.model.queue_edit import QueueWants
+from dnm.queues import simulated_maps, system_of
+from tests.builders import NOW, a_config
 from tests.site import Site
 
 NODE_TYPE = f"""
@@ -78,3 +81,18 @@ def test_reported_use_counts_each_pod_once() -> None:
     refused = (RefusedPods(pod=pod, count=3),)
     facts = QueueFacts(used={"dev": {"vcore": 10_000}}, refused=refused)
     assert with_reported_use(demand, facts, NOW).queues["dev"].used == {"vcore": 10_000}
+
+
+def test_simulated_quota_grows_and_shrinks_like_a_real_one() -> None:
+    policy = NamespacePolicy(
+        name="dev", queue="dev", node_types=("a",), queue_system="resource_quota"
+    )
+    config, limits = a_config(namespaces={"dev": policy}), {"vcore": 80_000, "pods": 50}
+    maps, system = simulated_maps(config, {"dev": limits}), system_of(config)
+    node = {"vcore": 64_000, "pods": 110}
+    for nodes, cores in (({"a1": node}, 144_000), ({}, 80_000)):
+        wants = QueueWants(instance_id="prod", nodes={"dev": nodes}, remembered="")
+        system.write(config, maps, wants, None, lambda: None)
+        queues = system.read_queues(config, system.collect(config, maps))
+        assert queues.limits["dev"].max["vcore"] == cores
+    assert queues.limits["dev"].max == limits

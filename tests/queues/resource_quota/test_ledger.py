@@ -16,6 +16,8 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.quota import ResourceQuota, resource_of, text_of
 from dnm.queues.resource_quota.edit import PlannedQuota, plan_quota
 from dnm.queues.resource_quota.ledger import ANSWER, LEDGER, QuotaLedger, ledger_of
+from dnm.queues.resource_quota.objects import QuotaFacts
+from dnm.queues.resource_quota.system import QuotaQueues
 
 NODE = {"vcore": 64_000, "memory": 256 * 2**30, "pods": 110}
 HARD = {"requests.cpu": "80", "requests.memory": "320Gi"}
@@ -224,3 +226,43 @@ def test_write_without_nodes_restores_the_object(
         assert any(action == "lose" for action, _, _ in steps), steps
         return
     assert machine.now == machine.first
+
+
+# --- several quotas ----------------------------------------------------------------------------
+
+
+def queues_of(*quotas: ResourceQuota) -> QuotaQueues:
+    return QuotaQueues(facts=QuotaFacts(quotas=quotas), namespaces=frozenset({"dev", "lab"}))
+
+
+def test_smallest_of_several_quotas_is_the_limit_and_each_is_raised() -> None:
+    narrow = replace(quota({"cpu": "40", "pods": "30"}), name="narrow")
+    queues, wanted = queues_of(quota(), narrow), replace(wants("a1"), remembered="")
+    assert queues.limits["dev"].max == {"vcore": 40_000, "memory": 320 * 2**30, "pods": 30}
+    edit = queues.plan(wanted, None)
+    assert edit.limits["dev"].max == {"vcore": 104_000, "memory": 576 * 2**30, "pods": 140}
+    assert edit.numbers["dev"].lent == NODE
+    assert edit.numbers["dev"].baseline == queues.limits["dev"].max
+
+
+def test_difference_shows_limits_and_ledger() -> None:
+    queues = queues_of(quota())
+    lines = queues.show_difference(queues.plan(replace(wants("a1"), remembered=""), None)).split(
+        "\n"
+    )
+    assert "-dev/q requests.cpu: 80" in lines and "+dev/q requests.cpu: 144" in lines
+    assert any(line.startswith(f"+dev/q {LEDGER}: ") for line in lines)
+
+
+def test_unclear_quota_blocks_only_its_namespace() -> None:
+    unclear = quota(annotations={LEDGER: "{"})
+    queues = queues_of(unclear, replace(quota(), namespace="lab"))
+    wanted = QueueWants(
+        instance_id="prod", nodes={"dev": {"a1": NODE}, "lab": {"a2": NODE}}, remembered=""
+    )
+    edit = queues.plan(wanted, None)
+    assert set(edit.blocked) == set(edit.uncounted) == {"dev"} and edit.refusal is None
+    assert edit.limits["lab"].max["vcore"] == 144_000
+    assert edit.limits["dev"].max["vcore"] == 80_000
+    objections = [queues.growth_objection(wanted, name, [NODE]) for name in ("dev", "lab")]
+    assert [bool(item) for item in objections] == [True, False]
