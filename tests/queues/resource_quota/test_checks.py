@@ -83,7 +83,7 @@ def test_reported_use_counts_each_pod_once() -> None:
     assert with_reported_use(demand, facts, NOW).queues["dev"].used == {"vcore": 10_000}
 
 
-def test_simulated_quota_grows_and_shrinks_like_a_real_one() -> None:
+def test_simulated_quota_grows_and_shrinks() -> None:
     policy = NamespacePolicy(
         name="dev", queue="dev", node_types=("a",), queue_system="resource_quota"
     )
