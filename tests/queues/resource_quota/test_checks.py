@@ -18,7 +18,8 @@ from dnm.model.cluster import QueueFacts, RefusedPods
 from dnm.model.config import NamespacePolicy
 from dnm.model.pod import Pod, PodShape
 from dnm.model.queue_edit import QueueWants
-from dnm.queues import simulated_maps, system_of
+from dnm.queues import system_of
+from dnm.queues.resource_quota.simulated import SimulatedQuotas
 from tests.builders import NOW, a_config
 from tests.site import Site
 
@@ -88,7 +89,7 @@ def test_simulated_quota_grows_and_shrinks() -> None:
         name="dev", queue="dev", node_types=("a",), queue_system="resource_quota"
     )
     config, limits = a_config(namespaces={"dev": policy}), {"vcore": 80_000, "pods": 50}
-    maps, system = simulated_maps(config, {"dev": limits}), system_of(config)
+    maps, system = SimulatedQuotas(config, {"dev": limits}), system_of(config)
     node = {"vcore": 64_000, "pods": 110}
     for nodes, cores in (({"a1": node}, 144_000), ({}, 80_000)):
         wants = QueueWants(instance_id="prod", nodes={"dev": nodes}, remembered="")
