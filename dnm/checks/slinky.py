@@ -120,7 +120,7 @@ def _check_node_sets(
 def judge_node_sets(
     config: Config, registry: Registry, nodes: Sequence[Node], node_sets: Sequence[slinky.SlurmdSet]
 ) -> Iterator[Finding]:
-    """Reports the NodeSets that would start a slurmd on a lent or future node."""
+    """Reports the NodeSets that would start a slurmd on a node that is lent, or will be."""
     bad = 0
     traits = _lent_traits(config, registry, nodes)
     for item in node_sets:

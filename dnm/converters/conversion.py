@@ -43,14 +43,14 @@ class NotClaimed(ConverterError):
 
 
 class StopRequest:
-    """The requests of signals: the first lets a hook finish, the second ends it too."""
+    """The signals so far: the first lets a running hook end by itself, the second ends it too."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.hurry = threading.Event()
 
     def listen(self) -> None:
-        """Installs the handlers of both signals."""
+        """Installs the handlers of SIGTERM and SIGINT."""
         for sent in (signal.SIGTERM, signal.SIGINT):
             signal.signal(sent, lambda *_: self.ask())
 
@@ -108,7 +108,7 @@ class Program:
 
     @property
     def claiming(self) -> tuple[Stage, ...]:
-        """The stages before the node itself is changed."""
+        """Returns the stages before the first change of the node itself."""
         return self.lending[: [stage.name for stage in self.lending].index(self.touches)]
 
     def has_touched(self, journal: Journal) -> bool:
@@ -325,7 +325,7 @@ def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
 
 
 def run_stage(conversion: NodeConversion, stage: Stage) -> str:
-    """Runs a stage, also after a signal, and returns its note. The journal has every DnmError."""
+    """Runs a stage, even after a signal. Returns its note, or writes its failure to the journal."""
     try:
         if stage.require is not None:
             stage.require(conversion)

@@ -53,7 +53,7 @@ def _pods_on(conversion: NodeConversion) -> Sequence[SlurmdPod]:
 
 
 def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod]]:
-    """Returns the NodeSet and then its pods, so that a pod in between is seen."""
+    """Returns a NodeSet and its pods, with those that began after the NodeSet was read."""
     side = conversion.kube.node_sets
     node_set = next((node_set for node_set in side.read_sets() if node_set.key == key), None)
     if node_set is None or node_set.is_daemon_set:

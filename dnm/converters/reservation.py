@@ -121,18 +121,18 @@ def _named(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def _turn(conversion: NodeConversion) -> str:
-    """Returns the name of a turn's reservation; no node name has a `_`."""
+    """Returns the name of the reservation that serves as a lock; its `_` is in no node name."""
     return f"{conversion.settings.res_name}_turn"
 
 
 def has_turn(conversion: NodeConversion) -> bool:
-    """Returns whether the node still has the turn, which ends after a minute."""
+    """Returns whether this node still has the lock, which ends after a minute."""
     return _own(conversion, _turn(conversion)) is not None
 
 
 @contextmanager
 def our_turn(conversion: NodeConversion) -> Iterator[None]:
-    """Waits for the turn, and ends it. Raises SlurmError if it does not become free in time."""
+    """Holds the lock meanwhile. Raises SlurmError if it does not become free in time."""
     name = _turn(conversion)
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while not _takes_turn(conversion, name):

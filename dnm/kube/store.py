@@ -78,7 +78,7 @@ class StoreFile:
     """The content of a store's file with only the head decoded."""
 
     def __init__(self, content: bytes) -> None:
-        """Raises NotProved for an incomplete or foreign file."""
+        """Raises NotProved if the file is damaged or of another version of dnm."""
         start = len(_MAGIC) + _DIGEST
         if not content.startswith(_MAGIC):
             raise NotProved(Why.FOREIGN, "it is of another version")

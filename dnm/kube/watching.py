@@ -282,8 +282,8 @@ NODES = Watched("Node", "nodes", "watch nodes")
 
 
 class Watcher:
-    """The barrier and the watch of one resource, on its own session, since it ends in the middle of
-    an answer. All errors except NotProved are KubeErrors."""
+    """The watch of one resource, and the read that bounds it. It has its own session, because a
+    watch ends in the middle of an answer. Its methods raise NotProved or KubeError."""
 
     def __init__(self, access: Access, timeout: timedelta, resource: Watched) -> None:
         self._access = access

@@ -35,7 +35,7 @@ _BINARY = ("Ti", "Gi", "Mi", "Ki")
 
 
 class MemorySides(Value):
-    """The sides of the comparison at the start of a static memory manager, in bytes.
+    """The two sums of bytes that the kubelet's static memory manager compares at its start.
 
     `allocatable` is the reservation of Node Allocatable, or None if it contains a percentage of an
     unknown memory. The keys in `unpinned` are not set: the sums contain their defaults."""
@@ -50,10 +50,9 @@ class MemorySides(Value):
 
 
 def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemorySides:
-    """Returns both sides; `memory` is that of the machine, by default from its facts.
+    """Returns both sums; `memory` is that of the machine, by default from its facts.
 
-    A missing key counts as in a complete file: no reservation, and 100Mi for eviction.
-    """
+    A missing key counts as in a complete file: no reservation, and 100Mi for eviction."""
     memory = kubelet.memory if memory is None else memory
     eviction = eviction_amount(kubelet.eviction_hard_memory_available or DEFAULT_EVICTION, memory)
     named = _named("memory", kubelet.kube_reserved_memory, kubelet.system_reserved_memory)

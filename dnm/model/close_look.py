@@ -15,8 +15,8 @@ CLOSED = Taint(key=OPENING_TAINT, effect="NoSchedule")
 
 
 def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
-    """Returns the taints of a converter that a Node lacks, without the taint for readiness checks
-    on a Node with dnm's mark, since dnm decides about that one."""
+    """Returns the converter's taints that a Node lacks. On a Node with dnm's mark, the taint for
+    readiness checks is not missed: dnm itself has removed it."""
     return [
         taint
         for taint in taints

@@ -95,7 +95,7 @@ class LentNode(Value):
 
     @property
     def returning(self) -> Returning:
-        """Returns its state, which must be that of a return."""
+        """Returns the state; only nodes that are being returned have this one."""
         assert isinstance(self.state, Returning)
         return self.state
 

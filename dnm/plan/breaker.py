@@ -87,9 +87,9 @@ def allowed_at_once(breaker: Breaker | None, count: int) -> int:
 def after_transition(
     breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
 ) -> Mapping[str, Breaker]:
-    """Returns the breakers after a node's transition; `after` None: it was returned. An unused
-    return counts if the node served, left because it was unused, and the breaker has not tripped. A
-    use of the node resets the count."""
+    """Returns the breakers after a transition; `after` None: the node was returned. A node that
+    served and was never used counts against its queue, unless it left for another reason than
+    idleness or an administrator kept it. A used node closes the breaker."""
     was_used = before.was_used if after is None else after.was_used and not before.was_used
     if was_used:
         return _closed(breakers, before.queue)

@@ -66,7 +66,7 @@ def resolve_shares(config: Config, batch: Mapping[str, object] | Unreadable | No
 def record_batch_nodes(
     config: Config, registry: Registry, batch: Mapping[str, object] | Unreadable | None
 ) -> Registry:
-    """Returns the record with the batch side's node count of each type; unchanged if the list could
+    """Returns the registry with the number of batch nodes of each type; unchanged if the list could
     not be read."""
     if batch is None or isinstance(batch, Unreadable):
         return registry
@@ -77,8 +77,8 @@ def record_batch_nodes(
 
 
 def resolve_recorded_shares(config: Config, registry: Registry) -> Config:
-    """Returns the configuration with every cap as of the last time that the batch side's nodes were
-    read; unchanged if they never were."""
+    """Returns the configuration with each cap in percent as a number, by the recorded count of
+    batch nodes. Without a record it stays unchanged."""
     count = registry.last_run.batch_nodes
     return _resolve_shares(config, Counter(count)) if count and config.has_shares else config
 

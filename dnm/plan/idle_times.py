@@ -153,7 +153,7 @@ def return_time(config: Config, registry: Registry, node_type: str) -> timedelta
 
 
 def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
-    """The 95th percentile; half an hour before there are ten. No longer than it may take."""
+    """Returns the 95th percentile, at most the longest lend time; with few times, `lead`."""
     if len(seconds) < FEWEST_TIMES:
         return config.lead
     learned = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])

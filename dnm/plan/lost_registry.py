@@ -27,8 +27,8 @@ _REPLACED = "begun anew"  # identifies the registry if the Lease is missing too
 
 
 class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
-    """The names that a Lease keeps: nodes as a host list, by the end of the hold (empty: none).
-    `is_cut`: there are more than a Lease can hold."""
+    """The nodes that are held or excluded, as a Lease keeps them. `held`, `excluded`: the end
+    (empty: none) -> a host list. `is_cut`: the Lease is too small for all of them."""
 
     pause: dict[str, str] | None = None
     held: dict[str, str] = {}

@@ -192,7 +192,7 @@ def expire_request(
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Ends an expired request. A failure of the converter was reported when it failed."""
+    """Ends an expired request. Unless it was abandoned, its conversion counts as failed."""
     missing = _out_of_service(config, request, taken | joined.keys(), facts)
     claims = _claimed_by(config, request, missing)
     if request.is_abandoned:

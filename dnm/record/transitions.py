@@ -42,7 +42,7 @@ class Cause(Value):
     fenced: frozenset[str] = frozenset()  # nodes that this run is to fence
 
     def line(self, kind: str, event: str, object: str, **fields: Any) -> HistoryLine:
-        """Returns a line without its number."""
+        """Returns a line of the history; the number follows when it is written."""
         return HistoryLine(
             schema=SCHEMA, number=0, time=self.now, run=self.run, instance=self.instance,
             kind=kind, event=event, object=object, **fields,
@@ -57,7 +57,7 @@ class Cause(Value):
 
 
 def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
-    """Returns a line for each transition, requests and nodes first, without numbers yet."""
+    """Returns a line for each transition, requests and nodes first. The numbers follow later."""
     return [
         *_requests(before, after, cause),
         *_nodes(before, after, cause),

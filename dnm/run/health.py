@@ -151,7 +151,7 @@ def _warn_of_other_instances(config: Config, registry: Registry) -> Iterator[str
 
 
 def at_work(config: Config, run: LastRun) -> LockHolder | None:
-    """Returns the holder of the lock if it is the run that began last, without a later command."""
+    """Returns the holder of the lock if it is the latest run, and not a command after its end."""
     if run.began is None or run.took is not None:
         return None
     holder = find_lock_holder(config.lock_path)

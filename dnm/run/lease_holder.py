@@ -55,8 +55,8 @@ def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) 
 
 
 def describe_holder(lease: Lease, here: Observer, notes: bool) -> str:
-    """Returns the active run, its start and its number; empty without one. `notes`: a new Lease is
-    recorded as seen from now on. Raises RegistryError."""
+    """Returns the active run, its start and its number; empty if no run is active. `notes`: also
+    stores when this host first saw the Lease in this state. Raises RegistryError."""
     unchanged_for = _unchanged_for(lease, here, notes)
     if not (holder := find_holder(lease, here.place, unchanged_for, here.seconds)):
         return ""

@@ -42,8 +42,8 @@ def read_last_run(config: Config) -> LastRun:
 
 
 def mark_begin(config: Config) -> None:
-    """Sets the start time of this run. Raises RegistryError. Removes the file by which an ended
-    conversion starts a run, since this run sees its end."""
+    """Sets the start time of this run. Removes the trigger file of ended conversions, because this
+    run observes them. Raises RegistryError."""
     set_time("lock.time", config.began_path)
     with suppress(OSError), fault_point("lock.wake"):
         config.trigger_path.unlink(missing_ok=True)

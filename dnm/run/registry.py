@@ -38,7 +38,7 @@ _decode = msgspec.json.Decoder(Registry).decode
 
 @contextmanager
 def opened_state(config: Config) -> Iterator[State]:
-    """Yields the configured place, in Kubernetes on a connection of its own. Raises KubeError."""
+    """Yields the storage of the registry; in Kubernetes with a new connection. Raises KubeError."""
     if config.state == "file":
         yield file_state(config)
         return
@@ -53,7 +53,7 @@ def opened_state(config: Config) -> Iterator[State]:
 
 
 def file_state(config: Config) -> FileState:
-    """Returns the place on this host, for readers."""
+    """Returns the registry file on this host, for commands that only read."""
     return FileState(config)
 
 

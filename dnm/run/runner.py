@@ -157,7 +157,7 @@ def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, cloc
 
 
 def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
-    """Returns the times of a run from the moments between its parts."""
+    """Returns the start, the end and the durations of a run. `moments`: the ends of its parts."""
     parts = zip(("plan", "act", "record"), moments, moments[1:], strict=False)
     run = outcome.registry.last_run
     return RunTimes(

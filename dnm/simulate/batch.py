@@ -71,8 +71,8 @@ class BatchSide:
                 spare -= 0 if in_time else job.nodes
 
     def _promise(self) -> tuple[float, frozenset[str], int]:
-        """When the first job in line can start at the latest, on which nodes, and how many are left
-        over."""
+        """Returns when the first job in line can start at the latest, its nodes, and how many nodes
+        are left over."""
         free, first = list(self.idle), self.waiting[0]
         for when, names in sorted(self._ends.values()):
             free += names

@@ -70,8 +70,8 @@ def side_by_side(
 
 
 def merge_configs(configs: Mapping[str, Config]) -> Config:
-    """Returns the first configuration with whatever the others have besides, and as many nodes as
-    any of them may lend: what a world must have for all of them."""
+    """Returns the first configuration, extended by the namespaces and node types of the others and
+    with the largest cap: one simulated world then serves all of them."""
     first, *further = configs.values()
     for other in further:
         first = msgspec.structs.replace(

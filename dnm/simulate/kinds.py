@@ -52,7 +52,7 @@ class _Gang(NamedTuple):
 
 
 class _Kind:
-    """Equal pods, those that wait with their gang; when each gang had all of its pods."""
+    """The pods of a kind: waiting, running, and when each gang was complete."""
 
     def __init__(self) -> None:
         self.gang = _Gang()
@@ -66,7 +66,7 @@ class _Kind:
 
 
 class KindReplay:
-    """Takes lines of demand, the oldest first. `cancelled`: pods that went without having begun."""
+    """A replay of lines of demand, oldest first. `cancelled`: pods deleted before they started."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -222,7 +222,7 @@ def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
 
 
 def _changes(waited: int, ran: int, line: PodKind) -> tuple[int, int, int]:
-    """The numbers of pods that began, ended and came between two observations of a kind."""
+    """Returns the numbers of pods that began, ended and were created between two observations."""
     if line.came is None:
         begun, ended = max(line.bound - ran, 0), max(ran - line.bound, 0)
         # Fewer wait and no more run: some have begun in the place of others that ended.

@@ -163,7 +163,7 @@ class DnmPolicy:
         return min((second for second in seconds if second > world.now), default=float("inf"))
 
     def _moments(self, name: str, idle_time: timedelta) -> list[datetime]:
-        """When something may become of an idle node, or of one that is on its way back."""
+        """Returns the times when a decision about an idle or returning node is due."""
         node = self._registry.nodes[name]
         if isinstance(node.state, Returning) and node.state.retry_after is not None:
             return [node.state.retry_after]
@@ -208,7 +208,7 @@ class DnmPolicy:
         return rows
 
     def _waiting_jobs(self, world: World) -> tuple[WaitingJobs, ...]:
-        """As the converter's list has them: all that waits would start on more nodes."""
+        """Returns the jobs that wait in Slurm, in the form of the converter's list."""
         return tuple(
             WaitingJobs(
                 partition="batch",
@@ -326,10 +326,10 @@ class DnmPolicy:
         self._registry = msgspec.structs.replace(self._registry, **changes)
 
     def joined(self, world: World, node: str) -> None:
-        """Seen by the next run."""
+        """Does nothing: the next run sees the node."""
 
     def failed(self, world: World, node: str, namespace: str) -> None:
-        """The next run reads it."""
+        """Does nothing: the next run reads the failure."""
 
 
 def _process(key: str) -> ConverterProcess:

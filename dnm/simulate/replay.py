@@ -173,7 +173,7 @@ class Reader:
                 self._leave(name, line)
 
     def _lent_before(self, name: str, entry: LentNode, since: datetime) -> None:
-        """A node that serves since before the first line: its pods had it from there on."""
+        """Begins the record of a node that was lent before the first line, with its pods."""
         begun = max(entry.since, since)
         self._open[name] = {"queue": entry.queue, "asked": None, "joined": begun}
         self._open[name]["size"] = dict(entry.counted)
@@ -199,8 +199,8 @@ class Reader:
 
 
 def _stay(node: Mapping[str, Any], lasts: float) -> Replay:
-    """The pods of a node: those that its request was made for, as many as it takes; where it was
-    asked for before there were any, one as large as the node, from its joining on."""
+    """Returns the pods of a lent node: those of its request, as many as fit. If it was requested
+    before any pods, one pod that fills the node from its joining on."""
     asked: HistoryLine | None = node["asked"]
     size = {name: amount for name, amount in node["size"].items() if name != "pods" and amount > 0}
     pods, request = pods_on(asked.numbers if asked else {}, size)

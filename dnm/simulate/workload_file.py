@@ -140,7 +140,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
 
 
 def _amounts(amounts: Amounts) -> dict[str, int]:
-    """As a queue document writes them: cores or thousandths of them, bytes, pieces."""
+    """Parses amounts as a queue document writes them: cores (4, 500m), bytes, pieces."""
     return {name: _amount(name, str(amount)) for name, amount in amounts.items()}
 
 

@@ -184,7 +184,7 @@ class World:
         self._new.clear()
 
     def path(self, queue: str) -> Iterable[str]:
-        """The queue and its ancestors that have limits."""
+        """Yields the queue and those of its ancestors that have limits."""
         while queue and queue != "root":
             if queue in self.limits:
                 yield queue
@@ -315,7 +315,7 @@ class World:
         self._ask_policy(policy)
 
     def _fail(self, policy: Policy, call: SimulatedCall, node: SimNode) -> None:
-        """It did not join: the converter gives it back, which takes one more boot."""
+        """Ends a failed attempt to join: the converter returns the node, which takes a boot."""
         call.failed.append(node.name)
         if self.workload.rests:
             row = self._failures[node.name] = self._failures.get(node.name, 0) + 1
@@ -360,7 +360,7 @@ class World:
         self.batch[node_type].give(name, self.now)
 
     def resize(self, queue: str, size: Mapping[str, int], sign: int) -> None:
-        """Raise or lower a queue and its limited ancestors by a node's size."""
+        """Raises or lowers a queue and its limited ancestors by a node's size."""
         for path in self.path(queue):
             for name in self.limits[path]:
                 self.limits[path][name] += sign * size.get(name, 0)

@@ -60,12 +60,12 @@ class NodeClasses:
 
 
 class PackingInput(Value):
-    """Bins and new nodes as vectors over `axes`.
+    """The bins and the new nodes of the packing problem, as vectors over `axes`.
 
-    The first `existing` of the bins are Nodes (without those that no pending pod fits), the others
-    are incoming. `options` are the new nodes that a queue may get, by queue, best first. `items`
-    (by fingerprint) have neither count nor bin types yet. `incoming_sizes`: the growth of the queue
-    by each node of NodeSupply.incoming; nothing, if the configuration no longer has its type."""
+    The first `existing` bins are Nodes, without those that no pending pod fits; the others are
+    incoming nodes. `options`: the new nodes that each queue may get, best first. `items` are by
+    fingerprint, and have neither a count nor bin types yet. `incoming_sizes`: by how much each node
+    of NodeSupply.incoming raises the queue's limit; empty if its type is no longer configured."""
 
     axes: tuple[str, ...]
     bins: tuple[Bin, ...]

@@ -74,7 +74,8 @@ def exclude(
 def _keep(
     config: Config, verb: Verb, words: Sequence[str], until: datetime | None, reason: str
 ) -> list[tuple[str, Registry]]:
-    """Returns each node with the registry before the change. Either all nodes change or none."""
+    """Holds or excludes all nodes or none. Returns each node with the registry before its
+    change."""
     now, nodes, name = datetime.now(UTC), named_nodes(words), verb.__name__
     asked = new_operation(name, reason=reason)
     kept = Keeping(since=now, until=until, reason=asked.reason, requester=author_of(asked))

@@ -42,7 +42,7 @@ class Line:
 
     @property
     def length(self) -> int:
-        """Returns the columns of the parts that may be broken."""
+        """Returns the width in columns of the parts after `before`, which is never broken."""
         return sum(width_in(text) for text, _ in self.parts)
 
     @property

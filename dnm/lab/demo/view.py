@@ -48,13 +48,13 @@ class View:
 
 
 def pods_of(state: State, namespace: str) -> dict[str, int]:
-    """pending, starting, running; and ended, which are counted when their Node has gone too."""
+    """Returns the pods by state; `ended` has those of Nodes that are gone, too."""
     pods = state["pods"].get(namespace, {})
     counts = {word: pods.get(word, 0) for word in ("pending", "starting", "running")}
     return {**counts, "ended": state["ended"].get(namespace, 0)}
 
 
 def lent_nodes(state: State) -> dict[str, int]:
-    """Slurm's nodes that are in Kubernetes, with their pods."""
+    """Returns the batch nodes that are in Kubernetes, with the numbers of their pods."""
     nodes = state["nodes"]
     return {name: nodes[name]["pods"] for name in state["machines"] if name in nodes}

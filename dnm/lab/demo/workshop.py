@@ -199,7 +199,7 @@ class Workshop:
         return are_home and not self._status()["nodes"]
 
     def _status(self) -> State:
-        """dnm's own view, from its state file."""
+        """Returns dnm's status from its state file."""
         command = self.command("status", "--output", "json")
         done = subprocess.run(command, capture_output=True, env=self.environment, check=False)
         try:
@@ -248,7 +248,7 @@ def _all_have_begun(state: State) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """After Ctrl-C the run has received it too and ends by itself, or is ended."""
+    """Ends the run if it has not ended by itself; Ctrl-C reaches the run too."""
     if child.poll() is None:
         child.terminate()
         try:

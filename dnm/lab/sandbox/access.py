@@ -40,7 +40,7 @@ class RbacRule(NamedTuple):
 
 
 class AccessRules:
-    """`rules` None allows everything. `used` collects what was attempted, for tests of a role."""
+    """The permissions; `rules` None: all are given. `used`: what was attempted, for tests."""
 
     def __init__(self) -> None:
         self.rules: tuple[RbacRule, ...] | None = None
@@ -48,11 +48,12 @@ class AccessRules:
         self.used: set[Attempt] = set()
 
     def restrict(self, allowed: Iterable[tuple[str, str, str]]) -> None:
-        """Only these (verb, resource, namespace); namespace "*" is all of them and cluster-wide."""
+        """Allows only these (verb, resource, namespace); "*" allows all and cluster-wide ones."""
         self.rules = tuple(RbacRule((verb,), (resource,), name) for verb, resource, name in allowed)
 
     def restrict_to_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """ClusterRoles reach everywhere, Roles their own namespace; bindings are taken as given."""
+        """Allows what ClusterRoles permit everywhere, and Roles in their namespace; all are
+        bound."""
         rules: list[RbacRule] = []
         for manifest in manifests:
             if manifest.get("kind") not in ("ClusterRole", "Role"):

@@ -27,7 +27,8 @@ Webhook = Callable[[Object, Object | None], None]
 
 
 class Admission:
-    """`webhooks` by plural; they see updates and creations, as validating webhooks do."""
+    """The checks of changed objects. `webhooks`: validating webhooks by the plural of their
+    kind."""
 
     def __init__(self, store: Objects) -> None:
         self.store = store
@@ -74,8 +75,8 @@ class Admission:
 
 
 def _write_amounts(item: Any) -> None:
-    """Turns each quantity of an object into the string that the API server keeps, whatever number
-    or text it was written as. Raises 400 for what is no amount."""
+    """Replaces each quantity of an object by the string that the API server stores for it. Raises
+    400 for a malformed quantity."""
     if isinstance(item, list):
         for entry in item:
             _write_amounts(entry)
@@ -154,8 +155,8 @@ def _default_pod(store: Objects, manifest: Object) -> None:
 
 
 def _qos_class(spec: Object) -> str:
-    """ComputePodQOS of pkg/apis/core/v1/helper/qos: Guaranteed where every container has limits of
-    CPU and memory that are its requests, BestEffort where none has either."""
+    """Returns the QoS class as pkg/apis/core/v1/helper/qos does: Guaranteed if all limits of CPU
+    and memory equal the requests, BestEffort if no container has any."""
     parts = [
         (item.get("requests") or {}, item.get("limits") or {})
         for item in (
@@ -192,7 +193,7 @@ def _check_quantities(amounts: Mapping[str, Any]) -> None:
 
 
 def _default_requests(resources: Object) -> None:
-    """A limit without a request is the request too."""
+    """Sets each missing request to the limit."""
     for resource, amount in (resources.get("limits") or {}).items():
         resources.setdefault("requests", {}).setdefault(resource, amount)
 

@@ -79,7 +79,7 @@ class Api:
             access.admit(node, attempt, changed or {}, old)
 
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
-        """The object as a request would have it."""
+        """Returns the object as it is after the request."""
         if request.method == "PATCH" and old is not None:
             return apply_patch(_content_type(request), document(target.kind, old), request.json())
         return _object(request) if request.method in ("POST", "PUT") else None
@@ -197,7 +197,7 @@ def find_target(path: str) -> Target:
 
 
 def attempt_of(request: Request, target: Target) -> Attempt:
-    """The verb that RBAC knows a request by."""
+    """Returns the attempt with the verb that RBAC uses for such a request."""
     if request.method in ("GET", "HEAD"):
         verb = "get" if target.name else "list"
         if is_asked_for(request.query, "watch"):
@@ -235,7 +235,7 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _carried(metadata: Object) -> Object:
-    """The metadata that an update of a Node's status may also change."""
+    """Returns the metadata that an update of a Node's status may also change."""
     return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
 
 

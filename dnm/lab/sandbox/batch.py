@@ -87,7 +87,7 @@ class Batch:
         self.types[machine_type.name] = machine_type
 
     def add_machines(self, machine_type: str, names: Sequence[str]) -> None:
-        """Idle ones, for long enough."""
+        """Adds machines that have been idle for long enough to be lent."""
         since = self.clock.now() - self.min_idle_seconds - 1
         for name in names:
             self.machines[name] = Machine(name=name, type=machine_type, idle_since=since)
@@ -109,7 +109,7 @@ class Batch:
         return machine.place == "batch" and is_free
 
     def state_of(self, machine: Machine) -> str:
-        """Slurm's word with its flags, as `sinfo` and `scontrol` print them."""
+        """Returns Slurm's state with its flags, as `sinfo` and `scontrol` print them."""
         if machine.is_down or machine.place in ("kubernetes", "returning"):
             base = "DOWN"
         else:
@@ -121,7 +121,7 @@ class Batch:
         return "+".join([base, *flags])
 
     def judge(self, machine: Machine, instance: str = "") -> tuple[str, str]:
-        """(verdict, reason) as the `--list` of an instance's converter gives them: OK or SKIP."""
+        """Returns the verdict (OK or SKIP) and the reason that `--list` prints for the instance."""
         jobs = self.jobs_on(machine)
         if machine.place != "batch":
             return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
@@ -151,14 +151,14 @@ class Batch:
     # --- jobs -------------------------------------------------------------------------------
 
     def submit(self, nodes: int = 1, *, run_seconds: float | None = None) -> int:
-        """A job that waits for machines; returns its number."""
+        """Adds a job that waits for machines. Returns its number."""
         self._last_job += 1
         number = self._last_job
         self.jobs[number] = BatchJob(id=number, nodes=nodes, run_seconds=run_seconds)
         return self._last_job
 
     def start_job(self, names: Sequence[str], *, run_seconds: float | None = None) -> int:
-        """A job on exactly these machines, at once and without asking."""
+        """Starts a job at once on exactly these machines, even if they are busy."""
         number = self.submit(len(names), run_seconds=run_seconds)
         self._run(self.jobs[number], [self.machines[name] for name in names])
         return number

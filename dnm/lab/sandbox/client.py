@@ -12,7 +12,7 @@ from dnm.model.errors import SandboxError
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:
-    """The decoded answer; raises SandboxError for any but a good one."""
+    """Returns the decoded answer. Raises SandboxError for a missing answer or an error."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
         content = None if body is None else msgspec.json.encode(body)

@@ -35,7 +35,7 @@ class Clock:
         self._instant = instant
 
     def after(self, seconds: float) -> float:
-        """The instant when a duration that begins now is over; it will wake the controllers."""
+        """Returns the time when a duration from now is over, and wakes the controllers then."""
         instant = self.now() + self.scaled(seconds)
         self.call_at(instant)
         return instant
@@ -59,7 +59,7 @@ class Clock:
                 heapq.heappop(self._due)
 
     def stamp(self) -> str:
-        """Now as the API prints it: RFC 3339, UTC, whole seconds."""
+        """Returns the current time as the API prints it: RFC 3339, UTC, whole seconds."""
         return stamp(self.now())
 
 

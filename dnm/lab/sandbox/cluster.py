@@ -108,11 +108,11 @@ class Sandbox(EmbeddedCluster):
 
     @property
     def node_convert_path(self) -> Path:
-        """The executable that keeps the converter's contract."""
+        """Returns the path of the executable that implements the converter's contract."""
         return self.directory / "node-convert"
 
     def _run(self) -> None:
-        """Real time: a step after every change and at every instant that something waits for."""
+        """Runs a step after every change, and whenever something is due, in real time."""
         seen = -1
         while not self._stopping:
             with self.store.changed:

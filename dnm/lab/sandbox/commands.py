@@ -31,7 +31,7 @@ _STOP_SECONDS = 10.0
 
 
 def default_directory() -> Path:
-    """After the XDG base directory specification: `$XDG_STATE_HOME/dnm/sandbox`."""
+    """Returns `$XDG_STATE_HOME/dnm/sandbox`, as the XDG base directory specification defines it."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "dnm" / "sandbox"
 
@@ -74,7 +74,7 @@ def down(directory: Path | None = None) -> int:
 
 
 def start(place: Path, arguments: Sequence[str]) -> Server:
-    """A detached server process that answers; raises SandboxError with its own words."""
+    """Starts a detached server and waits for it. Raises SandboxError with the server's message."""
     running = find_server(place)
     if running is not None:
         raise SandboxError(
@@ -112,7 +112,7 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
 
 
 def child_environment() -> dict[str, str]:
-    """For a process that runs the same code as this one, installed or not."""
+    """Returns the environment of a process that is to run the same code, installed or not."""
     root = str(Path(dnm.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     return {**os.environ, "PYTHONPATH": path}
@@ -159,7 +159,7 @@ A sandbox runs at {server.url} (process {server.pid}), with a site to try dnm on
 
 
 def find_server(place: Path) -> Server | None:
-    """The server that serves the directory and lives; None where there is none, or a stale file."""
+    """Returns the live server of the directory; None if there is none, or if the file is stale."""
     server = _recorded(place)
     if server is None:
         return None
@@ -213,7 +213,7 @@ def _end(server: Server) -> None:
 
 
 def _reap(pid: int) -> Any:
-    """Where this very process started the server, it is its child and must be waited for."""
+    """Waits for the ended server if this process is its parent."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)
     return None

@@ -29,8 +29,8 @@ def read_call(body: bytes) -> tuple[list[str], dict[str, str], int]:
 
 
 def write_result(result: Result) -> ServerAnswer:
-    """Exit code, operation (0: none), seconds to wait, whether to hang, bytes of stdout; then
-    stdout and stderr."""
+    """Encodes the exit code, the operation (0: none), the seconds to wait, whether to hang and the
+    bytes of stdout; stdout and stderr follow."""
     stdout, stderr = result.stdout.encode(), result.stderr.encode()
     head = (
         f"{result.exit_code} {result.operation or 0} {result.wait} {int(result.hang)} "
@@ -110,7 +110,7 @@ class Control:
         raise KeyError(route)
 
     def state(self) -> Object:
-        """A summary for people and for the demo: nodes, pods by namespace, machines, queues."""
+        """Returns a summary for the command and the demo: nodes, pods, machines, queues."""
         sandbox = self.sandbox
         store, scheduler = sandbox.store, sandbox.scheduler
         pods = list(store.objects("pods"))
@@ -149,7 +149,7 @@ class Control:
 
 
 def _count_pods(pods: list[Object]) -> dict[str, dict[str, int]]:
-    """namespace -> pending, starting, running, finished."""
+    """Returns the pending, starting, running and finished pods of each namespace."""
     counts: dict[str, dict[str, int]] = {}
     for pod in pods:
         own = counts.setdefault(

@@ -94,7 +94,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _asker(number: int) -> ConverterProcess:
-    """The process that asks; one that was killed meanwhile is at work on nothing."""
+    """Returns the calling process, or one that does not exist if it has been killed meanwhile."""
     return process_of(number) or ConverterProcess(pid=number, start_ticks=0)
 
 
@@ -155,7 +155,7 @@ class Converter:
         return self._begin_returning(options, environment)
 
     def finish(self, operation: int) -> Result:
-        """A call that is finished twice answers the same as an unknown one."""
+        """Ends a conversion and returns its result; an unknown or ended operation fails."""
         begun = self._operations.pop(operation, None)
         if begun is None:
             return Result(exit_code=1, stderr="node-convert: this conversion is not known\n")
@@ -245,7 +245,7 @@ class Converter:
         return journal is not None and journal.is_open and not self.is_at_work(machine)
 
     def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
-        """(machines, how many were asked for, why none)."""
+        """Returns the machines, the number that was requested, and why there are none."""
         if options.node_name:
             machine = self.batch.machines.get(options.node_name)
             if machine is None:
@@ -356,7 +356,7 @@ class Converter:
     # --- --reserve and --unreserve -----------------------------------------------------------
 
     def _change_reservations(self, options: Any, instance: str) -> Result:
-        """Each has the mark of its instance; a call of another instance is refused."""
+        """Creates or deletes an event reservation; refuses a reservation of another instance."""
         name = options.reserve or options.unreserve
         if not is_event_reservation(name, instance):
             return Result(exit_code=1, stderr=f"{name} is not an event reservation of {instance}\n")
@@ -482,7 +482,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _slurm_reason(machine: Machine) -> dict[str, Any] | None:
-    """Slurm has one Reason: an administrator's replaces the converter's."""
+    """Returns Slurm's Reason; an administrator's reason replaces the converter's."""
     drains = sorted(machine.drains.items(), key=lambda drain: drain[0] == OWN_DRAIN)
     for owner, text in drains:
         is_own = owner == OWN_DRAIN

@@ -140,7 +140,7 @@ class Violations:
 
 
 def working_pods(store: Objects, node: str) -> list[Object]:
-    """Unfinished pods on a node that are of no DaemonSet and no mirrors of static ones."""
+    """Returns the unfinished pods of a node, without those of DaemonSets and mirror pods."""
     return [
         pod
         for pod in store.objects("pods")

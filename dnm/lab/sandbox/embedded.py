@@ -82,7 +82,7 @@ class EmbeddedCluster:
             self.step()
 
     def step(self) -> None:
-        """Everything that is due happens, until nothing more changes."""
+        """Does everything that is due, until nothing changes any more."""
         with self.lock:
             self.clock.forget_due()
             for _ in range(_SETTLED_AFTER):
@@ -112,7 +112,7 @@ class EmbeddedCluster:
     # --- objects ----------------------------------------------------------------------------
 
     def create(self, manifest: Object) -> Object:
-        """Any manifest with `apiVersion` and `kind`, checked as the API does. Raises ApiError."""
+        """Creates an object from its manifest after the API's checks. Raises ApiError."""
         kind = kind_of(manifest)
         if kind is None:
             raise ApiError(404, f"no kind {manifest.get('apiVersion')}/{manifest.get('kind')}")
@@ -126,7 +126,7 @@ class EmbeddedCluster:
             return self.store.create(kind.plural, own)
 
     def get(self, plural: str, name: str, namespace: str = "") -> Object | None:
-        """A copy, or None."""
+        """Returns a copy of the object, or None."""
         with self.lock:
             entry = self.store.entry(plural, namespace, name)
             return entry.copy() if entry else None
@@ -139,12 +139,12 @@ class EmbeddedCluster:
     def edit(
         self, plural: str, name: str, change: Callable[[Object], Any], namespace: str = ""
     ) -> Object:
-        """`change` gets the object and modifies it in place."""
+        """Stores the object after `change` has modified it in place."""
         with self.lock:
             return self.store.edit(plural, namespace, name, change)
 
     def delete(self, plural: str, name: str, namespace: str = "") -> None:
-        """At once, without grace and without asking; a missing object is not an error."""
+        """Deletes an object at once, without grace or checks. A missing object is no error."""
         with self.lock, contextlib.suppress(ApiError):
             self.store.remove(plural, namespace, name)
 
@@ -166,7 +166,7 @@ class EmbeddedCluster:
         taints: Sequence[Mapping[str, str]] = (),
         ready: bool = True,
     ) -> Object:
-        """A Node that is Kubernetes' own, at once; `more` are further allocatable resources."""
+        """Creates a Node that dnm has not lent. `more` are further allocatable resources."""
         allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
         return self.create(
             manifests.node_manifest(name, allocatable, labels=labels, taints=taints, ready=ready)
@@ -187,7 +187,7 @@ class EmbeddedCluster:
         labels: Mapping[str, str] | None = None,
         run_seconds: float | None = None,
     ) -> list[str]:
-        """Bare pods `name-0` ...; of YuniKorn where a queue is given. Returns their names."""
+        """Creates pods `name-0` ..., of YuniKorn if `queue` is given. Returns their names."""
         self.add_namespace(namespace)
         notes = dict(annotations or {})
         if run_seconds is not None:
@@ -206,7 +206,7 @@ class EmbeddedCluster:
     def finish_pods(
         self, names: Iterable[str], namespace: str = "default", phase: str = "Succeeded"
     ) -> None:
-        """Their containers end by themselves."""
+        """Ends the pods as if their containers had exited."""
         for name in names:
             self.edit("pods", name, lambda pod: pod["status"].update(phase=phase), namespace)
 
@@ -273,7 +273,7 @@ class EmbeddedCluster:
             ))  # fmt: skip
 
     def add_machines(self, count: int, machine_type: str = "a") -> list[str]:
-        """Idle batch nodes `a001` ...; a type that is not known yet gets the usual size."""
+        """Adds idle batch nodes `a001` ...; an unknown type gets the usual size."""
         if machine_type not in self.batch.types:
             self.add_machine_type(machine_type)
         with self.lock:
@@ -290,7 +290,7 @@ class EmbeddedCluster:
         return behaviour
 
     def node_convert(self, *arguments: str, **environment: str) -> Result:
-        """A call of the converter from its beginning to its end, without a process."""
+        """Calls the converter and ends the call, without a process."""
         with self.lock:
             begun = self.conversion.begin(arguments, environment)
         if begun.operation is None or begun.hang:
@@ -300,7 +300,7 @@ class EmbeddedCluster:
                       exit_code=done.exit_code, hang=done.hang)  # fmt: skip
 
     def finish_conversion(self, operation: int) -> Result:
-        """The second half; with a manual clock the time it takes passes here."""
+        """Ends a conversion. A manual clock first advances by its duration."""
         with self.lock:
             if self.clock.manual:
                 self.tick(self.clock.scaled(self.conversion.duration(operation)))
@@ -309,14 +309,14 @@ class EmbeddedCluster:
             return done
 
     def return_manually(self, name: str) -> None:
-        """An administrator takes a lent node out of Kubernetes and back into Slurm."""
+        """Returns a lent node to Slurm as an administrator would, without dnm."""
         with self.lock:
             machine = self.batch.machines[name]
             self.delete("nodes", machine.name)
             self.batch.release(machine)
 
     def join_manually(self, name: str, namespace: str = "") -> None:
-        """A machine's kubelet registers, whatever Slurm thinks of it."""
+        """Registers a machine's kubelet, whatever state Slurm has for it."""
         with self.lock:
             machine = self.batch.machines[name]
             machine.place = "kubernetes"

@@ -31,8 +31,8 @@ Owners = dict[Manager, set[Path]]
 
 
 def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Object:
-    """The changed object with its owners as they are after a write that is no apply; its creation,
-    where there was none."""
+    """Returns the changed object with its field owners after a creation, or after a write other
+    than an apply."""
     owners = _owners(old)
     if old and not owners:
         return _with_owners(changed, old, {}, stamp)
@@ -45,7 +45,7 @@ def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Ob
 
 
 def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Object:
-    """The object with its managedFields; an owner of the same fields as before keeps his time."""
+    """Returns the object with its managedFields. An owner of the same fields keeps its time."""
     by_owner = {_owner(entry): entry for entry in _entries(old)}
     entries = []
     for owner, paths in owners.items():
@@ -74,7 +74,7 @@ def _owned(item: Object) -> Object:
 
 
 def _children(value: Any, field: str) -> list[tuple[str, Any]] | None:
-    """The steps into a value and what is there; None for one that is owned as a whole."""
+    """Returns the parts of a value with their keys; None if the value has one owner as a whole."""
     if isinstance(value, dict):
         return [(f"f:{key}", inner) for key, inner in value.items() if inner is not None]
     if isinstance(value, list) and field in PRIMITIVE_SETS:

@@ -12,7 +12,7 @@ from dnm.lab.sandbox import manifests
 
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaced as a whole, readable by its owner only."""
+    """Replaces the file as a whole. By default only its owner can read it."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=mode)

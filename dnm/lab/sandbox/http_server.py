@@ -144,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._packed(answer)
 
     def _packed(self, answer: ServerAnswer) -> ServerAnswer:
-        """Large answers are gzipped where that is asked for, as the API server does."""
+        """Compresses a large answer if the client accepts gzip, as the API server does."""
         wanted = self.headers.get("Accept-Encoding", "")
         if "gzip" in wanted and len(answer.body) > _PACKED_FROM:
             answer.body = gzip.compress(answer.body, compresslevel=1)
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(head + body)
 
     def _trickle(self, head: bytes, body: bytes, seconds: float) -> None:
-        """Until everything is sent, or the client has gone."""
+        """Sends the body byte by byte, until it is complete or the client has gone."""
         self.wfile.write(head)
         for at in range(len(body)):
             time.sleep(seconds)

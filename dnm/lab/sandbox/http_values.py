@@ -29,7 +29,7 @@ class Request(msgspec.Struct, kw_only=True):
     body: bytes = b""
 
     def json(self) -> Any:
-        """The decoded body; raises 400 where it is not JSON."""
+        """Returns the decoded body. Raises 400 if it is not JSON."""
         try:
             return msgspec.json.decode(self.body) if self.body else {}
         except msgspec.DecodeError as error:
@@ -37,7 +37,7 @@ class Request(msgspec.Struct, kw_only=True):
 
 
 class ServerAnswer(msgspec.Struct, kw_only=True):
-    """`stream` is sent chunk by chunk in place of `body`."""
+    """An answer of the server. `stream` is sent chunk by chunk instead of `body`."""
 
     code: int = 200
     body: bytes = b""
@@ -136,7 +136,7 @@ class Faults:
             self._faults.clear()
 
     def striking(self, request: Request) -> list[Fault]:
-        """The faults that hit this request; counts them down."""
+        """Returns the faults that apply to this request, and counts them down."""
         struck = []
         with self._lock:
             for fault in list(self._faults):

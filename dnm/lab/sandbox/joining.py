@@ -31,7 +31,7 @@ class Joiner:
         self._arrivals: list[Arrival] = []
 
     def expect(self, machine: Machine, namespace: str, late_seconds: float = 0.0) -> None:
-        """The machine's kubelet will register, so much later than usual."""
+        """Registers the machine's kubelet later, `late_seconds` after the usual time."""
         joins_at = self.clock.after(self.timing.join + late_seconds)
         self._arrivals.append(Arrival(
             machine=machine.name, namespace=namespace, claim=machine.claims, joins_at=joins_at
@@ -53,7 +53,7 @@ class Joiner:
                 self._arrivals.remove(entry)
 
     def join(self, machine: Machine, namespace: str) -> None:
-        """The kubelet registers its Node, NotReady; one that is there already stays as it is."""
+        """Registers the kubelet's Node, NotReady. An existing Node stays as it is."""
         kind = self.batch.types[machine.type]
         name = machine.name
         if self.store.get("nodes", "", name) is not None:

@@ -8,7 +8,7 @@ VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
 class Kind(NamedTuple):
-    """`plural` is unique here over all groups and serves as the key."""
+    """A kind of object. `plural` is unique here over all groups and serves as the key."""
 
     group: str
     version: str
@@ -67,13 +67,13 @@ def kind_at(group: str, version: str, plural: str) -> Kind | None:
 
 
 def kind_of(manifest: dict[str, Any]) -> Kind | None:
-    """The kind of a manifest by its `apiVersion` and `kind`."""
+    """Returns the kind of a manifest by its `apiVersion` and `kind`."""
     wanted = (manifest.get("apiVersion"), manifest.get("kind"))
     return next((kind for kind in _ALL if (kind.api_version, kind.name) == wanted), None)
 
 
 def group_versions() -> list[tuple[str, str]]:
-    """(group, version) of every named group, in a fixed order."""
+    """Returns (group, version) of every named group, in a fixed order."""
     named = {(kind.group, kind.version) for kind in _ALL if kind.group}
     return sorted(named | {("authorization.k8s.io", "v1")})
 
@@ -87,7 +87,7 @@ def groups_document() -> dict[str, Any]:
 
 
 def resources_document(group: str, version: str) -> dict[str, Any] | None:
-    """The APIResourceList of one group, None for a group that is not served."""
+    """Returns the APIResourceList of a group; None for an unknown group."""
     kinds = [kind for kind in _ALL if (kind.group, kind.version) == (group, version)]
     resources = [resource for kind in kinds for resource in _resources(kind)]
     if group == "authorization.k8s.io":

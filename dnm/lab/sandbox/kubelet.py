@@ -100,7 +100,7 @@ class Kubelet:
     # --- nodes ------------------------------------------------------------------------------
 
     def _taint(self, node: Object) -> None:
-        """The node lifecycle controller's own taints, which follow the node's condition."""
+        """Sets the taints of the node lifecycle controller, which follow the node's condition."""
         ready = manifests.is_ready(node)
         wanted: list[Object] = []
         if not ready:

@@ -160,7 +160,7 @@ def _event_test(
 
 
 def document(kind: Kind, data: Object) -> Object:
-    """A single object as the API prints it."""
+    """Returns a single object as the API prints it."""
     if kind.group == EVENTS:
         data = event_from_core(data)
     return {"kind": kind.name, "apiVersion": kind.api_version, **data}
@@ -171,7 +171,7 @@ def _watch_line(kind: Kind, name: str, data: Object) -> bytes:
 
 
 def _read_token(token: str) -> tuple[str, int]:
-    """The list it points at, and how many entries of it were read; raises 400."""
+    """Returns the list that the token names, and how many of its entries were read. Raises 400."""
     snapshot, _, start = token.partition(".")
     if not snapshot or not start.isdecimal():
         raise ApiError(400, "continue key is not valid")
@@ -210,7 +210,7 @@ EVENTS = "events.k8s.io"
 
 
 def event_to_core(manifest: Object) -> Object:
-    """Returns the Event as it is stored; raises 422 for what a server refuses."""
+    """Returns the Event as it is stored. Raises 422 for an Event that a server refuses."""
     wrong = list(_violations(manifest))
     if wrong:
         name = manifest.get("metadata", {}).get("name", "")
@@ -219,7 +219,7 @@ def event_to_core(manifest: Object) -> Object:
 
 
 def event_from_core(data: Object) -> Object:
-    """Returns it as events.k8s.io/v1 shows it."""
+    """Returns the stored Event as events.k8s.io/v1 shows it."""
     back = {core: field for field, core in _NAMES.items()}
     return {back.get(field, field): value for field, value in data.items()}
 

@@ -23,8 +23,8 @@ def node_manifest(
     ready: bool = True,
     capacity: Mapping[str, str] | None = None,
 ) -> Object:
-    """`allocatable` in Kubernetes' names and quantities; `pods` is 110 unless given. `capacity` is
-    the same but for what it says."""
+    """Returns a Node. `allocatable` has Kubernetes' names and quantities; `pods` is 110 by default.
+    `capacity` has the amounts that differ from `allocatable`."""
     amounts = {"pods": "110", **allocatable}
     total = {**amounts, **(capacity or {})}
     own_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})}
@@ -51,7 +51,7 @@ def ready_conditions(ready: bool) -> list[Object]:
 
 
 def set_ready(node: Object, ready: bool) -> None:
-    """As a kubelet does, which leaves conditions alone that are not its own."""
+    """Sets the Ready condition as a kubelet does, which keeps other conditions."""
     status = node["status"]
     conditions = [item for item in status.get("conditions") or () if item["type"] != "Ready"]
     status["conditions"] = [*ready_conditions(ready), *conditions]
@@ -72,7 +72,7 @@ def pod_manifest(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """A pod of YuniKorn in `queue`, or of the default scheduler without one. `spec` adds to it."""
+    """Returns a pod of YuniKorn in `queue`, or of the default scheduler. `spec` adds to it."""
     own_labels = dict(labels or {})
     own_spec: Object = {"restartPolicy": "Never"}
     if queue:
@@ -89,7 +89,7 @@ def pod_manifest(
 
 
 def deployment_manifest(name: str, namespace: str, replicas: int, pod: Object) -> Object:
-    """A Deployment of pods like `pod`."""
+    """Returns a Deployment of pods like `pod`."""
     labels = {"app": name, **pod["metadata"]["labels"]}
     spec = {**pod["spec"], "restartPolicy": "Always"}
     template = {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]},
@@ -108,7 +108,7 @@ def config_map_manifest(name: str, namespace: str, data: Mapping[str, str]) -> O
 
 
 def kubeconfig(url: str) -> Object:
-    """JSON is YAML, so this may be written as it is."""
+    """Returns a kubeconfig that may be written as JSON, because JSON is YAML."""
     return {
         "apiVersion": "v1", "kind": "Config", "current-context": "sandbox",
         "clusters": [{"name": "sandbox", "cluster": {"server": url}}],

@@ -56,7 +56,7 @@ def field_test(plural: str, text: str) -> Test:
 
 
 def selector_test(selector: Mapping[str, Any] | None) -> Test:
-    """The `matchLabels` of a budget; without a selector it selects nothing."""
+    """Returns a test for the `matchLabels` of a budget. Without a selector nothing matches."""
     labels = dict((selector or {}).get("matchLabels") or {})
 
     def matches(item: dict[str, Any]) -> bool:
@@ -67,7 +67,7 @@ def selector_test(selector: Mapping[str, Any] | None) -> Test:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside parentheses."""
+    """Splits the text at commas outside parentheses."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
 
 

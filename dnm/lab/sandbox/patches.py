@@ -24,7 +24,7 @@ PRIMITIVE_SETS = {"finalizers", "podCIDRs"}
 
 
 def apply_patch(content_type: str, target: Object, patch: Any) -> Object:
-    """A new object; raises 415 for another kind of patch, 400 or 422 for one that can't be used."""
+    """Returns a new object. Raises 415 for another kind of patch, 400 or 422 for a bad one."""
     if content_type == JSON:
         if not isinstance(patch, list):
             raise ApiError(400, "a JSON patch is a list of operations")

@@ -16,7 +16,7 @@ _Amounts = Mapping[str, int]
 
 
 def ancestors(path: str) -> list[str]:
-    """The path itself first, root last."""
+    """Returns the path and those of its ancestors, root last."""
     steps = path.split(".")
     return [".".join(steps[:length]) for length in range(len(steps), 0, -1)]
 

@@ -57,7 +57,7 @@ class RequestLog:
             self._log.clear()
 
     def lists(self, resource: str = "") -> list[Logged]:
-        """First pages only: `continue` reads on in the same list."""
+        """Returns the first pages of lists; requests with `continue` belong to the same list."""
         return [
             entry
             for entry in self.all()
@@ -67,6 +67,6 @@ class RequestLog:
         ]
 
     def writes(self) -> list[Logged]:
-        """Everything that may change an object, dry runs among them; access reviews are reads."""
+        """Returns the requests that may change an object, with dry runs, without access reviews."""
         verbs = ("create", "update", "patch", "delete")
         return [entry for entry in self.all() if entry.verb in verbs]

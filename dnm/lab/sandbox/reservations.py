@@ -46,8 +46,8 @@ class Reservations:
         return next((resv for resv in self.on(node) if resv.begins <= now), None)
 
     def holds_back(self, node: str, instance: str, now: float) -> Reserved | None:
-        """The one for which a converter of an instance leaves the machine alone: any but its own
-        that has begun."""
+        """Returns a reservation that keeps the instance's converter off the machine: any other than
+        its own current one."""
         soon = (resv for resv in self.on(node) if resv.begins <= now + LOOKAHEAD_SECONDS)
         return next(
             (resv for resv in soon if resv.instance != instance or resv.begins > now),

@@ -43,7 +43,7 @@ class Application(msgspec.Struct, kw_only=True):
 
 
 class Scheduler:
-    """`used` and `pending` by queue path, with ancestors, are of the last step."""
+    """YuniKorn. `used` and `pending`: by queue path with ancestors, as of the last step."""
 
     def __init__(self, store: Objects, timing: Timing, config: YunikornConfig) -> None:
         self.store = store
@@ -76,7 +76,7 @@ class Scheduler:
     # --- applications -----------------------------------------------------------------------
 
     def queue_of(self, pod: Object) -> str:
-        """Where YuniKorn has the pod; empty: nowhere."""
+        """Returns the queue in which YuniKorn has the pod; empty if in none."""
         application = self.applications.get(application_of(pod))
         return application.queue if application else ""
 
@@ -99,7 +99,7 @@ class Scheduler:
                 del self.applications[name]
 
     def _accept_or_reject(self, name: str, pods: Sequence[Object]) -> None:
-        """The first pod decides; where it finds no queue, all pods without a node have failed."""
+        """Places the application by its first pod. Without a queue, all its unbound pods fail."""
         first = pods[0]
         namespace, is_bound = first["metadata"]["namespace"], bool(first["spec"].get("nodeName"))
         asked, gang = queue_asked_by(first), gang_of(first)
@@ -224,7 +224,7 @@ class Scheduler:
         self.store.edit("pods", meta["namespace"], meta["name"], change)
 
     def _report_unschedulable(self, pod: Object) -> None:
-        """More nodes would help: the one case in which YuniKorn sets the condition."""
+        """Sets the condition that YuniKorn sets only if more nodes would help."""
         conditions = pod["status"].get("conditions") or []
         if any(c["type"] == "PodScheduled" for c in conditions):
             return
@@ -248,7 +248,7 @@ def _is_gated(pod: Object) -> bool:
 
 
 def _age(pod: Object) -> tuple[str, int]:
-    """Within a second, pods come in the order in which they were first stored or changed."""
+    """Returns the sort key of a pod. Pods of one second keep the order of their last change."""
     return pod["metadata"]["creationTimestamp"], int(pod["metadata"]["resourceVersion"])
 
 

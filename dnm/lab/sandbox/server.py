@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Until SIGTERM or SIGINT; raises SandboxError where it can't begin."""
+    """Serves until SIGTERM or SIGINT. Raises SandboxError if the start fails."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

@@ -93,7 +93,7 @@ def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") 
 def add_workshop(
     sandbox: Sandbox, run_seconds: float | None = None, queue_system: str = "yunikorn"
 ) -> list[str]:
-    """75 people open a session each: 4 CPUs and 16 GB."""
+    """Creates the pods of 75 people, each with 4 CPUs and 16 GB. Returns their names."""
     toleration = {"key": LENT, "operator": "Equal", "value": "dev", "effect": "NoSchedule"}
     is_yunikorn = queue_system == "yunikorn"
     return sandbox.add_pods(
@@ -104,7 +104,7 @@ def add_workshop(
 
 
 def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) -> Path:
-    """dnm's two files, which name the others by relative paths. Returns the ini's path."""
+    """Writes dnm's two files with relative paths. Returns the path of the ini."""
     values = {**_SETTINGS, "yunikorn_url": url, **settings}
     is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
     for key in () if is_yunikorn else ("yunikorn_url", "namespace_queue_paths"):

@@ -117,7 +117,7 @@ class Objects:
         return self._objects[plural].get((namespace, name))
 
     def get(self, plural: str, namespace: str, name: str) -> Object | None:
-        """The shared object, not to be modified."""
+        """Returns the stored object, which the caller must not change."""
         entry = self.entry(plural, namespace, name)
         return entry.data if entry else None
 
@@ -131,13 +131,13 @@ class Objects:
         return self.require(plural, namespace, name).copy()
 
     def entries(self, plural: str, namespace: str = "") -> list[StoredObject]:
-        """Sorted by namespace and name, as the API lists them."""
+        """Returns the entries sorted by namespace and name, as the API lists them."""
         objects = self._objects[plural]
         keys = sorted(key for key in objects if not namespace or key[0] == namespace)
         return [objects[key] for key in keys]
 
     def objects(self, plural: str, namespace: str = "") -> Iterator[Object]:
-        """The shared objects, in no order, safe against writes while one iterates."""
+        """Yields the stored objects, unsorted. Other writes may happen during the iteration."""
         for key, entry in list(self._objects[plural].items()):
             if not namespace or key[0] == namespace:
                 yield entry.data
@@ -190,13 +190,13 @@ class Objects:
     def edit(
         self, plural: str, namespace: str, name: str, change: Callable[[Object], None]
     ) -> Object:
-        """A controller's own write: a copy is changed and put."""
+        """Changes a copy of an object and stores it, as a controller does."""
         own = self.fetch(plural, namespace, name)
         change(own)
         return self.update(plural, own)
 
     def remove(self, plural: str, namespace: str, name: str) -> Object:
-        """Deletes; finalizers hold nothing here."""
+        """Deletes an object at once, whatever its finalizers."""
         self.require(plural, namespace, name)
         return self._drop(plural, (namespace, name))
 
@@ -269,12 +269,12 @@ class Objects:
         return "-".join((bits[:8], bits[8:12], bits[12:16], bits[16:20], bits[20:]))
 
     def suffix(self) -> str:
-        """Five letters for a generated name."""
+        """Returns five letters for a generated name."""
         return "".join(self._random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
 
 
 def _strip_type(data: Object) -> None:
-    """Kept objects have no `apiVersion` and `kind`: the API does not print them within lists."""
+    """Removes `apiVersion` and `kind`, which the API does not print within lists."""
     data.pop("apiVersion", None)
     data.pop("kind", None)
 

@@ -102,7 +102,7 @@ class Workloads:
         ]
 
     def _create(self, plural: str, manifest: Object) -> None:
-        """A template that the API refuses makes nothing, and is tried again in the next step."""
+        """Creates an object. If the API refuses its template, the next step tries again."""
         with contextlib.suppress(ApiError):
             self.admission.admit_creation(KINDS[plural], manifest)
             self.store.create(plural, manifest)
@@ -127,7 +127,7 @@ class Workloads:
                             lambda item: item.update(status=status))  # fmt: skip
 
     def _collect(self) -> None:
-        """The garbage collector: what is controlled by something that no longer exists."""
+        """Deletes dependents of missing owners, as the garbage collector does."""
         for plural in ("replicasets", "pods"):
             for item in list(self.store.objects(plural)):
                 meta = item["metadata"]

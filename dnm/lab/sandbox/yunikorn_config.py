@@ -49,8 +49,9 @@ class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class YunikornConfig:
-    """`has_webhook`: the admission controller is installed. `takes_up`: the scheduler is well.
-    `version`: which release is played; 1.6 to 1.8 count a sidecar twice (see `pod_reading`)."""
+    """The queue document in use. `has_webhook`: there is an admission controller. `takes_up`:
+    changes are read. `version`: the release; 1.6 to 1.8 count a sidecar twice (see
+    `pod_reading`)."""
 
     def __init__(self, store: Objects, timing: Timing) -> None:
         self.store = store
@@ -134,7 +135,7 @@ class YunikornConfig:
         return (1, 6) <= (int(major), int(minor)) <= (1, 8)
 
     def deny_invalid(self, changed: Object, old: Object | None) -> None:
-        """The validating webhook for ConfigMaps; raises 400 with the scheduler's reason."""
+        """Acts as the validating webhook for ConfigMaps: raises 400 with the scheduler's reason."""
         meta = changed["metadata"]
         is_there = meta.get("namespace") == NAMESPACE
         if not (self.has_webhook and is_there and meta["name"] in (CONFIGS_NAME, DEFAULTS_NAME)):
@@ -202,7 +203,7 @@ def _queues(fields: Fields, parent: str | None) -> list[ConfiguredQueue]:
 
 
 def _in_force(texts: Fields) -> dict[str, int]:
-    """Nothing where no amount is above 0 (since 1.5.0)."""
+    """Returns the amounts of a limit; empty if no amount is above 0 (since 1.5.0)."""
     amounts = configured_amounts(texts)
     return amounts if any(amounts.values()) else {}
 

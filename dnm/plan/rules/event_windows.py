@@ -47,7 +47,7 @@ def usable_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ..
 
 
 def projected_at(config: Config, registry: Registry, at: datetime) -> ProjectedWindows:
-    """Returns the windows that matter at a time."""
+    """Returns the windows of events for which nodes are lent or stay lent at a time."""
     windows = list_windows(usable_events(config, registry), at, at + _AHEAD)
     lend = _select(windows, at, lambda window: lead_of(config, registry, window.event))
     keep = _select(windows, at, lambda window: _stay_before(config, registry, window))
@@ -181,7 +181,7 @@ def stay_of(config: Config, registry: Registry, event: CalendarEvent) -> timedel
 
 
 def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
-    """Returns the first type that can run its pods, and how many nodes of it an event fills."""
+    """Returns the first node type that can run an event's pods, and the number of nodes."""
     types = config.namespaces[event.namespace].node_types
     if event.nodes:
         return types[0], event.nodes

@@ -168,7 +168,7 @@ def _with_step(opening: Opening | None, step: str, now: datetime) -> Opening:
 def _check_steps(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
-    """Advances a Ready node with its resources by the checks that hold."""
+    """Records the checks that a Ready node passes. It serves if all pass; a late one returns it."""
     now, steps = inputs.now, _steps(inputs.config, entry)
     opening = _with_step(_with_step(entry.opening, "node", now), "ready", now)
     look = inputs.facts.close.get(node.name)

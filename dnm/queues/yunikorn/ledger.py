@@ -77,7 +77,7 @@ def checksum(text: str) -> str:
 
 
 def total_hash(place: LimitPlace, amount: int) -> str:
-    """Returns the hash of an amount that was written with lent nodes in it."""
+    """Returns the hash of an amount that dnm wrote with lent nodes in it."""
     text = "\0".join((*place, str(amount)))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_HASH]
 
@@ -92,7 +92,7 @@ def current_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]
 
 
 def all_totals(ledger: Ledger) -> dict[str, None]:
-    """Returns the hashes of all amounts in the ledger that contain lent nodes, the oldest first."""
+    """Returns the hashes of all amounts that dnm wrote with lent nodes in them, oldest first."""
     return dict.fromkeys(ledger.totals) | current_totals(ledger.entries)
 
 

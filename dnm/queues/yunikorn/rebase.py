@@ -76,8 +76,8 @@ def _rebase(
 
 
 def _declared(tree: DocumentTree, place: LimitPlace, reading: LimitMeaning, lent: int) -> Baseline:
-    """Returns the baseline that follows from the answer. Raises QueueError if the limit is too
-    small to contain the lent amount."""
+    """Returns the baseline of a limit as the administrator has declared it. Raises QueueError if
+    the limit is too small to contain the lent amount."""
     text, amount = current(tree, place)
     if reading is LimitMeaning.BASELINE or not lent:
         return Baseline(text, amount)
