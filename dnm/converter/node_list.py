@@ -43,6 +43,7 @@ _AT_ONCE = 64 * 1024
 _MOST_WORDS = 1_000  # partitions, features, or reservations, of one node
 _LONGEST_NAME = 253
 _MOST_ROWS = 1_000  # of waiting jobs
+_PROGRAM = "correct node_convert_path, or install the converter"
 _NO_LIST = "; add --list to the converter, or install Slurm's commands on this host"
 _OWN = re.compile(r"(node|nodeset|bridge)-convert:")  # begins a message of the shipped converters
 _LONGEST_REASON = 256  # characters, the length that slurm-operator writes
@@ -91,7 +92,8 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
     except ConverterError as error:
         return Unreadable(subject=shown, error=str(error))
     except OSError as error:
-        return Unreadable(subject=shown, error=f"{shown} can't be started: {error.strerror}")
+        why = f"{shown} can't be started: {error.strerror}; {_PROGRAM}"
+        return Unreadable(subject=shown, error=why)
     command = list_command(config, node)
     answer = _run_list(command, shown, env)
     if isinstance(answer, BatchList):
@@ -111,8 +113,8 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
 
 
 class _NoAnswer(NamedTuple):
-    """The end of the message why there is no list. `has_no_list`: the program does not know the
-    option."""
+    """The reason why there is no list, as the end of a message. `has_no_list`: the converter does
+    not know the option `--list`."""
 
     why: str
     has_no_list: bool = False
@@ -192,7 +194,7 @@ def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secre
     lines += safe.end()
     own = [line for line in lines if _OWN.match(line)]
     last = [*lines, *own][-1] if lines else ""
-    return f"exit {answer.returncode} {last}".strip()
+    return f"exit code {answer.returncode}{last and ', '}{last}"
 
 
 def parse_list(content: bytes) -> BatchList | None:

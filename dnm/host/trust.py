@@ -123,7 +123,7 @@ def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) 
         if irregular.errno != errno.EINVAL:
             raise
         why = (irregular.strerror or "").removeprefix("it ")
-        raise error(f"{path} {why}: name a file") from irregular
+        raise error(f"{path} {why}: a regular file is needed there") from irregular
 
 
 def read_regular(

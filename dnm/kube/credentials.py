@@ -162,8 +162,8 @@ class ExecPlugin:
         if done.returncode:
             secrets = Secrets([*own.values(), *secrets_by_name(os.environ)])
             text = secrets.hide(done.stderr.decode(errors="replace"))
-            printed = printable(" ".join(text.split())[:400])
-            raise self._refusal(f"gave nothing, exit code {done.returncode}: {printed}")
+            printed = printable(" ".join(text.split())[:400]) or "no message"
+            raise self._refusal(f"failed, exit code {done.returncode}: {printed}: run it manually")
         return self._read(done.stdout)
 
     def _request(self) -> str:
@@ -225,4 +225,6 @@ def read_token(path: Path, otherwise: str) -> str:
     except (OSError, ValueError) as error:
         if otherwise:
             return otherwise
-        raise KubeError(f"the token {path} can't be read: {error}") from error
+        why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        step = "check that the file exists and that dnm's user may read it"
+        raise KubeError(f"can't read the token {path}: {why}: {step}") from error

@@ -16,7 +16,7 @@ def next_step(access: Access, error: OSError) -> str:
     if refused in _OUT_OF_DATE:
         return "renew the server's certificate, or set this host's clock"
     if refused in _OF_ANOTHER_NAME:
-        return f"let {access.source} have a server or a tls-server-name that the certificate has"
+        return f"set server or tls-server-name in {access.source} to a name of the certificate"
     if refused:
-        return f"does {access.source} have the certificate-authority of this server?"
-    return f"is the server right that {access.source} names, and is it up?"
+        return f"add the certificate-authority of this server to {access.source}"
+    return f"check that the server in {access.source} is the right one, and that it is up"

@@ -26,6 +26,6 @@ class StoredRegistry(Value):
 def unreadable(where: str, previous: str, why: str) -> str:
     """Returns the message that a document cannot be used, with the next step."""
     return (
-        f"the registry {where} can't be trusted, nothing was touched: {why}. Compare it with "
+        f"the registry {where} can't be used: {why}. Nothing was changed. Compare it with "
         f"{previous} and with `kubectl get nodes`, then restore it"
     )

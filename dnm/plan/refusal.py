@@ -20,9 +20,8 @@ _LONGEST = 300  # characters of a holder
 def explain_unreadable(lease: Unreadable, instance: str) -> str:
     """Returns why no registry may act while the Lease cannot be read, and the next step."""
     return (
-        f"{lease.error}. Without the Lease dnm does not know whether another dnm acts as "
-        f"instance {instance}: nothing is lent, returned or changed. Apply etc/rbac.yaml "
-        "or make the API server answer; `dnm check` names what is missing"
+        f"{lease.error}. Nothing is lent, returned or changed, because only the Lease shows "
+        f"whether another dnm acts as instance {instance}. `dnm check` names what is missing"
     )
 
 

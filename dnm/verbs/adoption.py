@@ -26,7 +26,8 @@ def refuse_adoption(
     if isinstance(policy, Refusal):
         return policy
     if config.type_of(name) not in policy.node_types:
-        return Refusal(f"{name!r} is of no type that is lent to {namespace}")
+        types = ", ".join(policy.node_types)
+        return Refusal(f"{name!r} is not of a type that is lent to {namespace}; its types: {types}")
     if name in registry.nodes:
         return Refusal(f"{name} is recorded already: {registry.nodes[name].phase.value}")
     return refuse_excluded(config, registry, None, name, now)
@@ -35,7 +36,7 @@ def refuse_adoption(
 def refuse_node(config: Config, name: str, node: Node | None) -> Refusal | None:
     """Returns a refusal from the node's Node; None means that there is no such Node."""
     if node is None:
-        return Refusal(f"Kubernetes has no Node {name}")
+        return Refusal(f"Kubernetes has no Node {name}; adopt it after its kubelet has joined")
     if node.mark is None or node.is_free_for(config.instance_id):
         return None
     return Refusal(

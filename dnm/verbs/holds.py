@@ -58,8 +58,8 @@ def _refuse_unknown_name(config: Config, registry: Registry, node: str) -> Refus
         f"{node_type.name_prefix or node_type.name}…" for node_type in config.node_types.values()
     )
     return Refusal(
-        f"{node!r} is not lent, and no node that can be lent has this name; their names are "
-        f"{types}; `dnm nodes` lists them; nothing was changed"
+        f"{node!r} is not a name of a lent node or of a node type ({types}): `dnm nodes` lists "
+        "the nodes; nothing was changed"
     )
 
 

@@ -58,7 +58,8 @@ def orders_of(
     counts = {node_type: len(nodes) or wanted.count for node_type, nodes in named.items()}
     each = [(name, wanted.namespace) for name, count in counts.items() for _ in range(count)]
     if limit := describe_exceeded_caps(config, each):
-        return Refusal(f"{count_of(len(each), 'node')} can never be lent: {limit}")
+        count = count_of(len(each), "node")
+        return Refusal(f"{count} can never be lent: {limit}; request fewer nodes")
     return tuple(
         LendOrder(
             id=f"lend-{run_name(now + timedelta(microseconds=number))}",

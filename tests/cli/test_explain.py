@@ -136,7 +136,7 @@ def test_explain_suggests_names_for_an_unknown_object(scene: Scene, name: str) -
     done = scene.site.command("explain", name)
     assert done.returncode == 2 and f"{name!r} was not found" in done.stderr
     assert "NAMESPACE/POD" in done.stderr and "`dnm history" in done.stderr
-    assert (f"there are {QUEUE}" in done.stderr) is (name == QUEUE[:-1]), "nearly right"
+    assert (f"Other names: {QUEUE}" in done.stderr) is (name == QUEUE[:-1]), "nearly right"
 
 
 def test_explain_lists_the_pods_that_keep_a_node(scene: Scene) -> None:

@@ -97,11 +97,14 @@ def registry_of(config: Config) -> Registry:
 MISTAKES = [
     # lend
     ("lend 2", "Missing option '--namespace'"),
-    ("lend 2 --namespace dve", "namespace 'dve' is not monitored; there are dev"),
+    ("lend 2 --namespace dve", "namespace 'dve' is not monitored; monitored: dev"),
     ("lend two --namespace dev", "'two' is not a valid int"),
     ("lend 0 --namespace dev", "0 is not in the range"),
     ("lend -1 --namespace dev", "-1"),
-    ("lend 4 --namespace dev", "4 nodes can never be lent: max_nodes of namespace dev is 3"),
+    (
+        "lend 4 --namespace dev",
+        "4 nodes can never be lent: max_nodes of namespace dev is 3",
+    ),
     ("lend 1 --namespace dev --type b", "nodes of type b are not lent to dev; its types: a"),
     ("lend --namespace dev --node a001", "a001 is lent to dev already: `dnm extend a001`"),
     ("lend --namespace dev --node a[1-", "brackets don't match"),
@@ -129,19 +132,19 @@ MISTAKES = [
     ("return a001 --evict --yes", "no kubeconfig is found: set kubeconfig_path"),
     # adopt
     ("adopt a050", "Missing option '--namespace'"),
-    ("adopt b001 --namespace dev", "'b001' is of no type that is lent to dev"),
+    ("adopt b001 --namespace dev", "'b001' is not of a type that is lent to dev; its types: a"),
     # reset, forget
     ("reset a001", "a001 is serving, not failed: there is nothing to reset"),
     ("reset nothing", "'nothing' is not a lent node, monitored queue or node type"),
     ("forget a099", "'a099' is not a lent node"),
     # hold, exclude, and their ends
-    ("hold x17", "'x17' is not lent, and no node that can be lent has this name"),
-    ("exclude a[011-012] x17", "lists them; nothing was changed"),
+    ("hold x17", "'x17' is not a name of a lent node or of a node type (a…, b…)"),
+    ("exclude a[011-012] x17", "lists the nodes; nothing was changed"),
     ("hold a001 --for 2h --until 17:00", "write --for or --until, not both"),
     ("hold a001 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("exclude a050 --for 30", "'30' has no unit; write 90m, 2h or 1d"),
     ("exclude a050 --until 2020-01-01", "2020-01-01 00:00 UTC is over"),
-    ("exclude lend-1", "'lend-1' is not lent, and no node"),
+    ("exclude lend-1", "'lend-1' is not a name of a lent node"),
     ("hold a[001-", "the node list 'a[001-' can't be read: its brackets don't match; nothing was"),
     ("unexclude a[2-1]", "the range '2-1' runs backwards; nothing was changed"),
     ("return a[001", "its brackets don't match; nothing was changed"),
@@ -149,7 +152,7 @@ MISTAKES = [
     ("unhold None", "'None' names no node"),
     ("unexclude None", "'None' names no node"),
     # nodes
-    ("nodes --type q", "there is no node type 'q'; there are a, b"),
+    ("nodes --type q", "there is no node type 'q'; node types: a, b"),
     # pause
     ("pause --until 17:00 --for 2h", "write --for or --until, not both"),
     ("pause --for 30", "'30' has no unit; write 90m, 2h or 1d"),
@@ -348,7 +351,7 @@ def test_second_pause_reports_the_pause_that_it_replaces(
         ("soon", "", "write 90m"),
         ("0m", "", "is over"),
         ("400d", "", "at most a year"),
-        ("", "noon", "write 17:00"),
+        ("", "noon", "'noon' is not a time; write 17:00"),
         ("", "25:00", "write 17:00"),
         ("", "2026-03-02T12:00", "2026-03-02 12:00 UTC is over"),
         ("", "2028-01-01", "is more than a year ahead"),

@@ -148,7 +148,7 @@ def test_failed_list_reports_the_converters_own_message(tmp_path: Path, program:
     body = f"echo warming up >&2; echo '{own}' >&2; echo scontrol: fatal: source >&2; exit 1"
     config = a_config(node_convert_path=script(tmp_path, body))
     listed = list_batch_nodes(config, an_environment())
-    assert isinstance(listed, Unreadable) and listed.error.endswith(f"--list: exit 1 {own}")
+    assert isinstance(listed, Unreadable) and listed.error.endswith(f"--list: exit code 1, {own}")
 
 
 ENDLESS = {
@@ -182,7 +182,7 @@ def test_secrets_in_a_list_are_hidden_and_never_node_names(tmp_path: Path) -> No
     assert isinstance(named, Unreadable) and "a003" not in named.error
     failing = a_config(node_convert_path=script(tmp_path, "echo hunter2 >&2; exit 1"))
     refused = list_batch_nodes(failing, an_environment("hunter2"))
-    assert isinstance(refused, Unreadable) and refused.error.endswith("exit 1 ***")
+    assert isinstance(refused, Unreadable) and refused.error.endswith("exit code 1, ***")
 
 
 def test_secrets_in_a_claim_are_hidden_and_names_unchanged(tmp_path: Path) -> None:

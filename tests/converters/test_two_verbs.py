@@ -60,8 +60,10 @@ def test_shipped_node_convert_lists_nodes_for_a_two_verb_converter(
 @pytest.mark.parametrize(
     ("is_there", "said"),
     [
-        pytest.param(True, "has no list: exit 2 usage: node-convert", id="Slurm-does-not-answer"),
-        pytest.param(False, "--list: exit 2 usage: node-convert", id="no-command-of-Slurm"),
+        pytest.param(
+            True, "has no list: exit code 2, usage: node-convert", id="Slurm-does-not-answer"
+        ),
+        pytest.param(False, "--list: exit code 2, usage: node-convert", id="no-command-of-Slurm"),
     ],
 )
 def test_unreadable_slurm_is_not_an_empty_list(tmp_path: Path, is_there: bool, said: str) -> None:

@@ -387,7 +387,10 @@ TOO_MUCH = "printed more than 1048576 bytes and was ended: run it manually"
 
 
 SILENT = {
-    "fails": ("raise SystemExit('no ticket')", "gave nothing, exit code 1: no ticket"),
+    "fails": (
+        "raise SystemExit('no ticket')",
+        "exit code 1: no ticket: run it manually",
+    ),
     "says something else": ("print('hello')", "print an ExecCredential: JSON is malformed"),
     "no text": ("sys = __import__('sys'); sys.stdout.buffer.write(b'\\xff')", "did not print"),
     "brackets": ("print('[' * 99999)", "did not print"),

@@ -362,7 +362,7 @@ def silent_server(ends: ExitStack, is_full: bool) -> str:
 
 
 LATE = "no complete answer in its time"
-IS_IT_UP = "is the server right that the kubeconfig of the test names, and is it up?"
+IS_IT_UP = "check that the server in the kubeconfig of the test is the right one, and that it is up"
 AT_PROXY = "check proxy-url of the kubeconfig of the test"
 FAR, NOBODY = "https://api.example.org:6443", "http://127.0.0.1:9"
 TROUBLES: dict[str, tuple[Callable[[ExitStack], str], dict[str, str], str]] = {
@@ -554,10 +554,10 @@ def test_trusted_server_is_accepted(
 @pytest.mark.parametrize(
     ("believed", "changes", "why"),
     [
-        pytest.param("", {}, r"https://.*: self-signed certificate: does the kubeconfig of the "
-                     "test have the certificate-authority", id="unknown authority"),
-        pytest.param("cert", {"tls-server-name": "other.example.org"}, "Hostname mismatch.*: let "
-                     "the kubeconfig of the test have .* tls-server-name", id="another server's"),
+        pytest.param("", {}, r"https://.*: self-signed certificate: add the certificate-authority "
+                     "of this server to the kubeconfig of the test", id="unknown authority"),
+        pytest.param("cert", {"tls-server-name": "other.example.org"}, "Hostname mismatch.*: set "
+                     "server or tls-server-name in the kubeconfig", id="another server's"),
         pytest.param("old", {}, "certificate has expired: renew the server's certificate, or",
                      id="of yesterday"),
         pytest.param("none", {}, "can't read", id="broken authority"),

@@ -112,7 +112,7 @@ def test_lease_refusal_names_both_places_and_the_next_step() -> None:
     assert "set state = kubernetes" in judge_lease(lease(SECRET, ELSEWHERE), actor()).refusal
     assert "`dnm state move --to kubernetes` there" in judge_lease(FOREIGN, AS_SECRET).refusal
     unreadable = judge_lease(Unreadable(subject="x", error="can't read it"), actor()).refusal
-    assert "can't read it" in unreadable and "etc/rbac.yaml" in unreadable
+    assert "can't read it" in unreadable and "`dnm check`" in unreadable
     spoilt = replace(FOREIGN, last="\x1b[2J" + "x" * 2000)
     refusal = judge_lease(spoilt, actor()).refusal
     assert refusal.isprintable() and len(refusal) < 1000

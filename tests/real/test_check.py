@@ -46,7 +46,7 @@ def no_document(rig: Rig) -> None:
 UNWELL: dict[str, tuple[Callable[[Rig], None], str, str]] = {
     "the scheduler is gone": (kill_scheduler, "YuniKorn", "does not answer"),
     "the scheduler hangs": (scheduler_hangs, "YuniKorn", "does not answer"),
-    "the API server is gone": (kill_api_server, "Kubernetes", "is it up?"),
+    "the API server is gone": (kill_api_server, "Kubernetes", "that it is up"),
     "the API server hangs": (api_hangs, "Kubernetes", "no complete answer in its time"),
     "a child above its parent": (child_above_its_parent, "queue document", "max vcore 1000 is"),
     "a queue is gone": (remove_queue, "queue of dev", f"there is no {DEV}"),

@@ -282,7 +282,7 @@ def test_server_restarted_while_a_node_is_lent_loses_nothing(rig: Rig, make_site
     server = rig.servers["kube-apiserver"]
     server.stop(signal.SIGKILL)
     answer = site.dnm("run", code=1)
-    assert "is it up?" in answer.stderr, answer.stderr
+    assert "that it is up" in answer.stderr, answer.stderr
     server.start()
     # After an outage YuniKorn's caches are slow to follow the API server again; new ones are not.
     rig.servers["yunikorn"].stop()

@@ -38,10 +38,10 @@ def adopted(
 BARE = a_node(mark=None)
 NOT_ADOPTED: dict[str, tuple[dict[str, Any], str]] = {
     "namespace": ({"namespace": "x"}, "namespace 'x' is not monitored; monitored: dev"),
-    "type": ({"name": "x1"}, "'x1' is of no type that is lent to dev"),
+    "type": ({"name": "x1"}, "'x1' is not of a type that is lent to dev; its types: a"),
     "recorded": ({"name": "a002"}, "a002 is recorded already: serving"),
     "excluded": ({"name": "a009"}, "a009 is excluded from lending: exclude_nodes names it"),
-    "no node": ({}, "Kubernetes has no Node a001"),
+    "no node": ({}, "Kubernetes has no Node a001; adopt it after its kubelet has joined"),
     "another's": (
         {"node": a_node(mark=FOREIGN)},
         "a001 has the mark of instance other, which manages it; remove the dynamic-node-manager/ "

@@ -60,8 +60,8 @@ Keep = Callable[..., Registry | Refusal]
         pytest.param("a900", "", id="of-a-type"),
         pytest.param(
             "x17",
-            "'x17' is not lent, and no node that can be lent has this name; their names are a…; "
-            "`dnm nodes` lists them; nothing was changed",
+            "'x17' is not a name of a lent node or of a node type (a…): `dnm nodes` lists the "
+            "nodes; nothing was changed",
             id="of-none",
         ),
     ],

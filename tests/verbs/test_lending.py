@@ -94,11 +94,12 @@ NOT_LENT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "cap": (
         {"count": 4, "is_forced": True},
-        "4 nodes can never be lent: max_nodes of namespace dev is 3",
+        "4 nodes can never be lent: max_nodes of namespace dev is 3; request fewer nodes",
     ),
     "cap of all": (
         {"count": 31},
-        "31 nodes can never be lent: max_converted_nodes is 30; max_nodes of namespace dev is 3",
+        "31 nodes can never be lent: max_converted_nodes is 30; max_nodes of namespace dev is 3; "
+        "request fewer nodes",
     ),
 }
 
@@ -124,7 +125,7 @@ def test_nodes_of_two_types_become_two_orders() -> None:
     assert (first.node_type, first.nodes, first.count) == ("a", ("a050",), 1)
     assert (second.node_type, second.nodes, second.count) == ("b", ("b001", "b002"), 2)
     assert first.id != second.id and first.until == second.until
-    cap = "4 nodes can never be lent: max_nodes of namespace dev is 3"
+    cap = "4 nodes can never be lent: max_nodes of namespace dev is 3; request fewer nodes"
     assert sentence(orders(BOTH, nodes=("a051", "a052", "b003", "b004"))) == cap
     why = "b[003-004] are not of type a; omit --type if you name nodes"
     assert sentence(orders(BOTH, nodes=("a051", "b003", "b004"), node_type="a")) == why

@@ -138,9 +138,9 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
     names = [*(verdict.node for verdict in plan.nodes), *decided.inputs.config.queues,
              *decided.inputs.config.namespaces]  # fmt: skip
     raise QuestionError(
-        f"{name!r} was not found: no node, monitored queue or namespace, event, order or pod has "
-        f"this name; there are {', '.join(names_like(bare, names))}. Write a pod as NAMESPACE/POD "
-        f"or pod/POD; `dnm history {bare}` shows the past"
+        f"{name!r} was not found: it is not a node, monitored queue or namespace, event, order or "
+        f"pod. Other names: {', '.join(names_like(bare, names))}. Write a pod as NAMESPACE/POD or "
+        f"pod/POD; `dnm history {bare}` shows the past"
     )
 
 

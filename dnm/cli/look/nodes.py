@@ -32,7 +32,7 @@ def nodes(
     if node_type and node_type not in config.node_types:
         types = ", ".join(config.node_types)
         raise typer.BadParameter(
-            f"there is no node type {node_type!r}; there are {types}", param_hint="--type"
+            f"there is no node type {node_type!r}; node types: {types}", param_hint="--type"
         )
     with show_activity("reading nodes"):
         listed = NodeConvert(config, os.environ).list_nodes()

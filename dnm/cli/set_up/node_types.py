@@ -121,6 +121,6 @@ def render(
 
 def _named(types: Mapping[str, NodeType], name: str) -> NodeType:
     if name not in types:
-        hint = suggest(name, types) or f"; there are {', '.join(types)}"
+        hint = suggest(name, types) or f"; node types: {', '.join(types)}"
         raise ConfigError(f"there is no node type {name}{hint}")
     return types[name]

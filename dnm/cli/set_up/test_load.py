@@ -336,8 +336,8 @@ def find_queue(config: Config, load: Load) -> str:
     if not queue:
         hint = values.suggest(load.namespace, config.namespaces)
         raise ConfigError(
-            f"test load: {load.namespace} is not a monitored namespace{hint or ','} "
-            "or name its queue with --queue"
+            f"test load: namespace {load.namespace} is not monitored{hint or ':'} name a monitored "
+            "one, or its queue with --queue"
         )
     if load.image.split() != [load.image]:
         raise ConfigError(f"test load: --image {load.image!r} is not an image; write e.g. busybox")

@@ -88,7 +88,7 @@ class Commands(TyperGroup):
         undoes = [name for name in names if name.startswith("un")]
         hint = suggest(word, undoes if word.startswith("un") else names)
         if hint or len(names) < _MANY:
-            return hint or f"; there are {', '.join(names)}"
+            return hint or f"; commands: {', '.join(names)}"
         return f"; `{ctx.command_path} --help` lists the commands"
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

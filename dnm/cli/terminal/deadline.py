@@ -37,7 +37,7 @@ def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") ->
         moment = _moment(until, now, zone)
     if moment is None:
         hint = f"write 17:00 or 2026-12-01T17:00 ({zone}), or with an offset 17:00+01:00"
-        raise typer.BadParameter(hint, param_hint=option)
+        raise typer.BadParameter(f"{until!r} is not a time; {hint}", param_hint=option)
     if not now < moment <= now + _YEAR:
         error = "is over" if moment <= now else "is more than a year ahead"
         # Only UTC is printed: other zones may be unable to represent the last hours of 9999.

@@ -159,6 +159,7 @@ class YunikornClient:
         if answer.status != 200:
             text = " ".join(answer.body[:300].decode("utf-8", "replace").split())
             hint = "; dnm needs YuniKorn 1.5 or later" if answer.status == 404 else ""
+            hint = hint or "; check the scheduler's pod" * (answer.status >= 500)
             message = f"{answer.status}: {text}{hint}"
             raise YunikornError(f"YuniKorn at {self.url}{path} answers {message}")
         try:
@@ -174,8 +175,9 @@ class YunikornClient:
         try:
             yield
         except (OSError, ValueError) as error:
+            cause = getattr(error, "strerror", "") or error or type(error).__name__
             raise YunikornError(
-                f"YuniKorn at {self.url} does not answer ({error or type(error).__name__}). Check "
+                f"YuniKorn at {self.url} does not answer ({cause}). Check "
                 "yunikorn_url, or leave it empty to work without YuniKorn's answers"
             ) from error
 
