@@ -26,7 +26,7 @@ from dnm.model.value import Resources
 from dnm.plan.planner import make_plan
 from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import with_document
-from dnm.queues.yunikorn.system import YunikornFacts
+from dnm.queues.yunikorn.system import YunikornFacts, plan_source
 from dnm.queues.yunikorn.tree import parse_tree
 from dnm.sizing.sizing import size_queues
 from tests.builders import a_batch_node
@@ -45,7 +45,7 @@ from tests.scenes import (
     text,
 )
 
-SIZE = {"vcore": 256_000, "memory": 1024 * GB, "pods": 110}
+SIZE = {"cpu": 256_000, "memory": 1024 * GB, "pods": 110}
 SHAPES = 300
 TEAMS = [f"team{number}" for number in range(10)]
 
@@ -71,7 +71,7 @@ def a_cluster(count: int) -> tuple[Config, Registry, Snapshot]:
     for name, team in lent.items():
         serving.setdefault(queue_of(team), {})[name] = SIZE
     document = source(queues(nodes * 23))
-    made = edit_source(document, wants(serving, remembered=""))
+    made = plan_source(document, wants(serving, remembered=""))
     own = (node(f"k{number:05}", 256, 1024) for number in range(len(lent), nodes))
     idle = (f"a{number:05}" for number in range(nodes, 2 * nodes))
     batch = {name: a_batch_node(name) for name in idle}
@@ -112,7 +112,7 @@ def some_pods(count: int, nodes: int, lent: list[str]) -> Iterator[Pod]:
 
 
 def a_pod(number: int, team: str) -> Pod:
-    request = {"vcore": (number % 64 + 1) * 250 + number, "memory": (number % 48 + 1) * GB}
+    request = {"cpu": (number % 64 + 1) * 250 + number, "memory": (number % 48 + 1) * GB}
     shape = {"tolerations": (Toleration(key="dedicated", value=team),)}
     return pods(1, request, namespace=team, queue=queue_of(team), shape=shape)[0]
 

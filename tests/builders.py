@@ -24,7 +24,7 @@ from dnm.run.registry import encode_registry
 from dnm.run.state import FileState
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-SIZE = {"vcore": 128_000, "memory": 256 * 10**9}
+SIZE = {"cpu": 128_000, "memory": 256 * 10**9}
 COUNTED = {**SIZE, "pods": 110}  # the size of a_node
 QUEUE = "root.anvil.services.dev"
 MARK = Mark(instance="prod", node_type="a", namespace="dev", queue=QUEUE)

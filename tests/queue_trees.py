@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from dnm.model.quantity import parse_yunikorn
+from dnm.queues.yunikorn.quantities import parse_yunikorn
 
 _UNITS = {
     "vcore": ("", "m", "000m", "k"),

@@ -43,7 +43,7 @@ def text(ago: float) -> str:
 
 
 def size(cores: float, gb: float, **more: int) -> dict[str, int]:
-    return {"vcore": int(cores * 1000), "memory": int(gb * GB), **more}
+    return {"cpu": int(cores * 1000), "memory": int(gb * GB), **more}
 
 
 SMALL = size(4, 16)  # a pod of the workshop

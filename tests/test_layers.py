@@ -74,7 +74,7 @@ IMPORT_RULES: dict[str, Rule] = {
         yaml_nodes=frozenset({"yaml"}),
         decode=frozenset({"yaml"}),
         files=frozenset({"pathlib", "yaml"}),
-        source=frozenset({"io"}),
+        packed=frozenset({"io"}),
         rest=frozenset({"urllib"}),
         uptake=frozenset({"time"}),
     ),

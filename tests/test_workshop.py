@@ -1,7 +1,7 @@
 """The workshop: 75 people, four cores each, on a cluster that is full.
 
-The least number of nodes: 75 pods request 300 vcore and 1,200 GB. The queue has 80 vcore and 320
-GB, so it lacks 220 vcore and 880 GB. A node adds 128 vcore and 256 GB: two nodes by vcore, four by
+The least number of nodes: 75 pods request 300 cores and 1,200 GB. The queue has 80 cores and 320
+GB, so it lacks 220 cores and 880 GB. A node adds 128 cores and 256 GB: two nodes by cores, four by
 memory (3 x 256 = 768 < 880). By capacity, a node of 128 cores and 256 GB holds 16 such pods (16 x
 16 GB). The cluster has no capacity, so 75 pods need five nodes (4 x 16 = 64 < 75). So dnm lends
 five."""
@@ -48,9 +48,9 @@ def test_seventy_five_pods_get_the_fewest_nodes_and_all_are_returned(
     assert all(later - earlier <= 2 for earlier, later in pairwise(counts))
     assert all(site.pods().values())
     limits = site.registry.last_run.queues[QUEUE]
-    assert limits.limit["vcore"] == (80 + LEAST * 128) * 1000
+    assert limits.limit["cpu"] == (80 + LEAST * 128) * 1000
     assert limits.limit["memory"] == (320 + LEAST * 256) * 10**9
-    assert limits.baseline == {"vcore": 80_000, "memory": 320 * 10**9}
+    assert limits.baseline == {"cpu": 80_000, "memory": 320 * 10**9}
     sandbox.finish_pods(people, "dev")
     sandbox.tick(1)
     for _ in range(20):

@@ -126,7 +126,7 @@ EVENT_KEYS: Keys = {
     "weekly": ("weekly", weekdays),
     "last": ("last", day),
     "pods": ("pods", numbers.integer(1, 100_000)),
-    "cpu": ("", values.quantity("vcore")),
+    "cpu": ("", values.quantity("cpu")),
     "memory": ("", values.quantity("memory")),
     "nodes": ("nodes", numbers.integer(1, 100_000)),
 }
@@ -206,7 +206,7 @@ def _event(
         last=parsed.get("last"),
         pods=parsed.get("pods", 0),
         request={
-            **({"vcore": parsed["cpu"]} if "cpu" in parsed else {}),
+            **({"cpu": parsed["cpu"]} if "cpu" in parsed else {}),
             **({"memory": parsed["memory"]} if "memory" in parsed else {}),
             **{key: parsed[key.lower()] for key in resources},
         },

@@ -73,7 +73,7 @@ SETTINGS: Keys = {
     "yunikorn_cm_namespace": ("yunikorn_cm_namespace", values.namespace),
     "yunikorn_cm_name": ("yunikorn_cm_name", names.object_name),
     "yunikorn_queue_annotation": ("yunikorn_queue_annotation", names.label_key),
-    "node_cpu_capacity": ("", values.quantity("vcore")),
+    "node_cpu_capacity": ("", values.quantity("cpu")),
     "node_memory_capacity": ("", values.quantity("memory")),
     "global_cooldown_seconds": ("global_cooldown", values.seconds(0, YEAR)),
     "default_cpu_request_m": ("", numbers.integer(0, 10**9)),
@@ -118,7 +118,7 @@ NAMESPACE_KEYS: Keys = {
 
 # [node_type:NAME] -> NodeType; a key that matches RESOURCE is an amount of that resource
 NODE_TYPE_KEYS: Keys = {
-    "cpu": ("", values.quantity("vcore")),
+    "cpu": ("", values.quantity("cpu")),
     "memory": ("", values.quantity("memory")),
     "name_prefix": ("name_prefix", names.node_prefix),
     "max_nodes": ("max_nodes", numbers.cap),

@@ -121,7 +121,7 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
         "node_convert_path": settings.get("node_convert_path") or find_converter(environ),
         "max_reversions_per_run": max(_FEWEST_RETURNS, lent),
         "default_request": {
-            "vcore": pick(settings, "default_cpu_request_m", request["vcore"]),
+            "cpu": pick(settings, "default_cpu_request_m", request["cpu"]),
             "memory": pick(settings, "default_mem_request", request["memory"]),
         },
     }
@@ -227,9 +227,9 @@ def parse_node_types(
 
     A type that only a namespace names must have a section, because its size is unknown otherwise.
     """
-    cpu = pick(settings, "node_cpu_capacity", values.quantity("vcore")(DEFAULT_NODE_CPU))
+    cpu = pick(settings, "node_cpu_capacity", values.quantity("cpu")(DEFAULT_NODE_CPU))
     memory = pick(settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY))
-    usual = {"vcore": cpu, "memory": memory}
+    usual = {"cpu": cpu, "memory": memory}
     named = named_sections(sections, "node_type")
     types = {
         name: read_node_type(name, section, sections, usual, problems)

@@ -33,7 +33,7 @@ def read_node_type(
     }
     parsed = parse_section(section, sections[section], keys, problems)
     size = {
-        "vcore": pick(parsed, "cpu", usual["vcore"]),
+        "cpu": pick(parsed, "cpu", usual["cpu"]),
         "memory": pick(parsed, "memory", usual["memory"]),
     }
     kubelet = kubelet_settings(parsed)

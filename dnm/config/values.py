@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from dnm.model.errors import DnmError
-from dnm.model.quantity import parse_kubernetes, parse_span, parse_yunikorn
+from dnm.model.quantity import parse_kubernetes, parse_span
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _QUEUE_NAME = re.compile(r"[a-z0-9_:#/@-]{1,64}")
+_SPACED_QUANTITY = re.compile(r"\s*([0-9]+)\s*((?:[mkMGTPE]i?)?)\s*")
 TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
@@ -54,19 +55,18 @@ def boolean(text: str) -> bool:
 
 
 def quantity(resource: str) -> Callable[[str], int]:
-    """Returns a parser of positive amounts in Kubernetes' or YuniKorn's grammar."""
+    """Returns a parser of positive amounts in Kubernetes' grammar, or with YuniKorn's spaces."""
 
     def parse(text: str) -> int:
-        for grammar in (parse_kubernetes, parse_yunikorn):
-            try:
-                amount = grammar(resource, text)
-            except (ValueError, DnmError):
-                continue
-            if amount > 0:
-                return amount
+        spaced = _SPACED_QUANTITY.fullmatch(text)
+        try:
+            amount = parse_kubernetes(resource, "".join(spaced.groups()) if spaced else text)
+        except DnmError as error:
+            example = {"cpu": "128 or 127500m", "memory": "256G or 251Gi"}.get(resource, "4")
+            raise ValueError(f"is not a quantity; write e.g. {example}") from error
+        if amount <= 0:
             raise ValueError("is not above zero; write a positive amount")
-        example = {"vcore": "128 or 127500m", "memory": "256G or 251Gi"}.get(resource, "4")
-        raise ValueError(f"is not a quantity; write e.g. {example}")
+        return amount
 
     return parse
 

@@ -153,7 +153,7 @@ def largest_gangs(
 
 def _bulk(pod: Pod) -> tuple[int, ...]:
     request = pod.shape.request
-    return (request.get("vcore", 0), request.get("memory", 0), sum(request.values()))
+    return (request.get("cpu", 0), request.get("memory", 0), sum(request.values()))
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:

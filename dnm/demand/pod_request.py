@@ -101,7 +101,7 @@ def effective_request(pod: PodRequest, sidecars_twice: bool = False) -> dict[str
         total = _plus(total, _container_request(container, pod))
     total = most_of(total, init_peak)
     for name, amount in kube_resources(pod.pod_level).items():
-        if name in ("vcore", "memory") or name.startswith("hugepages-"):
+        if name in ("cpu", "memory") or name.startswith("hugepages-"):
             total[name] = amount
     return _plus(total, kube_resources(pod.overhead))
 

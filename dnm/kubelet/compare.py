@@ -26,9 +26,9 @@ def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
     cpu = reserved_cpu(kubelet)
     both = kubelet.kube_reserved_cpu is not None and kubelet.system_reserved_cpu is not None
     if cpu is not None and both:
-        kept = node.capacity.get("vcore", 0) - node.allocatable.get("vcore", 0)
+        kept = node.capacity.get("cpu", 0) - node.allocatable.get("cpu", 0)
         if kept != cpu:
-            left, right = format_amount("vcore", kept), format_amount("vcore", cpu)
+            left, right = format_amount("cpu", kept), format_amount("cpu", cpu)
             clauses.append(f"it reserves {left} CPU instead of {right}")
     return tuple(clauses)
 

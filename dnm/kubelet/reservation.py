@@ -136,9 +136,9 @@ def numa_capacity(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom 
         return None
     count = len(kubelet.numa_memory)
     everywhere = {name: -(-amount // count) for name, amount in size.items() if "/" in name}
-    if kubelet.cpu_manager_policy == "static" and "vcore" in size:
-        cores = -(-(size["vcore"] + (reserved_cpu(kubelet) or 0)) // _CORE)
-        everywhere["vcore"] = -(-cores // count) * _CORE
+    if kubelet.cpu_manager_policy == "static" and "cpu" in size:
+        cores = -(-(size["cpu"] + (reserved_cpu(kubelet) or 0)) // _CORE)
+        everywhere["cpu"] = -(-cores // count) * _CORE
     by_zone: Mapping[int, Resources] = _memory(kubelet) if kubelet.is_static else {}
     zones = tuple(
         tuple(sorted({**everywhere, **by_zone.get(zone, {})}.items()))

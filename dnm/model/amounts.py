@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from dnm.model.quantity import format_yunikorn
+from dnm.model.quantity import format_amount
 
 _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 1024G
 
 
 def amounts(resources: Mapping[str, int]) -> str:
-    """Returns `128 vcore, 256G memory`, without the number of pods."""
+    """Returns `128 cpu, 256G memory`, without the number of pods."""
     return ", ".join(
         f"{shown_amount(name, resources[name])} {name}" for name in order_resources(resources)
     )
@@ -19,16 +19,19 @@ def amounts(resources: Mapping[str, int]) -> str:
 
 def order_resources(names: Iterable[str]) -> list[str]:
     """Returns cores first, then memory and the others; no number of pods."""
-    return sorted(set(names) - {"pods"}, key=lambda name: (name != "vcore", name))
+    return sorted(set(names) - {"pods"}, key=lambda name: (name != "cpu", name))
 
 
 @lru_cache(4096)  # many lines of a history contain the same amounts
 def shown_amount(resource: str, amount: int) -> str:
     """Returns an amount for people: cores, decimal bytes or a count. A short one is exact, a long
     one is rounded and begins with `~`."""
-    if resource == "vcore":
+    if resource == "cpu":
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
-    exact = format_yunikorn(resource, amount, "1G" if resource == "memory" else "1")
+    if resource != "memory":
+        exact = str(amount)
+    else:
+        exact = f"{amount // 10**9}G" if amount % 10**9 == 0 else format_amount(resource, amount)
     # Always decimal, since a reader cannot compare 251Gi with 270G at a glance.
     is_decimal = resource != "memory" or not exact.endswith("i")
     if amount < 10**6 or (is_decimal and len(exact) <= _LONGEST_EXACT):

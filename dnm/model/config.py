@@ -82,7 +82,7 @@ class Config(Value):
     yunikorn_queue_annotation: str = "yunikorn.apache.org/queue"
     yunikorn_url: str = ""
     default_request: Resources = msgspec.field(
-        default_factory=lambda: {"vcore": 1000, "memory": 2 * 1024**3}
+        default_factory=lambda: {"cpu": 1000, "memory": 2 * 1024**3}
     )
     state: str = "file"  # where the registry is: file, kubernetes
     state_namespace: str = "dnm"

@@ -1,9 +1,7 @@
-"""Exact integers from the two quantity grammars, and back to YuniKorn's.
+"""Exact integers from Kubernetes' quantities, and spans of time.
 
-Amounts are in YuniKorn's units: `vcore` in millicores, others in bytes or plain counts. YuniKorn's
-grammar is `parse` of pkg/common/resources/quantity.go (the same since 1.0). Kubernetes' grammar is
-resource.Quantity of apimachinery, rounded up as the scheduler's shim rounds it. Spans of time have
-a unit: 90m, 36h, 7d.
+Amounts are in the units of this project: `cpu` in millicores, others in bytes or plain counts. The
+grammar is resource.Quantity of apimachinery, rounded up. Spans of time have a unit: 90m, 36h, 7d.
 """
 
 from __future__ import annotations
@@ -26,11 +24,6 @@ UNITS = {"": 1} | {
         ("Ki" if letter == "k" else f"{letter}i", 1024**power),
     )
 }
-_OF_VCORE = {"m": 1} | {suffix: 1000 * unit for suffix, unit in UNITS.items()}
-_GO_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    chr(point) for point in range(0x2000, 0x200B)
-)
-_YUNIKORN = re.compile(r"([0-9]+)([ \t\n\f\r]*)((?:[mkKMGTPE]i?)?)\Z")
 KUBERNETES = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?)\Z"
 )
@@ -43,67 +36,35 @@ class QuantityError(DnmError):
     """A text that is not a quantity of its grammar."""
 
 
-@lru_cache(maxsize=65536)
-def parse_yunikorn(resource: str, text: str) -> int:
-    """Returns the amount of a value in queues.yaml. Raises QuantityError with YuniKorn's own
-    message.
-
-    Only `vcore` knows the suffix `m`; a bare `vcore` counts cores.
-    """
-    match = _YUNIKORN.match(text.strip(_GO_SPACE))
-    if match is None:
-        raise QuantityError("invalid quantity")
-    number, _, suffix = match.groups()
-    if len(number.lstrip("0")) > 19 or int(number) > INT64_MAX:
-        raise QuantityError("invalid quantity: overflow")
-    unit = _unit(resource, suffix)
-    if unit is None:
-        raise QuantityError("invalid suffix")
-    amount = int(number) * unit
-    if amount > INT64_MAX:
-        raise QuantityError("invalid quantity: overflow")
-    return amount
-
-
-def _unit(resource: str, suffix: str) -> int | None:
-    """Returns the value of a suffix, or None for a suffix that the resource does not know."""
-    return (_OF_VCORE if resource == "vcore" else UNITS).get(suffix)
-
-
-def format_yunikorn(resource: str, amount: int, like: str) -> str:
-    """Returns `amount` in the unit and spacing of `like` if exact, else in the largest exact unit.
-
-    `like` is a legal value of the same resource. Nothing else changes the result, so equal amounts
-    have equal texts. Raises QuantityError for amounts that YuniKorn cannot hold.
-    """
-    if not 0 <= amount <= INT64_MAX:
-        raise QuantityError(f"{amount} of {resource} is outside what YuniKorn can count")
-    core = like.strip(_GO_SPACE)
-    match = _YUNIKORN.match(core)
-    unit = _unit(resource, match.group(3)) if match else None
-    if match is None or unit is None:
-        raise QuantityError(f"{like!r} is no quantity of {resource}")
-    if amount % unit == 0:
-        before, after = like.split(core, 1)
-        return f"{before}{amount // unit}{match.group(2)}{match.group(3)}{after}"
-    return format_amount(resource, amount)
-
-
 def format_amount(resource: str, amount: int) -> str:
-    """Returns the amount in the largest exact unit; `vcore` in cores or millicores."""
-    if resource == "vcore":
+    """Returns the amount in the largest exact unit; `cpu` in cores or millicores."""
+    if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     best = max((s for s, unit in UNITS.items() if amount % unit == 0), key=lambda s: UNITS[s])
     return f"{amount // UNITS[best]}{best}" if amount else "0"
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Returns an amount with its resource: `1.5 cpu`, `16G memory`, `2 nvidia.com/gpu`."""
+    return f"{number_text(resource, amount)} {resource}"
+
+
+def number_text(resource: str, amount: int) -> str:
+    """Returns an amount (millicores, bytes, a count) in cores, in gigabytes, or as a number."""
+    if resource == "cpu":
+        return f"{round(amount / 1000, 3):,g}" if amount < 10**6 else f"{amount / 1000:,.0f}"
+    if resource in ("memory", "ephemeral-storage"):
+        gigabytes = amount / 10**9
+        return f"{gigabytes:.3g}G" if gigabytes < 100 else f"{gigabytes:,.0f}G"
+    return f"{amount:,}"
 
 
 @lru_cache(maxsize=65536)
 def parse_kubernetes(resource: str, text: str) -> int:
     """Returns the amount of a Kubernetes quantity, rounded away from zero, at most 2^63 - 1.
 
-    `resource` is a name of either system: `cpu` and `vcore` give millicores, others whole units.
-    Raises QuantityError for other text, and for a quantity that is longer than the API server
-    prints: tenants write annotations.
+    `cpu` gives millicores, other resources whole units. Raises QuantityError for other text, and
+    for a quantity that is longer than the API server prints: tenants write annotations.
     """
     sign, number, exponent = _split_quantity(resource, text)
     amount = min(scale_up(number, exponent), INT64_MAX)
@@ -130,7 +91,7 @@ def _split_quantity(resource: str, text: str) -> tuple[str, int, int]:
         raise QuantityError(f"{text!r} is no Kubernetes quantity")
     sign, integral, fraction, suffix = match.groups(default="")
     number = int(integral + fraction)
-    exponent = -len(fraction) + (3 if resource in ("cpu", "vcore") else 0)
+    exponent = -len(fraction) + (3 if resource == "cpu" else 0)
     if suffix in UNITS:
         number *= UNITS[suffix]
     elif suffix in FRACTIONS:
@@ -151,11 +112,8 @@ def scale_up(number: int, exponent: int) -> int:
 
 
 def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Returns a Kubernetes resource list under YuniKorn's names (`cpu` becomes `vcore`)."""
-    return {
-        "vcore" if name == "cpu" else name: parse_kubernetes(name, text)
-        for name, text in quantities.items()
-    }
+    """Returns the amounts of a Kubernetes resource list."""
+    return {name: parse_kubernetes(name, text) for name, text in quantities.items()}
 
 
 def add_to(total: dict[str, int], amounts: Resources, times: int = 1) -> None:

@@ -46,7 +46,7 @@ def resource_of(key: str) -> str:
     """Returns dnm's name of the resource that a limit counts; empty if no node raises it."""
     name = key.removeprefix("requests.").removeprefix("limits.")
     if name in _PLAIN or name.startswith("hugepages-") or key == "count/pods":
-        return {"cpu": "vcore", "count/pods": "pods"}.get(name, name)
+        return "pods" if key == "count/pods" else name
     return name if key.startswith("requests.") and "/" in name else ""
 
 

@@ -1,9 +1,9 @@
 """The parent of all values, exact amounts, and the mark of an unreadable fact.
 
-Quantities are exact integers in YuniKorn's units and names everywhere except at the edges: `vcore`
-in millicores, `memory` and `ephemeral-storage` in bytes, other types plain counts. Instants are
-aware UTC `datetime`, durations `timedelta`. A fact that could not be read is an `Unreadable`, never
-an empty value.
+Amounts are exact integers under the names of Kubernetes: `cpu` in millicores, `memory` and
+`ephemeral-storage` in bytes, other types plain counts. Only a queue system knows other names.
+Instants are aware UTC `datetime`, durations `timedelta`. A fact that could not be read is an
+`Unreadable`, never an empty value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, TypeAlias, dataclass_transform
 import msgspec
 
 Resources: TypeAlias = Mapping[str, int]
-"""Resource name -> amount, e.g. {"vcore": 128000, "memory": 256000000000, "nvidia.com/gpu": 4}."""
+"""Resource name -> amount, e.g. {"cpu": 128000, "memory": 256000000000, "nvidia.com/gpu": 4}."""
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]  # text without a zone is refused
 
 

@@ -14,6 +14,7 @@ from dnm.model.node import Node
 from dnm.model.node_type import NodeType
 from dnm.model.pod import Pod, PodList
 from dnm.model.printable import count_of
+from dnm.model.quantity import amount_text
 from dnm.model.queue_path import present_lineage
 from dnm.model.reason import CORE_REASONS, ReasonText
 from dnm.model.value import Unreadable, Value
@@ -25,7 +26,6 @@ from dnm.plan.rule import TABLE, excluded_nodes, rule_named
 from dnm.plan.supply import supply_of
 from dnm.sizing.backlog import describe_mismatch
 from dnm.sizing.node_supply import expected_nodes, traits_of
-from dnm.sizing.wanted_words import amount_text
 
 _LEAST_SHARE = 0.9  # of a configured amount; a kubelet reserves a part
 

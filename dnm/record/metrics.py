@@ -76,7 +76,7 @@ def _of_queues(facts: Gauges, amounts: Callable[[QueueStatus], Resources]) -> Sa
             {**dict.fromkeys(status.limit, 0), **amounts(status)}.items()
         ):
             yield Sample(
-                value=amount / 1000 if resource == "vcore" else amount,
+                value=amount / 1000 if resource == "cpu" else amount,
                 labels={"queue": queue, "resource": resource},
             )
 

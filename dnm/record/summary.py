@@ -25,6 +25,8 @@ _OF_NODES: Mapping[str, str] = {  # event -> text, in the order in which they ar
     "return-failed": "return of {} failed",
 }
 
+_CORES = ("max cpu", "max vcore")  # by the name that the queue system gives them
+
 
 def summarize(lines: Iterable[HistoryLine]) -> list[str]:
     """Returns the parts of a sentence: requests, nodes with the same event, and limits."""
@@ -57,7 +59,7 @@ def _limits(lines: Iterable[HistoryLine]) -> Iterator[str]:
     for line in changed:
         before, after = _amounts(line.before), _amounts(line.after)
         # Cores say enough, if they change.
-        name = next((name for name in ("max vcore", *after) if name in after), "")
+        name = next((name for name in (*_CORES, *after) if name in after), "")
         queue = f" of {line.queue}" if len(changed) > 1 else ""
         resource = name.partition(" ")[2]
         yield f"limit{queue} {before.get(name, 'none')} -> {after.get(name, '?')} {resource}"

@@ -286,7 +286,7 @@ def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, 
 
 
 def _least_free(own: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {"vcore": 0, "memory": 0}
+    total: dict[str, int] = {"cpu": 0, "memory": 0}
     for amounts in own:
         for name, amount in amounts.items():
             total[name] = total.get(name, 0) + amount
@@ -298,7 +298,7 @@ def _capacities(recorded: Recorded) -> tuple[dict[str, int], ...]:
     if not recorded.spans:
         return ()
     return tuple(
-        {"vcore": 0, "pods": PODS_ON_A_NODE, **item.free}
+        {"cpu": 0, "pods": PODS_ON_A_NODE, **item.free}
         for item in recorded.free_capacity
         for _ in range(item.count)
     )

@@ -106,7 +106,7 @@ class SimNode:
     def free_share(self) -> float:
         """Returns the free share, as `nodesorting.go` weighs it."""
         free, size = self.free, self.size
-        cores = free["vcore"] / size["vcore"] if size.get("vcore") else 0.0
+        cores = free["cpu"] / size["cpu"] if size.get("cpu") else 0.0
         memory = size.get("memory", 0)
         return cores + (free["memory"] / memory if memory else 0.0)
 

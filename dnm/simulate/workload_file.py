@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from dnm.model.config import Config
-from dnm.model.quantity import QuantityError, parse_yunikorn
+from dnm.model.quantity import QuantityError, parse_kubernetes
 from dnm.model.share import most_of
 from dnm.model.value import Value
 from dnm.simulate.accounting import SimulationError
@@ -22,7 +22,7 @@ SCHEMA = "dnm.workload/1"
 Moment = Annotated[float, Meta(ge=0, le=3.2e8)]  # seconds since it begins
 Length = Annotated[float, Meta(gt=0, le=3.2e8)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
-Amounts = Mapping[str, str | int]
+Amounts = Mapping[str, Annotated[str, Meta(pattern="^[^-]")] | Annotated[int, Meta(ge=0)]]
 
 
 class PodsOfFile(Value):
@@ -119,7 +119,7 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
         asks=tuple(sorted(asks, key=lambda request: request.at)),
         limits={queue: _amounts(limit) for queue, limit in file.queues.items()},
         namespaces=namespaces_of(config, file.queues),
-        free=tuple({"vcore": 0, "pods": 110, **_amounts(free)} for free in file.permanent),
+        free=tuple({"cpu": 0, "pods": 110, **_amounts(free)} for free in file.permanent),
         classes={
             name: NodeClass(
                 size=tuple({"pods": 110, **config.node_types[name].size}.items()),
@@ -140,12 +140,12 @@ def _workload(file: WorkloadFile, config: Config, seed: int) -> Workload:
 
 
 def _amounts(amounts: Amounts) -> dict[str, int]:
-    """Parses amounts as a queue document writes them: cores (4, 500m), bytes, pieces."""
+    """Parses amounts as a pod requests them: cores (4, 500m), bytes, pieces."""
     return {name: _amount(name, str(amount)) for name, amount in amounts.items()}
 
 
 def _amount(name: str, text: str) -> int:
     try:
-        return parse_yunikorn(name, text)
+        return parse_kubernetes(name, text)
     except QuantityError as error:
         raise SimulationError(f"{name} = {text!r}: {error}; write 4, 500m or 16G") from error

@@ -14,11 +14,11 @@ from dnm.demand.demand import Demand, pending_fingerprint
 from dnm.demand.pending import PendingGroup
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config, NamespacePolicy
+from dnm.model.quantity import amount_text
 from dnm.model.queue_path import present_lineage
 from dnm.model.value import Value
 from dnm.sizing.node_supply import ExpectedNode
 from dnm.sizing.packing_input import PackingInput
-from dnm.sizing.wanted_words import amount_text
 
 
 class Schedulable(Value):

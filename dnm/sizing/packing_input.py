@@ -94,7 +94,9 @@ def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) 
     # A resource that no node offers needs no axis: tenants can invent any number of names.
     unplaceable = {group.fingerprint for group in groups if _lacks_resource(group, offered)}
     placeable = [group for group in groups if group.fingerprint not in unplaceable]
-    axes = tuple(sorted({name for group in placeable for name in group.request} & offered))
+    requested = {name for group in placeable for name in group.request} & offered
+    # Nodes are compared by these amounts in turn: memory decides before cores.
+    axes = tuple(sorted(requested, key=lambda name: (name == "cpu", name)))
     least = [min(group.request.get(name, 0) for group in placeable) for name in axes]
     labels = [node.labels for node in present]
     labels += [node.traits.labels for node in expected_ones.values()]

@@ -28,6 +28,7 @@ from dnm.model.config import Config, NamespacePolicy
 from dnm.model.lent import LentNode
 from dnm.model.observed import StalledPods
 from dnm.model.printable import count_of
+from dnm.model.quantity import amount_text
 from dnm.model.queue_path import present_lineage
 from dnm.model.reason import Reason
 from dnm.model.value import Resources, Value
@@ -36,7 +37,6 @@ from dnm.sizing.caps import UNBOUNDED, ConversionBudget, NodePool, pool_of
 from dnm.sizing.node_supply import NodeSupply, is_sound
 from dnm.sizing.sizing import count_young_pods, size_queues
 from dnm.sizing.stalled import find_stalled, without_stalled
-from dnm.sizing.wanted_words import amount_text
 
 
 class _QuotaInUse(Objection):
@@ -161,7 +161,7 @@ def _list_classes(
     for names in classes.values():
         names.sort()
         names.sort(key=lambda name: node_supply.lent[name].since, reverse=True)
-        names.sort(key=lambda name: demand.nodes.get(name, NO_USE).used.get("vcore", 0))
+        names.sort(key=lambda name: demand.nodes.get(name, NO_USE).used.get("cpu", 0))
         names.sort(key=sound.__contains__)  # an unsound node is released first
     return sorted(
         classes.values(),

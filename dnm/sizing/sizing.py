@@ -23,13 +23,23 @@ import msgspec
 from dnm.demand.demand import Demand
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
+from dnm.model.printable import count_of
+from dnm.model.quantity import amount_text, number_text
+from dnm.model.reason import Reason, ReasonText
+from dnm.model.verdict import Verdict
 from dnm.sizing.allotment import Allotment
 from dnm.sizing.backlog import make_backlogs
 from dnm.sizing.caps import UNBOUNDED, ConversionBudget
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.packing_input import make_packing_input
-from dnm.sizing.queue_sizing import Sizing, make_sizing, size_without_demand
-from dnm.sizing.wanted_words import describe_need
+from dnm.sizing.queue_sizing import (
+    QueueSizing,
+    Sizing,
+    count_by_type,
+    make_sizing,
+    size_without_demand,
+)
+from dnm.sizing.quota import Shortage
 
 
 def count_young_pods(demand: Demand) -> Demand:
@@ -85,3 +95,45 @@ def size_with_demand(
         sizings = allotment.serve_within(budget, backlogs)
     reasons = {sizing.queue: describe_need(sizing) for sizing in sizings if sizing.wanted}
     return make_sizing(demand, sizings, reasons)
+
+
+def describe_need(sizing: QueueSizing) -> tuple[Verdict, ReasonText, str]:
+    """Returns the verdict on a queue that needs nodes, its reason and detail."""
+    wanted, granted = sum(sizing.wanted.values()), sum(sizing.granted.values())
+    verdict = Verdict.CONVERT if granted else Verdict.WAIT
+    reason, detail = _reason_for_need(sizing)
+    types = count_by_type(sizing.wanted).items()
+    details = [detail, f"needs {', '.join(f'{count} of type {name}' for name, count in types)}"]
+    if granted < wanted:
+        details.append(_describe_bounds(sizing, granted))
+    if not granted:
+        details[0] = f"{reason.text}: {detail}"
+        # If there were nodes, other queues got them.
+        reason = next((bound.reason for bound in sizing.spent if bound.left <= 0), Reason.OUTRANKED)
+    return verdict, reason, "; ".join(filter(None, details))
+
+
+def _describe_bounds(sizing: QueueSizing, granted: int) -> str:
+    """Returns the bounds that leave no more nodes, those with their own text last."""
+    used_up = sorted(bound.name for bound in sizing.spent if not bound.why)
+    texts = [f"{', '.join(used_up)} used up"] if used_up else []
+    texts += [bound.why for bound in sizing.spent if bound.why]
+    return f"{granted} can be lent: {'; '.join(texts)}"
+
+
+def _reason_for_need(sizing: QueueSizing) -> tuple[ReasonText, str]:
+    if sizing.for_pods:
+        reason = Reason.LACKS_NODES if not sizing.no_quota else Reason.LACKS_QUOTA
+        if sizing.opened_for_capacity and sizing.no_quota:
+            reason = Reason.LACKS_BOTH
+        if sizing.no_quota and sizing.shortage is not None:
+            return reason, _shortage_text(sizing.shortage)
+        return reason, count_of(sizing.without_capacity, "pod")
+    if sizing.shortage is not None:
+        return Reason.NEARLY_FULL, _shortage_text(sizing.shortage)
+    return Reason.MIN_NODES, ", ".join(sorted(set(sizing.below_min_nodes)))
+
+
+def _shortage_text(short: Shortage) -> str:
+    demand = number_text(short.resource, short.used + short.asked)
+    return f"{short.path} has {amount_text(short.resource, short.limit)} for {demand}"

@@ -164,7 +164,7 @@ def test_event_is_read_with_all_its_keys() -> None:
         INDIANA, problems,
     )  # fmt: skip
     assert not problems
-    wanted: dict[str, Any] = {"vcore": 4000, "memory": 16 * 2**30, "nvidia.com/gpu": 1}
+    wanted: dict[str, Any] = {"cpu": 4000, "memory": 16 * 2**30, "nvidia.com/gpu": 1}
     assert read == CalendarEvent(
         name="w", namespace="dev", begins=datetime(2026, 6, 1, 9), ends=datetime(2026, 6, 1, 17),
         zone=INDIANA, weekly=(0, 2), pods=75, request=wanted,

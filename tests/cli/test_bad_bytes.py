@@ -20,15 +20,15 @@ from dnm.model.errors import DnmError
 from dnm.model.hostlist_parser import expand_hostlist
 from dnm.model.queue_edit import QueueWants
 from dnm.model.slurm_state import parse_state
-from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.source import resolve_document
+from dnm.queues.yunikorn.system import plan_source
 from dnm.queues.yunikorn.task_groups import task_groups
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import check_text
 from tests.site import QUEUE, WORKSHOP_QUEUES
 
-SIZE = {"vcore": 128_000, "memory": 256 * 10**9}
+SIZE = {"cpu": 128_000, "memory": 256 * 10**9}
 NODE_LINE = (
     "NodeName=a001 Arch=x86_64 CPUAlloc=0 CPUEfctv=8 CPUTot=8 CPULoad=0.05 RealMemory=16000 "
     "AllocMem=0 FreeMem=900 State=IDLE+DRAIN ThreadsPerCore=1 Partitions=main BootTime=1763600000 "
@@ -47,7 +47,7 @@ def queue_map(text: str, ledger: str = "") -> ConfigMap:
 
 def edited(text: str, ledger: str = "") -> object:
     wants = QueueWants(instance_id="prod", nodes={QUEUE: {"a001": SIZE}})
-    return edit_source(resolve_document(queue_map(text, ledger), None), wants)
+    return plan_source(resolve_document(queue_map(text, ledger), None), wants)
 
 
 LEDGER = edited(WORKSHOP_QUEUES).ledger  # type: ignore[attr-defined]

@@ -237,7 +237,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     "queue without limit": (lambda s: s.write("map.json", '{"dev": "root.parent.leaf"}'),
         "queue of dev ok", "without its own limit", 0),
     "smaller than promised": (_mark_small_node,
-        "nodes warning", "it has 96 vcore, where type a has 128 vcore", 0),
+        "nodes warning", "it has 96 cpu, where type a has 128 cpu", 0),
     "pods too big": (lambda s: s.sandbox.add_pods(2, "dev", queue="root.dev", cpu="200"),
         "node types warning", "2 pending pods of dev (pod-0, pod-1)", 0),
     "pods that select": (
@@ -251,7 +251,7 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     "the scheduler has another document": (_another_document,
         "YuniKorn failed", "uses another document", 1),
     "its limit is another": (_another_document,
-        "YuniKorn warning", "its limit is 80 vcore, 320G memory, the document's 90 vcore", 1),
+        "YuniKorn warning", "its limit is 80 cpu, 320G memory, the document's 90 cpu", 1),
     "the scheduler does not answer": (
         lambda s: add_settings(s, "yunikorn_url = http://127.0.0.1:9\n"), "YuniKorn failed", "", 1,
     ),

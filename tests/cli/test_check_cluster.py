@@ -143,7 +143,7 @@ def test_check_reports_a_difference_from_yunikorn_counts(scheduled: CheckedSite)
     for pod in ("pod-0", "pod-1", "pod-2"):
         scheduled.sandbox.edit("pods", pod, _name_another_queue, "dev")
     assert [finding.text for finding in scheduled.bad()] == [
-        "root.dev: it has in use 12 vcore, 48G memory, dnm counts nothing"
+        "root.dev: it has in use 12 cpu, 48G memory, dnm counts nothing"
     ]
 
 

@@ -39,7 +39,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     ("change", "cpu", "difference"),
     [
         (add_taint, "4", "it has the taint site.example/broken:NoSchedule, which type a does not"),
-        (lower_cpu, "100", "it has 99 vcore, where type a has 128 vcore"),
+        (lower_cpu, "100", "it has 99 cpu, where type a has 128 cpu"),
     ],
 )
 def test_single_differing_node_stops_no_queue_and_is_named(

@@ -30,7 +30,7 @@ from tests.record.year import write_year
 from tests.site import QUEUE, Site, a_workshop_site
 
 PAGE = "docs/simulate.md"
-BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+BASELINE = {"cpu": 80_000, "memory": 320 * 10**9}
 
 pytestmark = pytest.mark.xdist_group("simulation")  # one worker builds the fixture once
 
@@ -191,7 +191,7 @@ def test_simulation_uses_the_recorded_demand(tmp_path: Path) -> None:
     try:
         site.run_until_rest()
         seen = [line.numbers["kinds"] for line in read_history(history) if "kinds" in line.numbers]
-        request = {"memory": 16 * 10**9, "vcore": 4000}
+        request = {"memory": 16 * 10**9, "cpu": 4000}
         first = {"request": request, "pending": 20, "bound": 0, "came": 20, "gang": 0}
         assert len(seen[0]) == 1 and first.items() <= seen[0][0].items()
         assert seen[-1][0]["bound"] == 20 and seen[-1][0]["pending"] == 0

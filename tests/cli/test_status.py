@@ -32,7 +32,7 @@ def test_status_needs_the_registry_file_only(sandbox: Sandbox, site: Site) -> No
     document = json.loads(site.command("status", "--output", "json").stdout)
     assert document["schema"] == "dnm.status/1"
     assert {node["phase"] for node in document["nodes"]} == {"serving"}
-    assert document["queues"][0]["lent"]["vcore"] == 256_000
+    assert document["queues"][0]["lent"]["cpu"] == 256_000
 
 
 def test_limit_lowered_manually_below_lent_nodes_is_a_warning(sandbox: Sandbox, site: Site) -> None:
@@ -46,11 +46,11 @@ def test_limit_lowered_manually_below_lent_nodes_is_a_warning(sandbox: Sandbox, 
     result = site.run()
     assert result.exit_code == 0
     status = site.registry.last_run.queues[QUEUE]
-    assert (status.limit["vcore"], status.lent["vcore"]) == (100_000, 256_000)
+    assert (status.limit["cpu"], status.lent["cpu"]) == (100_000, 256_000)
     assert datetime.fromisoformat(status.waits_since) <= site.now() and status.floor == 0
     health = site.command("status", "--health")
     assert health.returncode == 1
-    assert health.stdout.startswith(f"warning: {QUEUE}: its vcore limit 100 is below the 256 that")
+    assert health.stdout.startswith(f"warning: {QUEUE}: its cpu limit 100 is below the 256 that")
 
 
 def test_missing_nodes_of_min_nodes_are_a_warning(sandbox: Sandbox, site: Site) -> None:

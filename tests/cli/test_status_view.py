@@ -26,9 +26,9 @@ from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_reques
 
 IDLE = {"idle_since": NOW - timedelta(minutes=11)}
 STATUS: dict[str, Any] = {
-    "limit": {"memory": 832 * 10**9, "vcore": 336_000},
-    "baseline": {"memory": 320 * 10**9, "vcore": 80_000},
-    "lent": {"memory": 572_610_068_480, "vcore": 256_000},
+    "limit": {"memory": 832 * 10**9, "cpu": 336_000},
+    "baseline": {"memory": 320 * 10**9, "cpu": 80_000},
+    "lent": {"memory": 572_610_068_480, "cpu": 256_000},
     "used": {},
     "pending": {},
     "pending_pods": 1,
@@ -58,17 +58,17 @@ def test_wide_status_has_queue_and_reason_on_a_single_line(
 
 
 QUEUES = {
-    "known": ({}, "vcore 336 80 256 0 0", "memory 832G 320G ~572.6G 0 0", "(1 pod)"),
+    "known": ({}, "cpu 336 80 256 0 0", "memory 832G 320G ~572.6G 0 0", "(1 pod)"),
     "the lent nodes were unknown": (
-        {"is_judged": False}, "vcore 336 ? ? 0 0", "memory 832G ? ? 0 0", "(1 pod)",
+        {"is_judged": False}, "cpu 336 ? ? 0 0", "memory 832G ? ? 0 0", "(1 pod)",
     ),
     "its pods could not be read": (
-        {"is_demand_read": False}, "vcore 336 80 256 ? ?", "memory 832G 320G ~572.6G ? ?",
+        {"is_demand_read": False}, "cpu 336 80 256 ? ?", "memory 832G 320G ~572.6G ? ?",
         "(? pods)",
     ),
     "without a limit": (
-        {"limit": {}, "baseline": {}, "used": {"vcore": 500, "memory": 10**9}, "lent": {}},
-        "vcore no limit no limit 0 0.5 0", "memory no limit no limit 0 1G 0", "(1 pod)",
+        {"limit": {}, "baseline": {}, "used": {"cpu": 500, "memory": 10**9}, "lent": {}},
+        "cpu no limit no limit 0 0.5 0", "memory no limit no limit 0 1G 0", "(1 pod)",
     ),
 }  # fmt: skip
 
@@ -256,11 +256,11 @@ def test_node_held_after_its_return_is_not_shown_as_returning(held: tuple[str]) 
 QUIET = [
     pytest.param({}, {}, "", id="nothing"),
     pytest.param(
-        {"limit": {"vcore": 40_000}}, {},
-        f"{QUEUE}: its vcore limit 40 is below the 256 that are lent to it, because another client "
+        {"limit": {"cpu": 40_000}}, {},
+        f"{QUEUE}: its cpu limit 40 is below the 256 that are lent to it, because another client "
         "set it: raise it, or `dnm return` nodes that it can't use", id="lowered",
     ),
-    pytest.param({"limit": {"vcore": 40_000}, "is_judged": False}, {}, "", id="not-judged"),
+    pytest.param({"limit": {"cpu": 40_000}, "is_judged": False}, {}, "", id="not-judged"),
     pytest.param({"limit": {}}, {}, "", id="no-limit"),
     pytest.param(
         {"waits_since": f"{NOW - timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}"}, {},

@@ -71,9 +71,9 @@ def test_production_file_of_the_predecessor_is_read(tmp_path: Path) -> None:
     config = load_config(write(path, text), {})
     assert config.queues == ("root.services.dev", "root.services.nb")
     assert config.node_types == {
-        "a": NodeType(name="a", size={"vcore": 128_000, "memory": 256 * 10**9})
+        "a": NodeType(name="a", size={"cpu": 128_000, "memory": 256 * 10**9})
     }
-    assert config.default_request == {"vcore": 1000, "memory": 2 * 1024**3}
+    assert config.default_request == {"cpu": 1000, "memory": 2 * 1024**3}
     assert config.check_interval == timedelta(seconds=30)
     assert (config.instance_id, config.allow_preempt) == ("prod", False)
     assert config.converted_nodes_path == Path("/etc/dynamic-node/converted_nodes.json")
@@ -117,7 +117,7 @@ def test_validation_file_of_the_predecessor_is_relative_to_itself(
         max_converted_nodes=2,
         check_interval=timedelta(seconds=30),
         global_cooldown=timedelta(seconds=60),
-        node_types={"b": NodeType(name="b", size={"vcore": 128_000, "memory": 256 * 10**9})},
+        node_types={"b": NodeType(name="b", size={"cpu": 128_000, "memory": 256 * 10**9})},
         namespaces={
             "notebook-test": NamespacePolicy(
                 name="notebook-test",
@@ -249,7 +249,7 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
     assert config.namespaces["test"].node_types == ("a",)
     assert config.node_types["g"] == NodeType(
         name="g",
-        size={"vcore": 64_000, "memory": 1024**4, "nvidia.com/gpu": 4},
+        size={"cpu": 64_000, "memory": 1024**4, "nvidia.com/gpu": 4},
         name_prefix="gpu-",
         max_nodes=2,
         labels={"pool": "{namespace}", "{namespace}": "true"},
@@ -258,7 +258,7 @@ taints = dedicated={namespace}:NoSchedule, nvidia.com/gpu:PreferNoSchedule
             Taint(key="nvidia.com/gpu", effect="PreferNoSchedule"),
         ),
     )
-    assert config.node_types["a"].size == {"vcore": 128_000, "memory": 256 * 10**9}
+    assert config.node_types["a"].size == {"cpu": 128_000, "memory": 256 * 10**9}
 
 
 def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {"cpu": "4", "memory": "4G"}
 
 @pytest.fixture
 def workshop(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """A queue of 80 vcores and 320 GB, six idle machines, and no pods."""
+    """A queue of 80 cores and 320 GB, six idle machines, and no pods."""
     set_up_workshop(sandbox, 6)
     return Site(sandbox, tmp_path / "site", reversion_idle_seconds=60)
 
@@ -49,7 +49,7 @@ def test_demand_is_the_running_and_waiting_pods_of_the_queue(
     sandbox.add_pods(2, "dev", name="noted", spec=spec, annotations=note, **SIZES)
     sandbox.add_pods(5, "dev", name="none", **SIZES)  # assigned to no queue
     seen = workshop.plan().plan.seen[QUEUE]
-    assert seen.used["vcore"] == 4_000 and seen.pending["vcore"] == 16_000
+    assert seen.used["cpu"] == 4_000 and seen.pending["cpu"] == 16_000
 
 
 CONDITIONS: dict[str, dict[str, Any]] = {

@@ -55,7 +55,7 @@ def test_every_key_of_the_predecessor_takes_effect_on_its_own_paths(
     sandbox: Sandbox, host: Run, tmp_path: Path
 ) -> None:
     """Effects: dnm finds ini and map in /etc/dynamic-node, and the site's converter. It finds pods
-    by the site's key and counts them by the defaults. sched/site-queues grows by 64 vcores, and no
+    by the site's key and counts them by the defaults. sched/site-queues grows by 64 cores, and no
     other ConfigMap. The record is in /etc/dynamic-node. At most two nodes are lent, and returned
     when they are idle."""
     set_up_workshop(sandbox, 0)

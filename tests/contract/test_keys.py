@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "yunikorn_cm_name": "yunikorn-configs",
     "yunikorn_queue_annotation": "yunikorn.apache.org/queue",
     "global_cooldown": timedelta(seconds=30),
-    "default_request": {"vcore": 1000, "memory": 2 * 2**30},
+    "default_request": {"cpu": 1000, "memory": 2 * 2**30},
 }
 WRONG = {
     "kubeconfig_path": "/a\n  /b",
@@ -50,7 +50,7 @@ WRONG = {
 
 @pytest.fixture
 def workshop(sandbox: Sandbox, tmp_path: Path) -> Site:
-    """A full queue of 80 vcores, six idle machines, and no pods."""
+    """A full queue of 80 cores, six idle machines, and no pods."""
     set_up_workshop(sandbox, 6)
     return Site(sandbox, tmp_path / "site")
 
@@ -86,7 +86,7 @@ def minimal(directory: Path) -> Config:
 def test_defaults_equal_the_documented_defaults_of_the_predecessor(tmp_path: Path) -> None:
     config = minimal(tmp_path)
     assert {field: getattr(config, field) for field in DEFAULTS} == DEFAULTS
-    assert config.node_types["a"].size == {"vcore": 128_000, "memory": 256 * 10**9}
+    assert config.node_types["a"].size == {"cpu": 128_000, "memory": 256 * 10**9}
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG.items())
@@ -224,7 +224,7 @@ def test_yunikorn_queue_annotation_assigns_a_pod_to_a_queue(
         workshop.change(yunikorn_queue_annotation=SITE_KEY)
     metadata: dict[str, Any] = {place: {key: QUEUE}}
     sandbox.add_pods(25, "dev", cpu="4", memory="4G", spec=YUNIKORN, **metadata)
-    assert pending(workshop)["vcore"] == 100_000
+    assert pending(workshop)["cpu"] == 100_000
 
 
 @pytest.mark.parametrize("place", ["annotations", "labels"])
@@ -239,7 +239,7 @@ def test_configured_queue_annotation_precedes_that_of_yunikorn(
         metadata: dict[str, Any] = {"labels": {"yunikorn.apache.org/queue": own, **app}}
         metadata[place] = {**metadata.get(place, {}), SITE_KEY: site_s}
         sandbox.add_pods(5, "dev", cpu="4", name=f"p{number}", spec=YUNIKORN, **metadata)
-    assert pending(workshop)["vcore"] == 20_000
+    assert pending(workshop)["cpu"] == 20_000
 
 
 def test_node_capacity_sets_the_amount_that_a_lent_node_adds(
@@ -286,10 +286,10 @@ def test_default_requests_apply_to_pods_without_requests(sandbox: Sandbox, works
                          "labels": {"yunikorn.apache.org/queue": QUEUE}},
             "spec": {"schedulerName": "yunikorn", "containers": [{"name": "c", "image": "x"}]},
         })  # fmt: skip
-    assert pending(workshop) == {"vcore": 3000, "memory": 6 * 2**30, "pods": 3}
+    assert pending(workshop) == {"cpu": 3000, "memory": 6 * 2**30, "pods": 3}
     workshop.change(default_cpu_request_m="2500", default_mem_request="4Gi")
-    assert pending(workshop) == {"vcore": 7500, "memory": 12 * 2**30, "pods": 3}
+    assert pending(workshop) == {"cpu": 7500, "memory": 12 * 2**30, "pods": 3}
     wait_in(sandbox, 1)  # what declares something is counted as it declares
     assert pending(workshop) == {
-        "vcore": 11_500, "memory": 12 * 2**30 + 4 * 10**9, "pods": 4
+        "cpu": 11_500, "memory": 12 * 2**30 + 4 * 10**9, "pods": 4
     }  # fmt: skip

@@ -112,7 +112,7 @@ def test_takeover_of_a_predecessor_host_works_from_lend_to_return(
     run(sandbox, host)
     assert sandbox.queues_text() == before and nodes(host) == {"a001": "serving"}
 
-    # The total demand of 240 vcores exceeds the limit of 208. The limits grow after the second
+    # The total demand of 240 cores exceeds the limit of 208. The limits grow after the second
     # node has joined, and not before.
     sandbox.clock.set(time.time() - 60)  # they are counted at once, too
     pods += sandbox.add_pods(40, "dev", queue=QUEUE, cpu="4", memory="4Gi")

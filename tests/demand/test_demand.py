@@ -71,47 +71,47 @@ TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="500
     ("pod", "expected"),
     [
         pytest.param(pod_request(), {}, id="best effort: one pod and nothing else"),
-        pytest.param(pod_request(C1, C2), {"memory": 1524 * M, "vcore": 3000, "nvidia.com/gpu": 5},
+        pytest.param(pod_request(C1, C2), {"memory": 1524 * M, "cpu": 3000, "nvidia.com/gpu": 5},
             id="containers are summed"),
         pytest.param(
             pod_request(C1, C2, overhead={"memory": "500M", "cpu": "1", "nvidia.com/gpu": "1"}),
-            {"memory": 2024 * M, "vcore": 4000, "nvidia.com/gpu": 6}, id="overhead is added"),
+            {"memory": 2024 * M, "cpu": 4000, "nvidia.com/gpu": 6}, id="overhead is added"),
         pytest.param(pod_request(*TWO, init_containers=(container("i1", memory="4096M", cpu="0.5",
                 gpu="1"), container("i2", memory="10000M"))),
-            {"memory": 10000 * M, "vcore": 5120, "nvidia.com/gpu": 1},
+            {"memory": 10000 * M, "cpu": 5120, "nvidia.com/gpu": 1},
             id="defect 18: of init containers the largest, resource by resource"),
         pytest.param(pod_request(*TWO, init_containers=(container("s1", sidecar=True, memory="10M",
                 cpu="1"), container("s2", sidecar=True, memory="10M", cpu="1"), container("i1",
-                memory="4096M", cpu="10"))), {"memory": 7020 * M, "vcore": 12000},
+                memory="4096M", cpu="10"))), {"memory": 7020 * M, "cpu": 12000},
             id="sidecars stay beside the containers and beside later init containers"),
         pytest.param(pod_request(container(memory="512M"), init_containers=(container("s",
                 sidecar=True, memory="1024M"), container("i", memory="256M"))),
             {"memory": 1536 * M}, id="a sidecar larger than the init container after it"),
         pytest.param(pod_request(container(memory="512M", cpu="1"), init_containers=(container("i",
                 memory="1024M", cpu="1", gpu="1"), container("s", sidecar=True, memory="1024M",
-                cpu="1"))), {"memory": 1536 * M, "vcore": 2000, "nvidia.com/gpu": 1},
+                cpu="1"))), {"memory": 1536 * M, "cpu": 2000, "nvidia.com/gpu": 1},
             id="an init container before the sidecar does not run beside it"),
         pytest.param(pod_request(container(cpu="1", memory="1G"), container("d", cpu="1", gpu="1"),
                 pod_level={"cpu": "5", "memory": "3G", "nvidia.com/gpu": "9"}),
-            {"vcore": 5000, "memory": 3 * GB, "nvidia.com/gpu": 1},
+            {"cpu": 5000, "memory": 3 * GB, "nvidia.com/gpu": 1},
             id="pod-level requests replace cores and memory only"),
         pytest.param(
             pod_request(container(**{"hugepages-2Mi": "2Mi"}), pod_level={"hugepages-2Mi": "4Mi"}),
             {"hugepages-2Mi": 4 * 1024**2}, id="and huge pages"),
         pytest.param(
             pod_request(container(cpu="1"), pod_level={"cpu": "2"}, overhead={"cpu": "250m"}),
-            {"vcore": 2250}, id="overhead comes on top of pod-level requests"),
+            {"cpu": 2250}, id="overhead comes on top of pod-level requests"),
         pytest.param(pod_request(container(cpu="1", memory="1G"),
                 states={"c": ContainerState(allocated={"cpu": "2"}, requests={"memory": "3G"})}),
-            {"vcore": 2000, "memory": 3 * GB},
+            {"cpu": 2000, "memory": 3 * GB},
             id="resized in place: the most of spec, allocated and actual"),
         pytest.param(pod_request(container(cpu="9"),
                 states={"c": ContainerState(allocated={"cpu": "2"}, requests={"cpu": "1"})},
-                resize_infeasible=True), {"vcore": 1000}, id="an infeasible resize: current size"),
-        pytest.param(pod_request(container(cpu="9"), resize_infeasible=True), {"vcore": 9000},
+                resize_infeasible=True), {"cpu": 1000}, id="an infeasible resize: current size"),
+        pytest.param(pod_request(container(cpu="9"), resize_infeasible=True), {"cpu": 9000},
             id="an infeasible resize without a status: its request"),
         pytest.param(pod_request(container(cpu="0.0001", memory="1.5", storage="1Ki")),
-            {"vcore": 1, "memory": 2, "ephemeral-storage": 1024}, id="fractions are rounded up"),
+            {"cpu": 1, "memory": 2, "ephemeral-storage": 1024}, id="fractions are rounded up"),
     ],
 )  # fmt: skip
 def test_effective_request_is_counted_like_in_yunikorn(
@@ -136,18 +136,18 @@ def test_effective_request_is_counted_like_in_yunikorn(
 def test_sidecar_request_depends_on_the_queue_system(
     pod: PodRequest, before: int, now: int
 ) -> None:
-    assert effective_request(pod, sidecars_twice=True)["vcore"] == before
-    assert effective_request(pod)["vcore"] == now
+    assert effective_request(pod, sidecars_twice=True)["cpu"] == before
+    assert effective_request(pod)["cpu"] == now
 
 
 @pytest.mark.parametrize(("twice", "cores"), [(True, 2), (False, 1)], ids=["twice", "once"])
 def test_sidecars_are_counted_like_in_the_running_scheduler(twice: bool, cores: int) -> None:
-    before = {"vcore": 2000, "pods": 1}
+    before = {"cpu": 2000, "pods": 1}
     with_sidecar = pods(2, size(1, 1), shape={"request_sidecars_twice": before})
     without = pods(1, size(1, 1), name="plain")
     view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, counts_sidecars_twice=twice)
     result = demand(with_sidecar + without, config(), tree(), scheduler=view)
-    assert result.queues[DEV].pending["vcore"] == (2 * cores + 1) * 1000
+    assert result.queues[DEV].pending["cpu"] == (2 * cores + 1) * 1000
 
 
 APP = "yunikorn.apache.org/app-id"
@@ -256,7 +256,7 @@ def test_group_fingerprint_does_not_depend_on_its_pods() -> None:
     (group,) = gather(pods(1, SMALL, ago=100)).groups
     (other,) = gather(pods(7, SMALL, ago=900, name="other", app="b")).groups
     assert group.fingerprint == other.fingerprint
-    assert group.fingerprint == "52337c5d32c6c95c"  # the same in every process and version
+    assert group.fingerprint == "69dffa87ad2f294c"  # the same in every process and version
 
 
 NOT_COUNTED = {
@@ -367,8 +367,8 @@ def test_queue_fingerprint_covers_its_descendants() -> None:
 
 # --- where a pod may be -------------------------------------------------------------------------
 
-WHOLE = (("nvidia.com/gpu", 4), ("vcore", 8000))
-LESS_CARDS, FEW_CORES = (WHOLE[1], ("nvidia.com/gpu", 2)), (WHOLE[0], ("vcore", 6000))
+WHOLE = (("nvidia.com/gpu", 4), ("cpu", 8000))
+LESS_CARDS, FEW_CORES = (WHOLE[1], ("nvidia.com/gpu", 2)), (WHOLE[0], ("cpu", 6000))
 ALIGNED = {"aligned": ((), WHOLE)}
 ANY = Requirement(key="a", operator="Exists", values=())
 BESIDE = PodAffinityTerm(topology_key=HOSTNAME, anti=False, expressions=(ANY,))
@@ -380,7 +380,7 @@ APART = msgspec.structs.replace(BESIDE, topology_key="rack", anti=True)
     [
         pytest.param(ALIGNED, (FEW_CORES, WHOLE), None, id="one NUMA node has all"),
         pytest.param(ALIGNED, (LESS_CARDS, FEW_CORES),
-            "requests 4 of nvidia.com/gpu, 8 of vcore on one NUMA node, and none has all of it",
+            "requests 4 of nvidia.com/gpu, 8 of cpu on one NUMA node, and none has all of it",
             id="each lacks something else"),
         pytest.param(ALIGNED, (LESS_CARDS, LESS_CARDS), "requests 4 of nvidia.com/gpu on one NUMA "
             "node, and the largest has 2", id="none has as many cards"),
@@ -435,6 +435,6 @@ def test_missing_gang_members_are_counted(some: list[Pod], expected: tuple[int, 
 
 def test_largest_gang_is_computed_per_queue_and_ancestor() -> None:
     result = gather(members(1))
-    assert result.queues[DEV].largest_gang == {"vcore": 8000, "memory": 32 * GB, "pods": 4}
+    assert result.queues[DEV].largest_gang == {"cpu": 8000, "memory": 32 * GB, "pods": 4}
     assert result.queues["root.anvil"].largest_gang == result.queues[DEV].largest_gang
     assert result.queues[GPU].largest_gang == {}

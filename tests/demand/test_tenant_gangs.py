@@ -44,7 +44,7 @@ def test_hundred_thousand_gang_members_are_a_single_number() -> None:
     result = demand(first_pod(group(MOST_MEMBERS)), config(), tree())
     assert sum(item.total for item in result.groups) == MOST_MEMBERS
     assert all(len(item.created) == 1 for item in result.groups), "members are multiplied"
-    assert result.queues[DEV].pending["vcore"] == 4000 * MOST_MEMBERS
+    assert result.queues[DEV].pending["cpu"] == 4000 * MOST_MEMBERS
     assert result.queues[DEV].pending_pods == MOST_MEMBERS
 
 
@@ -99,7 +99,7 @@ def test_gang_at_the_bound_is_counted(groups: Any) -> None:
 def test_used_amount_of_a_gang_beyond_the_bound_is_counted() -> None:
     running = bound(3, SMALL, "k1", task_groups=BEYOND["members"])
     result = demand(running, config(), tree())
-    assert result.queues[DEV].used["vcore"] == 12_000 and result.nodes["k1"].work_pods == 3
+    assert result.queues[DEV].used["cpu"] == 12_000 and result.nodes["k1"].work_pods == 3
 
 
 def test_gangs_of_a_namespace_are_bounded_oldest_first() -> None:
@@ -127,7 +127,7 @@ def test_pod_that_names_a_foreign_application_is_not_in_its_gang() -> None:
     both = demand([*theirs, *mine], config(), tree())
     of_mine = [item for item in both.groups if item.namespace == "dev"]
     assert [item.total for item in of_mine] == [item.total for item in alone.groups] == [3]
-    assert both.queues[DEV].largest_gang["vcore"] >= alone.queues[DEV].largest_gang["vcore"]
+    assert both.queues[DEV].largest_gang["cpu"] >= alone.queues[DEV].largest_gang["cpu"]
 
 
 def annotation(count: Any = 3, cpu: Any = "1", **more: Any) -> str:
@@ -163,10 +163,10 @@ def test_task_groups_refused_by_yunikorn_are_ignored(why: str) -> None:
     ("text", "expected"),
     [
         pytest.param('[{"NAME": "w", "minmember": 2, "minResource": {"cpu": "1"}}]',
-                     group(2, vcore=1000), id="keys in any case"),
+                     group(2, cpu=1000), id="keys in any case"),
         pytest.param(annotation(cpu="500m", minResource={"cpu": "500m", "memory": 1024},
                                 nodeSelector={"a": "b"}),
-                     group(3, vcore=500, memory=1024), id="text or number, further keys"),
+                     group(3, cpu=500, memory=1024), id="text or number, further keys"),
     ],
 )  # fmt: skip
 def test_task_groups_are_parsed(text: str, expected: TaskGroup) -> None:

@@ -21,6 +21,7 @@ from dnm.model.queue_edit import QueueEdit
 from dnm.model.registry import Registry, RunRecord
 from dnm.plan.breaker import next_chance, with_failure
 from dnm.plan.rules.batch_floors import floor_bounds
+from dnm.queues.yunikorn.quantities import yunikorn_amounts
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.builders import a_batch_node, a_request
 from tests.docs.pages import quoted, section, table_of
@@ -108,7 +109,7 @@ def test_pod_is_counted_as_the_row_shows(row: list[str]) -> None:
         overhead={} if overhead == "–" else {"cpu": overhead},
     )
     milli = int(counted[:-1]) if counted.endswith("m") else int(counted) * 1000
-    assert effective_request(pod)["vcore"] == milli
+    assert effective_request(pod)["cpu"] == milli
 
 
 # --- the restrictions ------------------------------------------------------------------------
@@ -198,7 +199,7 @@ def test_node_is_lent_and_returned_as_the_rows_show(sandbox: Sandbox, tmp_path: 
 
 # --- the queue document ------------------------------------------------------------------------
 
-LENT = size(128, 256)
+LENT = yunikorn_amounts(size(128, 256))
 
 
 def vcore(made: QueueEdit, queue: str = A) -> int:

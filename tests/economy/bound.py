@@ -138,7 +138,7 @@ def _busy_online(world: World, node_type: str) -> list[tuple[float, int]]:
             if not fitting:
                 fitting, free[opened] = [opened], dict(size)
                 opened += 1
-            number = min(fitting, key=lambda number: (free[number]["vcore"], number))
+            number = min(fitting, key=lambda number: (free[number]["cpu"], number))
             home[pod, event.began] = number
         pods_on[number] += event.sign
         for name, ask in pod.request.items():

@@ -10,9 +10,9 @@ from dnm.simulate.batch import SimJob
 from dnm.simulate.values import DAY, HOUR, Ask, NodeClass, Workload
 
 G = 10**9
-_GPU_SIZE = (("vcore", 64_000), ("memory", 512 * G), ("nvidia.com/gpu", 4), ("pods", 110))
+_GPU_SIZE = (("cpu", 64_000), ("memory", 512 * G), ("nvidia.com/gpu", 4), ("pods", 110))
 GPU_NODE = NodeClass(size=_GPU_SIZE, count=12)
-CPU_NODE = NodeClass(size=(("vcore", 128_000), ("memory", 256 * G), ("pods", 110)), count=40)
+CPU_NODE = NodeClass(size=(("cpu", 128_000), ("memory", 256 * G), ("pods", 110)), count=40)
 MINUTE = 60.0
 JOB_SIZES = ((1, 2, 4, 8, 16), (50, 20, 15, 10, 5))
 HALF = 0.5  # of the batch nodes, by default
@@ -20,7 +20,7 @@ HALF = 0.5  # of the batch nodes, by default
 
 def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus: int = 0) -> Ask:
     """Returns a pod."""
-    request = [("vcore", int(cores * 1000)), ("memory", gigabytes * G)]
+    request = [("cpu", int(cores * 1000)), ("memory", gigabytes * G)]
     if gpus:
         request.append(("nvidia.com/gpu", gpus))
     return Ask(at=at, lasts=lasts, request=tuple(request), queue=queue)
@@ -28,7 +28,7 @@ def ask(at: float, lasts: float, cores: float, gigabytes: int, queue: str, gpus:
 
 def limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
     """Returns a queue's limit."""
-    amounts = {"vcore": cores * 1000, "memory": gigabytes * G}
+    amounts = {"cpu": cores * 1000, "memory": gigabytes * G}
     if gpus:
         amounts["nvidia.com/gpu"] = gpus
     return amounts
@@ -36,7 +36,7 @@ def limit(cores: int, gigabytes: int, gpus: int = 0) -> dict[str, int]:
 
 def free(cores: int, gigabytes: int) -> dict[str, int]:
     """Returns the free capacity of a permanent node."""
-    return {"vcore": cores * 1000, "memory": gigabytes * G, "pods": 110}
+    return {"cpu": cores * 1000, "memory": gigabytes * G, "pods": 110}
 
 
 def steady(_when: float) -> float:

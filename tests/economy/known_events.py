@@ -26,7 +26,7 @@ def events_of(seed: int) -> tuple[CalendarEvent, ...]:
             begins=begins + timedelta(seconds=pair.begins),
             ends=begins + timedelta(seconds=pair.ends),
             pods=pair.people,
-            request={"vcore": 4000, "memory": 16 * 10**9},
+            request={"cpu": 4000, "memory": 16 * 10**9},
         )
         for number, pair in enumerate(list_workshops(seed))
     )

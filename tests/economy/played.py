@@ -111,7 +111,7 @@ def _site(workload: Workload, sandbox: Sandbox, directory: Path) -> Site:
         sandbox.add_machine_type(name, **_resources(dict(kind.size)), taints=taints)  # type: ignore[arg-type]
         sandbox.add_machines(kind.count, name)
     sections = "".join(
-        f"[node_type:{name}]\ncpu = {dict(kind.size)['vcore'] // 1000}\n"
+        f"[node_type:{name}]\ncpu = {dict(kind.size)['cpu'] // 1000}\n"
         f"memory = {dict(kind.size)['memory']}\ntaints = dedicated={{namespace}}:NoSchedule\n"
         + "".join(f"{key} = {size}\n" for key, size in kind.size if "/" in key)
         for name, kind in workload.classes.items()
@@ -132,7 +132,7 @@ def _site(workload: Workload, sandbox: Sandbox, directory: Path) -> Site:
 def _resources(size: dict[str, int] | object) -> dict[str, object]:
     sizes = dict(size)  # type: ignore[call-overload]
     more = {name: str(amount) for name, amount in sizes.items() if "/" in name}
-    return {"cpu": f"{sizes['vcore']}m", "memory": str(sizes["memory"]), "more": more}
+    return {"cpu": f"{sizes['cpu']}m", "memory": str(sizes["memory"]), "more": more}
 
 
 class _Played:
@@ -167,7 +167,7 @@ class _Played:
     def _create(self, number: int, ask: Ask) -> None:
         namespace = self._workload.namespace_of(ask.queue)
         request = dict(ask.request)
-        requests = {"cpu": f"{request['vcore']}m", "memory": str(request["memory"])}
+        requests = {"cpu": f"{request['cpu']}m", "memory": str(request["memory"])}
         requests |= {name: str(amount) for name, amount in request.items() if "/" in name}
         toleration = {"key": "dedicated", "operator": "Equal", "value": namespace}
         self._sandbox.create(manifests.pod_manifest(

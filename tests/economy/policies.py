@@ -55,17 +55,17 @@ class PredecessorPolicy:
         limit = world.limits[queue]
         deficits = [0]
         is_over = False
-        for name in ("vcore", "memory"):
+        for name in ("cpu", "memory"):
             used = sum(pod.request[name] for pod in started)
             asked = sum(pod.request[name] for pod in waiting)
             mark = limit[name] * self._headroom
             is_over |= used + asked > mark or asked > max(0, limit[name] - used)
             deficits.append(ceil(max(0, used + asked - mark) / size[name]))
         if waiting:
-            largest = {n: max(pod.request[n] for pod in waiting) for n in ("vcore", "memory")}
+            largest = {n: max(pod.request[n] for pod in waiting) for n in ("cpu", "memory")}
             per_node = min(size[name] // largest[name] for name in largest)
-            used = sum(pod.request["vcore"] for pod in started)
-            estimate = round(used / max(largest["vcore"], 1000))
+            used = sum(pod.request["cpu"] for pod in started)
+            estimate = round(used / max(largest["cpu"], 1000))
             is_over |= per_node > 0 and estimate > 0 and estimate % per_node == 0
         return max(*deficits, 1) if is_over else 0
 
@@ -83,7 +83,7 @@ class PredecessorPolicy:
     def joined(self, world: World, node: str) -> None:
         state = world.nodes[node]
         queue, _ = world.workload.namespaces[state.namespace]
-        world.resize(queue, _vcore_and_memory(state.size), 1)
+        world.resize(queue, _cpu_and_memory(state.size), 1)
         self._since[node] = world.now
         self._ended(world)
 
@@ -102,12 +102,12 @@ class PredecessorPolicy:
             if not world.nodes[name].pods and world.now - since >= IDLE_SECONDS:
                 state = world.nodes[name]
                 queue, _ = world.workload.namespaces[state.namespace]
-                world.resize(queue, _vcore_and_memory(state.size), -1)
+                world.resize(queue, _cpu_and_memory(state.size), -1)
                 world.revert(name)
                 del self._since[name]
                 count += 1
         return count
 
 
-def _vcore_and_memory(size: dict[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in size.items() if name in ("vcore", "memory")}
+def _cpu_and_memory(size: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in size.items() if name in ("cpu", "memory")}

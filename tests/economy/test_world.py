@@ -112,8 +112,8 @@ def test_node_planned_for_the_first_waiting_job_is_not_lent(
 
 def test_pods_are_packed_by_cores_and_memory() -> None:
     """Of two nodes, the one with the smaller free share wins, not the one with fewer free cores."""
-    permanent = ({"vcore": 64_000, "memory": 256 * 10**9, "pods": 110},
-                 {"vcore": 48_000, "memory": 128 * 10**9, "pods": 110})  # fmt: skip
+    permanent = ({"cpu": 64_000, "memory": 256 * 10**9, "pods": 110},
+                 {"cpu": 48_000, "memory": 128 * 10**9, "pods": 110})  # fmt: skip
     asks = [ask(0.0, HOUR, 60, 10, QUEUE), ask(1.0, HOUR, 2, 2, QUEUE)]
     world = World(replace(small(asks), free=permanent, lasts=60.0))
     world.play(NobodyLends())

@@ -109,7 +109,7 @@ def test_nodes_are_read_with_labels_taints_and_marks(sandbox: Sandbox, kube: Kub
     )
     node = kube.read_node("k1")
     assert node is not None and kube.read_node("nobody") is None
-    wanted = {"vcore": 127_500, "memory": 250 * 2**30, "nvidia.com/gpu": 4}
+    wanted = {"cpu": 127_500, "memory": 250 * 2**30, "nvidia.com/gpu": 4}
     assert node.allocatable.items() >= wanted.items() and node.labels["dev"] == "true"
     assert node.taints == (Taint(key="dedicated", value="dev", effect="NoSchedule"),)
     assert node.is_ready and not node.is_cordoned and not node.is_deleting

@@ -54,10 +54,10 @@ def test_unreadable_node_leaves_the_other_nodes_readable(changes: dict[str, Any]
     nodes = read_node_page(json.dumps({"items": items}).encode(), has_capacity=True)
     assert [node.name for node in nodes] == ["k1", "bad", "k2"]
     good = [node for node in nodes if not node.unreadable]
-    assert [(n.name, n.is_ready, n.allocatable["vcore"]) for n in good] == [
+    assert [(n.name, n.is_ready, n.allocatable["cpu"]) for n in good] == [
         ("k1", True, 4000), ("k2", True, 4000)
     ]  # fmt: skip
-    assert [node.capacity for node in nodes] == [{}, {}, {"vcore": 8000}]
+    assert [node.capacity for node in nodes] == [{}, {}, {"cpu": 8000}]
     bad = nodes[1]
     assert "bad" in bad.unreadable and bad.unreadable.isprintable()
     assert not bad.allocatable and not bad.is_ready

@@ -124,7 +124,7 @@ def reduce_pod(*parts: dict[str, Any]) -> Pod:
         pytest.param(({"annotations": {"yunikorn.apache.org/task-groups": json.dumps(
                         [{"name": "g", "minMember": 3, "minResource": {"cpu": "2"}}])}},),
                      {"task_groups": (TaskGroup(name="g", min_member=3,
-                                                min_resource={"vcore": 2000, "pods": 1}),)},
+                                                min_resource={"cpu": 2000, "pods": 1}),)},
                      id="leader of a gang"),
         pytest.param(({}, {"volumes": [
                         {"name": "b", "persistentVolumeClaim": {"claimName": "z"}},
@@ -245,30 +245,30 @@ RESIZE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
     [
         pytest.param({"containers": [{"name": "main"}]}, {}, {}, id="nothing"),
         pytest.param({"containers": [a_container(cpu="500m", memory="1Mi")]}, {},
-                     {"vcore": 500, "memory": MI}, id="one container"),
+                     {"cpu": 500, "memory": MI}, id="one container"),
         pytest.param({"containers": [a_container(cpu="1")],
                       "initContainers": [a_container("i", cpu="4")]}, {},
-                     {"vcore": 4000}, id="init container"),
+                     {"cpu": 4000}, id="init container"),
         pytest.param({"containers": [a_container(cpu="1")],
                       "initContainers": [{**a_container("s", cpu="4"), "restartPolicy": "Always"}]},
-                     {}, {"vcore": 5000}, id="sidecar"),
+                     {}, {"cpu": 5000}, id="sidecar"),
         pytest.param({"containers": [a_container(cpu="1")], "overhead": {"cpu": "250m"}}, {},
-                     {"vcore": 1250}, id="overhead"),
+                     {"cpu": 1250}, id="overhead"),
         pytest.param({"containers": [a_container(cpu="1")],
-                      "resources": {"requests": {"cpu": "7"}}}, {}, {"vcore": 7000},
+                      "resources": {"requests": {"cpu": "7"}}}, {}, {"cpu": 7000},
                      id="pod level"),
         pytest.param({"containers": [a_container(cpu="1")]},
                      {"containerStatuses": [a_state({"cpu": "3"}, {"cpu": "2"})]},
-                     {"vcore": 3000}, id="more is allocated"),
+                     {"cpu": 3000}, id="more is allocated"),
         pytest.param({"containers": [a_container(cpu="8")]},
                      {"containerStatuses": [a_state({"cpu": "2"}, {"cpu": "2"})],
-                      "resize": "Infeasible"}, {"vcore": 2000}, id="more can't be had"),
+                      "resize": "Infeasible"}, {"cpu": 2000}, id="more can't be had"),
         pytest.param({"containers": [a_container(cpu="8")]},
                      {"containerStatuses": [a_state({"cpu": "2"}, {"cpu": "2"})],
-                      "conditions": RESIZE}, {"vcore": 2000}, id="more can't be had since 1.33"),
+                      "conditions": RESIZE}, {"cpu": 2000}, id="more can't be had since 1.33"),
         pytest.param({"containers": [a_container(cpu="1")]},
                      {"containerStatuses": [a_state({"cpu": "9"}, {"cpu": "9"}, "other")]},
-                     {"vcore": 1000}, id="status of something else"),
+                     {"cpu": 1000}, id="status of something else"),
         pytest.param({"containers": [a_container(**{"nvidia.com/gpu": "2"})]}, {},
                      {"nvidia.com/gpu": 2}, id="any resource"),
         pytest.param({"containers": []}, {}, {}, id="no container"),
@@ -290,7 +290,7 @@ def test_infeasible_resize_of_a_pod_does_not_affect_equal_pods() -> None:
         a_pod({}, spec, {"containerStatuses": states, "resize": "Infeasible"}),
         a_pod({}, spec, {"containerStatuses": states}),
     ).pods
-    assert [pod.shape.request["vcore"] for pod in pods] == [8000, 2000, 8000]
+    assert [pod.shape.request["cpu"] for pod in pods] == [8000, 2000, 8000]
 
 
 # --- constraints -----------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_page_buffer_may_be_overwritten_after_it_was_added() -> None:
     ("spec", "why"),
     [
         pytest.param({"containers": [a_container(cpu="much")]}, "'much' is no", id="no quantity"),
-        pytest.param({"containers": [a_container(cpu="-1")]}, "asks for -1000 of vcore",
+        pytest.param({"containers": [a_container(cpu="-1")]}, "asks for -1000 of cpu",
                      id="minus"),
         pytest.param({"containers": [{"resources": {"requests": [1]}}]}, "Expected", id="a list"),
         pytest.param({"tolerations": [7]}, "Expected", id="a number for a toleration"),
@@ -503,7 +503,7 @@ def asking_for(count: int, **spec: Any) -> dict[str, Any]:
 def test_pod_with_many_resources_is_truncated_when_read(where: dict[str, str]) -> None:
     pod = reduce_pod({}, asking_for(1500, **where))
     assert pod.shape.is_cut and len(pod.shape.request) == MOST_RESOURCES + 1
-    assert (pod.shape.request["vcore"], pod.shape.request["memory"]) == (1000, 1024 * MI)
+    assert (pod.shape.request["cpu"], pod.shape.request["memory"]) == (1000, 1024 * MI)
     assert not reduce_pod({}, asking_for(MOST_RESOURCES - 3, **where)).shape.is_cut
 
 
@@ -526,9 +526,9 @@ def test_pending_pod_with_many_containers_is_not_counted() -> None:
         some = [{"name": f"c{number}", **request} for number in range(count)]
         return reduce_pod({}, {"containers": some, **spec}).shape
 
-    assert of(MOST_CONTAINERS).request["vcore"] == MOST_CONTAINERS * 1000
+    assert of(MOST_CONTAINERS).request["cpu"] == MOST_CONTAINERS * 1000
     assert of(MOST_CONTAINERS + 1).is_cut
-    assert of(2000, nodeName="k1").request["vcore"] == 2_000_000
+    assert of(2000, nodeName="k1").request["cpu"] == 2_000_000
 
 
 def test_long_pod_annotations_are_not_kept() -> None:

@@ -74,8 +74,8 @@ def test_pods_get_the_defaults_of_limit_ranges(sandbox: Sandbox) -> None:
         {},
     )
     (pods,) = read(sandbox, "StatefulSet", {}, replicas=1, template=template(*containers))
-    assert pods.shape.request == {"pods": 1, "vcore": 5250, "memory": 3 * 2**30}
-    assert pods.limits == {"pods": 1, "vcore": 5000, "memory": 6 * 2**30}
+    assert pods.shape.request == {"pods": 1, "cpu": 5250, "memory": 3 * 2**30}
+    assert pods.limits == {"pods": 1, "cpu": 5000, "memory": 6 * 2**30}
 
 
 def test_template_with_many_containers_is_cut_off(sandbox: Sandbox) -> None:

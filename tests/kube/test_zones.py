@@ -30,4 +30,4 @@ def topology(name: str, available: object) -> dict[str, Any]:
 
 def test_malformed_numa_data_of_a_machine_hides_no_other_machine() -> None:
     result: Any = read_zones(Api())  # type: ignore[arg-type]
-    assert [dict(result[name][0])["vcore"] for name in ("a001", "a002")] == [4000, 4000]
+    assert [dict(result[name][0])["cpu"] for name in ("a001", "a002")] == [4000, 4000]

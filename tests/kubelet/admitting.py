@@ -107,7 +107,7 @@ def why_dnm_refuses(asked: Question) -> str:
         reserved_memory=(ReservedMemory(numa_node=0, amount="1Gi"),),
         numa_memory=dict.fromkeys(range(asked["Zones"]), asked["Memory"]),
     )
-    size = {"vcore": 1000 * (asked["CPUs"] - asked["Reserved"]), "example.com/gpu": asked["GPUs"]}
+    size = {"cpu": 1000 * (asked["CPUs"] - asked["Reserved"]), "example.com/gpu": asked["GPUs"]}
     spec = msgspec.json.decode(json.dumps(asked["Pod"]), type=Spec)
     shape = PodShape(request={}, aligned=aligned_amounts(spec, asked["Guaranteed"]))
     return describe_misfit(shape, (), NodeTraits(labels={}, numa=numa_capacity(kubelet, size)))

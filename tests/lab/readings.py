@@ -27,8 +27,9 @@ from dnm.lab.sandbox.pod_reading import (
 )
 from dnm.lab.sandbox.yunikorn_config import read_document
 from dnm.model.errors import DnmError
-from dnm.model.quantity import parse_kubernetes, parse_yunikorn
+from dnm.model.quantity import parse_kubernetes
 from dnm.queues.yunikorn.pods import YunikornPods
+from dnm.queues.yunikorn.quantities import parse_yunikorn, yunikorn_amounts
 from dnm.queues.yunikorn.tree import parse_tree
 
 Seen = Mapping[str, Any]
@@ -50,7 +51,9 @@ amount_texts = st.one_of(
 
 def amount_by_dnm(name: str, text: str, of_kubernetes: bool) -> int | None:
     try:
-        return parse_kubernetes(name, text) if of_kubernetes else parse_yunikorn(name, text)
+        if of_kubernetes:
+            return parse_kubernetes("cpu" if name == "vcore" else name, text)
+        return parse_yunikorn(name, text)
     except DnmError:
         return None
 
@@ -166,11 +169,15 @@ def pod_by_dnm(pod: Mapping[str, Any]) -> Seen:
     assert not reducer.unreadable, reducer.unreadable
     (seen,) = reducer.pods
     gang = [
-        {name: amount * group.min_member for name, amount in group.min_resource.items()}
+        {
+            name: amount * group.min_member
+            for name, amount in yunikorn_amounts(group.min_resource).items()
+        }
         for group in seen.task_groups
     ]
     return _pod_seen(
-        [seen.shape.request, seen.shape.request_sidecars_twice or seen.shape.request],
+        [yunikorn_amounts(seen.shape.request),
+         yunikorn_amounts(seen.shape.request_sidecars_twice or seen.shape.request)],
         seen.app_id, seen.queue, total(gang), seen.task_group,
         seen.is_placeholder,
     )  # fmt: skip

@@ -1,8 +1,7 @@
-"""The two grammars compared with the real parsers, and the conversion back to YuniKorn's."""
+"""Kubernetes' grammar compared with the real parser, and spans of time."""
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 
 import pytest
@@ -13,31 +12,10 @@ from dnm.model.quantity import (
     INT64_MAX,
     QuantityError,
     format_amount,
-    format_yunikorn,
     kube_resources,
     parse_kubernetes,
     parse_span,
-    parse_yunikorn,
 )
-from tests.queue_kit import DATA
-
-VECTORS = json.loads((DATA / "yunikorn_vectors.json").read_text())["quantity"]
-assert len(VECTORS) == 77
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: repr(vector["text"]))
-def test_yunikorn_quantities_are_parsed_like_in_yunikorn(vector: dict[str, object]) -> None:
-    text = str(vector["text"])
-    for resource, amount, error in (
-        ("memory", vector["other"], vector["other_error"]),
-        ("vcore", vector["vcore_milli"], vector["vcore_error"]),
-    ):
-        if error is None:
-            assert parse_yunikorn(resource, text) == amount
-        else:
-            with pytest.raises(QuantityError, match=f"^{error}$"):
-                parse_yunikorn(resource, text)
-
 
 # Text, cpu in millicores, other resources; None: refused. From resource.Quantity of apimachinery
 # 0.33 (MilliValue, Value). Beyond int64 it wraps around, and dnm stops at the largest.
@@ -61,7 +39,7 @@ KUBERNETES = [
 def test_kubernetes_quantities_are_rounded_up_like_in_yunikorn(
     text: str, milli: int | None, whole: int | None
 ) -> None:
-    for resource, amount in (("cpu", milli), ("vcore", milli), ("memory", whole)):
+    for resource, amount in (("cpu", milli), ("memory", whole)):
         if amount is None:
             with pytest.raises(QuantityError, match="is no Kubernetes quantity"):
                 parse_kubernetes(resource, text)
@@ -69,76 +47,27 @@ def test_kubernetes_quantities_are_rounded_up_like_in_yunikorn(
             assert parse_kubernetes(resource, text) == amount
 
 
-def test_resource_list_gets_the_names_of_yunikorn() -> None:
+def test_resource_list_keeps_the_names_of_kubernetes() -> None:
     assert kube_resources({"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"}) == {
-        "vcore": 500,
+        "cpu": 500,
         "memory": 2**30,
         "nvidia.com/gpu": 2,
     }
 
 
-STYLES = [
-    pytest.param("memory", 576 * 10**9, "320G", "576G", id="same unit"),
-    pytest.param("vcore", 256_000, "128000m", "256000m", id="millicores"),
-    pytest.param("vcore", 208_000, "80", "208", id="cores"),
-    pytest.param("vcore", 208_500, "80", "208500m", id="cores and a half"),
-    pytest.param("vcore", 1_128_000, "1k", "1128", id="a unit that is not exact"),
-    pytest.param("memory", 2**40 + 10**11, "1Ti", "1171398074Ki", id="binary and decimal mixed"),
-    pytest.param("memory", 2**40, "300", "1099511627776", id="bytes stay bytes"),
-    pytest.param("memory", 321 * 2**30, "320 Gi", "321 Gi", id="a space before the suffix"),
-    pytest.param("memory", 2**30, " 5Gi ", " 1Gi ", id="spaces around"),
-    pytest.param("pods", 160, "50\n", "160\n", id="a block's line end"),
-    pytest.param("vcore", 138_000, "0010", "138", id="leading zeros go"),
-    pytest.param("memory", 0, "5Gi", "0Gi", id="zero"),
-    pytest.param("pods", 1001, "1k", "1001", id="counts"),
-    pytest.param("memory", INT64_MAX, "1Ei", "9223372036854775807", id="the largest"),
-]
-
-
-@pytest.mark.parametrize(("resource", "amount", "like", "text"), STYLES)
-def test_amount_is_written_in_the_previous_style(
-    resource: str, amount: int, like: str, text: str
-) -> None:
-    assert format_yunikorn(resource, amount, like) == text
-    assert parse_yunikorn(resource, text) == amount
-
-
-@pytest.mark.parametrize("amount", [-1, INT64_MAX + 1])
-def test_amount_beyond_the_range_of_yunikorn_is_refused(amount: int) -> None:
-    with pytest.raises(QuantityError, match="outside what YuniKorn can count"):
-        format_yunikorn("memory", amount, "1G")
-
-
-@pytest.mark.parametrize("like", ["", "1.5Gi", "500m", "x"])
-def test_style_that_is_no_quantity_is_refused(like: str) -> None:
-    with pytest.raises(QuantityError, match="is no quantity of memory"):
-        format_yunikorn("memory", 1, like)
-
-
-resources = st.sampled_from(["vcore", "memory", "nvidia.com/gpu"])
-legal = st.builds(
-    "{}{}{}".format,
-    st.integers(0, 9000),
-    st.sampled_from(["", " ", "\t"]),
-    st.sampled_from(["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]),
-)
-
-
-@given(resources, st.integers(0, INT64_MAX), legal)
-def test_every_amount_is_written_exactly(resource: str, amount: int, like: str) -> None:
-    assert parse_yunikorn(resource, format_yunikorn(resource, amount, like)) == amount
-    assert parse_yunikorn(resource, format_amount(resource, amount)) == amount
+@given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, INT64_MAX))
+def test_every_amount_is_written_exactly(resource: str, amount: int) -> None:
+    assert parse_kubernetes(resource, format_amount(resource, amount)) == amount
 
 
 @given(st.text(max_size=12))
 def test_arbitrary_text_is_an_amount_or_an_error(text: str) -> None:
-    for resource in ("vcore", "memory"):
-        for parse in (parse_yunikorn, parse_kubernetes):
-            try:
-                amount = parse(resource, text)
-            except QuantityError:
-                continue
-            assert -INT64_MAX <= amount <= INT64_MAX
+    for resource in ("cpu", "memory"):
+        try:
+            amount = parse_kubernetes(resource, text)
+        except QuantityError:
+            continue
+        assert -INT64_MAX <= amount <= INT64_MAX
 
 
 # --- spans, as people write them --------------------------------------------------------------

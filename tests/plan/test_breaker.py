@@ -181,18 +181,18 @@ def test_node_transition_updates_the_breaker_of_its_queue(
 
 # --- used quota ------------------------------------------------------------------------------
 
-COUNTED = {"vcore": 100_000, "memory": 400}
-LIMIT = {"vcore": 180_000, "memory": 900, "pods": 10}  # the node brings none of these
+COUNTED = {"cpu": 100_000, "memory": 400}
+LIMIT = {"cpu": 180_000, "memory": 900, "pods": 10}  # the node brings none of these
 
 
 @pytest.mark.parametrize(
     ("used", "fixed", "is_credited"),
     [
         pytest.param({}, (), False, id="nothing"),
-        pytest.param({"vcore": 80_000, "memory": 500}, (), False, id="as-much-as-without-it"),
-        pytest.param({"vcore": 80_001}, (), True, id="more-cores-than-without-it"),
+        pytest.param({"cpu": 80_000, "memory": 500}, (), False, id="as-much-as-without-it"),
+        pytest.param({"cpu": 80_001}, (), True, id="more-cores-than-without-it"),
         pytest.param({"memory": 501}, (), True, id="more-memory-than-without-it"),
-        pytest.param({"vcore": 80_001}, ("vcore",), False, id="a-limit-that-no-node-moves"),
+        pytest.param({"cpu": 80_001}, ("cpu",), False, id="a-limit-that-no-node-moves"),
         pytest.param({"nvidia.com/gpu": 4}, (), False, id="a-resource-without-a-limit"),
         pytest.param({"pods": 10}, (), False, id="only-other-resources"),
     ],

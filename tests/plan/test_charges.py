@@ -89,35 +89,35 @@ def charged(**changes: Any) -> World:
 
 
 def test_requests_of_pods_are_summed_when_they_change() -> None:
-    world = charged(rate={"vcore": 3000}, used={"vcore": 5.0, "memory": 7.0})
+    world = charged(rate={"cpu": 3000}, used={"cpu": 5.0, "memory": 7.0})
     world.with_pods(*pods(2, SMALL, node="a001"))
     world.with_pods(*pods(1, SMALL, node="k1"))
     result = plan_of(world).registry.nodes["a001"].charge
     assert result == Charge(
-        account="proj", since=NOW, rate={"vcore": 2000, "memory": 2 * 10**9},
-        used={"vcore": 5.0 + 3000 * 3600, "memory": 7.0},
+        account="proj", since=NOW, rate={"cpu": 2000, "memory": 2 * 10**9},
+        used={"cpu": 5.0 + 3000 * 3600, "memory": 7.0},
     )  # fmt: skip
 
 
 def test_unchanged_pods_leave_the_charge_unchanged() -> None:
-    world = charged(rate={"vcore": 1000, "memory": 10**9})
+    world = charged(rate={"cpu": 1000, "memory": 10**9})
     world.with_pods(*pods(1, SMALL, node="a001"))
     assert plan_of(world).registry.nodes["a001"] == world.registry.nodes["a001"]
 
 
 def test_unreadable_pods_leave_the_charge_unchanged() -> None:
-    world = charged(rate={"vcore": 1000}).set(pods=wanting().pods)
+    world = charged(rate={"cpu": 1000}).set(pods=wanting().pods)
     before = world.registry.nodes["a001"].charge
     plan = plan_of(world.set(pods=UNREAD))
     assert plan.registry.nodes["a001"].charge == before
 
 
 def test_history_records_account_and_usage_of_a_lend() -> None:
-    charge = Charge(account="proj", since=NOW - HOUR, rate={"vcore": 2000}, used={"memory": 4.0})
+    charge = Charge(account="proj", since=NOW - HOUR, rate={"cpu": 2000}, used={"memory": 4.0})
     entry = a_lent_node(Phase.RETURNING, charge=charge)
     cause = Cause(now=NOW, run="r", instance="prod")
     (line,) = list_transitions(Registry(nodes={"a001": entry}), Registry(), cause)
-    assert line.numbers == {"account": "proj", "used": {"vcore": 7_200_000, "memory": 4}}
+    assert line.numbers == {"account": "proj", "used": {"cpu": 7_200_000, "memory": 4}}
     plain = a_lent_node(Phase.RETURNING)
     (line,) = list_transitions(Registry(nodes={"a001": plain}), Registry(), cause)
     assert line.numbers == {}

@@ -26,7 +26,7 @@ def used(*vcores: int, **changes: Any) -> World:
     for number, vcore in enumerate(vcores, 1):
         name = f"a{number:03}"
         world.lent(name, **{"was_used": True, "since": LONG_AGO, **changes}).node(name)
-        shape = PodShape(request={"vcore": vcore, "memory": 10**9, "pods": 1})
+        shape = PodShape(request={"cpu": vcore, "memory": 10**9, "pods": 1})
         world.with_pods(*pods(1, shape, node=name, app_id=name))
     return world
 

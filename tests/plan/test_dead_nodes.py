@@ -28,7 +28,7 @@ IDLE: dict[str, Any] = {
     "since": NOW - timedelta(hours=5), "idle_since": LONG_AGO, "was_used": True,
 }  # fmt: skip
 WITH_GPUS = NodeType(name="a", size={**SIZE, GPU: 8})
-ON_GPUS = PodShape(request={"vcore": 1000, "memory": 10**9, "pods": 1, GPU: 8})
+ON_GPUS = PodShape(request={"cpu": 1000, "memory": 10**9, "pods": 1, GPU: 8})
 DEAD: dict[str, dict[str, Any]] = {
     "NotReady": {"is_ready": False},
     "in deletion": {"is_deleting": True},

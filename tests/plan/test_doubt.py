@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 
 
 def snapshot(pods: int = 0, **changes: Any) -> Snapshot:
-    shape = PodShape(request={"vcore": 1000, "pods": 1})
+    shape = PodShape(request={"cpu": 1000, "pods": 1})
     names = (f"p{number}" for number in range(pods))
     listed = PodList(
         pods=tuple(Pod(namespace="dev", name=n, shape=shape, node="k1") for n in names)
@@ -77,7 +77,7 @@ LAST = RunRecord(attended=("a001", "k1"))
 
 def listed(*stays: str, work: Mapping[str, int] = {}, kind: str = "is_daemonset") -> Snapshot:
     """Builds a list of pods: DaemonSet pods on some Nodes, and that many working pods on others."""
-    shape = PodShape(request={"vcore": 1000, "pods": 1})
+    shape = PodShape(request={"cpu": 1000, "pods": 1})
     pods = [
         Pod(namespace="kube-system", name=f"s{node}", shape=shape, node=node, **{kind: True})
         for node in stays
@@ -203,9 +203,9 @@ def test_fenced_node_with_suddenly_empty_namespaces_is_checked_again(
 @pytest.mark.parametrize(
     ("queue_of_pod", "allocated", "is_seen"),
     [
-        pytest.param(RUNS, {QUEUE: {"vcore": 1}}, False, id="it runs one that is not listed"),
-        pytest.param(RUNS, {QUEUE: {"vcore": 0}}, True, id="it waits"),
-        pytest.param(RUNS | ENDED, {QUEUE: {"vcore": 1}}, True, id="another of the queue is"),
+        pytest.param(RUNS, {QUEUE: {"cpu": 1}}, False, id="it runs one that is not listed"),
+        pytest.param(RUNS, {QUEUE: {"cpu": 0}}, True, id="it waits"),
+        pytest.param(RUNS | ENDED, {QUEUE: {"cpu": 1}}, True, id="another of the queue is"),
         pytest.param(RUNS, {}, True, id="the queue is unknown"),
     ],
 )

@@ -42,7 +42,7 @@ def event(begins: datetime = NOW, hours: int = 8, **changes: Any) -> CalendarEve
         "ends": wall + timedelta(hours=hours),
     }  # fmt: skip
     if "nodes" not in changes:
-        values |= {"pods": 75, "request": {"vcore": 4000, "memory": 16 * 10**9}}
+        values |= {"pods": 75, "request": {"cpu": 4000, "memory": 16 * 10**9}}
     return CalendarEvent(**{**values, **changes})
 
 
@@ -65,7 +65,7 @@ def test_event_of_75_people_needs_as_many_nodes_as_their_pods() -> None:
     assert verdict.detail == ("event workshop, 2026-03-02 12:00 to 20:00 UTC; needs 5 of type a")
 
 
-PERMANENT = {"vcore": 64_000, "memory": 256 * 10**9, "pods": 110}
+PERMANENT = {"cpu": 64_000, "memory": 256 * 10**9, "pods": 110}
 
 SIZES: dict[str, tuple[dict[str, Any], tuple[Any, ...], dict[str, int]]] = {
     # 320 GB of the limit fit 20 of the 75 pods, and 16 of these fit on the existing node.
@@ -103,7 +103,7 @@ def test_event_is_sized_beside_running_and_waiting_pods(
 
 def test_device_in_use_leaves_no_capacity_for_an_event() -> None:
     card = "deviceclass.resource.kubernetes.io/gpu.example"
-    wants_card = PodShape(request={"vcore": 32_000, "pods": 1, card: 1})
+    wants_card = PodShape(request={"cpu": 32_000, "pods": 1, card: 1})
     asked = world(event(pods=16)).with_pods(*pods(1, wants_card, namespace="two"))
     asked.node("k2", mark=None, labels={}, allocatable=PERMANENT)
     for taken, expected in (({}, {"a": 1}), ({"k2": {card: 1}}, {})):
@@ -207,7 +207,7 @@ def test_larger_next_occurrence_gets_its_nodes_in_time() -> None:
 
 def test_event_with_gpu_requests_gets_gpu_nodes() -> None:
     gpus = {**SIZE, "nvidia.com/gpu": 4}
-    asked = world(event(pods=6, request={"vcore": 4000, "memory": 16 * 10**9, "nvidia.com/gpu": 1}))
+    asked = world(event(pods=6, request={"cpu": 4000, "memory": 16 * 10**9, "nvidia.com/gpu": 1}))
     types = {**asked.config.node_types, "g": NodeType(name="g", size=gpus)}
     asked.configured(
         node_types=types, namespaces=namespace_policy(asked.config, node_types=("a", "g"))

@@ -65,7 +65,7 @@ def fenced_for(**changes: object) -> World:
 
 def counted() -> World:
     """Builds a fenced node that the queue document still counts."""
-    return fenced().set(maps=(queue_map({"a001": {"vcore": 128_000}}), None))
+    return fenced().set(maps=(queue_map({"a001": {"cpu": 128_000}}), None))
 
 
 def returning(world: World) -> World:

@@ -75,7 +75,7 @@ def test_idle_time_of_a_needed_node_begins_when_the_need_ends() -> None:
     used = pods(104, SMALL, node="k1")  # of one core each, and the queue has 80
     needed = idle().with_pods(*used).decisions()
     assert needed.verdicts["a001"].reason is Reason.NEEDED
-    assert "would have 80 vcore, and 104 vcore is used" in needed.verdicts["a001"].detail
+    assert "would have 80 cpu, and 104 cpu is used" in needed.verdicts["a001"].detail
     entry = needed.registry.nodes["a001"]
     assert entry.is_needed and entry.idle_since == LONG_AGO
     again = idle().with_pods(*used).recorded(nodes={"a001": entry}).decisions()

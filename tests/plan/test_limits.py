@@ -27,16 +27,16 @@ from tests.site import WORKSHOP_QUEUES
 
 def test_limit_contains_only_serving_nodes_of_this_instance() -> None:
     world = World().lent("a001").lent("a002", Phase.RELEASING).lent("a003", Phase.FAILED)
-    world.lent("a004", owner="validation").lent("a005", queue="root.other", counted={"vcore": 1})
+    world.lent("a004", owner="validation").lent("a005", queue="root.other", counted={"cpu": 1})
     assert serving_sizes(world.config, world.registry) == {
         QUEUE: {"a001": COUNTED},
-        "root.other": {"a005": {"vcore": 1}},
+        "root.other": {"a005": {"cpu": 1}},
     }
 
 
 def test_limit_does_not_shrink_below_the_allocated_amount() -> None:
     demand = World().with_pods(*pods(3, SMALL, node="k1")).inputs().demand
-    assert demand is not None and floors(demand)[QUEUE]["vcore"] == 3000
+    assert demand is not None and floors(demand)[QUEUE]["cpu"] == 3000
 
 
 def test_limit_is_baseline_plus_serving_nodes() -> None:
@@ -44,15 +44,15 @@ def test_limit_is_baseline_plus_serving_nodes() -> None:
     decided = joined.decided()
     limits, diff = decided.limits, diff_of(decided.inputs.queues, decided.limits)
     assert limits.is_changed
-    assert limits.limits[QUEUE].max["vcore"] == BASELINE["vcore"] + COUNTED["vcore"]
+    assert limits.limits[QUEUE].max["cpu"] == BASELINE["cpu"] + COUNTED["cpu"]
     assert "+" in diff and "queues.yaml (planned)" in diff
 
 
 def test_limit_shrinks_by_nodes_that_are_fenced_in_the_run() -> None:
     idle = serving(idle_since=LONG_AGO)
-    grown = BASELINE["vcore"] + COUNTED["vcore"]
-    assert idle.current().limits[QUEUE].max["vcore"] == grown
-    assert idle.limits().limits[QUEUE].max["vcore"] == BASELINE["vcore"]
+    grown = BASELINE["cpu"] + COUNTED["cpu"]
+    assert idle.current().limits[QUEUE].max["cpu"] == grown
+    assert idle.limits().limits[QUEUE].max["cpu"] == BASELINE["cpu"]
 
 
 def test_edit_of_limits_is_planned_once_without_fences() -> None:
@@ -69,7 +69,7 @@ def test_limit_lowered_manually_below_the_lent_amount_is_fixed() -> None:
     assert lowered != text
     document = msgspec.structs.replace(queue_map({"a001": COUNTED}), data={"queues.yaml": lowered})
     current = serving().set(maps=(document, None)).current()
-    assert current.limits[QUEUE].fixed == {"vcore"}
+    assert current.limits[QUEUE].fixed == {"cpu"}
     assert fenced().current().limits[QUEUE].fixed == frozenset()
 
 
@@ -155,7 +155,7 @@ def test_registry_of_an_older_dnm_without_ledger_needs_an_administrator() -> Non
     bare = serving().set(maps=(queue_map(), None))
     assert not bare.plan().needs_person
     status = QueueStatus(
-        limit={}, baseline={}, lent={"vcore": 1}, used={}, pending={}, pending_pods=0, verdict="",
+        limit={}, baseline={}, lent={"cpu": 1}, used={}, pending={}, pending_pods=0, verdict="",
         reason="",
     )  # fmt: skip
     asked = bare.recorded(last_run=RunRecord(queues={QUEUE: status})).plan()

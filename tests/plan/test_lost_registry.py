@@ -112,7 +112,7 @@ def judge_loss(registry: Registry, snapshot: Snapshot) -> Registry:
 
 
 def of_the_ledger(instance: str) -> str:
-    text = queue_map({"a009": {"vcore": 128_000}}).annotations[LEDGER_ANNOTATION]
+    text = queue_map({"a009": {"cpu": 128_000}}).annotations[LEDGER_ANNOTATION]
     return text.replace('"prod"', f'"{instance}"')
 
 

@@ -25,7 +25,7 @@ BEFORE = NOW - timedelta(minutes=90)
 def used(nodes: int = 30, vcore: int = CORE, memory: int = 10**9, **changes: Any) -> World:
     """Builds nodes with one pod on each."""
     world = World()
-    shape = PodShape(request={"vcore": vcore, "memory": memory, "pods": 1})
+    shape = PodShape(request={"cpu": vcore, "memory": memory, "pods": 1})
     for number in range(1, nodes + 1):
         name = f"a{number:03}"
         world.lent(name, **{"was_used": True, "since": LONG_AGO, **changes}).node(name)
@@ -62,7 +62,7 @@ def test_reports_queues_with_low_utilization(world: World, percent: int | None) 
 
 
 def test_daemonset_pods_do_not_count_as_utilization() -> None:
-    big = PodShape(request={"vcore": 64_000, "pods": 1})
+    big = PodShape(request={"cpu": 64_000, "pods": 1})
     theirs = pods(1, big, node="a001", namespace="kube-system", is_managed=False,
                   is_daemonset=True)  # fmt: skip
     assert used(2).with_pods(*theirs).plan().registry.low_utilization[QUEUE].percent == 1

@@ -359,8 +359,8 @@ def test_relabeled_node_is_unfenced_after_its_new_queue_grows() -> None:
     assert (entry.phase, entry.namespace, entry.queue) == (Phase.SERVING, "notebook", OTHER)
     assert (entry.failed_move, entry.moved_at, entry.was_used, entry.order) == ("", NOW, False, "")
     assert kinds(plan) == [Unfence, SetQueueLimits]
-    assert plan.status[OTHER].lent["vcore"] == 128_000
-    assert not plan.status[entry.mark.queue.replace("notebook", "dev")].lent.get("vcore")
+    assert plan.status[OTHER].lent["cpu"] == 128_000
+    assert not plan.status[entry.mark.queue.replace("notebook", "dev")].lent.get("cpu")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dnm.plan.phases import advance_node, grown, measure_node
 from tests.builders import NOW, a_config, a_lent_node, a_node, facts
 
 GPU = "nvidia.com/gpu"
-DECLARED = {"vcore": 128_000, "memory": 256 * 10**9, GPU: 4}
+DECLARED = {"cpu": 128_000, "memory": 256 * 10**9, GPU: 4}
 HUGE = 9 * 10**15
 
 
@@ -34,9 +34,9 @@ def offering(**changes: int) -> Node:
     ("node", "differs", "is_reported"),
     [
         pytest.param(offering(), {}, False, id="as declared"),
-        pytest.param(offering(vcore=127_000), {"vcore": 127_000}, False, id="less, as kubelets"),
-        pytest.param(offering(vcore=140_800), {"vcore": 140_800}, False, id="at the tolerance"),
-        pytest.param(offering(vcore=140_801), {}, True, id="above the tolerance"),
+        pytest.param(offering(cpu=127_000), {"cpu": 127_000}, False, id="less, as kubelets"),
+        pytest.param(offering(cpu=140_800), {"cpu": 140_800}, False, id="at the tolerance"),
+        pytest.param(offering(cpu=140_801), {}, True, id="above the tolerance"),
         pytest.param(offering(memory=HUGE), {}, True, id="a lie"),
         pytest.param(offering(gpu=HUGE), {}, True, id="a lie about devices"),
         pytest.param(offering(pods=110), {"pods": 110}, False, id="pods need no declaration"),
@@ -57,12 +57,12 @@ def test_node_is_counted_by_its_offer_up_to_the_declared_size(
 
 @given(
     st.dictionaries(
-        st.sampled_from(["vcore", "memory", GPU, "pods", "ephemeral-storage", "evil.io/x"]),
+        st.sampled_from(["cpu", "memory", GPU, "pods", "ephemeral-storage", "evil.io/x"]),
         st.integers(-(2**70), 2**70),
     ),
-    st.dictionaries(st.sampled_from(["vcore", "memory", GPU]), st.integers(0, 2**70)),
+    st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(0, 2**70)),
 )
-@example({"pods": 1001, "vcore": 1, "memory": 1, GPU: 1}, {})
+@example({"pods": 1001, "cpu": 1, "memory": 1, GPU: 1}, {})
 def test_kubelet_cannot_raise_a_size_beyond_its_type(
     allocatable: dict[str, int], recorded: dict[str, int]
 ) -> None:

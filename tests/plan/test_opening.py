@@ -231,7 +231,7 @@ def test_declared_resources_are_a_readiness_check() -> None:
     world.nodes[-1] = msgspec.structs.replace(world.nodes[-1], allocatable={"memory": 1})
     plan = world.plan()
     assert entry_of(plan).leaves == Leaving.NOT_OPENED
-    assert "resources: it offers no vcore" in plan.nodes[0].sentence
+    assert "resources: it offers no cpu" in plan.nodes[0].sentence
 
 
 def test_held_node_has_no_readiness_deadline() -> None:

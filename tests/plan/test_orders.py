@@ -332,7 +332,7 @@ THEIRS = BatchClaim(instance="other", namespace="dev")
         pytest.param(World().node("a070", mark=None).set(batch={"a070": a_batch_node("a070",
                 in_service=False, claim=THEIRS)}), (), id="another-instance's"),
         pytest.param(World().node("a070", mark=None).set(batch=OUT,
-                maps=(queue_map({"a070": {"vcore": 128_000}}), None)), (), id="counted"),
+                maps=(queue_map({"a070": {"cpu": 128_000}}), None)), (), id="counted"),
         pytest.param(
             World().node("a070", mark=None).set(batch=OUT).recorded(requests=(a_request(),)), (),
             id="may-be-coming"),

@@ -50,7 +50,7 @@ CASES = [
     case(Phase.JOINING, facts([a_node(is_ready=False)]), Reason.JOINING, Phase.JOINING,
         "not ready"),
     case(Phase.JOINING, facts(), Reason.JOINING, Phase.JOINING, "not yet there"),
-    case(Phase.JOINING, facts([a_node(allocatable={"vcore": 1000})]), Reason.JOINING, Phase.JOINING,
+    case(Phase.JOINING, facts([a_node(allocatable={"cpu": 1000})]), Reason.JOINING, Phase.JOINING,
         "promised resource missing"),
     case(Phase.JOINING, facts(batch=[BACK]), Reason.LEFT, GONE_PHASE, "rolled back"),
     case(Phase.JOINING, facts(batch=[BACK], running=frozenset([CONVERTER])), Reason.JOINING,
@@ -314,7 +314,7 @@ def test_joining_node_fails_only_after_the_full_join_timeout(seconds: int, phase
     [
         pytest.param(a_node(is_ready=False), "is in Kubernetes but not Ready", id="not-ready"),
         pytest.param(
-            a_node(allocatable={"vcore": 0}), "is Ready but offers no memory, vcore", id="nothing"
+            a_node(allocatable={"cpu": 0}), "is Ready but offers no cpu, memory", id="nothing"
         ),
         pytest.param(None, "is not in Kubernetes", id="not-there"),
     ],

@@ -63,7 +63,7 @@ QUEUE_CASES: dict[str, tuple[ReasonText, int, Callable[[], World]]] = {
     "kept ready": (Reason.MIN_NODES, 2,
         lambda: World().configured(namespaces=namespace_policy(a_config(), min_nodes=2))),
     "bigger than any node": (Reason.NOTHING_HELPS, 0,
-        lambda: World().with_pods(*pods(1, PodShape(request={"vcore": 10**6, "pods": 1})))),
+        lambda: World().with_pods(*pods(1, PodShape(request={"cpu": 10**6, "pods": 1})))),
     "on the way": (Reason.ON_THE_WAY, 0,
         lambda: wanting(1).recorded(requests=(a_request(ended=True),))),
     "too young": (Reason.TOO_YOUNG, 0,
@@ -319,9 +319,9 @@ def test_status_records_waiting_pods_and_their_start() -> None:
     plan = world.plan()
     status, decision = plan.status[QUEUE], plan.decisions[QUEUE]
     assert status.lent == COUNTED and status.pending_pods == 2
-    assert status.limit["vcore"] == status.baseline["vcore"] + SIZE["vcore"]
+    assert status.limit["cpu"] == status.baseline["cpu"] + SIZE["cpu"]
     assert isinstance(status, QueueStatus)
-    assert decision.headroom["vcore"] == decision.limit["vcore"] - decision.used["vcore"] > 0
+    assert decision.headroom["cpu"] == decision.limit["cpu"] - decision.used["cpu"] > 0
     assert status.is_demand_read and status.waits_since == OLD
     blind = PodList(pods=world.pods[:1], unreadable={"dev": "403"})
     status = world.set(pods=blind).plan().status[QUEUE]

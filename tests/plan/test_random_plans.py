@@ -28,8 +28,8 @@ from dnm.model.queue_edit import QueueWants
 from dnm.model.share import Floor, Share
 from dnm.model.slinky import MANAGED_TAINT
 from dnm.model.value import Resources
-from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
+from dnm.queues.yunikorn.system import plan_source
 from tests.builders import MARK, NOW, QUEUE, SIZE, a_batch_node, a_request
 from tests.night import by_night
 from tests.plan.worlds import BIG, CONVERTER, OLD, SMALL, UNREAD, World, pods, queue_map
@@ -67,7 +67,7 @@ class Draw(Random):
         most = self.choice([None, None, 1, 2, Share(percent=30)])
         plain = NodeType(name="a", size=SIZE, max_nodes=most)
         a = msgspec.structs.replace(plain, **self.some(0.15, readiness_checks=opens))
-        return {"a": a, "b": NodeType(name="b", size={"vcore": 64_000, "memory": 512 * 10**9})}
+        return {"a": a, "b": NodeType(name="b", size={"cpu": 64_000, "memory": 512 * 10**9})}
 
     def policies(self) -> dict[str, NamespacePolicy]:
         kept = [name for name in NAMESPACES if name == "dev" or self.is_so(0.88)]
@@ -142,7 +142,7 @@ class Draw(Random):
             "is_ready": self.is_so(0.85), "is_cordoned": self.is_so(share),
             "mark": mark if self.is_so(0.9) else None,
             "labels": {namespace if self.is_so(0.9) else self.namespace(): "true"},
-            "allocatable": counted if self.is_so(0.9) else {**counted, "vcore": 0},
+            "allocatable": counted if self.is_so(0.9) else {**counted, "cpu": 0},
             **self.some(
                 0.05, is_deleting=True, unreadable="odd", taints=(self.choice(taints),),
                 conditions={"Bad": "True"},
@@ -245,7 +245,7 @@ def see(draw: Draw, world: World, lent: Lent) -> None:
     config_map = queue_map()
     if any(lent.values()):
         wants = QueueWants(instance_id="prod", nodes=lent, remembered="")
-        edit = edit_source(resolve_document(config_map, None), wants)
+        edit = plan_source(resolve_document(config_map, None), wants)
         data, ledger = {"queues.yaml": edit.text}, {LEDGER_ANNOTATION: edit.ledger}
         config_map = msgspec.structs.replace(config_map, data=data, annotations=ledger)
         noted = msgspec.structs.replace(world.registry.last_run, ledger=edit.noted)

@@ -24,11 +24,11 @@ END = SETTLED + 1.5 * HOUR
 
 
 def amounts(cores: int, gigabytes: int) -> tuple[tuple[str, int], ...]:
-    return (("vcore", cores * 1000), ("memory", gigabytes * G))
+    return (("cpu", cores * 1000), ("memory", gigabytes * G))
 
 
 def limits(cores: int) -> dict[str, int]:
-    return {"vcore": cores * 1000, "memory": cores * 4 * G}
+    return {"cpu": cores * 1000, "memory": cores * 4 * G}
 
 
 asks = st.builds(
@@ -58,7 +58,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         },
         namespaces={"ns-a": (A, "a"), "ns-b": (B, "a")},
         free=tuple(
-            {"vcore": cores * 1000, "memory": cores * 4 * G, "pods": 110}
+            {"cpu": cores * 1000, "memory": cores * 4 * G, "pods": 110}
             for cores in draw(st.lists(st.sampled_from((4, 16, 32)), max_size=2))
         ),
         classes={

@@ -36,16 +36,16 @@ def asking(number: int, shape: PodShape, **changes: Any) -> Pod:
 def names(number: int) -> PodShape:
     """Returns a shape with thirty resources that no node has."""
     invented = {f"x{number}.{'y' * 200}.io/a{item}": 1 for item in range(30)}
-    return PodShape(request={"vcore": 100, "pods": 1, **invented})
+    return PodShape(request={"cpu": 100, "pods": 1, **invented})
 
 
 def amounts(number: int) -> PodShape:
-    return PodShape(request={"vcore": 200_000 + number, "pods": 1})
+    return PodShape(request={"cpu": 200_000 + number, "pods": 1})
 
 
 def selectors(number: int) -> PodShape:
     return PodShape(
-        request={"vcore": 100, "pods": 1},
+        request={"cpu": 100, "pods": 1},
         node_selector=tuple((f"s{number}.io/k{key}", "v" * 60) for key in range(30)),
     )
 
@@ -53,12 +53,12 @@ def selectors(number: int) -> PodShape:
 def terms(number: int) -> PodShape:
     asked = (Requirement(key="metadata.name", operator="In", values=(f"n{number}",)),)
     return PodShape(
-        request={"vcore": 100 + number, "pods": 1}, node_affinity=(Term(fields=asked),) * 30
+        request={"cpu": 100 + number, "pods": 1}, node_affinity=(Term(fields=asked),) * 30
     )
 
 
 def world(*some: Pod) -> World:
-    nodes = World().node("k001", mark=None, allocatable={"vcore": 1000, "pods": 110})
+    nodes = World().node("k001", mark=None, allocatable={"cpu": 1000, "pods": 110})
     return nodes.set(pods=PodList(pods=(*HONEST, *some)))
 
 
@@ -102,22 +102,22 @@ def test_pods_with_unavailable_resources_are_not_placed() -> None:
     assert inputs.demand is not None and len(inputs.demand.groups) == 51
     supply = NodeSupply(nodes=some.snapshot().nodes)  # type: ignore[arg-type]
     packing = make_packing_input(inputs.config, inputs.demand, supply)
-    assert set(packing.axes) <= {"memory", "pods", "vcore"}
+    assert set(packing.axes) <= {"memory", "pods", "cpu"}
     (verdict,) = some.plan().queues
     assert ".io/a0, an empty node of type a has 0" in verdict.sentence
     assert "and 47 kinds more" in verdict.sentence
-    assert set(some.plan().status[QUEUE].pending) <= {"memory", "pods", "vcore"}
+    assert set(some.plan().status[QUEUE].pending) <= {"memory", "pods", "cpu"}
 
 
 def test_resources_of_a_node_or_a_limit_are_counted() -> None:
-    gpu = PodShape(request={"vcore": 100, "pods": 1, "nvidia.com/gpu": 2})
+    gpu = PodShape(request={"cpu": 100, "pods": 1, "nvidia.com/gpu": 2})
     some = world(asking(0, gpu))
     assert "nvidia.com/gpu" not in some.plan().status[QUEUE].pending
-    some = some.node("k002", mark=None, allocatable={"vcore": 1, "nvidia.com/gpu": 4})
+    some = some.node("k002", mark=None, allocatable={"cpu": 1, "nvidia.com/gpu": 4})
     assert some.plan().status[QUEUE].pending["nvidia.com/gpu"] == 2
     inputs = some.inputs()
     offered = offered_resources(inputs.config, inputs.snapshot, inputs.limits)
-    assert {"vcore", "memory", "pods", "nvidia.com/gpu"} == offered
+    assert {"cpu", "memory", "pods", "nvidia.com/gpu"} == offered
 
 
 def test_pod_kinds_of_a_namespace_are_bounded_oldest_first() -> None:
@@ -135,7 +135,7 @@ def test_pod_kinds_of_a_namespace_are_bounded_oldest_first() -> None:
 
 
 def test_truncated_pod_requests_nothing_and_is_named() -> None:
-    cut = asking(0, PodShape(request={"vcore": 100, "pods": 1}, is_cut=True))
+    cut = asking(0, PodShape(request={"cpu": 100, "pods": 1}, is_cut=True))
     plan = world(cut).plan()
     assert plan.status[QUEUE].pending_pods == 2
     assert "1 not counted, with more resources, rules" in (plan.queues[0].sentence)
@@ -152,7 +152,7 @@ def test_event_on_a_pod_names_no_pod_of_another_tenant() -> None:
     _, marked = mark_new(plan.registry.memory, plan.waiting, NOW)
     notes = {event.name: event.note for event in list_events((), marked, {}, NOW)}
     assert set(notes) == {"p0", "x7", "mine"}
-    assert "no new node would help it: requests 200.008 vcore" in notes["mine"]
+    assert "no new node would help it: requests 200.008 cpu" in notes["mine"]
     assert "no new node would help it: selects s7.io/k0" in notes["x7"]
     assert Reason.CAPPED.text in notes["p0"]
     for name, note in notes.items():

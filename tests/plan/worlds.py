@@ -23,9 +23,8 @@ from dnm.plan.limits import CurrentLimits, PlannedLimits, judge_limits
 from dnm.plan.new_requests import Conversions
 from dnm.plan.node_decisions import NodeDecisions, decide_nodes
 from dnm.plan.planner import decide, make_plan, with_floors
-from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, resolve_document
-from dnm.queues.yunikorn.system import YunikornFacts
+from dnm.queues.yunikorn.system import YunikornFacts, plan_source
 from tests.builders import (
     FENCED,
     NOW,
@@ -38,8 +37,8 @@ from tests.builders import (
 from tests.plan.whole import check_converted
 from tests.site import WORKSHOP_QUEUES
 
-BIG = PodShape(request={"vcore": 100_000, "memory": 10**9, "pods": 1})
-SMALL = PodShape(request={"vcore": 1000, "memory": 10**9, "pods": 1})
+BIG = PodShape(request={"cpu": 100_000, "memory": 10**9, "pods": 1})
+SMALL = PodShape(request={"cpu": 1000, "memory": 10**9, "pods": 1})
 OLD = "2026-03-02T10:00:00Z"
 CONVERTER = ConverterProcess(pid=77, start_ticks=5)
 LONG_AGO = NOW - timedelta(hours=2)
@@ -54,7 +53,7 @@ def pods(count: int, shape: PodShape = BIG, **changes: Any) -> tuple[Pod, ...]:
     return tuple(Pod(name=f"p{n}", uid=f"u{n}", shape=shape, **values) for n in range(count))
 
 
-BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+BASELINE = {"cpu": 80_000, "memory": 320 * 10**9}
 REMEMBERED = {
     QUEUE: QueueStatus(
         limit=BASELINE, baseline=BASELINE, lent={}, used={}, pending={}, pending_pods=0,
@@ -81,7 +80,7 @@ def queue_map(
     if not lent:
         return plain
     wants = QueueWants(instance_id="prod", nodes={QUEUE: lent}, remembered="")
-    edit = edit_source(resolve_document(plain, None), wants)
+    edit = plan_source(resolve_document(plain, None), wants)
     assert not edit.refusal
     return msgspec.structs.replace(
         plain,
@@ -97,7 +96,7 @@ class World:
         self.config = a_config(pending_grace=timedelta(0), global_cooldown=timedelta(seconds=30))
         self.registry = Registry(last_run=RunRecord(queues=REMEMBERED, ledger=""))
         self.pods: Any = ()
-        self.nodes: Any = [a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})]
+        self.nodes: Any = [a_node("k1", mark=None, labels={}, allocatable={"cpu": 1, "pods": 1})]
         self.batch: Any = {f"a{n:03}": a_batch_node(f"a{n:03}") for n in range(50, 60)}
         self.maps: Any = None
         self.facts: dict[str, Any] = {}

@@ -12,9 +12,9 @@ from dnm.lab.sandbox.queue_tree import ancestors
 from dnm.model.config import Config
 from dnm.model.errors import DnmError, RegistryError
 from dnm.model.lent import Phase
-from dnm.model.quantity import parse_yunikorn
 from dnm.model.registry import Registry
 from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
+from dnm.queues.yunikorn.quantities import parse_yunikorn
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.proof.history_check import check_history

@@ -24,11 +24,11 @@ from dnm.model.lent_state import Returning
 from dnm.model.node_type import NodeType
 from dnm.model.orders import Pause
 from dnm.model.plan import Pass
-from dnm.model.quantity import format_yunikorn
 from dnm.model.registry import Registry
 from dnm.model.share import Floor
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.quantities import format_yunikorn
 from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.source import DEFAULT_PLACE
 from dnm.queues.yunikorn.system import apply_queue_edit

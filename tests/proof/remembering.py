@@ -223,6 +223,5 @@ def _pod_document(pod: Pod, metadata: Object) -> Object:
 
 def _amounts(resources: Mapping[str, int]) -> dict[str, str]:
     return {
-        {"vcore": "cpu"}.get(name, name): f"{amount}m" if name == "vcore" else str(amount)
-        for name, amount in resources.items()
+        name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in resources.items()
     }

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from dnm.model.lent import Phase
-from dnm.model.quantity import parse_yunikorn
+from dnm.queues.yunikorn.quantities import parse_yunikorn, yunikorn_amounts
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.processes import Ended
 from tests.proof.harness import World
@@ -173,7 +173,7 @@ def check_limits(world: World) -> None:
     }  # fmt: skip
     for entry in serving:
         for resource in expected:
-            expected[resource] += entry.counted[resource]
+            expected[resource] += yunikorn_amounts(entry.counted)[resource]
     assert dict(limits) == expected, (limits, expected, site.registry.nodes)
 
 

@@ -35,8 +35,8 @@ BEGIN = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 NAMESPACE = "yunikorn"
 QUEUES = {"dev": "root.site.dev", "lab": "root.site.lab", "train": "root.site.train"}
 SIZES = {  # allocatable of the machines, by type
-    "a": {"vcore": 15_500, "memory": 60 * 10**9, "pods": 110},
-    "b": {"vcore": 7_500, "memory": 30 * 10**9, "pods": 110},
+    "a": {"cpu": 15_500, "memory": 60 * 10**9, "pods": 110},
+    "b": {"cpu": 7_500, "memory": 30 * 10**9, "pods": 110},
 }
 TAINT = Taint(key="dedicated", value="{namespace}", effect="NoSchedule")
 MANIFEST = """\
@@ -228,7 +228,7 @@ class World:
 
     def add_pods(self, count: int, namespace: str, vcore: int) -> None:
         shape = PodShape(
-            request={"vcore": vcore * 1000, "memory": vcore * 4 * 10**9, "pods": 1},
+            request={"cpu": vcore * 1000, "memory": vcore * 4 * 10**9, "pods": 1},
             tolerations=(_tolerated(namespace),) if self.is_tainted else (),
         )
         for _ in range(count):

@@ -19,7 +19,7 @@ from tests.builders import a_config
 from tests.queue_kit import ONE_LIMIT
 from tests.queues.kueue.case import KueueCase
 
-SIZE: Resources = {"vcore": 128_000, "memory": 256 * 10**9, "pods": 110}
+SIZE: Resources = {"cpu": 128_000, "memory": 256 * 10**9, "pods": 110}
 Nodes = Mapping[str, Resources]
 
 
@@ -81,7 +81,7 @@ class YunikornCase:
             .read_queues(self.config, system_of(self.config).collect(self.config, self._client()))
             .limits
         )
-        return limits[self.queue].max["vcore"]
+        return limits[self.queue].max["cpu"]
 
     def _client(self) -> KubeClient:
         return KubeClient.connect(self.config)

@@ -18,7 +18,7 @@ from dnm.model.errors import DnmError, LeaseError
 from tests.queues.harness import CASES, SIZE, DyingClient, Host, KilledError, QueueCase, lent
 
 BASELINE = 80_000  # millicores
-CORES = SIZE["vcore"]
+CORES = SIZE["cpu"]
 
 
 @pytest.fixture(params=CASES)
@@ -167,7 +167,7 @@ def test_queue_without_a_limit_stays_without(case: QueueCase) -> None:
 def test_limit_never_shrinks_below_its_use(case: QueueCase) -> None:
     host, used = Host(case), BASELINE + CORES + 4_000
     host.write(lent("n1", "n2"))
-    floors = {case.queue: {"vcore": used}}
+    floors = {case.queue: {"cpu": used}}
     host.write(lent("n1"), floors=floors)
     expect_cores(case, used)
     held = host.plan(lent("n1"), floors=floors).held

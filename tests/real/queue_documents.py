@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dnm.model.quantity import parse_yunikorn
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.files import judge_text
+from dnm.queues.yunikorn.quantities import parse_yunikorn
 from dnm.queues.yunikorn.tree import parse_tree
 from tests.queue_kit import CORPUS, DATA, TREE, edit
 from tests.queue_trees import random_tree

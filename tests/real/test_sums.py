@@ -21,8 +21,8 @@ from tests.real.versions import YUNIKORNS
 CHILDREN = "\n".join(f"              - name: {kind.name}" for kind in KINDS)
 NAMES = [kind.name for kind in KINDS]
 SIDECARS = ["sidecar", "init-and-sidecar"]  # 1.6 to 1.8 count these twice
-COUNTED = ("vcore", "memory")
-Sums = dict[str, dict[str, tuple[int, int]]]  # kind -> used, pending -> (vcore, memory)
+OF_YUNIKORN, OF_DNM = ("vcore", "memory"), ("cpu", "memory")
+Sums = dict[str, dict[str, tuple[int, int]]]  # kind -> used, pending -> (CPU, memory)
 
 
 @pytest.fixture(params=YUNIKORNS)
@@ -60,21 +60,22 @@ def scheduler_sums(rig: Rig) -> Sums:
     for kind in KINDS:
         queue = rig.queue(f"root.sums.{kind.name}")
         results[kind.name] = {
-            "used": amounts(queue.get("allocatedResource") or {}),
-            "pending": amounts(queue.get("pendingResource") or {}),
+            "used": amounts(queue.get("allocatedResource") or {}, OF_YUNIKORN),
+            "pending": amounts(queue.get("pendingResource") or {}, OF_YUNIKORN),
         }
     return results
 
 
-def amounts(resources: Json) -> tuple[int, int]:
-    return tuple(int(resources.get(name, 0)) for name in COUNTED)  # type: ignore[return-value]
+def amounts(resources: Json, names: tuple[str, str]) -> tuple[int, int]:
+    return tuple(int(resources.get(name, 0)) for name in names)  # type: ignore[return-value]
 
 
 def dnm_sums(site: Site) -> Sums:
     queues = {q["queue"]: q for q in site.json("status", "--live")["queues"]}
     return {
         kind.name: {
-            which: amounts(queues[f"root.sums.{kind.name}"][which]) for which in ("used", "pending")
+            which: amounts(queues[f"root.sums.{kind.name}"][which], OF_DNM)
+            for which in ("used", "pending")
         }
         for kind in KINDS
     }

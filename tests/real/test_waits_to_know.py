@@ -107,7 +107,7 @@ def hold(rig: Rig, held: bool) -> None:
 def pending(site: Site) -> int:
     """Returns the number of pods that dnm counts, by their CPUs."""
     queues = {queue["queue"]: queue for queue in site.json("status", "--live")["queues"]}
-    return int(queues[DEV]["pending"].get("vcore", 0)) // 2000
+    return int(queues[DEV]["pending"].get("cpu", 0)) // 2000
 
 
 def bound(rig: Rig) -> list[str]:

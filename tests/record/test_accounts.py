@@ -22,7 +22,7 @@ def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -
 
 
 def verdict(hours: float, code: str, pods: int, why: str = "") -> HistoryLine:
-    numbers = {"pending_pods": pods, "limit": {"vcore": 80_000}, "used": {"vcore": 1000 * pods}}
+    numbers = {"pending_pods": pods, "limit": {"cpu": 80_000}, "used": {"cpu": 1000 * pods}}
     return at(hours, "queue", "wait", QUEUE, code=code, reason=why, numbers=numbers)
 
 

@@ -19,7 +19,7 @@ from dnm.record.transitions import Cause
 from tests.builders import QUEUE, a_lent_node
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
-MOST = 4000  # vcore that a user's pods request
+MOST = 4000  # millicores that a user's pods request
 
 
 def at(hours: float, kind: str, event: str, name: str = "a001", **fields: Any) -> HistoryLine:
@@ -45,12 +45,12 @@ LENT = (
     at(1.25, "node", "lent", after="joining", number=7,
        numbers={"request": "r1", "account": "proj"}),
     at(1.5, "node", "joined", before="joining", after="serving",
-       numbers={"counted": {"vcore": 8000, "memory": 2**34}}),
+       numbers={"counted": {"cpu": 8000, "memory": 2**34}}),
     at(5, "node", "fenced", before="serving", after="releasing", numbers={"idle_seconds": 900}),
     at(5.5, "node", "returning", before="releasing", after="returning"),
 )  # fmt: skip
 BACK = at(6.25, "node", "returned", before="returning",
-          numbers={"account": "proj", "used": {"vcore": 36_000_000}})  # fmt: skip
+          numbers={"account": "proj", "used": {"cpu": 36_000_000}})  # fmt: skip
 
 
 def hours_of(lend: Lend) -> tuple[float, ...]:
@@ -61,7 +61,7 @@ def test_lend_is_charged_from_its_request_until_its_return() -> None:
     (lend,) = bill(*LENT, BACK)
     assert (lend.account, lend.namespace, lend.request, lend.line) == ("proj", "dev", "r1", 7)
     assert hours_of(lend) == (5.25, 0.5 + 0.75, 3.75, 0.25)
-    assert lend.used == {"vcore": 36_000_000} and lend.size["vcore"] == 8000
+    assert lend.used == {"cpu": 36_000_000} and lend.size["cpu"] == 8000
     (total,) = sums_of([lend], {"a001": 8.0})
     assert (total.lends, total.lent, total.billed) == (1, 5.25, 42.0)
     (unweighted,) = sums_of([lend], {})
@@ -85,28 +85,28 @@ def test_usage_report_contains_only_the_requested_span(
 def test_pod_requests_are_divided_by_serving_time() -> None:
     months = [bill(*LENT, BACK, since=0, until=3), bill(*LENT, BACK, since=3, until=744)]
     parts = [month.used or {} for (month,) in months]
-    assert parts[0]["vcore"] == pytest.approx(14_400_000)
-    assert sum(part["vcore"] for part in parts) == pytest.approx(36_000_000)
+    assert parts[0]["cpu"] == pytest.approx(14_400_000)
+    assert sum(part["cpu"] for part in parts) == pytest.approx(36_000_000)
 
 
 def test_current_lend_is_charged_until_now() -> None:
     since = BEGIN + timedelta(hours=1.5)
-    charge = Charge(account="proj", since=since, rate={"vcore": 1000})
+    charge = Charge(account="proj", since=since, rate={"cpu": 1000})
     entry = a_lent_node(charge=charge, idle_since=BEGIN + timedelta(hours=3))
     (lend,) = bill(*LENT[:3], until=4, registry=Registry(nodes={"a001": entry}))
     assert lend.end is None and hours_of(lend) == (3, 0.5, 1.5, 1)
-    assert lend.used == {"vcore": 2.5 * 3600 * 1000}
+    assert lend.used == {"cpu": 2.5 * 3600 * 1000}
 
 
 def test_forgotten_node_is_charged_for_the_use_of_its_pods() -> None:
     since = BEGIN + timedelta(hours=1.5)
-    charge = Charge(account="proj", since=since, rate={"vcore": 1000})
+    charge = Charge(account="proj", since=since, rate={"cpu": 1000})
     before = Registry(nodes={"a001": a_lent_node(charge=charge)})
     cause = Cause(now=BEGIN + timedelta(hours=4), run="r", instance="prod")
     done = Operation(verb="forget", object="a001", requester="erin")
     after = record_operation(before, Registry(), done, cause)
     (lend,) = bill(*LENT[:3], *after.memory.unwritten)
-    assert (lend.account, lend.end, lend.used) == ("proj", cause.now, {"vcore": 2.5 * 3600 * 1000})
+    assert (lend.account, lend.end, lend.used) == ("proj", cause.now, {"cpu": 2.5 * 3600 * 1000})
 
 
 def test_moved_node_keeps_its_account() -> None:
@@ -161,9 +161,9 @@ def a_month(seed: int) -> list[HistoryLine]:
     return sorted(lines, key=lambda line: line.time)
 
 
-def _charge_numbers(account: str, vcore_seconds: int) -> dict[str, Any]:
+def _charge_numbers(account: str, cpu_seconds: int) -> dict[str, Any]:
     """Returns the numbers of the history line that ends a charged lend."""
-    return {"account": account, "used": {"vcore": vcore_seconds}} if account else {}
+    return {"account": account, "used": {"cpu": cpu_seconds}} if account else {}
 
 
 @pytest.mark.parametrize("seed", range(9))
@@ -181,11 +181,11 @@ def test_parts_of_a_month_add_up_to_the_month(seed: int) -> None:
 
 
 def summed(lends: tuple[Lend, ...], account: str) -> dict[str, float]:
-    """Returns the hours by kind, and the requests of pods as "vcore"."""
+    """Returns the hours by kind, and the requests of pods as "cpu"."""
     total = Counter[str]()
     for lend in lends:
         if lend.account == account:
             total.update({"lent": lend.hours, "booting": lend.booting, "idle": lend.idle})
-            total.update({"vcore": (lend.used or {}).get("vcore", 0)})
+            total.update({"cpu": (lend.used or {}).get("cpu", 0)})
     assert 0 <= total["booting"] + total["idle"] <= total["lent"] + 1e-6
     return dict(total)

@@ -47,7 +47,7 @@ def test_time_between_two_lends_is_not_charged() -> None:
 
 def test_lend_without_a_recorded_start_begins_at_its_registry_time() -> None:
     since = BEGIN + timedelta(hours=1)
-    entry = a_lent_node(charge=Charge(account="proj", since=since, rate={"vcore": 1000}))
+    entry = a_lent_node(charge=Charge(account="proj", since=since, rate={"cpu": 1000}))
     registry = Registry(nodes={"a001": entry}, memory=Memory(lent={"a001": Lent(since=since)}))
     assert [stay.begin for stay in stays(registry=registry, until=10)] == [since]
     (lend,) = bill(until=10, registry=registry)
@@ -55,7 +55,7 @@ def test_lend_without_a_recorded_start_begins_at_its_registry_time() -> None:
 
 
 def test_use_before_a_move_belongs_to_the_first_namespace() -> None:
-    charge = Charge(account="proj", since=NOW - HOUR, rate={}, used={"vcore": 3_600_000})
+    charge = Charge(account="proj", since=NOW - HOUR, rate={}, used={"cpu": 3_600_000})
     world = moving(node=fenced("notebook"), charge=charge)
     before = world.registry
     after = world.plan().registry
@@ -79,5 +79,5 @@ def test_use_before_a_move_belongs_to_the_first_namespace() -> None:
         biller.add(line)
     first, second = biller.close(Registry(), NOW + 24 * HOUR)
     assert (first.namespace, second.namespace) == ("dev", "notebook")
-    rows = [(lend.used or {}).get("vcore", 0) for lend in (first, second)]
+    rows = [(lend.used or {}).get("cpu", 0) for lend in (first, second)]
     assert rows == [3_600_000, 0], rows

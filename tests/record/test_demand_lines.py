@@ -15,10 +15,10 @@ from dnm.record.transitions import Cause
 from tests.builders import NOW, QUEUE
 
 CAUSE = Cause(now=NOW, run="r", instance="prod")
-REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
+REQUEST = {"cpu": 4000, "memory": 16 * 10**9}
 TWO = (PodKind(request=REQUEST, pending=2, bound=0),)
 ARRIVED = (PodKind(request=REQUEST, pending=2, bound=0, came=1),)
-FREE = (NodeRoom(free={"vcore": 8000}, count=2),)
+FREE = (NodeRoom(free={"cpu": 8000}, count=2),)
 ONE = (PodKind(request=REQUEST, pending=1, bound=1),)
 
 
@@ -61,9 +61,7 @@ def test_unread_queue_gets_no_demand_line() -> None:
     [
         pytest.param((), TWO, True, id="the first time"),
         pytest.param(FREE, TWO, False, id="as they were"),
-        pytest.param(
-            (NodeRoom(free={"vcore": 1}, count=2),), TWO, True, id="another free capacity"
-        ),
+        pytest.param((NodeRoom(free={"cpu": 1}, count=2),), TWO, True, id="another free capacity"),
         pytest.param((), (), False, id="without other lines"),
     ],
 )

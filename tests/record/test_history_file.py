@@ -91,8 +91,8 @@ def test_written_history_line_is_not_written_again(tmp_path: Path) -> None:
 def test_history_line_is_recognized_with_its_numbers_reordered(tmp_path: Path) -> None:
     """The line in the file has its numbers in another order."""
     kept = history(tmp_path)
-    first = msgspec.structs.replace(line(1), numbers={"used": {"vcore": 1, "a": 2}, "limit": {}})
-    again = msgspec.structs.replace(line(1), numbers={"limit": {}, "used": {"a": 2, "vcore": 1}})
+    first = msgspec.structs.replace(line(1), numbers={"used": {"cpu": 1, "a": 2}, "limit": {}})
+    again = msgspec.structs.replace(line(1), numbers={"limit": {}, "used": {"a": 2, "cpu": 1}})
     kept.append([first], NOW)
     assert kept.append([again], NOW) == ()
 

@@ -154,12 +154,12 @@ def test_metrics_report_oldest_pod_missing_nodes_and_lost_registry() -> None:
 
 def test_queue_metrics_have_base_units() -> None:
     status = QueueStatus(
-        limit={"vcore": 80_500, "memory": 10**9}, baseline={}, lent={}, used={"vcore": 500},
+        limit={"cpu": 80_500, "memory": 10**9}, baseline={}, lent={}, used={"cpu": 500},
         pending={}, pending_pods=7, verdict="wait", reason="x", code="CAPPED",
     )  # fmt: skip
     text = text_of(Registry(last_run=RunRecord(queues={QUEUE: status})))
-    assert values(text, "dnm_queue_limit") == {(QUEUE, "memory"): 10**9, (QUEUE, "vcore"): 80.5}
-    assert values(text, "dnm_queue_used") == {(QUEUE, "memory"): 0, (QUEUE, "vcore"): 0.5}
+    assert values(text, "dnm_queue_limit") == {(QUEUE, "memory"): 10**9, (QUEUE, "cpu"): 80.5}
+    assert values(text, "dnm_queue_used") == {(QUEUE, "memory"): 0, (QUEUE, "cpu"): 0.5}
     assert values(text, "dnm_queue_verdict_info") == {(QUEUE, "wait", "CAPPED"): 1}
     assert values(text, "dnm_queue_pending_pods") == {(QUEUE,): 7}
 

@@ -109,11 +109,11 @@ def test_each_node_type_has_its_own_price() -> None:
 
 
 def asked(pods: int, count: int, cores: int) -> HistoryLine:
-    numbers = {"count": count, "pending_pods": pods, "pending": {"vcore": pods * cores * 1000}}
+    numbers = {"count": count, "pending_pods": pods, "pending": {"cpu": pods * cores * 1000}}
     return at(1, "request", "requested", "r1", numbers=numbers)
 
 
-SIZE = {"counted": {"vcore": 128_000, "pods": 110}}
+SIZE = {"counted": {"cpu": 128_000, "pods": 110}}
 
 
 @pytest.mark.parametrize(

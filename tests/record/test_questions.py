@@ -114,7 +114,7 @@ def test_explain_shows_queue_decision_and_last_transitions(day: Day) -> None:
     done = day.site.command("explain", QUEUE, "--wide")
     assert done.returncode == 0, done.stderr
     assert f"queue {QUEUE}: nothing: has free capacity and quota for all its pods" in done.stdout
-    assert "limit: 80 vcore" in done.stdout
+    assert "limit: 80 cpu" in done.stdout
     last = done.stdout.partition("Last transitions")[2].strip().splitlines()
     assert len([line for line in last if line.startswith(("20", "  20"))]) == 5
 

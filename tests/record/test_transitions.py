@@ -188,7 +188,7 @@ def test_pause_end_is_recorded_once_its_time_has_passed() -> None:
 
 
 def test_history_line_contains_decision_numbers_and_lend_reason() -> None:
-    decision = Decision(pending_pods=3, used={"vcore": 1}, wanted={"a": 2}, pods=("dev/p1",))
+    decision = Decision(pending_pods=3, used={"cpu": 1}, wanted={"a": 2}, pods=("dev/p1",))
     before = seen("LACKS_QUOTA", "convert")
     asked = record_change(
         before, replace(before, requests=(a_request(),)), cause(decisions={QUEUE: decision})

@@ -20,7 +20,7 @@ from dnm.record.history_file import History
 
 QUEUES = ("root.anvil.services.dev", "root.anvil.services.notebook")
 NODES = 12
-NODE = {"vcore": 128_000, "memory": 256 * 10**9}
+NODE = {"cpu": 128_000, "memory": 256 * 10**9}
 
 
 def write_year(registry_path: Path, until: datetime, days: int = 365) -> int:
@@ -41,12 +41,12 @@ def _line(time: datetime, kind: str, event: str, name: str, **fields: Any) -> Hi
 
 
 def _decision(queue: str, pending: int, lent: int, wanted: int = 0) -> dict[str, Any]:
-    limit = {"vcore": 80_000 + lent * NODE["vcore"], "memory": (320 + lent * 256) * 10**9}
+    limit = {"cpu": 80_000 + lent * NODE["cpu"], "memory": (320 + lent * 256) * 10**9}
     used = {name: amount * 9 // 10 for name, amount in limit.items()}
-    asked = {"vcore": pending * 4000, "memory": pending * 16 * 10**9}
+    asked = {"cpu": pending * 4000, "memory": pending * 16 * 10**9}
     return {
         "pending_pods": pending, "pending": asked, "used": used, "limit": limit,
-        "headroom": {"vcore": 0, "memory": 0}, "wanted": {"a": wanted}, "granted": {"a": wanted},
+        "headroom": {"cpu": 0, "memory": 0}, "wanted": {"a": wanted}, "granted": {"a": wanted},
         "pods": [f"dev/session-{n}" for n in range(min(pending, 10))],
     }  # fmt: skip
 

@@ -31,8 +31,8 @@ from dnm.model.pod import DaemonSet, Pod, PodShape
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from dnm.plan.breaker import backoff_delay
-from dnm.queues.yunikorn.edit import edit_source
 from dnm.queues.yunikorn.source import resolve_document
+from dnm.queues.yunikorn.system import plan_source
 from dnm.run.actuator import Actuator
 from dnm.run.registry import file_state
 from dnm.run.state import FileState
@@ -271,7 +271,7 @@ def test_failed_edit_keeps_the_recorded_ledger_and_starts_no_request(home: Path)
         config_map = msgspec.structs.replace(
             queue_map(), data={"queues.yaml": current}, owners=(owner,)
         )
-        again = edit_source(resolve_document(config_map, None), wants)
+        again = plan_source(resolve_document(config_map, None), wants)
         assert not again.refusal and again.changes
 
 

@@ -63,7 +63,7 @@ def test_type_with_valid_kubelet_settings_is_lent_and_returned(
     site.run_until_rest()
     (entry,) = site.registry.nodes.values()
     assert entry.phase is Phase.SERVING
-    assert entry.counted == {"vcore": 64000, "memory": 253544 * MI, "pods": 110}
+    assert entry.counted == {"cpu": 64000, "memory": 253544 * MI, "pods": 110}
     assert all(node.startswith("g") for node in site.pods().values())
     assert not [note for note in site.plan().plan.notes if "kubelet" in note]
     for _ in range(20):

@@ -41,12 +41,12 @@ def cluster(*, leased: bool = False) -> tuple[Kube, Converter]:
     """Builds a cluster with every action due: pods wait, a Node has no mark, one is to be fenced,
     one to be returned. `leased`: another registry has the Lease."""
     nodes = [
-        a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1}),
+        a_node("k1", mark=None, labels={}, allocatable={"cpu": 1, "pods": 1}),
         a_node("a001", mark=None),
         a_node("a002", mark=FENCED, is_cordoned=True),
     ]
     kube = Kube(nodes, pods(9))
-    kube.queues = queue_map({"a009": {"vcore": 128_000}})
+    kube.queues = queue_map({"a009": {"cpu": 128_000}})
     if leased:
         kube.leases.stored = FOREIGN
     batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]

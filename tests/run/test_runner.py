@@ -43,7 +43,7 @@ def run(
 
 def cluster(count: int = 0) -> tuple[Kube, Converter]:
     """Builds a full permanent node, pods that wait, and available batch nodes."""
-    own = a_node("k1", mark=None, labels={}, allocatable={"vcore": 1, "pods": 1})
+    own = a_node("k1", mark=None, labels={}, allocatable={"cpu": 1, "pods": 1})
     batch = [a_batch_node(f"a{number:03}") for number in range(50, 60)]
     return Kube([own], pods(count)), Converter(batch)
 

@@ -15,7 +15,7 @@ from dnm.model.history import SCHEMA, HistoryLine
 from dnm.simulate.kinds import KindReplay
 from tests.builders import NOW, QUEUE
 
-REQUEST = {"vcore": 4000, "memory": 16 * 10**9}
+REQUEST = {"cpu": 4000, "memory": 16 * 10**9}
 OPEN = 10_000  # minutes: longer than any pod
 
 

@@ -13,7 +13,7 @@ KINDS = (("root.a", 1, False), ("root.a", 2, False), ("root.b", 1, False), ("roo
 
 def a_pod(number: int, kind: int) -> PodState:
     queue, vcore, never = KINDS[kind]
-    ask = Ask(at=0.0, lasts=1.0, request=(("vcore", vcore),), queue=queue, never_starts=never)
+    ask = Ask(at=0.0, lasts=1.0, request=(("cpu", vcore),), queue=queue, never_starts=never)
     return PodState(number=number, ask=ask, request=dict(ask.request))
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dnm.model.share import Floor
+from dnm.queues.yunikorn.quantities import kubernetes_limits
 from dnm.queues.yunikorn.simulated import queues_text
 from dnm.queues.yunikorn.tree import parse_tree
 from dnm.simulate.compare import play_under
@@ -83,7 +84,7 @@ def test_simulated_document_has_the_limits_and_their_ancestors() -> None:
     deep, other = "root.a.b.c", "root.d"
     limits = {deep: limit(80, 320), other: limit(1, 2, 3), "root.a": limit(500, 600)}
     made = workload("some", [], limits, (free(1, 1),), {}, 1, DAY)
-    queues = parse_tree(queues_text(made.limits)).queues
+    queues = kubernetes_limits(parse_tree(queues_text(made.limits)).queues)
     assert {path: dict(queue.max) for path, queue in queues.items() if path != "root"} == {
         **limits,
         "root.a.b": {},

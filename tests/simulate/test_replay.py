@@ -22,7 +22,7 @@ from tests.builders import NOW, a_config, a_lent_node
 from tests.record.year import NODES, QUEUES, write_year
 
 DAYS = 10
-BASELINE = {"vcore": 80_000, "memory": 320 * 10**9}
+BASELINE = {"cpu": 80_000, "memory": 320 * 10**9}
 STATUS = QueueStatus(
     limit=BASELINE, baseline=BASELINE, lent={}, used={}, pending={}, pending_pods=0,
     verdict="keep", reason="",
@@ -63,7 +63,7 @@ def test_each_used_node_is_replayed_as_its_pods(lines: list[HistoryLine]) -> Non
     recorded = read(lines)
     assert len(recorded.stays) == 2 * NODES * DAYS
     assert {stay.pods for stay in recorded.stays} == {16}
-    request = {"vcore": 4000, "memory": 16 * 10**9}
+    request = {"cpu": 4000, "memory": 16 * 10**9}
     assert all(stay.request == request for stay in recorded.stays)
     first = min(recorded.stays, key=lambda stay: (stay.asked, stay.lasts))
     # Joined 9 to 11 minutes after the request, fenced 600 to 611 after it, idle since 11 before.
@@ -100,12 +100,12 @@ def test_recorded_demand_is_replayed_pod_by_pod(lines: list[HistoryLine]) -> Non
     made = workload(recorded)
     assert [(ask.at, ask.lasts) for ask in made.asks] == [(0.0, 3600.0)] * 3
     assert made.begins == seen[0].time
-    assert made.free[0]["vcore"] == 2 * BASELINE["vcore"]
+    assert made.free[0]["cpu"] == 2 * BASELINE["cpu"]
     assert made.conversions == recorded.conversions != ()
 
 
 def demand(minute: int, pending: int, bound: int) -> HistoryLine:
-    kinds = [{"request": {"vcore": 4000}, "pending": pending, "bound": bound}]
+    kinds = [{"request": {"cpu": 4000}, "pending": pending, "bound": bound}]
     return HistoryLine(
         schema=1, number=0, time=NOW - timedelta(days=6) + timedelta(minutes=minute), run="",
         instance="prod", kind="demand", event="seen", object=QUEUES[0], queue=QUEUES[0],
@@ -192,7 +192,7 @@ def test_nodes_lent_before_the_history_are_replayed(lines: list[HistoryLine]) ->
     """They were lent before the first line and not returned: their pods had them all the time."""
     long_ago = NOW - timedelta(days=400)
     serving = a_lent_node(
-        Phase.SERVING, since=long_ago, counted={"vcore": 128_000, "pods": 110},
+        Phase.SERVING, since=long_ago, counted={"cpu": 128_000, "pods": 110},
         was_used=True, idle_since=NOW - timedelta(hours=1),
     )  # fmt: skip
     registry = msgspec.structs.replace(REGISTRY, nodes={"a001": serving})

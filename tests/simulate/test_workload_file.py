@@ -13,13 +13,13 @@ from dnm.simulate.values import Workload
 from dnm.simulate.workload_file import parse_workload
 from tests.builders import QUEUE, a_config
 
-PODS = {"at": 60, "lasts": 600, "queue": QUEUE, "request": {"vcore": "4", "memory": "16G"}}
+PODS = {"at": 60, "lasts": 600, "queue": QUEUE, "request": {"cpu": "4", "memory": "16G"}}
 JOBS = {"at": 0, "lasts": 600, "nodes": 2, "node_type": "a"}
 FILE: dict[str, Any] = {
     "schema": "dnm.workload/1",
     "seconds": 3600,
-    "queues": {QUEUE: {"vcore": "80", "memory": "320G"}},
-    "permanent": [{"vcore": 80, "memory": "320G"}],
+    "queues": {QUEUE: {"cpu": "80", "memory": "320G"}},
+    "permanent": [{"cpu": 80, "memory": "320G"}],
     "nodes": {"a": 12},
     "pods": [{**PODS, "count": 3}],
     "jobs": [{**JOBS, "count": 2}],
@@ -35,10 +35,10 @@ def test_workload_file_sets_pods_jobs_and_nodes() -> None:
     (ask, *_) = made.asks
     assert len(made.asks) == 3
     assert (ask.at, ask.lasts) == (60, 600)
-    assert dict(ask.request) == {"vcore": 4000, "memory": 16 * 10**9}
+    assert dict(ask.request) == {"cpu": 4000, "memory": 16 * 10**9}
     assert made.jobs == (SimJob(at=0, nodes=2, lasts=600, limit=600),) * 2
-    assert made.limits == {QUEUE: {"vcore": 80_000, "memory": 320 * 10**9}}
-    assert made.free == ({"vcore": 80_000, "memory": 320 * 10**9, "pods": 110},)
+    assert made.limits == {QUEUE: {"cpu": 80_000, "memory": 320 * 10**9}}
+    assert made.free == ({"cpu": 80_000, "memory": 320 * 10**9, "pods": 110},)
     assert made.classes["a"].count == 12
     assert (made.seed, made.lasts, made.namespaces) == (7, 3600, {"dev": (QUEUE, "a")})
 
@@ -65,8 +65,8 @@ WRONG = {
     "a node type that there is not": ({"nodes": {"a": 12, "z": 1}},
                                       "node type 'z' must be in nodes"),
     "jobs of a type without nodes": ({"jobs": [{**JOBS, "node_type": "g"}]}, "node type 'g'"),
-    "an amount that is none": ({"pods": [{**PODS, "request": {"vcore": "many"}}]},
-                               "vcore = 'many': invalid quantity; write"),
+    "an amount that is none": ({"pods": [{**PODS, "request": {"cpu": "many"}}]},
+                               "cpu = 'many': 'many' is no Kubernetes quantity; write"),
     "a share above one": ({"fails": 1.5}, r"`\$.fails`"),
     "a document nested without end": (b'{"pods":' + b"[" * 100_000, "it is no workload"),
 }  # fmt: skip

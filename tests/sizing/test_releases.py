@@ -63,10 +63,10 @@ def limited(cores: float, gb: float, nodes: int) -> dict[str, Any]:
 TABLE = [
     row("nothing needs it", {"a001": GOES}, **with_nodes("a001"), **limited(80, 320, 1)),
     row("its quota is used by pods elsewhere", {"a001": NEEDED},
-        "root.anvil.dev has 80 vcore for 84", **with_nodes("a001"), **limited(80, 320, 1),
+        "root.anvil.dev has 80 cpu for 84", **with_nodes("a001"), **limited(80, 320, 1),
         pods=bound(20, SMALL, "k1") + pods(1, SMALL, name="x", ago=5), more=[node("k1", 128, 512)]),
     row("one of two is enough for the quota; the later lent goes", {"a001": NEEDED, "a002": GOES},
-        "root.anvil.dev has 80 vcore for 120", **TWO, **limited(80, 320, 2),
+        "root.anvil.dev has 80 cpu for 120", **TWO, **limited(80, 320, 2),
         pods=bound(29, SMALL, "k1") + pods(1, SMALL, name="x", ago=5),
         more=[node("k1", 128, 512)]),
     row("a new pod needs its free capacity", {"a001": NEEDED}, "1 pod", **with_nodes("a001"),
@@ -88,21 +88,21 @@ TABLE = [
         **TWO, **limited(80, 320, 2),
         config=config(namespaces={"dev": policy("dev", DEV, "a", min_nodes=1)})),
     row("defect 7: it goes only if the headroom mark holds without it", {"a001": NEEDED},
-        "its demand exceeds the headroom share of its limit: root.anvil.dev has 100 vcore for 96",
+        "its demand exceeds the headroom share of its limit: root.anvil.dev has 100 cpu for 96",
         **with_nodes("a001"), **limited(100, 400, 1), pods=bound(24, SMALL, "k1"),
         more=[node("k1", 128, 512)], config=config(headroom=0.95)),
     row("defect 7: at the mark it goes", {"a001": GOES}, **with_nodes("a001"),
         **limited(100, 400, 1), pods=bound(95, size(1, 1), "k1"), more=[node("k1", 128, 512)],
         config=config(headroom=0.95)),
     row("a gang application must fit the limit at once", {"a001": NEEDED},
-        "a gang application of root.anvil.dev requests more vcore", **with_nodes("a001"),
+        "a gang application of root.anvil.dev requests more cpu", **with_nodes("a001"),
         **limited(80, 1000, 1), pods=bound(1, SMALL, "k1", task_group="w",
             task_groups=(TaskGroup(name="w", min_member=25, min_resource={**SMALL, "pods": 1}),)),
         more=[node("k1", 128, 512)]),
     *(row(f"of 208 cores 80 stay for a gang of {members} times four", {"a001": refusal},
           "gang" if refusal is NEEDED else "", **with_nodes("a001"), **limited(80, 743, 1),
           pods=bound(1, size(1, 1), "k1", task_groups=(TaskGroup(name="w", min_member=members,
-              min_resource={"vcore": 4000, "pods": 1}),)))
+              min_resource={"cpu": 4000, "pods": 1}),)))
       # YuniKorn has rejected the last one, so it keeps no node.
       for members, refusal in ((20, GOES), (21, NEEDED), (52, NEEDED), (53, GOES))),
     row("the last node of a queue that has nothing of its own", {"a001": GOES},
@@ -116,7 +116,7 @@ TABLE = [
         **with_nodes("a001"), **limited(871, 9743, 1),
         pods=pods(3, SMALL, ago=700) + pods(1, SMALL, ago=1, name="fresh")),
     row("what pods elsewhere use of the limit that it brings holds it", {"a001": NEEDED},
-        "root.anvil.dev would have 80 vcore, and 84 vcore is used", **with_nodes("a001"),
+        "root.anvil.dev would have 80 cpu, and 84 cpu is used", **with_nodes("a001"),
         **limited(80, 1000, 1), pods=bound(21, SMALL, "k1"), more=[node("k1", 128, 512)]),
     row("what they use and have without it does not", {"a001": GOES}, **with_nodes("a001"),
         **limited(80, 1000, 1), pods=bound(20, SMALL, "k1"), more=[node("k1", 128, 512)]),
@@ -128,7 +128,7 @@ TABLE = [
         **with_nodes("a001", counted=size(64, 128)), limits=tree(dev=size(124, 1000)),
         pods=bound(15, SMALL, "k1"), more=[node("k1")]),
     row("pods that lack quota are not taken to wait for something else", {"a001": NEEDED},
-        "root.anvil.dev has 80 vcore for 281", **with_nodes("a001"), **limited(80, 1000, 1),
+        "root.anvil.dev has 80 cpu for 281", **with_nodes("a001"), **limited(80, 1000, 1),
         pods=bound(20, SMALL, "k1") + pods(1, size(100, 16), ago=900)
         + pods(1, size(101, 16), ago=800, name="q"), more=[node("k1", 80, 512)]),
     row("a node on its way makes it spare", {"a001": GOES}, **with_nodes("a001"),
@@ -259,7 +259,7 @@ def test_pods_too_large_for_a_returned_node_request_no_other_node() -> None:
     returned, and the data sheet alone causes no other lend."""
     stuck = pods(1, size(127, 16), ago=5000)
     scene = {
-        "nodes": [lent("a001", more={"vcore": 126_000})],
+        "nodes": [lent("a001", more={"cpu": 126_000})],
         "entries": {"a001": entry("a001", counted=size(126, 256))},
         "limits": tree(dev=size(926, 3456)),
         "pods": stuck,

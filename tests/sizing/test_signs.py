@@ -79,9 +79,9 @@ def test_pod_that_names_its_node_uses_only_that_node() -> None:
 
 
 def test_node_type_settings_override_numa_reports_of_a_node() -> None:
-    there = node("k1", zones=((("memory", 1), ("vcore", 6000)),))
-    result = traits_of(there, NumaRoom(zones=((("vcore", 8000),),), by_pod=True)).numa
-    assert result == NumaRoom(zones=((("vcore", 6000),),), by_pod=True)
+    there = node("k1", zones=((("memory", 1), ("cpu", 6000)),))
+    result = traits_of(there, NumaRoom(zones=((("cpu", 8000),),), by_pod=True)).numa
+    assert result == NumaRoom(zones=((("cpu", 6000),),), by_pod=True)
 
 
 # --- budgets ----------------------------------------------------------------------------------
@@ -122,16 +122,16 @@ def test_recorded_stalled_pods_leave_other_pods_of_their_group_unchanged() -> No
 
 def test_gang_of_two_groups_requests_the_sum() -> None:
     groups = (
-        TaskGroup(name="driver", min_member=1, min_resource={"vcore": 2000, "pods": 1}),
-        TaskGroup(name="worker", min_member=3, min_resource={"vcore": 4000, "memory": 5}),
+        TaskGroup(name="driver", min_member=1, min_resource={"cpu": 2000, "pods": 1}),
+        TaskGroup(name="worker", min_member=3, min_resource={"cpu": 4000, "memory": 5}),
     )
     app = GangApp(app_id="app", namespace="dev", groups=groups, pods=())
-    assert gang_total(app) == {"vcore": 14_000, "memory": 15, "pods": 1}
+    assert gang_total(app) == {"cpu": 14_000, "memory": 15, "pods": 1}
 
 
-@pytest.mark.parametrize("larger", ["vcore", "memory"])
+@pytest.mark.parametrize("larger", ["cpu", "memory"])
 def test_placeholders_represent_the_smallest_pods(larger: str) -> None:
-    small, large = {"vcore": 10, "memory": 10}, {"vcore": 10, "memory": 10, larger: 11}
+    small, large = {"cpu": 10, "memory": 10}, {"cpu": 10, "memory": 10, larger: 11}
     members = pods(1, small, name="small") + pods(1, large, name="large")
     holder = pods(1, small, name="holder", is_placeholder=True)
     app = GangApp(app_id="app", namespace="dev", groups=(), pods=(*members, *holder))
@@ -157,7 +157,7 @@ def test_pods_without_quota_leave_free_capacity_to_other_queues() -> None:
     """All of the pods fit the node, one fits the quota, and no further node is available."""
     both = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(16, SMALL) + pods(15, SMALL, namespace="lab", name="l", app="l", ago=90)
-    limits = tree(dev={"vcore": 4000}, lab={})
+    limits = tree(dev={"cpu": 4000}, lab={})
     left = budget(per_namespace={"dev": 0})
     sizing = sizing_of(some, node_supply([node("k1")]), limits, left, namespaces=both)
     assert not sizing.queues["root.anvil.lab"].wanted
@@ -175,11 +175,11 @@ def test_oldest_pod_decides_the_queue_of_an_application() -> None:
 
 def test_larger_of_two_gangs_is_the_largest_gang() -> None:
     def gang(app: str, members: int) -> list[Any]:
-        group = TaskGroup(name="w", min_member=members, min_resource={"vcore": 1000, "pods": 1})
+        group = TaskGroup(name="w", min_member=members, min_resource={"cpu": 1000, "pods": 1})
         return bound(1, SMALL, "k1", app=app, task_groups=(group,))
 
     result = demand([*gang("x", 5), *gang("y", 3)], config(), tree())
-    assert result.queues[DEV].largest_gang == {"vcore": 5000, "pods": 5}
+    assert result.queues[DEV].largest_gang == {"cpu": 5000, "pods": 5}
 
 
 def test_promised_gang_members_have_no_volume_claims_yet() -> None:
@@ -198,7 +198,7 @@ def test_quota_granted_to_a_queue_is_used_up_for_its_sibling() -> None:
     lab = {"dev": policy("dev", DEV, "a"), "lab": policy("lab", "root.anvil.lab", "a")}
     some = pods(1, SMALL, ago=900) + pods(1, size(2, 8), ago=800, name="q")
     some += pods(1, size(2, 8), namespace="lab", app="l", name="l", ago=90)
-    limits = tree(anvil={"vcore": 6000}, lab={})
+    limits = tree(anvil={"cpu": 6000}, lab={})
     sizing = sizing_of(some, node_supply([node("k1")]), limits, namespaces=lab)
     assert not sizing.queues[DEV].wanted
     assert sizing.verdicts["root.anvil.lab"].reason is Reason.LACKS_QUOTA

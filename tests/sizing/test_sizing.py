@@ -109,7 +109,7 @@ FREE, QUOTA, BOTH = Reason.LACKS_NODES, Reason.LACKS_QUOTA, Reason.LACKS_BOTH
 CARD = "nvidia.com/gpu"
 BROKEN = Taint(key="broken", effect="NoSchedule")
 DEV_TAINT = Taint(key="dedicated", value="dev", effect="NoSchedule")
-FULL = {"vcore": 1000}  # it has no free capacity, and no pod would fill it
+FULL = {"cpu": 1000}  # it has no free capacity, and no pod would fill it
 THREE_LENT = {name: entry(name) for name in ("a001", "a002", "a003")}
 TWO_LENT = {name: entry(name) for name in ("a001", "a002")}
 LAB = "root.anvil.lab"
@@ -128,7 +128,7 @@ OF_TEAM = {"queue": "root.anvil.dev.team"}
 TABLE = [
     # --- quota
     row("no pods", ENOUGH),
-    row("quota only: capacity is free, quota is not", QUOTA, "root.anvil.dev has 8 vcore for 40",
+    row("quota only: capacity is free, quota is not", QUOTA, "root.anvil.dev has 8 cpu for 40",
         pods=pods(10, SMALL), nodes=K1, limits=tree(dev=size(8, 1000))),
     row("quota only: no more nodes than the quota needs, though each one fits all", QUOTA,
         "memory", wanted=2, pods=pods(30, size(1, 16)), nodes=[node("k1", 128, 512)],
@@ -139,16 +139,16 @@ TABLE = [
     row("pods that fit what is free get no node", ENOUGH, pods=pods(16, SMALL), nodes=K1),
     row("one pod more than fits gets one node", FREE, "1 pod", pods=pods(17, SMALL), nodes=K1),
     row("an absent limit is never full", ENOUGH, pods=pods(16, SMALL), nodes=K1, limits=tree()),
-    row("the tightest limit up the tree counts", QUOTA, "root.anvil has 8 vcore for 16",
+    row("the tightest limit up the tree counts", QUOTA, "root.anvil has 8 cpu for 16",
         pods=pods(4, SMALL), nodes=K1, limits=tree(anvil=size(8, 4000), dev=size(1000, 4000))),
     row("what siblings use counts at their common ancestor", QUOTA,
-        "root.anvil has 64 vcore for 68",
+        "root.anvil has 64 cpu for 68",
         pods=pods(1, SMALL) + bound(16, SMALL, "k1", namespace="gpu", app="g"),
         nodes=[node("k1", 64, 256), node("k2")], limits=tree(anvil=size(64, 4000))),
     row("more used than allowed: the excess is missing as well", BOTH,
-        "root.anvil.dev has 8 vcore for 132", wanted=2,
+        "root.anvil.dev has 8 cpu for 132", wanted=2,
         pods=pods(1, SMALL) + bound(32, SMALL, "k1"), nodes=[node("k1", 128, 512)],
-        limits=tree(dev={"vcore": 8000}), config=of_type_a(size=size(64, 256))),
+        limits=tree(dev={"cpu": 8000}), config=of_type_a(size=size(64, 256))),
     row("used above the limit with nothing pending is no demand", ENOUGH,
         pods=bound(32, SMALL, "k1"), nodes=[node("k1", 128, 512)], limits=tree(dev=size(8, 32))),
     row("a resource that is limited and not asked for does not matter", ENOUGH, pods=pods(4, SMALL),
@@ -156,19 +156,19 @@ TABLE = [
     row("a limit on the number of pods is a limit like any other", QUOTA,
         "root.anvil.dev has 10 pods for 12", pods=pods(12, size(1, 1)), nodes=K1,
         limits=tree(dev={"pods": 10})),
-    row("two namespaces of a queue share its limit", BOTH, "root.anvil.dev has 64 vcore for 80",
+    row("two namespaces of a queue share its limit", BOTH, "root.anvil.dev has 64 cpu for 80",
         pods=pods(10, SMALL) + pods(10, SMALL, namespace="lab", name="l", app="lab"),
         nodes=[node("k1", 76, 304)], limits=tree(dev=size(64, 4000)),
         config=config(namespaces={"dev": policy("dev", DEV, "a"), "lab": policy("lab", DEV, "a")})),
     row("a queue below the monitored one is its concern", QUOTA,
-        "root.anvil.dev has 8 vcore for 16", pods=pods(4, SMALL, queue="root.anvil.dev.team"),
+        "root.anvil.dev has 8 cpu for 16", pods=pods(4, SMALL, queue="root.anvil.dev.team"),
         nodes=K1, limits=tree(dev=size(8, 32), dev_team=size(64, 256))),
     row("a limit below the monitored queue is raised by no node", NOTHING_HELPS,
-        "no new node raises the vcore limit of root.anvil.dev.team",
+        "no new node raises the cpu limit of root.anvil.dev.team",
         pods=pods(4, SMALL, queue="root.anvil.dev.team"), nodes=K1,
         limits=tree(dev=size(80, 320), dev_team=size(8, 32))),
     row("a dynamic queue is booked on its nearest configured ancestor", QUOTA,
-        "root.anvil.dev has 8 vcore for 16", pods=pods(4, SMALL, queue="root.anvil.dev.alice"),
+        "root.anvil.dev has 8 cpu for 16", pods=pods(4, SMALL, queue="root.anvil.dev.alice"),
         nodes=K1, limits=tree(dev=size(8, 32))),
     row("a limit that no node type raises stops lending", NOTHING_HELPS,
         "no new node raises the ephemeral-storage limit of root.anv",
@@ -176,7 +176,7 @@ TABLE = [
         limits=tree(dev={"ephemeral-storage": GB // 2})),
     # --- headroom
     row("above the headroom mark a node comes before pods wait", Reason.NEARLY_FULL,
-        "root.anvil.dev has 64 vcore for 62",
+        "root.anvil.dev has 64 cpu for 62",
         pods=bound(15, SMALL, "k1") + bound(1, size(2, 1), "k1", name="x"), nodes=K1,
         limits=tree(dev=size(64, 1000)), config=config(headroom=0.95)),
     row("at the headroom mark nothing happens", ENOUGH, pods=bound(19, size(1, 1), "k1"), nodes=K1,
@@ -188,15 +188,15 @@ TABLE = [
     row("defect 7: at headroom 1 nothing pending asks for nothing", ENOUGH,
         pods=bound(24, SMALL, "k1"), nodes=[node("k1", 100, 400)], limits=tree(dev=size(96, 400))),
     row("headroom of an ancestor counts where the queue has no limit of its own",
-        Reason.NEARLY_FULL, "root.anvil has 64 vcore for 62", pods=bound(31, size(2, 1), "k1"),
+        Reason.NEARLY_FULL, "root.anvil has 64 cpu for 62", pods=bound(31, size(2, 1), "k1"),
         nodes=K1, limits=tree(anvil=size(64, 1000)), config=config(headroom=0.95)),
     row("headroom: an ancestor that siblings fill is no concern of a queue without demand", ENOUGH,
         pods=bound(31, size(2, 1), "k1", namespace="gpu", app="g"), nodes=K1,
         limits=tree(anvil=size(64, 1000)),
         config=config(headroom=0.95, namespaces={"dev": policy("dev", DEV, "a")})),
     row("defect 5: a limit of zero beside another is a limit, and admits nothing", QUOTA,
-        "root.anvil.dev has 0 vcore for 4", pods=pods(1, SMALL), nodes=K1,
-        limits=tree(dev={"vcore": 0, "memory": 1000 * GB})),
+        "root.anvil.dev has 0 cpu for 4", pods=pods(1, SMALL), nodes=K1,
+        limits=tree(dev={"cpu": 0, "memory": 1000 * GB})),
     # --- room
     row("defect 15: half a core is missing on a full node", FREE, "1 pod",
         pods=pods(1, size(0.5, 1)) + ON_K1, nodes=K1),
@@ -229,8 +229,8 @@ TABLE = [
             "k1"), nodes=[node("k1"), lent("a001")], entries={"a001": entry("a001", None)},
         config=of_type_a(size=size(140, 256))),
     row("the next node has the size of the last one, whatever the data sheet has",
-        NOTHING_HELPS, "requests 127 vcore, an empty node of type a has 126 vcore",
-        pods=pods(1, size(127, 16)), nodes=[lent("a001", more={"vcore": 126_000})],
+        NOTHING_HELPS, "requests 127 cpu, an empty node of type a has 126 cpu",
+        pods=pods(1, size(127, 16)), nodes=[lent("a001", more={"cpu": 126_000})],
         entries={"a001": entry("a001")}),
     # --- one lent node that differs from the others of its type
     row("a taint on one of two lent nodes is not expected of the next", FREE,
@@ -259,37 +259,37 @@ TABLE = [
         nodes=[lent("a001", more=FULL, labels={"dev": "true", "rack": "r7"}), lent("a002")]),
     row("a lent node with less than its type does not make the next one small", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a002"), entries=TWO_LENT,
-        nodes=[lent("a001", more={"vcore": 99_000}), lent("a002")]),
+        nodes=[lent("a001", more={"cpu": 99_000}), lent("a002")]),
     row("two of three lent nodes with less do not, if the third confirms the configured size", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a003"), entries=THREE_LENT, nodes=[
-            *(lent(name, more={"vcore": 99_000}) for name in ("a001", "a002")), lent("a003")]),
+            *(lent(name, more={"cpu": 99_000}) for name in ("a001", "a002")), lent("a003")]),
     row("if no node has the configured size, the next one has what most have", NOTHING_HELPS,
-        "requests 127 vcore, an empty node of type a has 126 vcore", pods=pods(1, size(127, 16)),
+        "requests 127 cpu, an empty node of type a has 126 cpu", pods=pods(1, size(127, 16)),
         entries=THREE_LENT, nodes=[
-            lent("a001", more={"vcore": 99_000}),
-            *(lent(name, more={"vcore": 126_000}) for name in ("a002", "a003"))]),
+            lent("a001", more={"cpu": 99_000}),
+            *(lent(name, more={"cpu": 126_000}) for name in ("a002", "a003"))]),
     row("a lent node without a device that is not configured does not take it from the type", FREE,
         pods=pods(1, {**SMALL, CARD: 4}), entries=TWO_LENT,
-        nodes=[lent("a001"), lent("a002", more={CARD: 4, "vcore": 1000})]),
+        nodes=[lent("a001"), lent("a002", more={CARD: 4, "cpu": 1000})]),
     row("what DaemonSets use on one of two lent nodes is not expected of the next", FREE,
         pods=pods(1, size(100, 16)) + bound(1, size(60, 16), "a001") + bound(
             1, size(60, 16), "a002", name="ds", is_daemonset=True, is_managed=False),
         entries=TWO_LENT, nodes=[lent("a001"), lent("a002")]),
     # --- DaemonSets, where they could be read
     row("a DaemonSet that selects a node to come takes its part of it", NOTHING_HELPS,
-        "requests 120 vcore, an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
+        "requests 120 cpu, an empty node of type a has 108 cpu", pods=pods(1, size(120, 16)),
         daemon_sets=[agent()]),
     row("one that does not select it takes nothing", FREE, pods=pods(1, size(120, 16)),
         daemon_sets=[agent(node_selector=(("zone", "b"),))]),
     row("a tenant's counts on the nodes that are lent to his namespace", NOTHING_HELPS,
-        "an empty node of type a has 108 vcore", pods=pods(1, size(120, 16)),
+        "an empty node of type a has 108 cpu", pods=pods(1, size(120, 16)),
         daemon_sets=[agent("dev")]),
     row("a tenant's does not count on the nodes of other namespaces", FREE,
         pods=pods(1, size(120, 16)), daemon_sets=[agent("gpu")]),
     row("pods that claim to be a DaemonSet's take nothing of a node to come", FREE,
         pods=pods(1, size(120, 16)) + bound(1, size(100, 16), "a001", is_daemonset=True),
         nodes=[lent("a001")], entries={"a001": entry("a001")}, daemon_sets=[agent(cores=1)]),
-    row("mirror pods take their usual part", NOTHING_HELPS, "has 124 vcore",
+    row("mirror pods take their usual part", NOTHING_HELPS, "has 124 cpu",
         pods=pods(1, size(125, 16)) + bound(1, size(4, 16), "a001", is_mirror=True),
         nodes=[lent("a001")], entries={"a001": entry("a001")}, daemon_sets=[]),
     # --- on the way
@@ -341,21 +341,21 @@ TABLE = [
     row("PreferNoSchedule keeps nobody off", ENOUGH, pods=pods(9, SMALL),
         nodes=[node("k1", taints=(Taint(key="x", effect="PreferNoSchedule"),))]),
     row("defect 14: bigger than any node", NOTHING_HELPS,
-        "requests 200 vcore, an empty node of type a has 128 vcore", pods=pods(1, size(200, 16))),
+        "requests 200 cpu, an empty node of type a has 128 cpu", pods=pods(1, size(200, 16))),
     row("a resource that the node type does not have", NOTHING_HELPS,
         "an empty node of type a has 0 nvidia.com/gpu",
         pods=pods(1, {**SMALL, "nvidia.com/gpu": 1})),
     row(
         "of three kinds that no node helps one each is named",
         NOTHING_HELPS,
-        "no node helps 2 like dev/w0: requests 200 vcore, an empty "
-        "node of type a has 128 vcore; no node helps 1 like dev/x0: requests 201 vcore, an empty "
-        "node of type a has 128 vcore; no node helps 1 like dev/y0: requests 202 vcore, an empty "
-        "node of type a has 128 vcore; 1 not counted",
+        "no node helps 2 like dev/w0: requests 200 cpu, an empty "
+        "node of type a has 128 cpu; no node helps 1 like dev/x0: requests 201 cpu, an empty "
+        "node of type a has 128 cpu; no node helps 1 like dev/y0: requests 202 cpu, an empty "
+        "node of type a has 128 cpu; 1 not counted",
         pods=[*TOO_BIG[:4], *pods(1, SMALL, name="g", is_gated=True)],
     ),
     row("of more kinds the verb that names them", NOTHING_HELPS,
-        "vcore; and 1 kind more, which `dnm check` names", pods=TOO_BIG),
+        "cpu; and 1 kind more, which `dnm check` names", pods=TOO_BIG),
     row("defect 14: a claim that does not exist", ENOUGH,
         "1 not counted, waiting for a volume claim", pods=pods(1, SMALL, claims=("data",))),
     row("a claim that waits for its first consumer", FREE, pods=pods(1, SMALL, claims=("data",)),
@@ -398,7 +398,7 @@ TABLE = [
         pods=pods(4, SMALL), budget=budget(batch={"a": 0, "g": 3}), config=TWO_TYPES,
         granted={"g": 1}),
     # --- caps and min_nodes
-    row("a cap that is reached", Reason.CAPPED, f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 vcore "
+    row("a cap that is reached", Reason.CAPPED, f"{Reason.LACKS_QUOTA.text}: {DEV} has 8 cpu "
         "for 40; needs 1 of type a; 0 can be lent: max_converted_nodes used up",
         pods=pods(10, SMALL), nodes=[node("k1")], limits=tree(dev=size(8, 999)),
         budget=budget(total=0), granted={"a": 0}),
@@ -441,7 +441,7 @@ TABLE = [
     row("a limit of exactly what is asked", ENOUGH, pods=pods(1, SMALL), nodes=K1,
         limits=tree(dev=SMALL)),
     row("a limit of one less", QUOTA, pods=pods(1, SMALL), nodes=K1,
-        limits=tree(dev={**SMALL, "vcore": SMALL["vcore"] - 1})),
+        limits=tree(dev={**SMALL, "cpu": SMALL["cpu"] - 1})),
     row("a node with a single card raises a limit of cards", QUOTA, wanted={"g": 2}, queue=GPU,
         pods=pods(3, {**SMALL, CARD: 1}, namespace="gpu", app="g"), limits=tree(gpu={CARD: 1}),
         nodes=[node("k1", more={CARD: 8})],
@@ -476,8 +476,8 @@ TABLE = [
         limits=tree(dev=size(0.001, 9999)), budget=budget(batch={"a": 1}), config=TWO_TYPES,
         granted={"a": 1, "g": 3}),
     row("each type has its own reason why it does not help", NOTHING_HELPS,
-        "requests 300G memory, an empty node of type a has 256G memory; requests 100 vcore, an "
-        "empty node of type g has 64 vcore", pods=pods(1, size(100, 300)), config=TWO_TYPES),
+        "requests 300G memory, an empty node of type a has 256G memory; requests 100 cpu, an "
+        "empty node of type g has 64 cpu", pods=pods(1, size(100, 300)), config=TWO_TYPES),
 ]  # fmt: skip
 
 

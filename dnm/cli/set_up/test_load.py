@@ -341,7 +341,7 @@ def find_queue(config: Config, load: Load) -> str:
         )
     if load.image.split() != [load.image]:
         raise ConfigError(f"test load: --image {load.image!r} is not an image; write e.g. busybox")
-    _check_amount("cpu", load.cpu, "vcore", "1000m")
+    _check_amount("cpu", load.cpu, "cpu", "1000m")
     _check_amount("memory", load.memory, "memory", "2Gi")
     if not 0 <= load.replicas <= _MOST_REPLICAS:
         raise ConfigError(f"test load: {load.replicas} replicas; write 0 to {_MOST_REPLICAS}")
@@ -368,7 +368,7 @@ def _warnings(config: Config, load: Load) -> Iterator[str]:
     if not kinds:
         yield f"{load.namespace} is not a monitored namespace: dnm lends no nodes to it"
         return
-    request = {"vcore": parse_kubernetes("vcore", load.cpu),
+    request = {"cpu": parse_kubernetes("cpu", load.cpu),
                "memory": parse_kubernetes("memory", load.memory)}  # fmt: skip
     if not any(all(request[r] <= kind.size.get(r, 0) for r in request) for kind in kinds):
         names = ", ".join(kind.name for kind in kinds)

@@ -52,7 +52,7 @@ SimulatedMaps = SimulatedQuotas
 
 def _hard(limit: Resources) -> dict[str, str]:
     return {
-        "requests.cpu" if name == "vcore" else name if name == "pods" else f"requests.{name}":
-        f"{amount}m" if name == "vcore" else str(amount)
+        "requests.cpu" if name == "cpu" else name if name == "pods" else f"requests.{name}":
+        f"{amount}m" if name == "cpu" else str(amount)
         for name, amount in limit.items()
     }  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dnm.model.quantity import format_amount
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.decode import RuleViolation
+from dnm.queues.yunikorn.quantities import format_amount
 from dnm.queues.yunikorn.tree import DocumentTree, amounts_of
 
 _DELAYS = ("quota.preemption.delay", "preemption.quota.delay")  # of 1.9, of 1.8

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dnm.model.cluster import ConfigMap, FieldOwner
-from dnm.model.quantity import parse_yunikorn
 from dnm.model.queue_edit import QueueWants
 from dnm.queues.yunikorn.document import QueueDocument
 from dnm.queues.yunikorn.ledger import (
@@ -29,6 +28,7 @@ from dnm.queues.yunikorn.ledger import (
     lent_amounts,
     total_hash,
 )
+from dnm.queues.yunikorn.quantities import parse_yunikorn
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION, SourceDocument
 from dnm.queues.yunikorn.tree import LimitPlace
 from dnm.queues.yunikorn.unsettled import (

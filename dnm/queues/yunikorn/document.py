@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from msgspec.structs import replace
 
 from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
-from dnm.model.quantity import parse_yunikorn
-from dnm.model.queue_edit import QueueNumbers
+from dnm.model.queue_edit import QueueEdit, QueueNumbers, QueueWants
 from dnm.model.value import Value
 from dnm.queues.yunikorn.decode import RuleViolation
-from dnm.queues.yunikorn.ledger import Ledger, Section, decode_ledger, lent_amounts
+from dnm.queues.yunikorn.ledger import (
+    Ledger,
+    Section,
+    checksum,
+    decode_ledger,
+    encode_ledger,
+    lent_amounts,
+)
+from dnm.queues.yunikorn.quantities import parse_yunikorn
 from dnm.queues.yunikorn.source import SourceDocument
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace, check_rules, parse_tree
 
@@ -97,6 +105,29 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
         f"the queue document can't be edited, line {first.line}: {first.message}{more}. Fix it "
         "first; `dnm queues check` lists all problems"
     )
+
+
+def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
+    """Returns whether nothing is lent, and the last run has recorded that for exactly this text. No
+    limit has a baseline then, so there is nothing to compare. Most runs of most days are so."""
+    if document.source.ledger_text or any(wants.nodes.values()) or document.refusal:
+        return False
+    text = checksum(document.source.text)
+    is_recorded = wants.remembered == encode_ledger(Ledger(text=text, origin=text))
+    has_closed = any(queue.max.get("pods") == 0 for queue in document.limits.values())
+    return is_recorded and not has_closed
+
+
+def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
+    """Returns the edit that changes nothing. `more` are fields of the edit that explain why."""
+    source = document.source
+    return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
+
+
+def settled_edit(document: QueueDocument, wants: QueueWants) -> QueueEdit:
+    """Returns the edit of a document with which this instance has nothing to do."""
+    version, numbers = document.source.version, numbers_now(document, wants.instance_id)
+    return unchanged_edit(document, noted=wants.remembered, planned_on=version, numbers=numbers)
 
 
 def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:

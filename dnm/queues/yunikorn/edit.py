@@ -8,18 +8,18 @@ the edit that dnm writes is parsed again as a text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from dnm.host.collection import without_collection
 from dnm.model.errors import QueueError
-from dnm.model.quantity import QuantityError, format_yunikorn, parse_yunikorn
+from dnm.model.quantity import QuantityError
 from dnm.model.queue_edit import Projection, QueueEdit, QueueWants
 from dnm.model.reason import Reason
 from dnm.model.value import Resources
 from dnm.model.verdict import Objection
-from dnm.queues.yunikorn import edit_report
+from dnm.queues.yunikorn import edit_report, notices
 from dnm.queues.yunikorn.authors import (
     Authorship,
     ChosenLedger,
@@ -29,9 +29,11 @@ from dnm.queues.yunikorn.authors import (
 )
 from dnm.queues.yunikorn.document import (
     QueueDocument,
-    numbers_now,
+    is_settled,
     numbers_of,
     read_document,
+    settled_edit,
+    unchanged_edit,
 )
 from dnm.queues.yunikorn.ledger import (
     Ledger,
@@ -45,6 +47,7 @@ from dnm.queues.yunikorn.ledger import (
     total_hash,
 )
 from dnm.queues.yunikorn.limits import Baseline, aim_at, compare, current, fit_limits, own_section
+from dnm.queues.yunikorn.quantities import format_yunikorn, parse_yunikorn
 from dnm.queues.yunikorn.source import SourceDocument, check_size
 from dnm.queues.yunikorn.text_edit import EditedText, read_again, replace_limits
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
@@ -92,29 +95,12 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
             raise QueueError(refusal)
         authorship = None if is_settled(document, wants) else Authorship(document, wants)
         if authorship is None or authorship.belongs_to_other_instance:
-            edit = unchanged_edit(
-                document,
-                noted=wants.remembered,
-                planned_on=document.source.version,
-                numbers=numbers_now(document, wants.instance_id),
-            )
-            return ProjectedEdit(wants=wants, edit=edit)
+            return ProjectedEdit(wants=wants, edit=settled_edit(document, wants))
         chosen = choose_ledger(authorship)
         baselines = compare(document.tree, chosen.ledger, is_applied(document.source))
         return project_edit(document, chosen, baselines, wants)
     except (QueueError, QuantityError) as error:
         return ProjectedEdit(wants=wants, edit=unchanged_edit(document, refusal=str(error)))
-
-
-def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
-    """Returns whether nothing is lent, and the last run has recorded that for exactly this text. No
-    limit has a baseline then, so there is nothing to compare. Most runs of most days are so."""
-    if document.source.ledger_text or any(wants.nodes.values()):
-        return False
-    text = checksum(document.source.text)
-    is_recorded = wants.remembered == encode_ledger(Ledger(text=text, origin=text))
-    has_closed = any(queue.max.get("pods") == 0 for queue in document.limits.values())
-    return is_recorded and not has_closed
 
 
 def why_no_growth(
@@ -148,12 +134,6 @@ def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
     return Objection(reason=Reason.QUEUE_UNREADABLE, detail=why) if why else None
 
 
-def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
-    """Returns the edit that changes nothing. `more` are fields of the edit that explain why."""
-    source = document.source
-    return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
-
-
 @without_collection()
 def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
     """Returns the projected edit after its text was parsed again. Only the numbers that were to
@@ -164,7 +144,7 @@ def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
         after = read_again(projected.text)
     except QueueError as error:
         return unchanged_edit(document, refusal=str(error))
-    limits = edit_report.limits_of(after.queues, projected.fixed)
+    limits = notices.limits_of(after.queues, projected.fixed) if projected.fixed else after.queues
     edit: QueueEdit = msgspec.structs.replace(projected.edit, limits=limits)
     return edit
 
@@ -235,9 +215,10 @@ def _project_edit(
         noted = encode_ledger(new_ledger)
     ledger_text = "" if new_ledger.is_empty else noted  # no annotation is left behind
     check_size(source, text, ledger_text)
-    blocked = edit_report.blocked_of(aim.stuck, waiting)
+    blocked = notices.blocked_of(aim.stuck, waiting) if aim.stuck or waiting else {}
+    is_held = held or frozen or blocked or wants.nodes.keys() - tree.queues.keys()
     amounts = {place: baseline.amount for place, baseline in baselines.items()}
-    news = edit_report.news_of(tree, baselines, lent)
+    news = notices.news_of(tree, baselines, lent) if any(b.news for b in baselines.values()) else ()
     edit = QueueEdit(
         text=text,
         ledger=ledger_text,
@@ -248,11 +229,11 @@ def _project_edit(
         changes=edit_report.changes_of(tree, texts, baselines, (ledger.sections, sections)),
         notes=chosen.notes + tuple(change.note for change in news),
         news=news,
-        held=edit_report.held_of(tree, held, frozen, wants, blocked),
+        held=notices.held_of(tree, held, frozen, wants, blocked) if is_held else {},
         blocked=blocked,
         uncounted=waiting,
         numbers=numbers_of(tree, amounts, texts, sections, wants.instance_id),
-        limits=edit_report.limits_of(document.limits, aim.fixed),
+        limits=notices.limits_of(document.limits, aim.fixed) if aim.fixed else document.limits,
     )
     return ProjectedEdit(wants=wants, edit=edit, text=edited, fixed=aim.fixed)
 

@@ -1,22 +1,16 @@
-"""The report of an edit: its changes, changes by other clients, held limits with their reasons, and
-the numbers of every queue."""
+"""The report of an edit: the numbers that it changes, with reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
-from dnm.model.cluster import QueueLimits
 from dnm.model.hostlist import fold_hostlist
-from dnm.model.limit_news import LimitNews
 from dnm.model.printable import count_of
-from dnm.model.quantity import INT64_MAX, format_yunikorn
-from dnm.model.queue_edit import LimitChange, QueueWants
+from dnm.model.queue_edit import LimitChange
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
-from dnm.queues.yunikorn.ledger import LentAmounts, Section
-from dnm.queues.yunikorn.limits import Baseline, current
+from dnm.queues.yunikorn.ledger import Section
+from dnm.queues.yunikorn.limits import Baseline
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
 _LONGEST_LIST = 200  # characters
@@ -85,99 +79,3 @@ def _why_changed(
 def _host_list(names: Iterable[str]) -> str:
     text = fold_hostlist(names)
     return text if len(text) <= _LONGEST_LIST else count_of(len(set(names)), "node")
-
-
-def limits_of(
-    limits: Mapping[str, QueueLimits], frozen: Iterable[LimitPlace]
-) -> Mapping[str, QueueLimits]:
-    """Returns the limits, with those marked as `fixed` that no node raises or lowers."""
-    fixed: dict[str, set[str]] = {}
-    for place in frozen:
-        if place.kind == "max":
-            fixed.setdefault(place.queue, set()).add(place.resource)
-    if not fixed:
-        return limits
-    return {
-        path: msgspec.structs.replace(
-            limit, fixed=frozenset(fixed.get(path, ())) & limit.max.keys()
-        )
-        for path, limit in limits.items()
-    }
-
-
-def news_of(
-    tree: DocumentTree, baselines: Mapping[LimitPlace, Baseline], lent: LentAmounts
-) -> tuple[LimitNews, ...]:
-    """Returns the changes that other clients made to the document since dnm last wrote it."""
-    reapplied: dict[str, list[str]] = {}
-    news = []
-    for place, baseline in sorted(baselines.items()):
-        limit = f"{place.kind} {place.resource}"
-        if baseline.news == "reapplied":
-            reapplied.setdefault(place.queue, []).append(limit)
-        elif baseline.news == "applied":
-            text = (
-                f"{limit} has a new baseline, {baseline.text.strip()} instead of "
-                f"{baseline.before.strip()}, as after an applied manifest: lent nodes are added"
-            )
-            news.append(LimitNews(queue=place.queue, text=text))
-        elif baseline.news == "changed" and not baseline.is_frozen:
-            text, amount = current(tree, place)
-            total = text.strip()
-            note = (
-                f"{limit} was changed to {total}, which is its new total; without "
-                f"lent nodes that is {baseline.text.strip()}"
-            )
-            meant = amount + lent.at(place)
-            if meant <= INT64_MAX:
-                added = format_yunikorn(place.resource, lent.at(place), text).strip()
-                meant_text = format_yunikorn(place.resource, meant, text).strip()
-                note += (
-                    f". If {total} was meant without them, write {meant_text}, which includes the "
-                    f"{added} that is lent now"
-                )
-            news.append(LimitNews(queue=place.queue, text=note))
-    resets = [
-        LimitNews(
-            queue=queue,
-            text=f"back at its baseline ({', '.join(limit)}), as after a manifest was applied "
-            "again: lent nodes are added again",
-            is_reset=True,
-        )
-        for queue, limit in sorted(reapplied.items())
-    ]
-    return (*resets, *news)
-
-
-def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
-    """Returns, by queue, what an administrator has to fix: a limit that can't be changed, or nodes
-    that can't be counted because of one."""
-    blocked = {queue: f"nodes are not counted: {why}" for queue, why in sorted(waiting.items())}
-    for place, why in sorted(stuck.items()):
-        blocked.setdefault(place.queue, f"a limit can't be changed: {why}")
-    return blocked
-
-
-def held_of(
-    tree: DocumentTree,
-    held: Mapping[LimitPlace, str],
-    frozen: Iterable[LimitPlace],
-    wants: QueueWants,
-    blocked: Mapping[str, str],
-) -> dict[str, str]:
-    """Returns, by queue, why its limits differ from their targets."""
-    reasons: dict[str, list[str]] = {queue: [why] for queue, why in blocked.items()}
-    for place in sorted(frozen):
-        reasons.setdefault(place.queue, []).append(
-            f"{place.kind} {place.resource} was set to {tree.places[place].text.strip()}, less "
-            "than the lent amount. It stays so until nothing is lent, or run `dnm queues rebase "
-            f"--queue {place.queue} --as baseline`"
-        )
-    for place, reason in sorted(held.items()):
-        reasons.setdefault(place.queue, []).append(reason)
-    for queue in sorted(wants.nodes):
-        if queue not in tree.queues:
-            reasons.setdefault(queue, []).append(
-                "is not in the queue document: only the limits of queues above it grow"
-            )
-    return {queue: "; ".join(sentences) for queue, sentences in reasons.items()}

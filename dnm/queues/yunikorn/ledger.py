@@ -18,9 +18,10 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from dnm.model.errors import QueueError
-from dnm.model.quantity import QuantityError, add_to, format_yunikorn, parse_yunikorn
+from dnm.model.quantity import QuantityError, add_to
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources, Value
+from dnm.queues.yunikorn.quantities import format_yunikorn, parse_yunikorn
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.queues.yunikorn.tree import KINDS, LimitPlace
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dnm.model.quantity import INT64_MAX, add_to, format_amount, format_yunikorn, parse_yunikorn
+from dnm.model.quantity import INT64_MAX, add_to
 from dnm.model.queue_edit import QueueWants
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.ledger import (
@@ -27,6 +27,7 @@ from dnm.queues.yunikorn.ledger import (
     lent_amounts,
     sum_resources,
 )
+from dnm.queues.yunikorn.quantities import format_amount, format_yunikorn, parse_yunikorn
 from dnm.queues.yunikorn.text_edit import why_not_changeable
 from dnm.queues.yunikorn.tree import KINDS, DocumentTree, LimitPlace, amounts_of, tightest
 

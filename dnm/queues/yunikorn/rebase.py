@@ -9,13 +9,14 @@ from enum import Enum
 from msgspec.structs import replace
 
 from dnm.model.errors import QueueError
-from dnm.model.quantity import QuantityError, format_amount, format_yunikorn
+from dnm.model.quantity import QuantityError
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.yunikorn.authors import Authorship, ChosenLedger, choose_ledger, with_totals
-from dnm.queues.yunikorn.document import QueueDocument
-from dnm.queues.yunikorn.edit import project_edit, prove, unchanged_edit
+from dnm.queues.yunikorn.document import QueueDocument, unchanged_edit
+from dnm.queues.yunikorn.edit import project_edit, prove
 from dnm.queues.yunikorn.ledger import Ledger, all_totals, decode_ledger, lent_amounts
 from dnm.queues.yunikorn.limits import Baseline, compare, current, own_section
+from dnm.queues.yunikorn.quantities import format_amount, format_yunikorn
 from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace
 
 

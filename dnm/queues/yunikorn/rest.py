@@ -1,7 +1,7 @@
 """Client for YuniKorn's REST API (port 9080 of its service, 1.5 and later).
 
-Amounts have YuniKorn's units and names. The client decides nothing. Callers must work without it,
-since dnm's host may not reach the scheduler.
+Amounts are returned under the names of Kubernetes. The client decides nothing. Callers must work
+without it, since dnm's host may not reach the scheduler.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dnm.http.plain import PlainClient
 from dnm.model.cluster import SchedulerView
 from dnm.model.queue_path import is_under
 from dnm.queues.yunikorn.errors import YunikornError
+from dnm.queues.yunikorn.quantities import kubernetes_amounts
 
 _LARGEST_ANSWER = 1 << 24  # bytes; /queues of 2,000 queues has some 2 MB
 _LARGEST_LIST = 1 << 27  # bytes; /applications of 100,000 pods has some 50 MB
@@ -126,9 +127,9 @@ class YunikornClient:
                 if ask.last_failure == _USER_QUOTA
             ),
             not_started=frozenset(_not_started(queues, applications)),
-            allocated={queue.queuename.lower(): queue.allocated for queue in queues},
-            pending={queue.queuename.lower(): queue.pending for queue in queues},
-            max={queue.queuename.lower(): queue.max for queue in queues},
+            allocated={q.queuename.lower(): kubernetes_amounts(q.allocated) for q in queues},
+            pending={q.queuename.lower(): kubernetes_amounts(q.pending) for q in queues},
+            max={q.queuename.lower(): kubernetes_amounts(q.max) for q in queues},
             release=release,
             # checkInitContainerRequest in resource.go of yunikorn-k8shim 1.6 to 1.8
             counts_sidecars_twice=release is not None and release < (1, 9),

@@ -10,6 +10,7 @@ from dnm.model.cluster import ConfigMap
 from dnm.model.config import Config
 from dnm.model.queue_path import lineage
 from dnm.model.value import Resources
+from dnm.queues.yunikorn.quantities import yunikorn_name
 
 
 class SimulatedMaps:
@@ -49,6 +50,6 @@ def _below(
         if limit:
             yield from (f"{indent}    resources:", f"{indent}      max:")
         for name, amount in limit.items():
-            text = f"{amount}m" if name == "vcore" else str(amount)
-            yield f'{indent}        {name}: "{text}"'
+            text = f"{amount}m" if name == "cpu" else str(amount)
+            yield f'{indent}        {yunikorn_name(name)}: "{text}"'
         yield from _below(path, paths, limits, f"{indent}    ")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import io
-import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -15,6 +11,7 @@ from dnm.model.errors import QueueError
 from dnm.model.queue_edit import DocumentVersion
 from dnm.model.value import Value
 from dnm.queues.system import ConfigMaps
+from dnm.queues.yunikorn import packed
 
 LEDGER_ANNOTATION = "dynamic-node-manager/ledger"
 DEFAULTS_NAME = "yunikorn-defaults"
@@ -32,7 +29,6 @@ partitions:
       - name: root
         submitacl: '*'
 """
-_UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gigabyte to read
 
 
 class SourceDocument(Value):
@@ -141,26 +137,11 @@ _NO_HOT_REFRESH = (
 
 
 def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
-    for packed_key, packed in config_map.binary_data.items():
-        if packed_key.lower() == f"{key}.gz".lower() and packed_key.startswith(key):
-            return packed_key, _unpack(config_map, packed_key, packed), True
+    for name, content in config_map.binary_data.items():
+        if name.lower() == f"{key}.gz".lower() and name.startswith(key):
+            return name, packed.unpack(config_map, name, content), True
     text = config_map.data.get(key)
     return None if text is None else (key, text, False)
-
-
-def _unpack(config_map: ConfigMap, key: str, packed: str) -> str:
-    try:
-        content = base64.b64decode(packed, validate=True)
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            text = file.read(_UNPACKED_LIMIT + 1)
-        if len(text) > _UNPACKED_LIMIT:
-            raise ValueError(f"it unpacks to more than {_UNPACKED_LIMIT} bytes")
-        return text.decode()
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise QueueError(
-            f"binaryData {key} of ConfigMap {config_map.namespace}/{config_map.name} is no gzip of "
-            f"UTF-8 text ({error}). YuniKorn ignores it and uses another document. Write it again"
-        ) from error
 
 
 def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
@@ -188,8 +169,7 @@ def with_document(source: SourceDocument, text: str, ledger: str) -> ConfigMap:
         raise QueueError(str(source.refusal))
     data, binary_data = dict(config_map.data), dict(config_map.binary_data)
     if source.is_gzip and text != source.text:
-        packed = gzip.compress(text.encode(), mtime=0)
-        binary_data[source.key] = base64.b64encode(packed).decode()
+        binary_data[source.key] = packed.pack(text)
     elif not source.is_gzip:
         data[source.key] = text
     annotations = dict(config_map.annotations)
@@ -225,7 +205,7 @@ def check_size(source: SourceDocument, text: str, ledger: str) -> None:
         )
     new = with_document(source, text, ledger)
     size = sum(len(value.encode()) for value in new.data.values())
-    size += sum(_unpacked_size(value) for value in new.binary_data.values())
+    size += sum(packed.size_of(value) for value in new.binary_data.values())
     if size > DATA_LIMIT and len(text) > len(source.text):
         next_step = (
             "remove unneeded data"
@@ -235,7 +215,3 @@ def check_size(source: SourceDocument, text: str, ledger: str) -> None:
         raise QueueError(
             f"the ConfigMap would hold {size} bytes, Kubernetes allows {DATA_LIMIT}; {next_step}"
         )
-
-
-def _unpacked_size(base64_text: str) -> int:
-    return len(base64_text) * 3 // 4 - base64_text[-2:].count("=")

@@ -16,10 +16,23 @@ from dnm.model.value import Resources, Unreadable, Value
 from dnm.model.verdict import Objection
 from dnm.queues.system import ConfigMaps
 from dnm.queues.yunikorn import edit as edits
-from dnm.queues.yunikorn.document import QueueDocument, numbers_now, read_document
+from dnm.queues.yunikorn.document import (
+    QueueDocument,
+    is_settled,
+    numbers_now,
+    read_document,
+    settled_edit,
+)
 from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.pods import YunikornPods
+from dnm.queues.yunikorn.quantities import (
+    kubernetes_edit,
+    kubernetes_limits,
+    kubernetes_numbers,
+    yunikorn_amounts,
+    yunikorn_wants,
+)
 from dnm.queues.yunikorn.source import (
     LEDGER_ANNOTATION,
     SourceDocument,
@@ -40,14 +53,17 @@ class YunikornFacts(QueueFacts):
     maps: tuple[ConfigMap | None, ConfigMap | None] = (None, None)
 
 
+class DocumentProjection(Projection):
+    """A projection, and `own`: the same under YuniKorn's names. None: the document is settled."""
+
+    own: edits.ProjectedEdit | None
+
+
 class DocumentQueues(Value):
-    """The queues of a document."""
+    """The queues of a document. `limits` has the names of Kubernetes, the document YuniKorn's."""
 
     document: QueueDocument
-
-    @property
-    def limits(self) -> Mapping[str, QueueLimits]:
-        return self.document.limits
+    limits: Mapping[str, QueueLimits]
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
@@ -61,22 +77,33 @@ class DocumentQueues(Value):
         return self.document.is_counted(node, instance_id)
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
-        return {} if self.document.ledger_problem else numbers_now(self.document, instance_id)
+        numbers = {} if self.document.ledger_problem else numbers_now(self.document, instance_id)
+        return kubernetes_numbers(numbers)
 
-    def project(self, wants: QueueWants) -> Projection:
-        return edits.compute_edit(self.document, wants)
+    def project(self, wants: QueueWants) -> DocumentProjection:
+        named = yunikorn_wants(wants)
+        is_same = is_settled(self.document, named)
+        own = None if is_same else edits.compute_edit(self.document, named)
+        edit = own.edit if own else settled_edit(self.document, named)
+        return DocumentProjection(wants=wants, edit=kubernetes_edit(edit), own=own)
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
-        same = projected if isinstance(projected, edits.ProjectedEdit) else None
-        return edits.edit_document(self.document, wants, same)
+        if not (isinstance(projected, DocumentProjection) and projected.wants == wants):
+            projected = self.project(wants)
+        if projected.own is None or projected.own.text is None:
+            return projected.edit
+        return kubernetes_edit(edits.prove(self.document, projected.own))
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
-        return edits.shrink_refusal(self.document, projected)
+        if not (projected.edit.refusal and isinstance(projected, DocumentProjection)):
+            return None
+        return edits.shrink_refusal(self.document, projected.own or projected)
 
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
-        return edits.why_no_growth(self.document, wants, queue, sizes)
+        more = [yunikorn_amounts(size) for size in sizes]
+        return edits.why_no_growth(self.document, yunikorn_wants(wants), queue, more)
 
     def show_difference(self, edit: QueueEdit) -> str:
         texts = (self.document.source.text, edit.text)
@@ -100,7 +127,8 @@ class Yunikorn:
         return YunikornFacts(maps=maps, view=view)
 
     def read_queues(self, config: Config, facts: QueueFacts) -> DocumentQueues:
-        return DocumentQueues(document=read_document(source_of(config, facts)))
+        document = read_document(source_of(config, facts))
+        return DocumentQueues(document=document, limits=kubernetes_limits(document.limits))
 
     def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
         configs = facts.maps[0] if isinstance(facts, YunikornFacts) else None
@@ -128,7 +156,7 @@ class Yunikorn:
 
         def plan(source: SourceDocument) -> QueueEdit:
             before_write()
-            return edits.edit_source(source, wants, planned)
+            return plan_source(source, wants, planned)
 
         client = YunikornClient(config.yunikorn_url) if config.yunikorn_url else None
         return apply_queue_edit(kube, config.queue_document, plan, client)
@@ -185,6 +213,15 @@ def apply_queue_edit(
         f"cannot write ConfigMap {'/'.join(place)}: other clients changed it {_TRIES} times in a "
         "row. The next run tries again"
     )
+
+
+def plan_source(
+    source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
+) -> QueueEdit:
+    """Returns the edit of a document that was just read: the planned one if it was planned on this
+    version. Raises QueueError for a document that YuniKorn could not read."""
+    edit = edits.edit_source(source, yunikorn_wants(wants), planned)
+    return edit if edit is planned else kubernetes_edit(edit)
 
 
 def source_of(config: Config, facts: QueueFacts) -> SourceDocument:

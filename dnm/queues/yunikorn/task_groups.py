@@ -40,7 +40,8 @@ class _TaskGroupEntry(msgspec.Struct, rename="lower"):
 def _task_group(raw: Mapping[str, Any]) -> TaskGroup:
     entry = msgspec.convert({key.lower(): value for key, value in raw.items()}, _TaskGroupEntry)
     wanted = dict(islice(entry.minResource.items(), MOST_RESOURCES + 1))
-    size = kube_resources({name: str(amount) for name, amount in wanted.items()})
+    names = {name: "cpu" if name == "vcore" else name for name in wanted}  # the shim knows both
+    size = kube_resources({names[name]: str(amount) for name, amount in wanted.items()})
     if min(size.values(), default=0) < 0 or "pods" in size or len(size) < len(wanted):
         raise QuantityError(f"task group {entry.name}: an amount is negative or given twice")
     return TaskGroup(

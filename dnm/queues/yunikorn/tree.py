@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dnm.host.collection import without_collection
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
-from dnm.model.quantity import INT64_MAX, QuantityError, format_amount, parse_yunikorn
+from dnm.model.quantity import INT64_MAX, QuantityError
 from dnm.model.value import Resources, Value
 from dnm.queues.yunikorn.decode import (
     Partition,
@@ -27,6 +27,7 @@ from dnm.queues.yunikorn.decode import (
     decode,
     violation_of,
 )
+from dnm.queues.yunikorn.quantities import format_amount, parse_yunikorn
 from dnm.queues.yunikorn.yaml_nodes import Composed, YamlError, compose
 
 KINDS = ("max", "guaranteed")

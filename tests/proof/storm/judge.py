@@ -88,7 +88,7 @@ def _limits_within_bounds(world: World) -> Iterator[str]:
         if baseline is None:
             yield f"{queue} has a {kind} now"
             continue
-        for part, name in enumerate(("vcore", "memory")):
+        for part, name in enumerate(("cpu", "memory")):
             if not baseline[part] <= amounts[part] <= baseline[part] + most[part]:
                 yield f"{queue} {kind}.{name} is {amounts[part]}, its baseline {baseline[part]}"
 

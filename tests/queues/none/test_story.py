@@ -98,7 +98,7 @@ def test_namespace_without_queue_system_is_served_beside_a_queue(
     by_namespace = [entry.namespace for entry in site.registry.nodes.values()]
     lent = by_namespace.count("dev")
     assert (lent, by_namespace.count("notebook")) == (3, 2)
-    assert site.registry.last_run.queues[QUEUE].limit["vcore"] == (80 + lent * 128) * 1000
+    assert site.registry.last_run.queues[QUEUE].limit["cpu"] == (80 + lent * 128) * 1000
     sandbox.finish_pods(queued, "dev")
     sandbox.finish_pods(plain, "notebook")
     run_for(site, 14)

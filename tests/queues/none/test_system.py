@@ -22,7 +22,7 @@ from dnm.queues import system_of
 from tests.builders import MARK, NOW, QUEUE, a_config
 from tests.plan.worlds import LONG_AGO, World, a_batch_node, pods
 
-SIZE = {"vcore": 128_000, "memory": 256 * 10**9, "pods": 110}
+SIZE = {"cpu": 128_000, "memory": 256 * 10**9, "pods": 110}
 ALONE = {"lab": NamespacePolicy(name="lab", queue="lab", node_types=("a",), queue_system="none")}
 YUNIKORN = a_config().namespaces
 
@@ -31,7 +31,7 @@ def wants(**nodes: dict[str, dict[str, int]]) -> QueueWants:
     return QueueWants(
         instance_id="prod",
         nodes={name.replace("_", "."): lent for name, lent in nodes.items()},
-        floors={"lab": {"vcore": 1}},
+        floors={"lab": {"cpu": 1}},
         remembered="the ledger of an earlier queue system",
     )
 

@@ -75,25 +75,25 @@ def test_check_reports_quotas_that_nodes_do_not_raise(
 
 def test_reported_use_counts_each_pod_once() -> None:
     """The quota counts 10 pods; dnm sees 4 that run, 3 in a group, and 3 refused ones more."""
-    shape = PodShape(request={"vcore": 1000})
+    shape = PodShape(request={"cpu": 1000})
     pod = Pod(namespace="dev", name="w", shape=shape)
-    demand = Demand(queues={"dev": QueueDemand(queue="dev", used={"vcore": 4000})}, groups=(),
+    demand = Demand(queues={"dev": QueueDemand(queue="dev", used={"cpu": 4000})}, groups=(),
                     nodes={})  # fmt: skip
     refused = (RefusedPods(pod=pod, count=3),)
-    facts = QueueFacts(used={"dev": {"vcore": 10_000}}, refused=refused)
-    assert with_reported_use(demand, facts, NOW).queues["dev"].used == {"vcore": 10_000}
+    facts = QueueFacts(used={"dev": {"cpu": 10_000}}, refused=refused)
+    assert with_reported_use(demand, facts, NOW).queues["dev"].used == {"cpu": 10_000}
 
 
 def test_simulated_quota_grows_and_shrinks() -> None:
     policy = NamespacePolicy(
         name="dev", queue="dev", node_types=("a",), queue_system="resource_quota"
     )
-    config, limits = a_config(namespaces={"dev": policy}), {"vcore": 80_000, "pods": 50}
+    config, limits = a_config(namespaces={"dev": policy}), {"cpu": 80_000, "pods": 50}
     maps, system = SimulatedQuotas(config, {"dev": limits}), system_of(config)
-    node = {"vcore": 64_000, "pods": 110}
+    node = {"cpu": 64_000, "pods": 110}
     for nodes, cores in (({"a1": node}, 144_000), ({}, 80_000)):
         wants = QueueWants(instance_id="prod", nodes={"dev": nodes}, remembered="")
         system.write(config, maps, wants, None, lambda: None)
         queues = system.read_queues(config, system.collect(config, maps))
-        assert queues.limits["dev"].max["vcore"] == cores
+        assert queues.limits["dev"].max["cpu"] == cores
     assert queues.limits["dev"].max == limits

@@ -19,7 +19,7 @@ from dnm.queues.resource_quota.ledger import ANSWER, LEDGER, QuotaLedger, ledger
 from dnm.queues.resource_quota.objects import QuotaFacts
 from dnm.queues.resource_quota.system import QuotaQueues
 
-NODE = {"vcore": 64_000, "memory": 256 * 2**30, "pods": 110}
+NODE = {"cpu": 64_000, "memory": 256 * 2**30, "pods": 110}
 HARD = {"requests.cpu": "80", "requests.memory": "320Gi"}
 NEVER = None
 NOTHING = QuotaLedger()
@@ -145,7 +145,7 @@ def test_each_kind_of_limit_grows_by_a_node(hard: dict[str, str], expected: dict
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("requests.cpu", "vcore"), ("cpu", "vcore"), ("limits.memory", "memory"),
+        ("requests.cpu", "cpu"), ("cpu", "cpu"), ("limits.memory", "memory"),
         ("requests.nvidia.com/gpu", "nvidia.com/gpu"), ("hugepages-2Mi", "hugepages-2Mi"),
         ("requests.storage", ""), ("services.nodeports", ""), ("count/deployments.apps", ""),
         ("gold.storageclass.storage.k8s.io/requests.storage", ""), ("persistentvolumeclaims", ""),
@@ -238,9 +238,9 @@ def queues_of(*quotas: ResourceQuota) -> QuotaQueues:
 def test_smallest_of_several_quotas_is_the_limit_and_each_is_raised() -> None:
     narrow = replace(quota({"cpu": "40", "pods": "30"}), name="narrow")
     queues, wanted = queues_of(quota(), narrow), replace(wants("a1"), remembered="")
-    assert queues.limits["dev"].max == {"vcore": 40_000, "memory": 320 * 2**30, "pods": 30}
+    assert queues.limits["dev"].max == {"cpu": 40_000, "memory": 320 * 2**30, "pods": 30}
     edit = queues.plan(wanted, None)
-    assert edit.limits["dev"].max == {"vcore": 104_000, "memory": 576 * 2**30, "pods": 140}
+    assert edit.limits["dev"].max == {"cpu": 104_000, "memory": 576 * 2**30, "pods": 140}
     assert edit.numbers["dev"].lent == NODE
     assert edit.numbers["dev"].baseline == queues.limits["dev"].max
 
@@ -262,7 +262,7 @@ def test_unclear_quota_blocks_only_its_namespace() -> None:
     )
     edit = queues.plan(wanted, None)
     assert set(edit.blocked) == set(edit.uncounted) == {"dev"} and edit.refusal is None
-    assert edit.limits["lab"].max["vcore"] == 144_000
-    assert edit.limits["dev"].max["vcore"] == 80_000
+    assert edit.limits["lab"].max["cpu"] == 144_000
+    assert edit.limits["dev"].max["cpu"] == 80_000
     objections = [queues.growth_objection(wanted, name, [NODE]) for name in ("dev", "lab")]
     assert [bool(item) for item in objections] == [True, False]

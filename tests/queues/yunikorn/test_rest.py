@@ -44,7 +44,7 @@ APPLICATIONS = [
 def test_yunikorn_view_contains_queues_and_applications() -> None:
     with ScriptedServer([answer(QUEUES), answer(APPLICATIONS)], closes=True) as server:
         view = YunikornClient(server.url + "/").read_view()
-    assert view.max["root"] == {"vcore": 1000} and view.allocated["root"] == {"vcore": 10}
+    assert view.max["root"] == {"cpu": 1000} and view.allocated["root"] == {"cpu": 10}
     assert view.pending["root.science"] == {"memory": 5}
     assert view.allocated["root.science.dynamic"] == {}
     assert view.queue_of_pod == {"pod-1": "root.science.dynamic", "pod-2": "root.science.dynamic"}
@@ -204,8 +204,8 @@ def test_sandbox_yunikorn_gives_the_same_answers(sandbox: Sandbox) -> None:
     view = client.read_view()
     uid = sandbox.get("pods", pod, "dev")["metadata"]["uid"]
     assert view.queue_of_pod[uid] == A
-    assert view.allocated[A]["vcore"] == 4000
-    assert view.max[A] == {"vcore": 80_000, "memory": 320 * 10**9}
+    assert view.allocated[A]["cpu"] == 4000
+    assert view.max[A] == {"cpu": 80_000, "memory": 320 * 10**9}
     assert client.validate(text) is None
     reason = client.validate(change(text, "vcore: 80", "vcore: 80x"))  # unreadable
     assert reason == "invalid quantity"

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from dnm.model.errors import QueueError
-from dnm.model.quantity import format_yunikorn
 from dnm.model.value import Resources
 from dnm.queues.yunikorn.files import judge_text
+from dnm.queues.yunikorn.quantities import format_yunikorn
 from dnm.queues.yunikorn.text_edit import read_again, replace_limits, why_not_changeable
 from dnm.queues.yunikorn.tree import LimitPlace, check_rules, parse_tree
 from dnm.queues.yunikorn.yaml_nodes import compose

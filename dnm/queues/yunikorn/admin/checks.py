@@ -37,6 +37,7 @@ from dnm.queues.yunikorn.advice import (
 from dnm.queues.yunikorn.document import QueueDocument, read_document
 from dnm.queues.yunikorn.edit import why_no_growth
 from dnm.queues.yunikorn.ledger import Section
+from dnm.queues.yunikorn.quantities import kubernetes_amounts, kubernetes_limits, yunikorn_amounts
 from dnm.queues.yunikorn.rest import YunikornClient, checksum_of
 from dnm.queues.yunikorn.source import DEFAULTS_NAME
 from dnm.queues.yunikorn.system import source_of
@@ -104,7 +105,7 @@ def check_demand(
     yield from _warn_of_sidecars(config, snapshot, pods)
     if isinstance(view := snapshot.queue_facts.view, SchedulerView):
         plain = msgspec.structs.replace(config, default_request={}, pending_grace=timedelta(0))
-        names = offered_resources(config, snapshot, document.limits)
+        names = offered_resources(config, snapshot, kubernetes_limits(document.limits))
         yield from _compare_sums(config, document, count(plain), _of_names(view, names))
 
 
@@ -124,7 +125,9 @@ def _read(config: Config, snapshot: Snapshot) -> QueueDocument | None:
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
     """Reports effects of a lowered limit on pods, and limits that dnm cannot count."""
     gangs = {
-        path: queue.largest_gang for path, queue in own.queues.items() if path in config.queues
+        path: yunikorn_amounts(queue.largest_gang)
+        for path, queue in own.queues.items()
+        if path in config.queues
     }
     warnings = (
         *warn_of_quota_preemption(document.tree, config.queues),
@@ -191,6 +194,7 @@ def _compare_sums(
         counted = own.queues.get(path)
         if counted is None or path not in document.limits:
             continue
+        limit = kubernetes_amounts(document.limits[path].max)
         differing = [
             (
                 sums,
@@ -200,7 +204,7 @@ def _compare_sums(
             for title, sums, own_sums, own_title in (
                 ("it has in use", view.allocated, counted.used, "dnm counts"),
                 ("it has pending", view.pending, counted.pending, "dnm counts"),
-                ("its limit is", view.max, document.limits[path].max, "the document's"),
+                ("its limit is", view.max, limit, "the document's"),
             )
             if _differs(sums.get(path, {}), own_sums)
         ]
@@ -279,12 +283,12 @@ def check_monitored_queues(config: Config, document: QueueDocument) -> Iterator[
                 "map the namespace to the leaf its pods run in",
                 check,
             )
-        sizes = [config.node_types[name].size for name in policy.node_types]
+        sizes = [yunikorn_amounts(config.node_types[name].size) for name in policy.node_types]
         obstacles = (why_no_growth(document, wants, path, [size]) for size in sizes)
         if not document.refusal and (why := next(filter(None, obstacles), None)):
             why_not = f"{path} gets no node, since its limit can't grow: {why.detail}"
             yield wrong(why_not, check=check)
-        elif limit := amounts(limits.max):
+        elif limit := amounts(kubernetes_amounts(limits.max)):
             yield fine(f"{path}, limit {limit}", check)
         else:
             bare = f"{path}, without its own limit: it gets nodes only for lack of free capacity"

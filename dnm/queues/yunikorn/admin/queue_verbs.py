@@ -15,11 +15,10 @@ from dnm.cli.terminal.commands import load_named_config
 from dnm.cli.terminal.options import ConfigOption, NamesOption, OutputOption, PathOption
 from dnm.cli.terminal.output import print_document, print_line, print_table
 from dnm.kube.client import KubeClient
-from dnm.model.amounts import amounts, shown_amount
+from dnm.model.amounts import shown_amount
 from dnm.model.config import Config
 from dnm.model.errors import ExitCode, QueueError
 from dnm.model.printable import Part, count_of
-from dnm.model.quantity import format_yunikorn, parse_yunikorn
 from dnm.model.value import Resources
 from dnm.plan.inputs import gather_inputs
 from dnm.plan.queue_reports import headroom
@@ -29,6 +28,11 @@ from dnm.queues.yunikorn.document import QueueDocument, read_document
 from dnm.queues.yunikorn.errors import YunikornError
 from dnm.queues.yunikorn.files import DocumentCheck, judge_file, judge_text
 from dnm.queues.yunikorn.ledger import decode_ledger, lent_amounts
+from dnm.queues.yunikorn.quantities import (
+    format_yunikorn,
+    parse_yunikorn,
+    yunikorn_amounts,
+)
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import SourceDocument, read_source
 from dnm.queues.yunikorn.tree import LimitPlace
@@ -200,7 +204,7 @@ def show_queues(
     cells = [line for row in rows for line in _limit_lines(document, row)]
     print_table(_name_of(source), header, cells, "", indent=0)
     lent = [
-        [row["queue"], instance, node, amounts(size)]
+        [row["queue"], instance, node, document_amounts(size)]
         for row in rows
         for instance, nodes in row["nodes"].items()
         for node, size in nodes.items()
@@ -216,7 +220,11 @@ def _used_by_queue(config: Config) -> dict[str, Resources] | None:
     registry = load_registry(config, datetime.now(UTC))
     facts = take_snapshot(config, registry, *connect(config, os.environ), datetime.now(UTC))
     demand = gather_inputs(config, registry, facts).demand
-    return None if demand is None else {path: q.used for path, q in demand.queues.items()}
+    return (
+        None
+        if demand is None
+        else {path: yunikorn_amounts(q.used) for path, q in demand.queues.items()}
+    )
 
 
 def _queue_rows(
@@ -269,5 +277,15 @@ def _shown(resource: str, amount: int, style: str) -> str:
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
     if is_styled or resource != "memory" or not style.endswith("i"):
-        return exact if is_styled else shown_amount(resource, amount)
+        return exact if is_styled else _shown_amount(resource, amount)
     return f"~{amount / 2**30:.1f}Gi"  # a row has binary units or decimal ones
+
+
+def document_amounts(amounts: Resources) -> str:
+    """Returns `128 vcore, 256G memory`, without the number of pods."""
+    names = sorted(amounts.keys() - {"pods"}, key=lambda name: (name != "vcore", name))
+    return ", ".join(f"{_shown_amount(name, amounts[name])} {name}" for name in names)
+
+
+def _shown_amount(resource: str, amount: int) -> str:
+    return shown_amount({"vcore": "cpu", "cpu": ""}.get(resource, resource), amount)

@@ -13,14 +13,14 @@ from dnm.cli.terminal import completion
 from dnm.cli.terminal.logs import log_operation
 from dnm.cli.terminal.operation import is_sure, new_operation, print_wait
 from dnm.cli.terminal.options import ConfigOption, ReasonOption, YesOption
-from dnm.model.amounts import amounts
 from dnm.model.errors import ExitCode, LeaseError, QueueError
 from dnm.model.printable import printable
 from dnm.model.queue_edit import QueueEdit
 from dnm.plan.limits import queue_wants, serving_sizes
 from dnm.queues.system import ConfigMaps
-from dnm.queues.yunikorn.admin.queue_verbs import queue_edges
+from dnm.queues.yunikorn.admin.queue_verbs import document_amounts, queue_edges
 from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.quantities import yunikorn_wants
 from dnm.queues.yunikorn.rebase import LimitMeaning, rebase_document
 from dnm.queues.yunikorn.rest import YunikornClient
 from dnm.queues.yunikorn.source import SourceDocument, read_source
@@ -71,7 +71,8 @@ def rebase(
             if refusal := judge_here(config, state, registry, now).refusal:
                 raise LeaseError(refusal)  # this registry does not list the serving nodes
         wants = queue_wants(config, registry, serving_sizes(config, registry))
-        return rebase_document(read_document(source), wants, LimitMeaning(reading), paths)
+        own = yunikorn_wants(wants)
+        return rebase_document(read_document(source), own, LimitMeaning(reading), paths)
 
     @contextmanager
     def lock() -> Iterator[Callable[[str | None], None]]:
@@ -140,7 +141,7 @@ def _rebase_lines(edit: QueueEdit) -> list[str]:
         for limit in edit.changes
     ] or ["no limit changes"]
     lines += [
-        f"{queue}: max without lent nodes: {amounts(numbers.baseline)}"
+        f"{queue}: max without lent nodes: {document_amounts(numbers.baseline)}"
         for queue, numbers in edit.numbers.items()
         if numbers.baseline != numbers.limit
     ]
