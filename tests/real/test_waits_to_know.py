@@ -183,7 +183,7 @@ def test_devices_count_after_the_scheduler_allocated_a_device(
         for name in ("p1", "p2"):
             remove(rig, name)
         make(rig, [pod(f"q{n}", DEV, "2", "1Gi", resourceClaims=claiming("one")) for n in range(3)])
-        assert "dnm has not seen YuniKorn start a pod" in site.dnm("plan").stdout
+        assert "dnm has not seen the scheduler start a pod" in site.dnm("plan").stdout
         allocate(rig, node, "p0")
         plan = site.dnm("plan", code=None).stdout
         assert "not counted" not in plan and "needs 1 of type a" in plan, plan

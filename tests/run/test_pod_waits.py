@@ -252,7 +252,7 @@ def test_scheduler_that_allocates_no_devices_is_lent_no_node(scene: Scene) -> No
     scene.make("ResourceClaimTemplate", "one", "dev", spec={"spec": exactly()})
     plan = scene.wait(3, by_template())
     assert lends(plan) == 0
-    assert "dnm has not seen YuniKorn start a pod" in plan.notes[0]
+    assert "dnm has not seen the scheduler start a pod" in plan.notes[0]
 
 
 def test_claims_are_not_read_without_pods_that_wait_for_them(scene: Scene) -> None:
