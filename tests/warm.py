@@ -202,6 +202,7 @@ def _set_up(job: dict[str, Any]) -> None:
     fault, log = os.environ.get("DNM_FAULT", ""), os.environ.get("DNM_FAULT_LOG", "")
     faults.arm(job["fault"] or fault, job["log"] or log)
     if job["strays"]:
+        sys.dont_write_bytecode = True  # the first import of a module is no effect of a run
         _audit(job["strays"])
 
 
