@@ -215,7 +215,12 @@ def judge_run(play: Play, host: Host, ran: Ran, weather: Weather) -> None:
         serving = {n: e.counted for n, e in registry.nodes.items() if e.phase is Phase.SERVING}
         section = ledger.sections.get(host.instance) if ledger else None
         queues = section.queues.values() if section else ()
-        counted = {name: dict(size) for nodes in queues for name, size in nodes.items()}
+        own_name = {"vcore": "cpu"}  # the ledger has YuniKorn's names
+        counted = {
+            node: {own_name.get(name, name): amount for name, amount in size.items()}
+            for nodes in queues
+            for node, size in nodes.items()
+        }
         if counted != serving:
             problems.append(f"2: the ledger counts {sorted(counted)}, {sorted(serving)} serve")
     assert not problems, "\n".join(problems)
