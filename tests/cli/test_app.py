@@ -84,7 +84,7 @@ BAD = {
     "API forbids the Lease": (
         lambda s: s.sandbox.access.restrict({("list", "nodes", "*"), ("list", "pods", "*")}),
         1,
-        ["Lease", "etc/rbac.yaml"],
+        ["Lease", "`dnm check` names what is missing"],
     ),
     "API forbids nodes": (
         lambda s: s.sandbox.access.restrict(

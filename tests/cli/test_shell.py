@@ -49,7 +49,7 @@ GUESSES = {
     "unpause": "--help` lists the commands",  # not the opposite command
     "xyz": "--help` lists the commands",
     "queues rebse": "did you mean 'rebase'?",
-    "queues xyz": "there are check, show, rebase",
+    "queues xyz": "commands: check, show, rebase",
     "--config nowhere.ini stauts": "did you mean 'status'?",
 }
 

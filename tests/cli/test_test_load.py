@@ -115,7 +115,7 @@ def test_queue_that_is_no_label_value_is_in_the_annotation_only(config: Config) 
     ("changes", "expected"),
     [
         pytest.param({"namespace": "dve"}, "did you mean 'dev'?", id="namespace"),
-        pytest.param({"namespace": "other"}, "name its queue with --queue", id="no-queue"),
+        pytest.param({"namespace": "other"}, "or its queue with --queue", id="no-queue"),
         pytest.param({"namespace": "no_name"}, "RFC 1123", id="namespace-alphabet"),
         pytest.param({"name": "-x"}, "--name '-x' is not", id="name"),
         pytest.param({"namespace": "X", "name": "x"}, "NAMESPACE 'X' is not", id="not-the-name"),
