@@ -18,7 +18,7 @@ from dnm.lab.sandbox.kinds import KINDS
 from dnm.lab.sandbox.store import ApiError, Object, Objects
 
 _HASH = "pod-template-hash"
-_CONTROLLED = ("deployments", "replicasets", "daemonsets")  # owners that the sandbox plays
+_NOT_PLAYED = ("statefulsets", "jobs")  # a test may name such an owner without creating it
 
 
 class Workloads:
@@ -136,7 +136,7 @@ class Workloads:
                 if owner is None or meta.get("deletionTimestamp"):
                     continue
                 kind = next((k for k in KINDS.values() if k.name == owner["kind"]), None)
-                if kind is None or kind.plural not in _CONTROLLED:
+                if kind is None or kind.plural in _NOT_PLAYED:
                     continue
                 owner_object = self.store.get(kind.plural, meta["namespace"], owner["name"])
                 if owner_object is None or owner_object["metadata"]["uid"] != owner["uid"]:
