@@ -436,7 +436,7 @@ def test_no_shell_is_started() -> None:
 
 # --- one queue system -------------------------------------------------------------------------
 
-NAMES_YUNIKORN = 12  # files: the predecessor's keys, and the table of commands
+NAMES_YUNIKORN = 6  # files: keys of the predecessor, their parsers, the table of commands
 
 
 def test_few_files_outside_its_package_name_yunikorn() -> None:

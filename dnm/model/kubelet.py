@@ -59,7 +59,7 @@ class KubeletSettings(Value):
 
 
 Amounts = tuple[tuple[str, int], ...]
-"""Resources in YuniKorn's names and units, sorted, so that equal ones are the same key."""
+"""Resources in millicores, bytes and pieces, sorted, so that equal ones are the same key."""
 
 
 class NumaRoom(Value):

@@ -25,7 +25,7 @@ BATCH_TAINT = "dynamic-node-manager/batch"
 
 
 class Node(Value):
-    """A Kubernetes Node. `allocatable` has YuniKorn's names and includes `pods`.
+    """A Kubernetes Node. `allocatable` has Kubernetes' names and includes `pods`.
 
     `unreadable` names the field that could not be read. Such a Node exists but has no other facts:
     offers no free capacity, and dnm neither adopts nor returns it."""
