@@ -55,7 +55,8 @@ class Site:
         }
         if "state" not in settings:  # else hosts share it; another story has left its Lease
             lease = f"dnm-{values['instance_id']}"
-            where = "dnm" if values.get("queue_system") == "none" else "yunikorn"
+            is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
+            where = "yunikorn" if is_yunikorn else "dnm"
             rig.shell(f"kubectl delete lease --namespace {where} --ignore-not-found {lease}")
         (directory / "state").mkdir(mode=0o700)
         (directory / "map.json").write_text(json.dumps(dict(queue_map)))
