@@ -85,6 +85,8 @@ class Site:
             "check_interval_seconds": 60,
             **settings,
         }
+        if settings.get("queue_system", "yunikorn") not in ("yunikorn", "kueue"):
+            del values["namespace_queue_paths"]
         (directory / "state").mkdir(exist_ok=True, mode=0o755)
         self.path = directory / "dnm.ini"
         self.write(self.path, f"{ini_text(values)}{sections}")

@@ -32,7 +32,12 @@ class QueueProperties(Value):
         if not self.writes_limits:
             return "without quota: dnm changes no limit"
         above = " and of the queues above it" if self.ancestors_grow else ""
-        return f"dnm changes the limit of a queue{above} with its nodes"
+        zero = "no limit" if self.zero_means == "none" else "no pod"
+        evicts = "; pods above a lowered limit may be ended" if self.shrinking_may_evict else ""
+        return (
+            f"dnm changes the limit of a queue{above} with its nodes; a limit of 0 means {zero}"
+            f"{evicts}"
+        )
 
 
 class QueueChecks(Protocol):

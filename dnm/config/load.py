@@ -170,8 +170,14 @@ def _namespaces(
         else:
             queue = "" if queues is None else _queue_of(name, queues, settings, problems)
         policies[name] = NamespacePolicy(name=name, queue=queue, **fields)
-    if len({policy.queue_system for policy in policies.values()} - {"none"}) > 1:
+    systems = {policy.queue_system for policy in policies.values()}
+    if len(systems - {"none"}) > 1:
         problems.append(_TWO_SYSTEMS)
+    unused: tuple[str, ...] = () if "yunikorn" in systems else ("yunikorn_",)
+    unused += () if systems & {"yunikorn", "kueue"} else ("namespace_queue_paths",)
+    for key in (key for key in settings if systems and key.startswith(unused) and settings[key]):
+        why = f"has no effect with queue_system = {', '.join(sorted(systems))}; remove the key"
+        problems.append(problem("settings", key, str(settings[key]), why))
     return policies
 
 

@@ -7,17 +7,19 @@ A `QueueSystem` reads its part of the snapshot before any decision and writes li
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits
 from dnm.model.config import Config
-from dnm.model.kueue import ClusterQueue, Cohort, Flavor, KueueWorkload, LocalQueue, Usage
 from dnm.model.pod import PodIdentity
 from dnm.model.queue_edit import Projection, QueueEdit, QueueNumbers, QueueOutcome, QueueWants
-from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources
 from dnm.model.verdict import Objection
-from dnm.model.workload import LackingPods
+
+if TYPE_CHECKING:  # a site imports the values of its own queue system only
+    from dnm.model.kueue import ClusterQueue, Cohort, Flavor, KueueWorkload, LocalQueue, Usage
+    from dnm.model.quota import ResourceQuota
+    from dnm.model.workload import LackingPods
 
 
 class KubeObjects(Protocol):

@@ -272,6 +272,33 @@ def test_namespace_without_a_queue_system_is_its_own_queue(tmp_path: Path) -> No
     assert config.namespace_queues == {"dev", "test"}
 
 
+@pytest.mark.parametrize(
+    ("system", "key", "is_refused"),
+    [
+        ("none", "namespace_queue_paths", True),
+        ("none", "yunikorn_cm_name", True),
+        ("none", "yunikorn_queue_annotation", True),
+        ("resource_quota", "yunikorn_cm_namespace", True),
+        ("kueue", "yunikorn_cm_name", True),
+        ("yunikorn", "yunikorn_cm_name", False),
+    ],
+)
+def test_key_of_another_queue_system_is_an_error(
+    tmp_path: Path, system: str, key: str, is_refused: bool
+) -> None:
+    """A value that cannot be followed is never a note (the predecessor's contract)."""
+    paths = "namespace_queue_paths = map.json\n" if system == "yunikorn" else ""
+    value = "map.json" if key == "namespace_queue_paths" else "queues"
+    lines = f"[settings]\nmonitored_namespaces = dev, test\nqueue_system = {system}\n"
+    write(tmp_path / "map.json", MAP)
+    path = write(tmp_path / "dnm.ini", f"{lines}{paths}{key} = {value}\n")
+    if is_refused:
+        expected = f"{key} = {value}: has no effect with queue_system = {system}; remove the key"
+        assert expected in refusal(path).replace(str(tmp_path) + "/", "")
+    else:
+        assert load_config(path, HOME).yunikorn_cm_name == value
+
+
 def test_queue_system_of_one_namespace_can_differ(tmp_path: Path) -> None:
     config = load(tmp_path, "[namespace:test]\nqueue_system = none\n")
     assert config.namespaces["dev"].queue == "root.services.dev"

@@ -18,6 +18,7 @@ from dnm.queues.system import Queues
 from tests.builders import a_config
 from tests.queue_kit import ONE_LIMIT
 from tests.queues.kueue.case import KueueCase
+from tests.queues.ledgers import ledger_of, store_ledger
 
 SIZE: Resources = {"cpu": 128_000, "memory": 256 * 10**9, "pods": 110}
 Nodes = Mapping[str, Resources]
@@ -55,7 +56,6 @@ class YunikornCase:
     text = ONE_LIMIT.replace("x\n", "dev   # of the workshops\n").replace(
         "80}}\n", "80, memory: 320G}}\n    - name: free\n"
     )
-    _LEDGER = "dynamic-node-manager/ledger"
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -91,16 +91,10 @@ class YunikornCase:
         self.sandbox.set_queues(text.replace("of the workshops", "of all courses"))
 
     def ledger(self) -> str:
-        return str((self._map()["metadata"].get("annotations") or {}).get(self._LEDGER, ""))
+        return ledger_of(self._map())
 
     def replace_ledger(self, text: str) -> None:
-        def change(item: Any) -> None:
-            annotations = item["metadata"].setdefault("annotations", {})
-            annotations.pop(self._LEDGER, None)
-            if text:
-                annotations[self._LEDGER] = text
-
-        self.sandbox.edit("configmaps", CONFIGS_NAME, change, "yunikorn")
+        store_ledger(self.sandbox, "configmaps", CONFIGS_NAME, text, "yunikorn")
 
 
 class NoneCase:
@@ -139,7 +133,6 @@ class QuotaCase:
     HARD: ClassVar[dict[str, str]] = {
         "requests.cpu": "80", "limits.cpu": "160", "requests.memory": "320G", "configmaps": "9",
     }  # fmt: skip
-    _LEDGER = "dynamic-node-manager/ledger"
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -178,15 +171,10 @@ class QuotaCase:
         self.sandbox.edit("resourcequotas", "q", change, "dev")
 
     def ledger(self) -> str:
-        return str(self._quota()["metadata"]["annotations"].get(self._LEDGER, ""))
+        return ledger_of(self._quota())
 
     def replace_ledger(self, text: str) -> None:
-        def change(item: Any) -> None:
-            item["metadata"]["annotations"].pop(self._LEDGER, None)
-            if text:
-                item["metadata"]["annotations"][self._LEDGER] = text
-
-        self.sandbox.edit("resourcequotas", "q", change, "dev")
+        store_ledger(self.sandbox, "resourcequotas", "q", text, "dev")
 
 
 CASES: Mapping[str, type[QueueCase]] = {

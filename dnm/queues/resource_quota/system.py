@@ -141,11 +141,7 @@ class ResourceQuotas:
             edit = self.read_queues(config, facts).plan(wants, None)
             due = [item for item in edit.planned if item.is_changed]
             if not due:
-                notes = (
-                    _annotate_workloads(config, kube, before_write)
-                    if config.annotate_workloads
-                    else ()
-                )
+                notes = _annotate_workloads(config, kube, before_write)
                 if lost:
                     notes += (f"the write took effect although its answer was lost: {lost}",)
                 changes = tuple(change for item in done for change in item.changes)
@@ -185,7 +181,8 @@ def _patch(
 def _annotate_workloads(
     config: Config, kube: ConfigMaps, before_write: Callable[[], None]
 ) -> tuple[str, ...]:
-    """Makes controllers try again once kube-controller-manager has taken over the limits."""
+    """Makes controllers try again once kube-controller-manager has taken over the limits, if the
+    site wants that. Returns notes."""
     if not config.annotate_workloads:
         return ()
     try:

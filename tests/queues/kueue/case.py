@@ -10,6 +10,7 @@ from dnm.model.config import NamespacePolicy
 from dnm.model.quantity import parse_kubernetes
 from tests.builders import a_config
 from tests.queues.kueue.objects import a_cluster_queue, a_flavor
+from tests.queues.ledgers import ledger_of, store_ledger
 from tests.server_side_apply import with_apply
 
 _FREE = {"cpu": "80", "memory": "320G"}
@@ -19,7 +20,6 @@ class KueueCase:
     """A queue with a quota of its own for lent nodes, and a queue without their flavor."""
 
     queue, unlimited = "a8", "free"
-    _LEDGER = "dynamic-node-manager/ledger"
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -58,13 +58,7 @@ class KueueCase:
         self.sandbox.edit("cohorts", f"dnm-{self.queue}", change)
 
     def ledger(self) -> str:
-        return str((self._cohort()["metadata"].get("annotations") or {}).get(self._LEDGER, ""))
+        return ledger_of(self._cohort())
 
     def replace_ledger(self, text: str) -> None:
-        def change(item: Any) -> None:
-            annotations = item["metadata"].setdefault("annotations", {})
-            annotations.pop(self._LEDGER, None)
-            if text:
-                annotations[self._LEDGER] = text
-
-        self.sandbox.edit("cohorts", f"dnm-{self.queue}", change)
+        store_ledger(self.sandbox, "cohorts", f"dnm-{self.queue}", text)

@@ -1,0 +1,26 @@
+"""The ledger of an object of the sandbox, in an annotation, as the contract suite changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnm.lab.sandbox.cluster import Sandbox
+
+LEDGER = "dynamic-node-manager/ledger"
+
+
+def ledger_of(stored: Any) -> str:
+    """Returns the ledger of a stored object; empty: none."""
+    return str((stored["metadata"].get("annotations") or {}).get(LEDGER, ""))
+
+
+def store_ledger(sandbox: Sandbox, plural: str, name: str, text: str, namespace: str = "") -> None:
+    """Stores another ledger, or removes it if the text is empty."""
+
+    def change(item: Any) -> None:
+        annotations = item["metadata"].setdefault("annotations", {})
+        annotations.pop(LEDGER, None)
+        if text:
+            annotations[LEDGER] = text
+
+    sandbox.edit(plural, name, change, namespace)
