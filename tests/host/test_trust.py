@@ -83,7 +83,7 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
 
 
 def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
-    """`is_complete`: starts a process with dnm's own command line."""
+    """`is_process`: starts a process with dnm's own command line."""
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
     start = site.process if is_process else site.command
     answer = start(*arguments, **environment)
@@ -92,9 +92,14 @@ def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
 
 
 def a_story(site: Site) -> str:
-    """Returns all output of commands during a lend and return, with one run refused by the API."""
+    """Returns all output of commands during a lend and return, with one run refused by the API.
+
+    The converter works in real time, so a busy machine needs more runs.
+    """
     text = ""
-    for minute in range(8):
+    for minute in range(40):
+        if minute >= 8 and "action=return" in text:
+            break
         if minute == 3:
             message = f"Unauthorized: {ESCAPE} line one\nline two"
             site.sandbox.fault("status", path="nodes", code=401, message=message, times=1)
