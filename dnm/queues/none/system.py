@@ -1,4 +1,4 @@
-"""Namespaces as queues without limits, alone or beside the queues of a queue system."""
+"""The queue system `none`: every namespace without a queue system is a queue without limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dnm.queues.system import ConfigMaps, PodReading, Queues, QueueSystem
 
 
 class NamespaceQueues(Value):
-    """The queues of a run: `own` has the namespaces without a queue system, `quota_queues` the
-    queues of the queue system that other namespaces have."""
+    """The queues of a run. `own` has one queue for each namespace without a queue system.
+    `quota_queues` are those of the queue system of the other namespaces, if there is one."""
 
     own: Mapping[str, QueueLimits]
     limits: Mapping[str, QueueLimits]
@@ -77,8 +77,8 @@ class NamespaceQueues(Value):
 
 
 class PodsByNamespace:
-    """The pods of these namespaces, which are their queues, beside those of a queue system. Labels
-    of a queue system mean nothing in these namespaces."""
+    """The reader of pods whose queue is their namespace, and that ignores labels of a queue system.
+    `quota_pods` reads the pods of all namespaces that are not in `namespaces`."""
 
     def __init__(self, namespaces: frozenset[str], quota_pods: PodReading | None = None) -> None:
         self.namespaces, self._quota_pods = namespaces, quota_pods
@@ -104,7 +104,7 @@ class PodsByNamespace:
 
 
 class NamespacesAsQueues:
-    """The queue system `none`, beside another one if some namespaces have that."""
+    """The queue system `none`. `quota_system` serves the namespaces with another queue system."""
 
     def __init__(self, quota_system: QueueSystem | None = None) -> None:
         self._quota_system = quota_system
@@ -151,13 +151,13 @@ class NamespacesAsQueues:
 
 
 def _unchanged(wants: QueueWants) -> QueueEdit:
-    """Returns the edit that writes nothing. The registry keeps the ledger that it has: it belongs
-    to the queue system which the site had before."""
+    """Returns an edit that writes nothing. The registry keeps its ledger, which belongs to the
+    queue system that the site used before."""
     return QueueEdit(text="", ledger="", noted=wants.remembered)
 
 
 def _without_queues(wants: QueueWants, own: Mapping[str, object] | frozenset[str]) -> QueueWants:
-    """Returns the wants without the queues in `own`."""
+    """Returns a copy of `wants` that lacks the queues in `own`."""
     return replace(
         wants,
         nodes={queue: nodes for queue, nodes in wants.nodes.items() if queue not in own},

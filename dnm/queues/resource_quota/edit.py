@@ -1,5 +1,5 @@
-"""The change of ResourceQuotas for the nodes that serve now: each limit is its baseline plus what
-these nodes have, and never less than what is used. Pure."""
+"""Functions that compute new limits of ResourceQuotas. A limit is its baseline plus the resources
+of the nodes that serve the namespace, and at least what its pods use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from dnm.queues.resource_quota.objects import QuotaFacts
 
 
 class PlannedQuota(Value):
-    """A quota with its next limits and ledger. `held`: why a limit is not the computed one."""
+    """A quota with its next limits and ledger. `held` has a sentence for each limit that stays
+    above the computed one because it is in use."""
 
     quota: ResourceQuota
     hard: Mapping[str, str]
@@ -48,13 +49,13 @@ class PlannedQuota(Value):
 
     @property
     def annotation(self) -> str:
-        """Returns the text of the ledger; empty if no annotation is needed."""
+        """Returns the ledger as the text of its annotation; empty if no ledger is needed."""
         is_empty = self.ledger.is_empty
         return "" if is_empty else msgspec.json.encode(self.ledger, order="sorted").decode()
 
     @property
     def annotations(self) -> dict[str, str | None]:
-        """Returns the annotations that change; None removes one."""
+        """Returns the annotations to write; the value None removes an annotation."""
         old, text = self.quota.annotations, self.annotation
         changed = {LEDGER: text or None} if text != old.get(LEDGER, "") else {}
         return {**changed, **({ANSWER: None} if ANSWER in old else {})}
@@ -65,15 +66,15 @@ class PlannedQuota(Value):
 
 
 def current_quota(quota: ResourceQuota) -> PlannedQuota:
-    """Returns a quota without a change, as its own ledger describes it."""
+    """Returns a plan that leaves the quota as it is, with the ledger of its annotation."""
     return PlannedQuota(quota=quota, hard=quota.hard, ledger=ledger_of(quota) or QuotaLedger())
 
 
 def plan_quota(
     quota: ResourceQuota, recorded: QuotaLedger | None, wants: QueueWants
 ) -> PlannedQuota:
-    """Returns the limits of a quota while these nodes serve. Raises QueueError if only an
-    administrator can decide what its limits contain."""
+    """Returns the next limits and ledger of a quota for the serving nodes in `wants`. Raises
+    QueueError if only an administrator knows whether its current limits contain the lent nodes."""
     raised = {resource_of(key) for key in quota.hard}
     own = {
         node: {name: size[name] for name in sorted(raised & size.keys()) if size[name] > 0}
@@ -112,7 +113,7 @@ def plan_quota(
 
 
 def _used(quota: ResourceQuota, key: str, wants: QueueWants) -> int:
-    """Returns what pods use: as the quota reports it, or more if dnm has counted more."""
+    """Returns the use of a resource: the larger of the quota's status and dnm's own count."""
     floors = {} if is_of_limits(key) else wants.floors.get(quota.namespace, {})
     return max(amount_of(key, quota.used.get(key, "0")), floors.get(resource_of(key), 0))
 
@@ -122,8 +123,8 @@ class _Record(Value):
 
 
 def decode_record(text: str | None) -> Mapping[str, QuotaLedger] | None:
-    """Returns the recorded ledger of each quota by its place. None: no run with this queue system
-    has recorded any."""
+    """Returns the ledger of each quota by its namespace and name, from dnm's registry. Returns None
+    if no run with this queue system has recorded a ledger."""
     try:
         return msgspec.json.decode(text or "", type=_Record).resource_quotas
     except msgspec.MsgspecError:
@@ -136,7 +137,7 @@ def encode_record(ledgers: Mapping[str, QuotaLedger]) -> str:
 
 
 def limits_of(namespaces: Iterable[str], items: Sequence[PlannedQuota]) -> dict[str, QueueLimits]:
-    """Returns the limits of each namespace: the smallest of all its quotas."""
+    """Returns the limits of each namespace: for each resource, the smallest limit of its quotas."""
     limits = {}
     for name in namespaces:
         most = smallest_limits(item.hard for item in items if item.quota.namespace == name)
@@ -148,7 +149,8 @@ def limits_of(namespaces: Iterable[str], items: Sequence[PlannedQuota]) -> dict[
 def numbers_of(
     namespaces: Iterable[str], items: Sequence[PlannedQuota], instance: str
 ) -> dict[str, QueueNumbers]:
-    """Returns the numbers of each namespace; `lent` by this instance."""
+    """Returns limit, baseline and lent amounts of each namespace. Only nodes of `instance` are
+    lent."""
     numbers = {}
     for name in namespaces:
         own = [item for item in items if item.quota.namespace == name]
@@ -165,7 +167,8 @@ def numbers_of(
 
 
 def show(items: Iterable[PlannedQuota]) -> str:
-    """Returns limits and ledgers as lines, for a difference."""
+    """Returns the limits and ledgers as lines of text, so that two states can be compared by
+    diff."""
     lines = []
     for item in items:
         lines += [f"{item.quota.place} {key}: {text}\n" for key, text in sorted(item.hard.items())]
@@ -174,13 +177,14 @@ def show(items: Iterable[PlannedQuota]) -> str:
 
 
 class QuotaEdit(QueueEdit):
-    """`planned`: every quota, without a change if its content is unclear."""
+    """An edit of ResourceQuotas. `planned` has every quota, also those that cannot be changed."""
 
     planned: tuple[PlannedQuota, ...] = ()
 
 
 def plan_edit(facts: QuotaFacts, namespaces: Iterable[str], wants: QueueWants) -> QuotaEdit:
-    """Returns the change of all quotas. An unclear one blocks only its namespace."""
+    """Returns the change of all quotas. If it is unclear whether the limits of a quota contain the
+    lent nodes, that quota stays unchanged, and only its namespace is blocked."""
     records = decode_record(wants.remembered)
     noted, planned, blocked = dict(records or {}), [], {}
     for quota in facts.quotas:

@@ -1,10 +1,11 @@
-"""The ledger in an annotation of a ResourceQuota: the nodes of each instance that its limits
-contain, and each limit without them. Pure.
+"""The ledger in an annotation of a ResourceQuota: the lent nodes of each dnm instance that the
+limits contain, and each limit without these nodes.
 
-Limits and ledger are written in one request, and the registry records the same ledger before. A
-ledger is current if the limits are those that it was written with. The ledger in the object has
-precedence. If neither is current, another client has changed the limits. A manifest has them
-without lent nodes, an edit with them. In unclear cases dnm asks.
+dnm writes limits and ledger in one request, after it has recorded the same ledger in the registry.
+A ledger is current if the quota still has the limits that were written with it. The ledger in the
+quota has precedence over the registry's. If neither is current, another client has changed the
+limits. Limits from an applied manifest contain no lent nodes. Limits that an administrator edited
+contain them. If dnm cannot tell which, it reports the question to the administrator.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ VERSION = 1
 
 
 class QuotaLedger(Value, omit_defaults=True):
-    """`place`: namespace and name of its object. `instances`: instance -> node -> amounts.
-    `limits`: key of `spec.hard` -> its text without lent nodes, and as written."""
+    """A ledger. `place` is the namespace and name of the quota. `instances` maps instance and node
+    to amounts. `limits` maps a key of `spec.hard` to its texts without lent nodes and as
+    written."""
 
     version: int = VERSION
     place: str = ""
@@ -35,13 +37,13 @@ class QuotaLedger(Value, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """Returns whether nothing is lent, and every limit is as it was before."""
+        """Returns whether the ledger has no lent node and every limit equals its baseline."""
         return not self.instances and all(base == text for base, text in self.limits.values())
 
 
 class QuotaContent(NamedTuple):
-    """The limits without lent nodes, and the ledger that they follow from. `note`: why it is not
-    simply that of the object. `is_reset`: a manifest has removed the lent nodes."""
+    """The limits without lent nodes, and the ledger that they were computed from. `note` explains
+    them if the ledger in the quota does not. `is_reset`: a manifest has removed the lent nodes."""
 
     ledger: QuotaLedger
     baselines: Mapping[str, str]
@@ -50,7 +52,7 @@ class QuotaContent(NamedTuple):
 
 
 def lent_of(instances: Iterable[Mapping[str, Resources]]) -> dict[str, int]:
-    """Returns the amounts of all nodes of these instances."""
+    """Returns the sum of the resources of all nodes of these instances."""
     total: dict[str, int] = {}
     for size in (size for nodes in instances for size in nodes.values()):
         add_to(total, size)
@@ -58,8 +60,8 @@ def lent_of(instances: Iterable[Mapping[str, Resources]]) -> dict[str, int]:
 
 
 def share_of(key: str, lent: Resources, baselines: Mapping[str, str]) -> int:
-    """Returns what lent nodes add to a limit. A limit on the limits of pods grows in the same
-    proportion as the limit on their requests. No node opens a quota without pods."""
+    """Returns what lent nodes add to a limit. A limit on pods' limits grows in proportion to the
+    limit on their requests. A quota that allows no pods keeps that limit of 0."""
     amount, base = lent.get(resource_of(key), 0), amount_of(key, baselines[key])
     if resource_of(key) == "pods" and base == 0:
         return 0
@@ -69,7 +71,7 @@ def share_of(key: str, lent: Resources, baselines: Mapping[str, str]) -> int:
 
 
 def decode_ledger(text: str) -> QuotaLedger | None:
-    """Returns the ledger of a text; None if it is none."""
+    """Returns the ledger that `text` encodes, or None if the text is not a valid ledger."""
     try:
         ledger = msgspec.json.decode(text, type=QuotaLedger)
         for key, texts in ledger.limits.items():
@@ -81,7 +83,8 @@ def decode_ledger(text: str) -> QuotaLedger | None:
 
 
 def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
-    """Returns the ledger in the annotation; None if that is unreadable or of another object."""
+    """Returns the ledger in the quota's annotation, or None if it is invalid or of another
+    quota."""
     text = quota.annotations.get(LEDGER)
     ledger = decode_ledger(text) if text else QuotaLedger(place=quota.place)
     return ledger if ledger and ledger.place == quota.place else None
@@ -90,9 +93,9 @@ def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
 def find_content(
     quota: ResourceQuota, recorded: QuotaLedger | None, instance: str, lends: bool
 ) -> QuotaContent:
-    """Returns the limits without lent nodes. `recorded`: the ledger in the registry, None if no run
-    has recorded any. `lends`: nodes of this instance serve. Raises QueueError if only an
-    administrator can decide."""
+    """Returns the limits without lent nodes. `recorded` is the ledger in the registry (None: no run
+    has recorded one). `lends`: nodes of this instance serve the namespace. Raises QueueError if
+    only an administrator knows whether the limits contain lent nodes."""
     stored, hard = ledger_of(quota), quota.hard
     previous = stored if stored and stored.limits else recorded or QuotaLedger()
     if answer := quota.annotations.get(ANSWER):
@@ -140,7 +143,8 @@ def _unchanged(ledger: QuotaLedger, hard: Mapping[str, str], note: str = "") -> 
 def _as_total(
     quota: ResourceQuota, ledger: QuotaLedger, note: str, is_for_all: bool = False
 ) -> QuotaContent:
-    """Returns the baselines if the changed limits, or all, contain the nodes of the ledger."""
+    """Returns the baselines if the limits contain the lent nodes: all limits with `is_for_all`,
+    else those that differ from the ledger."""
     previous = _unchanged(ledger, quota.hard, note)
     lent, baselines = lent_of(ledger.instances.values()), dict(previous.baselines)
     for key, (_, written) in ledger.limits.items():

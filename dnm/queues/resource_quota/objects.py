@@ -1,4 +1,4 @@
-"""The reading of ResourceQuotas, and the pods that they refuse."""
+"""A reader of ResourceQuotas and of the workloads whose pods they refuse."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dnm.queues.system import KubeObjects
 
 
 class QuotaFacts(QueueFacts):
-    """The quotas of ordinary pods. `ignored`: those of other pods. `waiting`: workloads of which
-    the quotas admit pods again, with the text for their annotation."""
+    """The quotas that apply to ordinary pods. `ignored`: quotas that apply only to other pods.
+    `waiting`: workloads to annotate, since the quotas now admit pods that they refused before."""
 
     quotas: tuple[ResourceQuota, ...] = ()
     ignored: tuple[ResourceQuota, ...] = ()
@@ -22,8 +22,8 @@ class QuotaFacts(QueueFacts):
 
 
 def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> QuotaFacts:
-    """Returns the facts of all namespaces with this queue system, from one list of each kind.
-    Raises KubeError, and QueueError for a quantity that is none."""
+    """Returns the quotas and refused pods of all namespaces with this queue system. Raises
+    KubeError, and QueueError for an invalid quantity."""
     quotas: list[ResourceQuota] = []
     ignored: list[ResourceQuota] = []
     refused: list[RefusedPods] = []

@@ -1,4 +1,4 @@
-"""ResourceQuotas without a cluster, for `dnm simulate`."""
+"""A simulated cluster with ResourceQuotas, for `dnm simulate`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dnm.model.workload import LackingPods
 
 
 class SimulatedQuotas:
-    """A cluster that has only one ResourceQuota in each namespace with limits."""
+    """A cluster in memory with one ResourceQuota in each namespace that has limits."""
 
     def __init__(self, config: Config, limits: Mapping[str, Resources]) -> None:
         self.typed_objects = self

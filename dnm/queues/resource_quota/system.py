@@ -1,4 +1,4 @@
-"""ResourceQuotas as a queue system: one object for each limit, with its ledger in an annotation."""
+"""The queue system `resource_quota`: each ResourceQuota has its ledger in an annotation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FENCE = "dynamic-node-manager/fence"
 
 
 class QuotaQueues(Value):
-    """The queues of a run."""
+    """The queues of a run: one for each namespace with this queue system."""
 
     facts: QuotaFacts
     namespaces: frozenset[str]
@@ -132,8 +132,8 @@ class ResourceQuotas:
         planned: QueueEdit | None,
         before_write: Callable[[], None],
     ) -> QueueOutcome:
-        """Writes each quota on its own. Every number is absolute, so that the next run continues
-        after a kill in between."""
+        """Writes the quotas one after the other. The limits are absolute numbers, so that the next
+        run can continue if this run is killed between two writes."""
         done: list[PlannedQuota] = []
         lost: KubeError | None = None
         for _ in range(_TRIES):
@@ -172,7 +172,8 @@ _CONFLICTS = (
 def _patch(
     kube: ConfigMaps, quota: ResourceQuota, notes: Mapping[str, str | None], hard: Mapping[str, str]
 ) -> None:
-    """Writes annotations and limits in one request, if the quota still has this version."""
+    """Writes annotations and limits in one request. The API server refuses it if another client has
+    changed the quota since it was read."""
     metadata = {"resourceVersion": quota.version, "annotations": notes}
     patch = {"metadata": metadata, **({"spec": {"hard": hard}} if hard else {})}
     kube.typed_objects.patch_object("ResourceQuota", quota.namespace, quota.name, patch)
@@ -181,8 +182,9 @@ def _patch(
 def _annotate_workloads(
     config: Config, kube: ConfigMaps, before_write: Callable[[], None]
 ) -> tuple[str, ...]:
-    """Makes controllers try again once kube-controller-manager has taken over the limits, if the
-    site wants that. Returns notes."""
+    """Waits until the new limits are in effect, then annotates the workloads that wait for quota,
+    so that their controllers create pods at once. Does so only with `annotate_workloads`. Returns
+    notes."""
     if not config.annotate_workloads:
         return ()
     try:

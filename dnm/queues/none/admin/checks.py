@@ -1,4 +1,4 @@
-"""The checks of namespaces without a queue system for `dnm check`. No quota keeps the pods of other
+"""The checks by `dnm check` of namespaces without a queue system. No quota keeps the pods of other
 namespaces from a lent node, so a taint of its node type must."""
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _EXAMPLE = "example.org/lent={namespace}"
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:
-    """Returns nothing: a run reads and writes no limits."""
+    """Returns no permissions, since a run reads and writes no limits."""
     return ()
 
 
 @looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports another queue system that these namespaces may have."""
+    """Reports a sign that these namespaces have a queue system: the ConfigMap of one exists."""
     where = "/".join(config.queue_document)
     try:
         is_there = kube.read_config_map(*config.queue_document) is not None
@@ -45,12 +45,12 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
 
 
 def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checks that pods of other namespaces cannot use the nodes lent to a namespace."""
+    """Checks that only pods of a namespace without a queue system can use the nodes lent to it."""
     yield from check_node_types(config, config.namespaces_with("none"))
 
 
 def check_node_types(config: Config, namespaces: frozenset[str]) -> Iterator[Finding]:
-    """Checks taints and labels of the node types that these namespaces use."""
+    """Checks that the node types of these namespaces have a taint and a label for the namespace."""
     for name in sorted(namespaces):
         types = [config.node_types[kind] for kind in config.namespaces[name].node_types]
         open_types = [item for item in types if not _excludes_foreign_pods(config, item)]
@@ -93,8 +93,8 @@ def _users(config: Config, node_type: NodeType) -> list[str]:
 
 
 def _excludes_foreign_pods(config: Config, node_type: NodeType) -> bool:
-    """Returns whether a taint of the type differs for each of its namespaces. A type of one
-    namespace may have any taint."""
+    """Returns whether a taint of the type keeps pods of other namespaces away. If several
+    namespaces use the type, the taint must contain the name of the namespace."""
     is_shared = len(_users(config, node_type)) > 1
     return any(
         not is_shared or _names_namespace(taint.key, taint.value)

@@ -1,4 +1,4 @@
-"""The checks of ResourceQuotas for `dnm check`."""
+"""The checks by `dnm check` of namespaces with ResourceQuotas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = (("replicasets", "apps"), ("statefulsets", "apps"), ("jobs", "batch"))
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:
-    """Returns what a run needs in each namespace with this queue system."""
+    """Returns the permissions that a run needs in each namespace with this queue system."""
     return tuple(
         item
         for name in sorted(config.namespaces_with("resource_quota"))
@@ -51,7 +51,7 @@ def _of_namespace(namespace: str, wakes: bool) -> Iterator[Permission]:
 
 @looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports the ResourceQuotas of each namespace, and what dnm does with them."""
+    """Reports the limits and the faults of the ResourceQuotas in each namespace."""
     facts = snapshot.queue_facts
     if facts.unread or not isinstance(facts, QuotaFacts):
         yield wrong(
@@ -94,12 +94,13 @@ def _check_quota(quota: ResourceQuota) -> Iterator[Finding]:
 
 
 def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checks that pods of other namespaces cannot use the nodes lent to a namespace."""
+    """Checks that only pods of a namespace with ResourceQuotas can use the nodes lent to it."""
     yield from check_node_types(config, config.namespaces_with("resource_quota"))
 
 
 def check_demand(
     config: Config, snapshot: Snapshot, pods: PodList, count: Callable[[Config], Demand]
 ) -> Iterator[Finding]:
-    """Reports nothing: the quota itself reports what is used."""
+    """Reports nothing: a ResourceQuota's status already has the exact use, so dnm's count of pods
+    needs no check."""
     yield from ()
