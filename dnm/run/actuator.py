@@ -1,8 +1,8 @@
-"""The actuator, which carries out a plan and decides nothing.
+"""The actuator, which carries out a plan and makes no decision of its own.
 
 It saves the registry before the first action and after each, so that the next run finds open steps.
 A failed action does not stop the others, except for the queue edit, on which later actions depend.
-Just before an action touches a node, dnm reads it again, and skips it if it has changed.
+Just before an action on a node, dnm reads the node again, and skips the action if it has changed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ log = logging.getLogger("dnm")
 
 
 class Actuator(Step):
-    """The execution of a plan, action by action."""
+    """The part of a run that carries out the actions of its plan, one by one."""
 
     def apply_plan(self, plan: Plan) -> Outcome:
-        """Executes every action in order. A failed queue edit ends the run's actions, and so does a
-        registry that could not be saved."""
+        """Executes every action in order. After a failed queue edit, or if the registry could not
+        be saved, the run executes no further action."""
         self.run, self.uids = plan.run, plan.uids
         self.reasons = {verdict.node: verdict.sentence for verdict in plan.nodes}
         self.replace_registry(self._signed(plan))  # with the history of the plan's changes
@@ -81,8 +81,8 @@ class Actuator(Step):
         )
 
     def _signed(self, plan: Plan) -> Registry:
-        """Returns the plan's registry. In Kubernetes, a new request names this host, since other
-        hosts cannot see whether its converter was started."""
+        """Returns the plan's registry. If it is in Kubernetes, each new request gets the name of
+        this host, because only this host can see whether the request's converter was started."""
         new = [action.request.id for action in plan.actions if isinstance(action, StartConversion)]
         if self.config.state == "file" or not new:
             return plan.registry
@@ -93,8 +93,8 @@ class Actuator(Step):
         return replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
-        """Removes requests without a started converter, because the actions ended before. The next
-        run makes new ones."""
+        """Removes requests whose converter was not started because the run stopped before. The next
+        run makes new requests."""
         unstarted = {
             action.request.id for action in plan.actions if isinstance(action, StartConversion)
         } - self.tried
@@ -149,7 +149,7 @@ class Actuator(Step):
             self.replace_registry(updated)
 
     def _is_repeated_reset(self, edit: QueueEdit) -> bool:
-        """Returns whether the edit undoes the same reset again. Logs the count now and then."""
+        """Returns whether another client keeps undoing this edit. Logs that now and then."""
         resets = self.registry.last_run.resets
         if resets is None or not edit.reset_by or not resets.is_repeated(self.clock()):
             return False
@@ -158,14 +158,14 @@ class Actuator(Step):
         return True
 
     def _note_ledger(self, ledger: str | None) -> None:
-        """Records the ledger of the document, which may come from another edit than the planned."""
+        """Records the ledger that the queue document has now, even if the plan had another one."""
         if ledger != self.registry.last_run.ledger:
             last_run = replace(self.registry.last_run, ledger=ledger)
             self.save(replace(self.registry, last_run=last_run))
 
     def _renew_before_edit(self) -> None:
-        """Renews the Lease after the limits were read. A run that takes the Lease later changes
-        their version."""
+        """Renews the Lease between reading and writing the limits. A run that takes the Lease after
+        that changes the version of the limits, so that this run's write is refused."""
         self.state.keep(anew=True)
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
@@ -179,7 +179,7 @@ class Actuator(Step):
     # --- Kubernetes ---------------------------------------------------------------------------
 
     def _mark(self, name: str, mark: Mark) -> None:
-        """Marks a Node. An unmarked one does not count: another instance may have been first."""
+        """Marks a Node. Without the mark it does not count: another instance may have it."""
         self.unmarked.add(name)
         is_free = self.patch(
             name, lambda node: node.is_free_for(mark.instance), annotations=mark_annotations(mark)
@@ -261,7 +261,7 @@ class Actuator(Step):
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _return_obstacle(self, name: str) -> str | None:
-        """Returns what forbids the call of the converter, by a last check."""
+        """Returns why the converter must not return the node now, from a last read of its state."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:
@@ -271,14 +271,14 @@ class Actuator(Step):
         return self.batch_obstacle(name)
 
     def _end_converter(self, key: str, process: ConverterProcess) -> None:
-        """Ends a converter of an earlier run after its time."""
+        """Ends a converter that an earlier run started and that has exceeded its time limit."""
         if not self.converter.end(process):
             raise ConverterError(f"the process {process.pid} can't be ended: check what blocks it")
         self.note_done(f"action=end-converter of={key} pid={process.pid}")
         self._record_end(key, replace(self.converter.read_end(key), timed_out=True))
 
     def _listen(self) -> None:
-        """Waits for all converters at once, for a while, and records how each ended."""
+        """Waits a limited time for all running converters, and records how each of them ended."""
         for key, end in self.converter.listen(log_line, self._is_to_leave).items():
             if not end.left_running:
                 self._record_end(key, end)
@@ -288,8 +288,8 @@ class Actuator(Step):
                 self.note_done(f"action=leave converter={key} sentence='it is still at work'")
 
     def _is_to_leave(self) -> bool:
-        """Returns whether the run must stop listening. It renews its right to act, and stops if it
-        has lost it."""
+        """Returns whether the run must stop waiting for converters. Renews the Lease, and returns
+        True if the run has lost it."""
         try:
             self.state.keep()
         except RegistryError:

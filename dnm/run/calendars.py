@@ -1,8 +1,8 @@
 """The files of events in the directory that `calendar` names.
 
-Each read has a bound. A run does not fail if a file is faulty: the events that dnm read last
-remain (`dnm/calendar/in_force.py`). Files are trusted as the configuration is, because an author of
-events decides what is lent.
+Each read has a bound. If a file cannot be read or is malformed, the run continues with the events
+that dnm read from it last (`dnm/calendar/in_force.py`). Files are trusted as the configuration is,
+because an author of events decides what is lent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def read_calendars(config: Config, registry: Registry) -> Registry:
 def _read_directory(
     config: Config, directory: Path, kept: dict[str, KeptCalendar]
 ) -> dict[str, KeptCalendar]:
-    """Returns the calendars. A removed file loses its events, an unreadable directory keeps all."""
+    """Returns the calendar of each file. Drops the events of removed files. If the directory cannot
+    be read, returns the calendars of the last read, each with the error."""
     try:
         with fault_point("calendar.read"):
             check_trust(directory)
@@ -87,7 +88,7 @@ def _read_directory(
 def _read_events_file(
     config: Config, path: Path, most: int, most_text: int
 ) -> tuple[CalendarReading | Unreadable, int]:
-    """Returns the content of a file, and the length of its text."""
+    """Returns the events of a file, or why they cannot be read, and the parsed characters."""
     try:
         text = read_events_text(path)
     except ConfigError as error:

@@ -4,10 +4,10 @@
     failed   1   the last run failed in part; the next one tries again
     warning  1   runs work as far as they can, but an administrator should act
     stale    2   no run has ended for three intervals
-    person   2   an administrator must act: a failed node, a run that asks, a lost registry
+    person   2   an administrator must act: a failed node, a question of a run, a lost registry
 
 After each word except ok, the reason follows. The holder of the lock and its start are always
-reported, because another user's process with the lock stops dnm, whatever the last run was.
+reported, because dnm does nothing while a process of another user holds the lock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONG = timedelta(hours=1)  # a long wait; the alert has the same limit
 
 
 def print_health(config: Config, now: datetime) -> int:
-    """Prints the word and the reason. Returns the exit code."""
+    """Prints the word for the monitor and the reason for it. Returns the exit code."""
     try:
         with opened_state(config) as state:
             registry = load_registry(config, now, state)
@@ -47,7 +47,7 @@ def print_health(config: Config, now: datetime) -> int:
 def judge_health(
     config: Config, registry: Registry, now: datetime, elsewhere: str = ""
 ) -> tuple[str, str, int]:
-    """Returns the word, the reason and the exit code; `elsewhere`: the run on another host."""
+    """Returns the word, its reason and the exit code. `elsewhere` names a run on another host."""
     times, run = read_last_run(config), registry.last_run
     holder = find_lock_holder(config.lock_path)
     held = [f"{config.lock_path} is held by {holder.text}"] if holder else []
@@ -75,7 +75,7 @@ def judge_health(
 
 
 def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iterator[str]:
-    """Yields a sentence for each failure of an earlier run that is tried again or needs help."""
+    """Yields a sentence for each failed return, back-off and claim that earlier runs left open."""
     for name, entry in registry.nodes.items():
         if entry.failed_attempts and entry.owner == config.instance_id:
             yield f"{name} is not returned to Slurm: {entry.failed_attempts}"
@@ -90,7 +90,7 @@ def _warn_of_attempts(config: Config, registry: Registry, now: datetime) -> Iter
 
 
 def warn_of_quiet(config: Config, registry: Registry, now: datetime) -> list[str]:
-    """Returns a sentence for each problem that does not stop runs."""
+    """Returns a sentence for each problem with which runs still succeed."""
     resets = registry.last_run.resets
     return [
         *([resets.sentence] if resets and resets.is_repeated(now) else []),
@@ -151,7 +151,7 @@ def _warn_of_other_instances(config: Config, registry: Registry) -> Iterator[str
 
 
 def at_work(config: Config, run: LastRun) -> LockHolder | None:
-    """Returns the holder of the lock if it is the latest run, and not a command after its end."""
+    """Returns the process that executes the last run, if it still holds the lock, or else None."""
     if run.began is None or run.took is not None:
         return None
     holder = find_lock_holder(config.lock_path)
@@ -162,8 +162,8 @@ def at_work(config: Config, run: LastRun) -> LockHolder | None:
 def warn_of_last_run(
     config: Config, run: LastRun, now: datetime, holder: LockHolder | None = None
 ) -> list[str]:
-    """Returns a sentence for each sign that runs do not start or end. `holder`: the holder of the
-    lock, if it is this run."""
+    """Returns a sentence for each sign that runs do not start or end. `holder` is the process of
+    the last run, if that run is still active."""
     if run.began is None:
         return ["no run yet: start `dnm run` manually once, then by cron or the systemd timer"]
     age = duration(now - run.began)

@@ -1,10 +1,10 @@
 """The registry of an instance in Kubernetes: one Secret, under optimistic locking and a Lease.
 
 It is a Secret, not a ConfigMap, since it contains output of converters and names of operators; the
-file of a registry is protected too. A run reads it once, and writes it under the version that it
-read or wrote last, with its own number. A run that takes the Lease writes its number first, and
-makes every version that an earlier run knows an old one. So a run with an old plan, or one that was
-asleep while another acted, cannot write.
+file of a registry is protected too. A run reads it once. It writes the Secret with its own run
+number, under the resourceVersion that it read or wrote last. A run that takes the Lease first
+writes its number, which changes the resourceVersion. After that, a write of an earlier run is
+refused, for example of one that was asleep while another run acted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LARGEST_DATA = 1024 * 1024  # bytes of all data of a Secret, as the API server 
 
 
 class KubeState(LeaseLock):
-    """The Secret of an instance as one run sees it, and the right of that run to write it."""
+    """The Secret with the registry of an instance, and the right of one run to write it."""
 
     kind = "kubernetes"
     _stored: StoredRegistry | None = None
@@ -105,7 +105,7 @@ class KubeState(LeaseLock):
         )
 
     def begin(self) -> None:
-        """Takes the Lease. Creates the object before, so that a Lease always has one."""
+        """Takes the Lease. Creates a missing Secret first, so that no Lease is without one."""
         if missing := self.missing_error():
             raise RegistryError(missing)
         if self._find() is None:
@@ -113,7 +113,7 @@ class KubeState(LeaseLock):
         self.take(above=self._stored.number if self._stored else 0)
 
     def write(self, content: bytes) -> bool:
-        """Writes under the version that this run has read. Takes the Lease if necessary."""
+        """Writes the registry, if it has changed since this run read it. Takes the Lease first."""
         before, recorded = self.read(), self._stored
         is_equal = before == content
         if recorded is not None and is_equal and self.number in (0, recorded.number):
@@ -134,7 +134,7 @@ class KubeState(LeaseLock):
     # --- the object ---------------------------------------------------------------------------
 
     def _find(self) -> StoredRegistry | None:
-        """Returns the object. Reads the Lease first, so that a later holder changes its version."""
+        """Returns the Secret. Reads the Lease before, so that a later holder changes the Secret."""
         if not self._is_read:
             _ = self.highest
             self._stored, self._is_read = self._secret.read_registry(), True
@@ -169,7 +169,7 @@ class KubeState(LeaseLock):
         raise StateError(f"{error}; nothing further is done") from error
 
     def _pack(self, content: bytes, before: bytes) -> dict[str, str]:
-        """Returns the data, with the previous document if both fit."""
+        """Returns the data of the Secret, with the previous registry if both fit into it."""
         data = pack(content, _NOW)
         if (size := _size(data)) > _LARGEST_DATA:
             raise RegistryError(
@@ -182,7 +182,7 @@ class KubeState(LeaseLock):
 
 
 def _is_registry_in_force(path: Path) -> bool:
-    """Returns whether a file of this host is a registry that was not moved away. Raises
+    """Returns whether the file is the registry of this host and was not moved to Kubernetes. Raises
     RegistryError if it cannot be read."""
     try:
         os.lstat(path)
@@ -204,7 +204,7 @@ class _Version(msgspec.Struct):
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:
-    """Returns the object as it is created, before a registry is written to it."""
+    """Returns the Secret as dnm creates it, with this version and without a registry."""
     return StoredRegistry(version=stored.version)
 
 
@@ -213,7 +213,7 @@ def _size(data: Mapping[str, str]) -> int:
 
 
 def pack(content: bytes, name: str) -> dict[str, str]:
-    """Returns the entry of a Secret's data for a document, compressed if it is large."""
+    """Returns the entry of a Secret's data for a document, which is compressed if it is large."""
     if len(content) <= _PACKED_FROM:
         return {name: base64.b64encode(content).decode()}
     packed = gzip.compress(content, mtime=0)
@@ -221,7 +221,7 @@ def pack(content: bytes, name: str) -> dict[str, str]:
 
 
 def unpack(data: Mapping[str, str], name: str) -> bytes:
-    """Returns the document from `pack`. Raises ValueError if it is missing or damaged."""
+    """Returns the document that `pack` stored. Raises ValueError if it is missing or damaged."""
     if name in data:
         return base64.b64decode(data[name], validate=True)
     if f"{name}.gz" not in data:

@@ -1,4 +1,4 @@
-"""Takes the Lease for a registry, and excludes the write of a run that may still be asleep."""
+"""The taking of the Lease for a registry, and the refusal of a late write by an earlier run."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 def judge_here(config: Config, state: State, registry: Registry, now: datetime) -> Judgement:
-    """Decides whether this registry may act from here."""
+    """Returns whether this run may act for the instance with this registry, and if not, why."""
     instance, secret = config.instance_id, secret_word(config)
     actor = Actor(instance=instance, place=state.place, registry=registry, now=now, secret=secret)
     return judge_lease(state.observe(), actor)
 
 
 def new_word() -> str:
-    """Returns a word for a registry that no other registry has."""
+    """Returns a random word that identifies a registry in its Lease."""
     return os.urandom(8).hex()
 
 
 def take_lease(
     config: Config, state: State, registry: Registry, kube: KubeClient, now: datetime
 ) -> Registry:
-    """Returns the registry that holds the Lease from now on. A new word is saved first, so that the
-    registry has it after a kill in between. Raises LeaseError if another registry acts, LockedError
-    if another run does, KubeError if the Lease cannot be read."""
+    """Returns the registry, which holds the Lease from now on. A new word is saved before the Lease
+    names it, so that a kill in between does no harm. Raises LeaseError if another registry acts,
+    LockedError if another run does, KubeError if the Lease cannot be read."""
     judged = judge_here(config, state, registry, now)
     if judged.refusal:
         raise LeaseError(judged.refusal)
@@ -55,8 +55,8 @@ def take_lease(
 def follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
-    """Takes a Lease that the previous run did not release: that run may be asleep just before a
-    write. Returns the registry as `take_lease` does."""
+    """Takes a Lease that the previous run did not release, because that run may be asleep just
+    before a write. Returns the registry with the Lease, or unchanged if it must not act."""
     if judge_here(config, state, registry, now).refusal:
         return registry
     taken = take_lease(config, state, registry, kube, now)
@@ -66,7 +66,7 @@ def follow_run(
 
 
 def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> None:
-    """Lets the API server refuse limits that an earlier run has prepared. Raises KubeError."""
+    """Makes the API server refuse limits that an earlier run has prepared. Raises KubeError."""
     text = f"{config.instance_id} {state.highest}"
     system_of(config).exclude_earlier_writes(config, kube, text, partial(state.keep, anew=True))
     state.is_unfenced = False

@@ -1,10 +1,10 @@
 """The run that holds the Lease, as another run sees it.
 
 If a holder died, another host takes over after it has *seen* the Lease unchanged for its full
-duration. Only the clock of that host since its boot counts, and no time from another host. On one
-host and path there is one lock, which this run holds: a Lease of this same place belongs to a dead
-run. A pod has no such place, and its sightings end with it: its run watches the Lease for that time
-itself.
+duration. It measures that with its own clock since boot and uses no time of another host. On one
+host and path there is one lock, which this run holds. So a Lease that was written with this host
+and path belongs to a dead run. A pod has no lasting host and path, and a file with what it saw ends
+with it. So a run in a pod watches the Lease for the full duration itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_TIME = 40  # the same
 
 
 class Sighting(Value):
-    """The first sighting of a Lease: what its holder wrote, and the time in seconds since boot."""
+    """A Lease as this host first saw it. `boot` names the boot, `at` is in seconds since then."""
 
     stamp: str
     boot: str
@@ -37,8 +37,8 @@ class Sighting(Value):
 
 
 class Observer(NamedTuple):
-    """The observing run. `now` is in seconds since the boot of its host, `seconds` is the duration
-    of a Lease after a renewal, `path` is that of the sighting."""
+    """The run that observes the Lease. `now` is in seconds since the boot of its host, `seconds` is
+    the duration of a Lease after a renewal, `path` is the file of the host's Sighting."""
 
     instance: str
     place: Place
@@ -48,15 +48,15 @@ class Observer(NamedTuple):
 
 
 def find_holder(lease: Lease, place: Place, unchanged_for: float, seconds: int) -> str:
-    """Returns the run that holds the Lease, as observed at `place`; empty if none does.
-    `seconds`: a Lease that is unchanged for so long is free."""
+    """Returns the run that holds the Lease, as seen at `place`, or an empty text if the Lease is
+    free. A Lease that has not changed for `seconds` is free."""
     is_over = is_written_here(lease, place) or unchanged_for >= seconds
     return "" if is_over else lease.holder
 
 
 def describe_holder(lease: Lease, here: Observer, notes: bool) -> str:
-    """Returns the active run, its start and its number; empty if no run is active. `notes`: also
-    stores when this host first saw the Lease in this state. Raises RegistryError."""
+    """Returns the active run, its start and its number; empty if no run is active. With `notes`,
+    also stores when this host first saw the Lease in this state. Raises RegistryError."""
     unchanged_for = _unchanged_for(lease, here, notes)
     if not (holder := find_holder(lease, here.place, unchanged_for, here.seconds)):
         return ""

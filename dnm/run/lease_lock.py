@@ -32,10 +32,10 @@ _RENEWED_AFTER = 0.25  # of its duration
 
 
 class LeaseLock(LeaseView):
-    """The right of one run to act. `until`: no other run acts before, in seconds since the boot.
-    `is_unfenced`: the run before may be asleep, and its write to the queue document is not excluded
-    yet. `begins_anew`: an administrator has decided that a new registry takes the place of a lost
-    Secret, or of a registry elsewhere. `moves`: the registry is being moved to the Secret, or away
+    """The right of one run to act. Until `until`, in seconds since boot, no other run acts.
+    `is_unfenced`: the previous run may be asleep, and its write to the queue document is not
+    excluded yet. `begins_anew`: an administrator has decided that a new registry replaces a lost
+    Secret, or a registry elsewhere. `moves`: the registry is being moved to the Secret, or away
     from it."""
 
     begins_anew = moves = False
@@ -44,8 +44,8 @@ class LeaseLock(LeaseView):
     _run = _acquired = ""
 
     def seize(self, registry: str) -> None:
-        """Gives the Lease to this registry, because an administrator knows that its run or registry
-        is gone. If that run still lives, it loses its right like a run that was asleep. Raises
+        """Gives the Lease to this registry, because an administrator knows that the run or registry
+        that holds it is gone. If that run still lives, its next write is refused. Raises
         KubeError."""
         lease = self._look()
         self.registry, self._run = registry, ""
@@ -75,9 +75,9 @@ class LeaseLock(LeaseView):
             )
 
     def keep(self, anew: bool = False) -> None:
-        """Renews the Lease after a part of its time. Renews it at once if asked, since this host's
-        clock stops with a virtual machine. Raises LeaseLostError if another run has it, and
-        KubeError if it cannot be read."""
+        """Renews the Lease if a quarter of its time is over, or at once with `anew`, since this
+        host's clock stops with a virtual machine. Raises LeaseLostError if another run has the
+        Lease, and KubeError if it cannot be read."""
         if self._is_lost:
             raise self.lose()
         is_fresh = self._clock() < self.until - self._seconds * (1 - _RENEWED_AFTER)
@@ -87,7 +87,7 @@ class LeaseLock(LeaseView):
             raise self.lose()
 
     def lose(self) -> LeaseLostError:
-        """Ends the right to act, since another run acts. Returns the error."""
+        """Ends the right of this run to act, since another run acts. Returns the error to raise."""
         number, self._is_lost, self.number = self.number, True, 0
         return LeaseLostError(
             f"this run was asleep or cut off for so long that another run acts for instance "
@@ -97,8 +97,8 @@ class LeaseLock(LeaseView):
         )
 
     def end(self) -> None:
-        """Releases the Lease, so that other runs act at once. If that fails, they wait until its
-        time is over, and so does a run that must still exclude a write of an earlier run."""
+        """Releases the Lease, so that other runs act at once. They wait until its time is over if
+        the release fails, or if this run has not yet excluded a write of an earlier run."""
         lease, number = self._lease, self.number
         self.number, self._lease = 0, None
         if lease is not None and number and not (self._is_lost or self.is_unfenced):
@@ -108,7 +108,7 @@ class LeaseLock(LeaseView):
     # --- the Lease ----------------------------------------------------------------------------
 
     def _free(self, lease: Lease, number: int) -> Lease:
-        """Returns the Lease without an active run."""
+        """Returns the Lease of this registry as a run without the right to act would leave it."""
         return msgspec.structs.replace(
             lease,
             number=number,
@@ -132,8 +132,8 @@ class LeaseLock(LeaseView):
         return number
 
     def _write_or_find(self, number: int) -> bool:
-        """Returns whether this run holds the Lease after a write. A lost answer to its last write,
-        which leaves an unknown version, counts as success."""
+        """Writes the Lease. Returns whether this run holds it, and repeats the write if the answer
+        to its last write was lost."""
         try:
             self._write(number)
         except KubeConflict:

@@ -1,7 +1,7 @@
 """The Lease of an instance as a run reads it: once, and without writing.
 
-An acting run takes it (`lease_lock.py`). `lease_holder.py` decides how long it waits for another
-run. `dnm/plan/lease.py` decides which registry acts.
+A run that acts takes the Lease (`lease_lock.py`). `lease_holder.py` decides how long a run waits
+for another one. `dnm/plan/lease.py` decides which registry acts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_EVERY = 5.0  # seconds
 
 
 def since_boot() -> float:
-    """Returns the seconds since this host was started, with those in suspension."""
+    """Returns the seconds since this host was started, including the time in suspension."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -39,7 +39,7 @@ def lease_seconds(config: Config) -> int:
 
 class LeaseView:
     """The Lease as one run sees it. `number` is 0 while the run does not hold it. The run writes
-    `registry` and `kept` into it (`Lease.registry`, `Lease.kept`)."""
+    `registry` and `kept` into the fields of the Lease with these names."""
 
     number = 0
     registry = kept = ""
@@ -58,7 +58,7 @@ class LeaseView:
         self._sighting = config.lock_path.with_suffix(".seen")
 
     def attach(self, objects: LeaseObject, place: Place) -> None:
-        """Connects this run to the Lease, as a run at `place`."""
+        """Connects this run to the Lease. `place` is its host and the path of its registry."""
         self._objects, self.place = objects, place
 
     def observe(self) -> Lease | Unreadable:
@@ -75,12 +75,12 @@ class LeaseView:
 
     @property
     def highest(self) -> int:
-        """Returns the number of the last run that took the Lease, or 0."""
+        """Returns the number of the run that took the Lease last, or 0 if none ever did."""
         return self._look().number
 
     def stand_by(self) -> None:
-        """Raises LockedError while another run is active. A run that cannot leave a sighting for
-        the next one watches until the Lease changes or its time is over."""
+        """Raises LockedError while another run is active. A run in a pod, which leaves no file for
+        the next run, watches the Lease until it changes or its time is over."""
         is_logged = False
         while True:
             try:
@@ -98,8 +98,8 @@ class LeaseView:
                     raise
 
     def check(self) -> None:
-        """Raises LockedError while another run is active. A run with a file calls it once it is
-        connected."""
+        """Raises LockedError while another run is active. If the registry is a file, a run calls it
+        after it has connected to the API server."""
         if holder := self._find_holder(notes=True):
             raise LockedError(
                 f"{holder}; if it has died, another run acts when its Lease was unchanged for "
@@ -109,7 +109,7 @@ class LeaseView:
     @property
     def holder(self) -> str:
         """Returns the other active run, its start by its clock, and for how long this host has seen
-        no sign of it; empty if this host sees none. Writes nothing."""
+        the Lease unchanged; empty if this host sees no other run. Writes nothing."""
         return self._find_holder(notes=False)
 
     def _find_holder(self, notes: bool) -> str:

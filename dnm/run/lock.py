@@ -1,7 +1,7 @@
 """The lock beside the registry: on one host and path only one run or command is active.
 
-A user who can open its file can hold it and block dnm forever. So only its owner may open it, and
-dnm removes other permissions that an administrator has left. The kernel reports its holder.
+A user who can open the file of the lock can hold it and block dnm forever. So only its owner may
+open it, and dnm removes the permissions of other users. The kernel reports its holder.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _LONGEST_LOOK = timedelta(minutes=5)  # the time of a run besides listening to c
 
 
 def longest_run(config: Config) -> timedelta:
-    """Returns how long to wait for another run."""
+    """Returns how long a command waits for another run to end."""
     return config.check_interval + _LONGEST_LOOK
 
 
 @contextmanager
 def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Holds the lock beside the registry. If it is held, raises LockedError at once, or with
-    `on_wait` calls it and waits for as long as a run may take. Raises RegistryError if the lock is
-    unusable or held by another user's process, for which waiting does not help."""
+    """Holds the lock beside the registry. If another process holds it, raises LockedError at once,
+    or calls `on_wait` if given and waits for as long as a run may take. Raises RegistryError if the
+    lock is unusable, or if a process of another user holds it."""
     from filelock import FileLock, Timeout
 
     path = config.lock_path
@@ -73,7 +73,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
 
 
 def find_open_lock(path: Path) -> Distrust | None:
-    """Returns which other user could hold the lock. Raises OSError."""
+    """Returns why another user could hold the lock, and a command against it. Raises OSError."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The process of this host that holds the lock, from the kernel."""
+"""The process of this host that holds the lock, as the kernel reports it in /proc/locks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LockHolder(Value):
 
     @property
     def text(self) -> str:
-        """Returns a description for people."""
+        """Returns the process with its user, command and start, for messages."""
         of = f" of {self.user}" if self.user else ""
         command = f" ({self.command})" if self.command else ""
         since = f", since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else ""
@@ -36,8 +36,8 @@ class LockHolder(Value):
 
 
 def find_lock_holder(path: Path) -> LockHolder | None:
-    """Returns the process of this host that holds the lock. None: no process, or one that is not
-    visible here (in another container, or on another host of a shared disk)."""
+    """Returns the process of this host that holds the lock. Returns None if no process holds it, or
+    one in another container or on another host of a shared disk."""
     try:
         info, owner = os.stat(path), os.stat(path.parent).st_uid
         lines = read_regular(_LOCKS, _LARGEST).decode("ascii", "replace").splitlines()

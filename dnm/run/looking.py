@@ -1,4 +1,4 @@
-"""Decisions and plans without effects, for commands: what a run would decide and do now."""
+"""Decisions and plans of what a run would do now, for commands. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plan_pass(
     clock: Callable[[], datetime] = wall_clock,
     events_at: datetime | None = None,
 ) -> Pass:
-    """Returns the pass of `dnm plan` and `dnm run --dry-run`, at `events_at` for events."""
+    """Returns the plan and exit code of `dnm plan`, with the events that count at `events_at`."""
     with at_place(config, environ, connect) as (state, edges):
         plan, _ = make_pass_plan(config, clock, edges, state, events_at)
     return Pass(plan=plan, exit_code=exit_code_of(plan))
@@ -36,8 +36,8 @@ def plan_pass(
 
 @without_collection()
 def decide_now(config: Config, environ: Mapping[str, str], asks_batch: bool = False) -> Decided:
-    """Returns for `dnm explain` what a run would decide now, with all its inputs. `asks_batch`:
-    reads the batch side even if no decision depends on it."""
+    """Returns for `dnm explain` what a run would decide now, with all its inputs. With
+    `asks_batch`, reads the nodes of Slurm even if no decision depends on them."""
     with at_place(config, environ, connect) as (state, edges):
         _, registry, facts, ends = look(config, wall_clock, edges, state)
         decided = decide(config, registry, facts)

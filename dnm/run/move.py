@@ -1,9 +1,9 @@
 """The move of the registry of an instance from a file of this host into Kubernetes, or back.
 
-At each moment at most one of the two places is valid. First the new place gets the document as an
-arriving one, then the old place gets a note of the move, then the new place gets the plain
-document. The same command completes a move that was killed in between. Until then no run of either
-place acts.
+At each moment at most one of the two places is valid. First dnm writes the registry to the new
+place as an "arriving" document, which is not valid yet. Then it replaces the document in the old
+place by a note that names the new one. Last it writes the valid document. If dnm is killed in
+between, the same command completes the move. Until then no run of either place acts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from dnm.run.state import State
 def move_registry(
     config: Config, source: State, target: State, operation: Operation, cause: Cause
 ) -> Registry | None:
-    """Moves the registry. Returns it, or None if it was in `target` already. The caller acts from
-    both places. Raises RegistryError if there is none to move, or one in each place."""
+    """Moves the registry. Returns it, or None if it was in `target` already. The caller may act in
+    both places. Raises RegistryError if neither place has a registry, or if both have one."""
     here, there = _read_status(source), _read_status(target)
     if there == "":
         if here == "":
@@ -66,8 +66,8 @@ def move_registry(
 
 
 def _is_left(left: State, arriving: State) -> bool:
-    """Returns whether the arriving registry is the one that the other place has released: each
-    names the other. Otherwise the registry may still be valid elsewhere, or have moved on."""
+    """Returns whether `left` was released for exactly the registry that `arriving` holds: each
+    document names the other place. If not, the registry may still be valid in a third place."""
     moved, incoming = _decode(left.read() or b""), _decode(arriving.read() or b"")
     return (moved.get("version"), moved.get("where"), incoming.get("where")) == (
         MOVED, _named(arriving), _named(left)
@@ -75,8 +75,8 @@ def _is_left(left: State, arriving: State) -> bool:
 
 
 def _missing_error(source: State, target: State) -> str:
-    """Returns why there is none to move: it never existed, it was moved from here to another host,
-    or another host has begun to move it."""
+    """Returns why there is no registry to move: it never existed, it was moved from here to another
+    host, or another host has begun to move it."""
     for state in (source, target):
         if state.kind == "kubernetes" and _read_status(state) == MOVED:
             where = _decode(state.read() or b"").get("where")
@@ -98,7 +98,7 @@ def _missing_error(source: State, target: State) -> str:
 
 
 def _signed(registry: Registry) -> Registry:
-    """Returns the registry with this host as that of its converters, for readers on other hosts."""
+    """Returns the registry with this host's name on each converter, for runs on other hosts."""
 
     def sign(process: ConverterProcess | None) -> ConverterProcess:
         here = this_host()
@@ -116,7 +116,7 @@ def _signed(registry: Registry) -> Registry:
 
 
 def _read_status(state: State) -> str | None:
-    """Returns MOVED or ARRIVING, an empty text for a valid registry, or None without one."""
+    """Returns "" for a valid registry, MOVED or ARRIVING for another document, None for none."""
     content = state.read()
     if content is None:
         if missing := state.missing_error():
@@ -127,7 +127,7 @@ def _read_status(state: State) -> str | None:
 
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
-    """Returns the document of a place without a valid registry. A file belongs to one host."""
+    """Returns the document of a place without a valid registry. It names the other place."""
     document: dict[str, Any] = {"version": version, "where": _named(other)}
     if registry is not None:
         document["registry"] = registry
@@ -135,7 +135,7 @@ def _note(version: str, other: State, registry: Registry | None = None) -> bytes
 
 
 def _named(state: State) -> str:
-    """Returns the name of a place that is unique on all hosts."""
+    """Returns the description of a place; for a file with its host, so that it is unique."""
     return f"{host_name()}:{state.where}" if state.kind == "file" else state.where
 
 
@@ -149,7 +149,7 @@ def _arriving(state: State) -> Registry:
 
 
 def lease_words_of(state: State) -> tuple[str, ...]:
-    """Returns the names of this registry in a Lease, also of one that is arriving."""
+    """Returns the words by which the Lease may name the registry in `state`, valid or arriving."""
     document = _decode(state.read() or b"")
     inner = document.get("registry")
     words = (inner if isinstance(inner, dict) else document).get("lease_words", ())
@@ -157,7 +157,7 @@ def lease_words_of(state: State) -> tuple[str, ...]:
 
 
 def _decode(content: bytes) -> dict[str, Any]:
-    """Returns the document as an object; `load_registry` judges other documents."""
+    """Returns the document as an object, empty if it is malformed: `load_registry` reports that."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

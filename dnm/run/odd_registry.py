@@ -1,9 +1,9 @@
 """A registry that is missing, or that this release of dnm did not write.
 
-dnm reads a document of the predecessor. For one of another release, a moved, cut or damaged one it
-reports the next step. If there is none but a history exists, a new registry begins with the pause,
-holds and exclusions of the history, and its pause names the orders and events. Nothing is lent
-until an administrator has acknowledged the loss with `dnm resume`.
+dnm reads a document of the predecessor. If the document is damaged, was moved, or is of another
+release, it reports the next step. If no document but a history exists, dnm begins a new registry,
+with the pause, holds and exclusions of the history. The reason of its pause names the lost orders
+and events. Nothing is lent until an administrator has acknowledged the loss with `dnm resume`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERBS = b'"verb"'  # kind of line
 
 
 def read_unusual(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
-    """Returns the registry of such a document, or a new one. Raises RegistryError."""
+    """Returns the registry from a document in another form, or a new one. Raises RegistryError."""
     if content is None:
         if missing := state.missing_error():
             raise RegistryError(missing)
@@ -65,8 +65,8 @@ def read_unusual(content: bytes | None, config: Config, state: State, now: datet
 
 
 def _malformed_node(nodes: Any) -> str:
-    """Returns the first malformed node and its error, or an empty text: for example a fact that the
-    node's phase does not have."""
+    """Returns the first malformed node and its error, for example a field that the node's phase
+    does not have. Returns an empty text if no node is malformed."""
     for name, entry in nodes.items() if isinstance(nodes, dict) else ():
         try:
             msgspec.convert(entry, LentNode)
@@ -79,9 +79,9 @@ def _malformed_node(nodes: Any) -> str:
 
 
 def _take_over(document: dict[str, Any], config: Config, state: State, now: datetime) -> Registry:
-    """Returns the nodes of the predecessor's form: node -> {namespace, last_pod_end, owner}. They
-    serve already, and each counts with the configured size of its type. `last_pod_end` is the time
-    of the conversion and not an idle time: that starts when dnm first sees the node idle."""
+    """Returns the registry from the predecessor's document: node -> {namespace, last_pod_end,
+    owner}. Its nodes serve and count with the configured size of their type. `last_pod_end` is the
+    time of the conversion and not an idle time: that starts when dnm first sees the node idle."""
     nodes: dict[str, LentNode] = {}
     for name, entry in document.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("namespace"), str):
@@ -114,7 +114,7 @@ def _unreadable(state: State, why: str) -> str:
 
 
 def _on_the_way(document: dict[str, Any], state: State) -> str:
-    """Returns the next step for a registry that is not valid here (`move.py`)."""
+    """Returns what to do about a registry that was moved away, or whose move is incomplete."""
     if document["version"] == ARRIVING:
         return (
             f"the registry is on its path to {state.where}, but the move is incomplete: run "
@@ -187,7 +187,7 @@ def _replay(lines: Iterable[HistoryLine], where: str, now: datetime) -> Registry
 
 
 def _pause(before: Pause | None, named: dict[str, str], where: str, now: datetime) -> Pause:
-    """Returns a pause of lending, and of everything that an earlier pause had stopped."""
+    """Returns a pause of lending, and also of returning if a pause before the loss stopped it."""
     stops_both = before is not None and before.half is not Way.LENDING
     was = f"; it was paused by {before.requester} ({before.reason})" if before else ""
     lost = "; ".join(list(named.values())[-_MOST:])

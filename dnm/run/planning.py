@@ -37,7 +37,7 @@ Connect: TypeAlias = Callable[[Config, Mapping[str, str]], Edges]
 
 
 def connect(config: Config, environ: Mapping[str, str]) -> Edges:
-    """Returns the clients of the cluster and of the converter. Raises KubeError."""
+    """Returns the client of the Kubernetes API and that of the converter. Raises KubeError."""
     reflector = None
     if config.store_path.exists():
         from dnm.kube.reflector import Reflector  # with the store of an earlier run
@@ -50,8 +50,8 @@ def connect(config: Config, environ: Mapping[str, str]) -> Edges:
 def at_place(
     config: Config, environ: Mapping[str, str], connect: Connect
 ) -> Iterator[tuple[State, Callable[[], Edges]]]:
-    """Yields the place of the registry, and the function that connects to the edges. A file is read
-    before the cluster; for a registry in Kubernetes dnm connects first. Raises KubeError."""
+    """Yields the storage of the registry, and a function that connects to Kubernetes and the
+    converter. A registry file is read before that, one in Kubernetes after. Raises KubeError."""
     if config.state == "file":
         state: State = file_state(config)
         connect_once: Callable[[], Edges] = partial(
@@ -74,7 +74,7 @@ def _connect_to_lease(config: Config, state: State, connect: Callable[[], Edges]
 
 
 def wall_clock() -> datetime:
-    """Returns the time of the clock, if the caller gives none."""
+    """Returns the present time; the clock of a run if the caller gives no other one."""
     return datetime.now(UTC)
 
 
@@ -87,9 +87,9 @@ def make_pass_plan(
     events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Plan, Edges | None]:
-    """Returns the plan and the edges, and writes nothing. The plan's registry has the history of
-    its changes. Without edges the cluster is out of reach. `events_at`: the time for which events
-    count, instead of now. `prepare`: an action of a run before it reads the cluster."""
+    """Returns the plan, with the history of its changes, and the clients, or None if Kubernetes
+    cannot be reached. Writes nothing. `events_at`: the time for which events count, instead of now.
+    `prepare`: is called once dnm is connected and returns the registry for the plan."""
     before, registry, facts, edges = look(config, clock, connect, state, events_at, prepare)
     plan = make_plan(config, registry, facts)
     if edges is not None and lacks_batch_side(facts, plan.queues):
@@ -99,7 +99,7 @@ def make_pass_plan(
 
 
 def lacks_batch_side(facts: Snapshot, verdicts: Iterable[QueueVerdict]) -> bool:
-    """Returns whether the plan needs the batch side for nodes that only the plan requests."""
+    """Returns whether a queue needs a node but the nodes of Slurm were not read."""
     return facts.batch is None and any(
         verdict.reason is Reason.BATCH_NOT_ASKED for verdict in verdicts
     )
@@ -113,9 +113,9 @@ def look(
     events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
-    """Returns the recorded registry, the same with the state of converters and calendars, the
-    snapshot and the clients. The Lease is read first: if a run takes it at this version, no other
-    run has acted in between."""
+    """Returns the recorded registry, that registry with the state of converters and calendars, the
+    snapshot and the clients. The Lease is read first. If a run later takes it at this version, no
+    other run has acted in between."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = recorded
@@ -155,7 +155,7 @@ def look(
 
 
 def _with_loss(plan: Plan) -> Plan:
-    """Returns the plan with an error about a lost registry until an administrator acknowledges."""
+    """Returns the plan, with an error until an administrator acknowledges a lost registry."""
     pause = plan.registry.pause
     if pause is None or not pause.is_after_loss:
         return plan
@@ -195,7 +195,7 @@ def _is_quiet(before: Registry, plan: Plan) -> bool:
 
 
 def _find_converters(registry: Registry, converter: NodeConvert) -> Registry:
-    """Returns the registry with converters that a killed run started and could not record."""
+    """Returns the registry with converters that a killed run started but did not record."""
     requests = tuple(
         msgspec.structs.replace(request, converter=converter.find(request.id))
         if not (request.end or is_identified(request.converter))

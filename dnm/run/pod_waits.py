@@ -1,5 +1,5 @@
-"""Reading of the claims for devices and the groups of waiting pods. dnm enters this module only if
-such a pod waits."""
+"""Reader of the device claims and pod groups of waiting pods. dnm calls it only if a waiting pod
+has one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def understand_pods(
     pods: PodList,
     nodes: tuple[Node, ...],
 ) -> tuple[PodList, PodWaits | None]:
-    """Returns the pods as they request nodes, and facts about their waiting; None: none waits."""
+    """Returns the pods with the devices and groups that they need resolved, and facts about why
+    they wait. These are None if no waiting pod has devices or a group."""
     waiting = [pod for pod in pods.pods if is_awaiting_placement(pod, config.namespaces)]
     if not any(pod.devices or pod.group for pod in waiting):
         return pods, None

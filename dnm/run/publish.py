@@ -1,6 +1,5 @@
-"""Writing of the metrics of a run, at its end, for a monitor. Nothing depends on it: a failure is
-logged and stops nothing, and an alert notices the old file.
-"""
+"""Writing of the metrics of a run, at its end, for a monitor. No run reads them: a failure is
+logged and stops nothing, and an alert notices the old file."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ _SUCCESS = re.compile(r"(?m)^dnm_last_success_timestamp_seconds(?:\{.*\})? (\d{1
 
 
 def metrics_text(config: Config, registry: Registry, now: datetime, times: RunTimes) -> str:
-    """Returns all metrics as they are now."""
+    """Returns all metrics at the time `now`, in Prometheus' text format."""
     return format_families(make_families(_facts(config, registry, now, times)))
 
 
 def recorded_times(config: Config, registry: Registry) -> RunTimes:
-    """Returns when the last run began, ended and succeeded, from files and registry."""
+    """Returns when the last run began, ended and succeeded, as files and registry record it."""
     last, run = read_last_run(config), registry.last_run
     succeeded = last.ended if run.has_succeeded else run.succeeded_at
     return RunTimes(began=last.began, ended=last.ended, succeeded=succeeded)
@@ -47,7 +46,7 @@ def publish_run(config: Config, registry: Registry, times: RunTimes) -> None:
 
 
 def publish_failure(config: Config, exit_code: int, began: datetime) -> None:
-    """Writes the metrics of a run that could not begin, with the last success."""
+    """Writes the metrics of a run that could not begin. Keeps the time of the last success."""
     if config.metrics_file is None:
         return
     match = _SUCCESS.search(read_textfile(config.metrics_file))

@@ -1,6 +1,5 @@
 """The actions of few runs: readiness checks of joining nodes with dnm's own pods, moves to another
-queue, evictions, and reservations of nodes. Each needs a rule that is on, or an administrator's
-command."""
+queue, evictions, and reservations of nodes. Only an optional rule or a command requests them."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _MOST_FAILURES = 3  # consecutive
 
 
 def apply_rare(step: Step, action: Action) -> None:
-    """Carries out one action. Raises DnmError."""
+    """Carries out one action of a plan. Raises DnmError."""
     match action:
         case HoldClosed(node=name, is_closed=is_closed):
             _hold(step, name, is_closed)
@@ -63,7 +62,7 @@ def apply_rare(step: Step, action: Action) -> None:
 
 
 def _hold(step: Step, name: str, is_closed: bool) -> None:
-    """Sets or removes the taint, together with dnm's mark, if no other instance has the Node."""
+    """Sets or removes the taint that keeps pods off a joining Node, if no other instance has it."""
     entry = step.registry.nodes[name]
 
     def taints(node: Node) -> list[Taint]:
@@ -113,7 +112,7 @@ def _change(step: Step, name: str, **changes: object) -> None:
 
 
 def _evict(step: Step, name: str) -> None:
-    """Evicts the pods of a node behind dnm's fence, so that new ones start elsewhere."""
+    """Evicts the pods of a node that dnm has fenced, so that they start again on other nodes."""
     entry, node = step.registry.nodes[name], step.kube.read_node(name)
     departure = entry.departure
     if node is None or not node.is_fenced or departure is None or departure.eviction is None:
@@ -132,8 +131,8 @@ def _evict(step: Step, name: str) -> None:
 
 
 class EvictionResult(Value):
-    """`evicted`: number of pods. `reason`: of the first pod that was not evicted. `errors`: of the
-    failed requests."""
+    """The result of `evict_pods`. `evicted` is the number of pods, `reason` why the first pod that
+    stayed was not evicted, `errors` are those of the failed requests."""
 
     evicted: int = 0
     reason: str = ""
@@ -141,10 +140,10 @@ class EvictionResult(Value):
 
 
 def evict_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> EvictionResult:
-    """Requests the eviction of every pod that keeps the node, each once in a run. A refusal by a
-    disruption budget is no failure: the next run tries again. A failed request is one, but the
-    other pods are still evicted, unless several consecutive requests fail. Raises KubeError if the
-    pods cannot be read."""
+    """Requests the eviction of every pod for which the node cannot return, once in a run. A refusal
+    by a disruption budget is no failure: the next run tries again. If a request fails, dnm evicts
+    the other pods, but stops after several consecutive failures. Raises KubeError if the pods
+    cannot be read."""
     evicted, in_a_row = 0, 0
     refused: list[str] = []
     errors: list[str] = []
@@ -175,8 +174,8 @@ def _first_of(answers: Sequence[str]) -> str:
 
 
 def _relabel(step: Step, action: RelabelNode) -> None:
-    """Gives a node to another namespace, if it is still fenced and empty. It may return to its own
-    namespace with pods."""
+    """Moves a lent node to another namespace, if it is still fenced and empty. A node that goes
+    back to its previous namespace may have pods."""
     name, instance = action.node, step.config.instance_id
     obstacle = "" if action.is_back else _move_obstacle(step, name)
     if not obstacle:
@@ -195,7 +194,7 @@ def _relabel(step: Step, action: RelabelNode) -> None:
 
 
 def _move_obstacle(step: Step, name: str) -> str | None:
-    """Returns what forbids the move, by a last check, which reads the pods last."""
+    """Returns why the node must not move now. Reads Slurm, the Node and, last, its pods."""
     if obstacle := step.batch_obstacle(name):
         return obstacle
     node = step.kube.read_node(name)
@@ -203,7 +202,7 @@ def _move_obstacle(step: Step, name: str) -> str | None:
 
 
 def _taints(node: Node, relabelled: RelabelNode) -> Sequence[Taint]:
-    """Returns all taints of the Node: it has only one for each key and effect."""
+    """Returns the Node's taints after the move. A Node has one taint for each key and effect."""
     changed = {(taint.key, taint.effect) for taint in (*relabelled.off, *relabelled.on)}
     kept = [taint for taint in node.taints if (taint.key, taint.effect) not in changed]
     return [*kept, *relabelled.on]

@@ -1,5 +1,5 @@
-"""The files of runs on this host: when the last run began and ended, and its history. `dnm status`
-shows them, `dnm check` judges them."""
+"""The times at which runs began and ended on this host, and their history. `dnm status` shows them,
+`dnm check` reports problems with them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dnm.record.history_file import History
 
 
 class LastRun(Value):
-    """The times at which the last run began and ended; None: unknown, or not yet."""
+    """The times at which the last run began and ended. None: it has not happened, or is unknown."""
 
     began: datetime | None = None
     ended: datetime | None = None
 
     @property
     def took(self) -> timedelta | None:
-        """Returns the duration, or None without an end."""
+        """Returns the duration of the last run, or None if it has not ended."""
         if self.began is None or self.ended is None or self.ended < self.began:
             return None
         return self.ended - self.began
 
 
 def read_last_run(config: Config) -> LastRun:
-    """Returns the times of two files of this host, which a run sets as it begins and ends."""
+    """Returns when the last run began and ended: the times of two files that each run sets."""
 
     def changed(path: os.PathLike[str]) -> datetime | None:
         with suppress(OSError):
@@ -67,17 +67,17 @@ def set_time(point: str, path: Path) -> None:
 
 
 def open_history(config: Config) -> History:
-    """Returns the history of the actions of this host."""
+    """Returns the history of this host: the log of what runs and commands did."""
     return History(config.converted_nodes_path, config.history_keep)
 
 
 def history_path(config: Config) -> Path:
-    """Returns the newest file of that history."""
+    """Returns the path of the newest file of the history."""
     return config.converted_nodes_path.with_name("history.jsonl")
 
 
 def fix_history_access(config: Config) -> None:
-    """Gives that history the access that its directory grants. Raises OSError."""
+    """Gives the files of the history the access that their directory grants. Raises OSError."""
     newest = history_path(config)
     access = access_in(newest.parent)
     for path in (newest, *newest.parent.glob("history-????????T??????Z.jsonl")):
@@ -85,8 +85,8 @@ def fix_history_access(config: Config) -> None:
 
 
 def unseen_since(config: Config, now: datetime) -> datetime | None:
-    """Returns since when no run has ended, if that is longer than runs leave between two reads of
-    the batch side: an hour, or three runs. `now`: by the clock of the files."""
+    """Returns when the last run ended, if no run has ended for an hour or for three intervals.
+    Otherwise returns None. `now` is by the clock of the files."""
     ended = read_last_run(config).ended
     longest = max(timedelta(hours=1), 3 * config.check_interval)
     return ended if ended is not None and now - ended > longest else None

@@ -2,7 +2,7 @@
 
 A document that is unreadable, of a newer version, or with an unknown phase stops the run. Only a
 site that never had a registry begins with an empty one. The document before the last change is
-kept. A file in the predecessor's flat form is taken over.
+kept. dnm reads a registry file of the predecessor and replaces it by its own form.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _decode = msgspec.json.Decoder(Registry).decode
 
 @contextmanager
 def opened_state(config: Config) -> Iterator[State]:
-    """Yields the storage of the registry; in Kubernetes with a new connection. Raises KubeError."""
+    """Yields the storage of the registry, in Kubernetes over a new connection. Raises KubeError."""
     if config.state == "file":
         yield file_state(config)
         return
@@ -53,7 +53,7 @@ def opened_state(config: Config) -> Iterator[State]:
 
 
 def file_state(config: Config) -> FileState:
-    """Returns the registry file on this host, for commands that only read."""
+    """Returns the registry file on this host without its Lease, for commands that only read."""
     return FileState(config)
 
 
@@ -67,15 +67,15 @@ def state_in(config: Config, kube: KubeClient) -> State:
 
 
 def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
-    """Connects a file to the Lease of its instance. In Kubernetes it is connected already."""
+    """Connects a registry file to the Lease of its instance. KubeState is connected already."""
     if state.kind == "file":
         lease = kube.lease_object(config.lease_namespace, config.object_name)
         state.attach(lease, this_place(config))
 
 
 def load_registry(config: Config, now: datetime, state: State | None = None) -> Registry:
-    """Returns the registry from the open place or else the configured one. A site without a
-    document and without its predecessor starts empty.
+    """Returns the registry from `state`, or else from the configured place. Returns an empty one if
+    neither a document nor a history exists.
 
     Raises RegistryError with the next step for a document that cannot be trusted. Raises KubeError
     if the registry is in Kubernetes and the API server does not answer.
@@ -106,12 +106,12 @@ def _load(config: Config, state: State, now: datetime) -> Registry:
 
 
 def encode_registry(registry: Registry) -> bytes:
-    """Returns the bytes of the document. Equal registries give equal bytes."""
+    """Returns the bytes of the registry's document. Equal registries give equal bytes."""
     return msgspec.json.format(msgspec.json.encode(registry, order="sorted"), indent=1) + b"\n"
 
 
 def save_registry(config: Config, registry: Registry, state: State | None = None) -> bool:
-    """Writes the registry to the open place or else the configured one. Returns whether it changed.
+    """Writes the registry to `state`, or else to the configured place. Returns whether it changed.
     Raises RegistryError; the old document is intact then."""
     with opened_state(config) if state is None else nullcontext(state) as place:
         is_changed = place.write(encode_registry(registry))

@@ -1,5 +1,5 @@
-"""The pass of a run: lock, plan, actions, record. `planning.py` is the part before the actions,
-which takes no lock and writes nothing."""
+"""The steps of a run: lock, plan, actions, record. `planning.py` is the part before the actions. It
+takes no lock and writes nothing."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def run_pass(
     connect: Connect = connect,
     at_once: AtOnce = nullcontext,
 ) -> Pass:
-    """Executes the pass of `dnm run` under the lock. Within `at_once`, a signal ends the pass at
-    once with StoppedError. Elsewhere `should_stop` is checked between two steps."""
+    """Executes one run under the lock. Inside a context of `at_once`, a signal ends the run at once
+    with StoppedError. Elsewhere the run calls `should_stop` between two steps."""
     with run_lock(config):
         began = clock()
         try:
@@ -79,7 +79,7 @@ def run_pass(
 
 
 class _Look(NamedTuple):
-    """The means by which a pass reads before it acts."""
+    """The functions with which a run reads its clock and connects to Kubernetes before it acts."""
 
     connect: Callable[[], Edges]
     at_once: AtOnce
@@ -140,7 +140,7 @@ def _follow_run(
 
 
 def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, clock: Clock) -> Plan:
-    """Returns the plan with the right of this run to act, or a refused plan without actions."""
+    """Takes the Lease. Returns the plan, or one without actions if another run or registry acts."""
     if state.number or not needs_lease(plan):
         return plan
     from dnm.plan.refusal import refuse_plan  # most runs have nothing to do
@@ -157,7 +157,8 @@ def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, cloc
 
 
 def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
-    """Returns the start, the end and the durations of a run. `moments`: the ends of its parts."""
+    """Returns the start, end and durations of a run. `moments`: its start, the ends of its
+    parts."""
     parts = zip(("plan", "act", "record"), moments, moments[1:], strict=False)
     run = outcome.registry.last_run
     return RunTimes(
@@ -169,7 +170,7 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 
 
 def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes the lines of the registry to the history. Unwritten lines stay for the next run."""
+    """Writes the lines of the registry to the history. The next run repeats a failed write."""
     lines = outcome.registry.memory.unwritten
     try:
         if not lines:
@@ -188,7 +189,7 @@ def _write_history(config: Config, state: State, outcome: Outcome, now: datetime
 
 
 def _write_demand(config: Config, plan: Plan, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes which pods wait and run, if that has changed. A failed write is lost."""
+    """Writes which pods wait and run, if that has changed. A failed write is not repeated."""
     from dnm.record.demand_lines import demand_history, write_demand
 
     history = demand_history(config)
@@ -215,8 +216,8 @@ def _record(
     exit_code: int,
     ended: tuple[datetime, datetime | None],
 ) -> Outcome:
-    """Saves the record of the run, and writes nothing if nothing changed. `ended` has the end of
-    this run and of the previous one."""
+    """Saves the record of the run in the registry, if it has changed. `ended` has the end of this
+    run and that of the previous one."""
     before = outcome.registry.last_run
     failed_since = ended[1] if before.has_succeeded else before.succeeded_at
     errors = (*plan.errors, *outcome.errors)

@@ -1,7 +1,7 @@
 """The snapshot: all facts of a run, read once before any decision.
 
-A failed read becomes an `Unreadable` in its place. The batch side is read only if a decision
-depends on it: a conversion may be needed, or a lent node is not simply serving.
+A failed read becomes an `Unreadable` in its place. The nodes of Slurm are read only if a decision
+depends on them: a queue may need a node, or a lent node is in another phase than serving.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLOCKS_DIFFER = timedelta(minutes=15)  # the most by which two hosts' clocks di
 def take_snapshot(
     config: Config, registry: Registry, kube: KubeClient, converter: NodeConvert, taken_at: datetime
 ) -> Snapshot:
-    """Reads nodes, pods, the queues and, if needed, claims and the batch side."""
+    """Reads nodes, pods, queues and, if needed, volume claims and the nodes of Slurm."""
     called = [entry.converter for entry in registry.nodes.values()]
     called += [request.converter for request in registry.requests]
     started = [process for process in called if process is not None]
@@ -83,8 +83,8 @@ def _verify(
     nodes: tuple[Node, ...],
     pods: PodList | Unreadable,
 ) -> tuple[PodList | Unreadable, dict[str, Any]]:
-    """Returns the pods and the fields of the DaemonSets, if a decision depends on them. A pod that
-    only claims to be a DaemonSet's counts as work."""
+    """Returns the pods, and the fields of the snapshot about DaemonSets. Reads the DaemonSets if a
+    decision depends on them. A pod that only claims to belong to one then counts as work."""
     if isinstance(pods, Unreadable) or not (registry.nodes or may_want):
         return pods, {}
     from dnm.demand.daemon_pods import nodes_to_verify, own_pods, verify_pods
@@ -100,7 +100,7 @@ def _verify(
 
 
 def with_batch_side(facts: Snapshot, converter: NodeConvert) -> Snapshot:
-    """Returns the snapshot with the batch side, which turned out to matter."""
+    """Returns the snapshot with the nodes of Slurm, after a plan turned out to need them."""
     return replace(facts, **_batch_fields(converter.list_nodes()))
 
 
@@ -122,8 +122,8 @@ def nothing_readable(why: Unreadable, taken_at: datetime) -> Snapshot:
 def _at_work_elsewhere(
     config: Config, registry: Registry, now: datetime
 ) -> frozenset[ConverterProcess]:
-    """Returns the converters that other hosts started. This host cannot see their end, so they
-    count as active until their time limit, with a margin for different clocks."""
+    """Returns the converters that other hosts started. This host cannot see when they end, so they
+    count as active until their time limit, plus a margin because clocks differ."""
     return frozenset(
         process
         for _, process, until in calls_until(config, registry)
@@ -134,8 +134,8 @@ def _at_work_elsewhere(
 def _with_zones(
     config: Config, kube: KubeClient, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
-    """Returns the nodes with the free capacity of their NUMA nodes. It is read only if a pod waits
-    that is aligned to one. If it is unknown, the entire capacity of a node counts."""
+    """Returns the nodes with the free capacity of their NUMA nodes. Reads it only if a waiting pod
+    must fit on one NUMA node. If it is unknown, the entire capacity of a node counts."""
     if not (config.has_aligned_pods and isinstance(pods, PodList)):
         return nodes, None
     if not any(pod.shape.aligned and not pod.node for pod in pods.pods):

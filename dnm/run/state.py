@@ -1,7 +1,7 @@
-"""The place of the registry of an instance: a file of this host, or a Secret in Kubernetes
-(`kube_state.py`). The document and the code above them are the same.
+"""The place of the registry: a file of this host, or a Secret in Kubernetes (`kube_state.py`).
 
-A run acts from either only while it holds the Lease of its instance (`lease_lock.py`).
+The document and the code that uses it are the same for both. A run acts from either only while it
+holds the Lease of its instance (`lease_lock.py`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ State: TypeAlias = "FileState | KubeState"
 
 
 def previous_path(path: Path) -> Path:
-    """Returns the path of the document before the last change."""
+    """Returns the path of the copy that holds the registry before its last change."""
     return path.with_name(path.name + ".previous")
 
 
 class FileState(LeaseLock):
-    """A file of this host under its lock, and the Lease once a run is connected. `where` and
-    `previous` describe the document and its previous version, for people."""
+    """The registry in a file of this host, and its Lease if the run is connected to Kubernetes.
+    `where` and `previous` name the file and the copy before its last change, for messages."""
 
     kind = "file"
 
@@ -43,8 +43,8 @@ class FileState(LeaseLock):
         self.where, self.previous = str(self.path), str(previous_path(self.path))
 
     def read(self) -> bytes | None:
-        """Returns the document, or None without one. Raises RegistryError for a document that
-        cannot be trusted, and in Kubernetes KubeError if the API server does not answer."""
+        """Returns the document, or None if there is none. Raises RegistryError if it cannot be
+        trusted. `KubeState.read` also raises KubeError if the API server does not answer."""
         path = self.path
         try:
             os.lstat(path)  # an unreadable path is not a missing file
@@ -63,8 +63,8 @@ class FileState(LeaseLock):
             ) from error
 
     def missing_error(self) -> str | None:
-        """Returns why a document must have existed although `read` found none; None if there may
-        never have been one."""
+        """Returns the error for a missing document that must have existed. Returns None if there
+        may never have been one."""
         if not previous_path(self.path).exists():
             return None
         return (
@@ -101,7 +101,7 @@ class FileState(LeaseLock):
                 os.replace(spare, previous_path(self.path))
 
     def begin(self) -> None:
-        """Takes the Lease. An administrator's command needs only the lock of the file, so that it
-        works without the API server. Raises the errors of `LeaseLock.take`."""
+        """Takes the Lease. Does nothing for an administrator's command, which needs only the lock
+        of the file and works without the API server. Raises the errors of `LeaseLock.take`."""
         if self._objects is not None:
             self.take()

@@ -1,4 +1,4 @@
-"""The state of a plan in execution, with the reads, writes and records of each step."""
+"""The progress of a run through its plan, with the reads and writes that several actions share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 class Step:
-    """The current registry, and the actions so far."""
+    """A run that executes its plan: the current registry, and the actions and errors so far."""
 
     def __init__(
         self,
@@ -61,29 +61,29 @@ class Step:
         self.tried: set[str] = set()  # requests with an attempt to start their converter
 
     def save(self, registry: Registry) -> None:
-        """Saves a changed registry with the history of the change."""
+        """Saves the registry if it has changed, and adds the change to the history."""
         if registry != self.registry:
             registry = record_change(self.registry, registry, self.cause())
         self.replace_registry(registry)
 
     def save_node(self, name: str, entry: LentNode) -> None:
-        """Saves a changed entry of a recorded node."""
+        """Saves the registry with a changed entry of a lent node."""
         self.save(replace(self.registry, nodes={**self.registry.nodes, name: entry}))
 
     def cause(self) -> Cause:
-        """Returns the time and author of a change, for the history."""
+        """Returns the time, the run and the instance that make a change, for the history."""
         return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
 
     def replace_registry(self, registry: Registry) -> None:
-        """Writes the registry, which has its history already. Only this method writes it."""
+        """Writes a registry whose history is complete. Only this method writes the registry."""
         save_registry(self.config, registry, self.state)
         self.registry = registry
 
     def note_done(
         self, line: str, about: str = "", why: str = "", *, is_logged: bool = True
     ) -> None:
-        """Records a completed action and logs it. `about`: the node with the reason in its verdict,
-        if `why` is empty."""
+        """Records a completed action and logs it with its reason: `why`, or if that is empty, the
+        plan's reason for the node `about`."""
         why = why or self.reasons.get(about, "")
         suffix = f" reason={why!r}" if why else ""
         if is_logged:
@@ -96,7 +96,7 @@ class Step:
         self.errors.append(line)
 
     def may_go_on(self) -> bool:
-        """Returns whether a step with several parts may begin the next one."""
+        """Renews the Lease. Returns whether an action may go on with its next part."""
         self.state.keep()
         return not self.should_stop()
 
@@ -110,9 +110,9 @@ class Step:
         labels: Mapping[str, str | None] = {},
         taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
     ) -> bool:
-        """Patches the current Node under its resourceVersion. Returns False if it is not wanted.
-        If another client writes the Node in between, the patch is repeated within the time of a
-        request."""
+        """Reads the Node and patches it under its resourceVersion. Returns False without a patch if
+        `is_wanted` is False for it. If another client writes the Node in between, reads and patches
+        it again, for at most the time of a request."""
 
         def attempt() -> bool:
             node = self.kube.read_node(name)
@@ -134,15 +134,15 @@ class Step:
         return repeat_on_conflict(attempt, self.config.request_timeout)
 
     def find_work(self, node: Node) -> str | None:
-        """Returns why the node is not idle, or None if no pod on it is work. Raises KubeError."""
+        """Returns why the node is not idle, or None if no pod counts as work. Raises KubeError."""
         pods = _verified_pods(self.kube, node, own_pods(self.registry))
         if isinstance(pods, Unreadable):
             return pods.error
         return "a pod started on it" if any(pod.counts_as_work for pod in pods) else None
 
     def batch_obstacle(self, name: str) -> str | None:
-        """Returns what forbids a call of the converter on the batch side: the node is in service,
-        or another converter is active."""
+        """Returns what in Slurm forbids a call of the converter for the node: Slurm has the node in
+        service, or another converter is active on it. Returns None if nothing does."""
         listed = self.converter.list_nodes(name)
         if isinstance(listed, Unreadable):
             raise ConverterError(f"{listed.error}; {name} is left as it is")
@@ -164,8 +164,8 @@ class Step:
 
 
 def read_pods_to_evict(kube: KubeClient, node: Node) -> Sequence[PodOnNode]:
-    """Returns the unfinished pods on a node, as eviction needs them. If the DaemonSets cannot be
-    read, a pod that claims to be one's is not evicted. Raises KubeError."""
+    """Returns the unfinished pods on a node, with the fields that eviction needs. If the DaemonSets
+    cannot be read, a pod that claims to belong to one is not evicted. Raises KubeError."""
     listed = kube.read_pods_to_evict(node.name)
     if all(pod.is_work for pod in listed):
         return listed

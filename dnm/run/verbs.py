@@ -35,8 +35,8 @@ def change_registry(
     on_wait: Callable[[], None] | None = None,
     operation: Operation | None = None,
 ) -> bool:
-    """Changes the registry under the lock (`on_wait` as in run_lock). Returns whether it changed.
-    The history records `operation`."""
+    """Calls `change` with the registry under the lock and saves its result. Returns whether it
+    changed. Records `operation` in the history. `on_wait` is as in `run_lock`."""
     begins_anew = operation is not None and operation.verb in _BEGIN_ANEW
     with acting_state(config, on_wait, begins_anew) as state:
         return change_in(config, state, change, operation)
@@ -48,7 +48,7 @@ def change_in(
     change: Callable[[Registry], Registry],
     operation: Operation | None = None,
 ) -> bool:
-    """Changes the registry in a place that is open and has the right to act."""
+    """Calls `change` with the registry and saves its result. `state` has the right to act."""
     now = datetime.now(UTC)
     registry = load_registry(config, now, state)
     changed = change(registry)
@@ -68,8 +68,8 @@ def change_in(
 def acting_state(
     config: Config, on_wait: Callable[[], None] | None = None, begins_anew: bool = False
 ) -> Iterator[State]:
-    """Yields the place of the registry for a command, under the lock and while no other host acts.
-    `on_wait` as in run_lock. `begins_anew`: a new registry may replace a lost one."""
+    """Yields the storage of the registry, under the lock and while no other host acts. `on_wait` is
+    as in `run_lock`. With `begins_anew`, a new registry may replace a lost one."""
     with run_lock(config, on_wait):
         give_up = time.monotonic() + longest_run(config).total_seconds()
         while True:
@@ -88,8 +88,8 @@ def acting_state(
 
 
 def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registry | None, str]:
-    """Moves the registry to a file or into Kubernetes, while no run acts. Returns it and its place;
-    None if it was there already. Raises LockedError at once if a run is active, and the errors of
+    """Moves the registry to a file or into Kubernetes. Returns it, or None if it was there already,
+    and its new place. Raises LockedError at once if a run is active, and the errors of
     `move_registry`."""
     places = (replace(config, state="file"), replace(config, state="kubernetes"))
     with run_lock(config), opened_state(places[0]) as file, opened_state(places[1]) as cluster:
@@ -106,7 +106,7 @@ def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registr
 
 
 def _check_mover(config: Config, file: State, cluster: State) -> None:
-    """Raises LeaseError if a registry acts that is not part of this move."""
+    """Raises LeaseError if the Lease names another registry than the one that is being moved."""
     words = lease_words_of(file)
     actor = Actor(
         instance=config.instance_id, place=cluster.place, now=datetime.now(UTC),
@@ -125,7 +125,7 @@ def note_operation(config: Config, state: State, operation: Operation) -> None:
 
 
 def keep_ledger(config: Config, state: State, ledger: str | None) -> None:
-    """Saves the ledger with which the next run compares the queue document."""
+    """Saves the ledger that the next run compares with the one in the queue document."""
     registry = load_registry(config, datetime.now(UTC), state)
     save_registry(
         config, replace(registry, last_run=replace(registry.last_run, ledger=ledger)), state
