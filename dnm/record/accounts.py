@@ -1,8 +1,8 @@
-"""The accounts of a span of time, from the lines of history in one pass. Pure.
+"""The content of `dnm report` for a span of time, from the lines of history in one pass. Pure.
 
 A stay is one lend of a node, from its first record to its return, with its phases. A wait is the
-time in which a queue's pods lacked something. It ends when they have free capacity and quota.
-`price.py` estimates the cost of lending for jobs.
+time in which the pods of a queue lacked free capacity or quota. `price.py` estimates the cost of
+lending for jobs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LONGEST_WAITS = 10
 
 
 class Wait(Value):
-    """A wait of one queue. `served`: when the first node that was requested meanwhile joined.
-    `reasons`: code -> seconds for which it was the reason. `why`: the sentence of the longest of
-    them."""
+    """A time in which pods of a queue waited. `served`: when the first node joined the queue in
+    that time. `reasons`: code -> seconds for which it was the reason. `why`: the sentence of the
+    reason that held longest."""
 
     queue: str
     begin: datetime
@@ -84,7 +84,7 @@ def _next_monday(moment: datetime) -> datetime:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Returns the smallest value that this share does not exceed, or None without values."""
+    """Returns the value below which this share of the values lies, or None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -92,7 +92,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 class Bookkeeper:
-    """A reader of the lines from `since` on, the oldest first, which makes the accounts."""
+    """A reader of history lines from `since` on, the oldest first, which makes the Accounts."""
 
     def __init__(self, since: datetime) -> None:
         self.since = since
@@ -110,7 +110,7 @@ class Bookkeeper:
         self._looks = Looks(since)
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line."""
+        """Adds one line of history."""
         if line.kind == "node" or _is_of_node(line):
             self._add_node(line)
         elif line.kind == "request":
@@ -123,8 +123,8 @@ class Bookkeeper:
     def close(
         self, registry: Registry, until: datetime, unseen_since: datetime | None = None
     ) -> Accounts:
-        """Returns the accounts; the registry has the nodes that are lent now. `unseen_since`: no
-        run has looked from then on."""
+        """Returns the accounts. `registry` has the nodes that are lent now. Since `unseen_since`,
+        no run has read the waiting jobs."""
         stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
             self._add_reason(queue, wait, until)
@@ -151,7 +151,8 @@ class Bookkeeper:
     # --- nodes ------------------------------------------------------------------------------------
 
     def _close_stays(self, registry: Registry, until: datetime) -> Iterator[Stay]:
-        """Yields the stays that continue, and those with an end in another host's history."""
+        """Yields stays of nodes that are still lent, and those that end in another host's
+        history."""
         for name, entry in registry.nodes.items():
             if name not in self._open:
                 lent = registry.memory.lent.get(name)
@@ -187,7 +188,7 @@ class Bookkeeper:
             self._came_of.pop(name, None)
 
     def _close_moved(self, line: HistoryLine) -> None:
-        """Ends a stay at a change of queue, and begins another."""
+        """Ends the stay of a node that moved to another queue, and begins one for that queue."""
         name, old = line.object, self._open.pop(line.object, None)
         if old is None:
             queue = str(line.numbers.get("from", line.queue))
@@ -257,7 +258,7 @@ class Bookkeeper:
 
 
 def _is_of_node(line: HistoryLine) -> bool:
-    """Returns whether a command has moved a node of a queue."""
+    """Returns whether the line is a command that changed the phase of a lent node."""
     return line.kind == "verb" and bool(line.queue) and line.before != line.after
 
 
@@ -275,7 +276,7 @@ class _OpenWait:
         self.most_pods = max(self.most_pods, pods)
 
     def leave(self, now: datetime) -> tuple[str, float]:
-        """Adds the time of the reason that was current until now."""
+        """Adds the time until now to the current reason. Returns its code and that time."""
         seconds = max((now - self._since).total_seconds(), 0.0)
         self.reasons[self._code] += seconds
         return self._code, seconds

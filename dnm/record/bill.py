@@ -2,7 +2,7 @@
 
 A lend is charged from dnm's request until Slurm has the node again, like the reservation in Slurm's
 accounting. `booting` is the time in which the node serves no queue, `idle` the time without pods
-before a fence. The rest is used. Each lend names its first line of history.
+before a fence. The rest is used. The report names the line of history with which each lend begins.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
 
 
 class Lend(Value):
-    """A lend of a node for one queue, within the span. `end` None: the node is still lent. `used`
-    None: not recorded."""
+    """A lend of a node for one queue, within the span of the report. `end` is None if the node is
+    still lent. `used` is None if the history does not have it."""
 
     node: str
     node_type: str
@@ -52,7 +52,7 @@ class Lend(Value):
 
 
 class _Open:
-    """A lend without a known end."""
+    """A lend whose end the reader has not reached yet."""
 
     def __init__(self, line: HistoryLine, begin: datetime, account: str, request: str) -> None:
         self.first, self.begin, self.account, self.request = line, begin, account, request
@@ -62,7 +62,7 @@ class _Open:
         self.told = begin  # time of the last line
 
     def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
-        """Enters a phase. The last `idle` of the phase before was without pods."""
+        """Begins a phase at `now`. In the last `idle` of the phase before, the node had no pods."""
         self.told = now
         kind = "serving" if phase in _SERVES else "booting"
         if self._kind == "serving" and idle:
@@ -76,7 +76,7 @@ class _Open:
     def close(
         self, end: datetime, used: Amounts | None, span: tuple[datetime, datetime]
     ) -> Lend | None:
-        """Returns the part within the span, with a proportional share of the pods' requests."""
+        """Returns the part of the lend within `span`, with its proportional part of `used`."""
         begin, stop = max(self.begin, span[0]), min(end, span[1])
         if begin >= stop:
             return None
@@ -107,7 +107,7 @@ def _hours_of(
 
 
 class Biller:
-    """A reader of all lines, the oldest first, which makes the usage report of a span."""
+    """A reader of all lines of history, the oldest first, which makes the report of a span."""
 
     def __init__(self, since: datetime, until: datetime) -> None:
         self.span, self._now = (since, until), until
@@ -116,7 +116,7 @@ class Biller:
         self._lends: list[Lend] = []
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line. Lines after the span complete the lends that began in it."""
+        """Adds one line of history. A line after the span may end a lend that began in it."""
         if line.kind == "request" and line.event == "requested":
             self._asked[line.object] = line.time
         elif line.kind == "node" or (line.kind == "verb" and line.queue):
@@ -159,7 +159,7 @@ class Biller:
             self._close(name, stay.told)
 
     def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
-        """Returns all lends, by account, namespace and time. The registry has the nodes lent
+        """Returns all lends, by account, namespace and time. `registry` has the nodes that are lent
         now."""
         self._now = now
         for name in [*self._open.keys() - registry.nodes.keys()]:
@@ -181,7 +181,7 @@ class Biller:
 
 
 def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
-    """Returns a lend that began without a line in the history."""
+    """Returns the lend of a node that is lent now but whose start is not in the history."""
     entry, lent = registry.nodes[name], registry.memory.lent.get(name)
     line = HistoryLine(
         schema=SCHEMA, number=0, time=now, run="", instance=entry.owner, kind="node", event="lent",
@@ -201,8 +201,8 @@ def _used_of(line: HistoryLine) -> Amounts | None:
 
 
 class Sum(Value):
-    """The node-hours of an account for a namespace and a queue. `billed`: weighted as Slurm does.
-    None: the weight of one of its nodes is not known."""
+    """The node-hours of an account for a namespace and a queue. `billed` weights them as Slurm
+    does. It is None if the weight of one of the nodes is unknown."""
 
     account: str
     namespace: str
@@ -216,8 +216,8 @@ class Sum(Value):
 
 
 def sums_of(lends: Iterable[Lend], weights: Mapping[str, float]) -> Iterator[Sum]:
-    """Yields the node-hours, by account, namespace and queue. `weights`: billing units an hour of
-    each node."""
+    """Yields the node-hours by account, namespace and queue. `weights` has the billing units of
+    each node for an hour."""
     groups: dict[tuple[str, str, str], list[Lend]] = {}
     for lend in lends:
         groups.setdefault((lend.account, lend.namespace, lend.queue), []).append(lend)

@@ -1,8 +1,8 @@
-"""The record of demand: the number of pods of each kind that wait and run, a line a queue and
-change.
+"""The record of demand: the number of pods of each kind that wait and run, with a line for each
+queue and change.
 
-It is a history of its own, `demand.jsonl`, so that changes of every minute don't displace the
-history of nodes. It names no pod. The last lines of the file show whether something has changed.
+It is a file of its own, `demand.jsonl`, because it would displace the history of nodes: demand may
+change every minute. It names no pod. dnm compares demand with the last lines of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def demand_history(config: Config) -> History:
 
 
 def write_demand(history: History, plan: Plan, cause: Cause) -> None:
-    """Writes the changes of pods and permanent nodes in a plan. Raises OSError."""
+    """Writes the demand of a plan, and the free capacity of permanent nodes, if they have changed.
+    Raises OSError."""
     last = read_tail(history, LOOK_BACK)
     history.append(list_demand(plan.kinds, last, cause, plan.node_capacities), cause.now)
 
@@ -39,7 +40,7 @@ def list_demand(
     cause: Cause,
     free_capacity: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
-    """Returns a line for each queue with other pods than in its last line. If the free capacity of
+    """Returns a line for each queue whose pods differ from its last line. If the free capacity of
     permanent nodes has changed too, a line for them comes first."""
     previous = {line.object: line.numbers for line in last}
     lines = []
@@ -56,7 +57,7 @@ def list_demand(
 
 
 def _counts(numbers: Any) -> list[dict[str, Any]]:
-    """Leaves out arrivals: if they are the only difference, no line is written."""
+    """Returns the counts by kind, without arrivals: a line is not written for these alone."""
     kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
     return [{name: kind[name] for name in kind if name not in left_out} for kind in kinds]
 

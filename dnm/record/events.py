@@ -1,7 +1,7 @@
-"""The Events that a run creates: for each transition of a node in Kubernetes, for each kind of pods
-that begins to wait in vain, and for each changed decision about waiting pods. Pure.
+"""The Events that a run creates in Kubernetes: for each transition of a node, for each new kind of
+pods that wait without getting a node, and for each changed decision about waiting pods. Pure.
 
-So there are never more than transitions and kinds of waiting pods, and none in an idle hour.
+So their number is bounded by that of transitions and kinds, and an idle hour creates none.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _OF_NODES = {
 def mark_new(
     memory: Memory, waiting: Sequence[WaitingPods], now: datetime
 ) -> tuple[Memory, tuple[WaitingPods, ...]]:
-    """Returns the memory with these kinds, and the pods, with `is_new` set for kinds that were not
-    in it. A kind that reappears after a week is new."""
+    """Returns the memory with the kinds of these waiting pods, and the pods, where `is_new` is set
+    for kinds that the memory did not have. A kind that reappears after a week is new."""
     here = {waiting_pods.kind for waiting_pods in waiting}
     recorded = {
         kind: lines
@@ -65,7 +65,7 @@ def list_events(
     uids: Mapping[str, str],
     now: datetime,
 ) -> list[KubeEvent]:
-    """Returns the Events of these lines of history. `uids`: of the existing Nodes."""
+    """Returns the Events for these lines and waiting pods. `uids`: of the existing Nodes."""
     lines = list(reported)
     events = [
         _of_node(line, uids[line.object])
@@ -88,7 +88,7 @@ def _of_node(line: HistoryLine, uid: str) -> KubeEvent:
 def _of_pods(
     lines: Sequence[HistoryLine], waiting: Sequence[WaitingPods], now: datetime
 ) -> Iterator[KubeEvent]:
-    """Yields one pod of each new kind, and one pod of each queue with a new decision."""
+    """Yields an Event for a pod of each new kind and of each queue with a new decision."""
     changed = {line.queue for line in lines if line.kind == "queue"}
     for waiting_pods in waiting:
         if waiting_pods.is_new or waiting_pods.queue in changed:
@@ -106,7 +106,7 @@ def _of_pod(pods: WaitingPods, now: datetime) -> KubeEvent:
 
 
 def _note(text: str) -> str:
-    """Shortens a note. The API counts bytes."""
+    """Returns the text, cut to the length that the API allows for a note, in bytes."""
     shown = printable(text)
     if len(shown.encode()) <= LONGEST_NOTE:
         return shown

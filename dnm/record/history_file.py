@@ -2,7 +2,7 @@
 transition.
 
 A run appends with one write and a sync, under the registry's lock. Readers need no lock. A crash
-may leave a last line without its end. Readers skip it; the next writer writes it again from the
+may leave an incomplete last line: readers skip it, and the next writer writes it anew from the
 registry. Old or large files are renamed to `history-TIME.jsonl` and deleted after `keep`.
 """
 
@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(HistoryLine).decode
 
 
 def within_bound(line: HistoryLine) -> HistoryLine:
-    """Returns the line. If it is too long for readers, its texts are cut and its lists dropped."""
+    """Returns the line, with shortened texts and without lists if it is too long for readers."""
     if len(_encode(line)) < LONGEST_LINE:
         return line
     fields = msgspec.structs.asdict(line)
@@ -44,8 +44,8 @@ def within_bound(line: HistoryLine) -> HistoryLine:
 
 class History:
     """The history beside one registry. `keep`: how long its lines are kept (zero: no history).
-    `largest`, `most`: bytes of one file, and of all. `name`: the files' name; demand has another
-    one than transitions."""
+    `largest` and `most`: the bytes of one file and of all files. `name`: the stem of the file
+    names, `history` or `demand`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class History:
         return tuple(missing.values())
 
     def _cut_torn_line(self, length: int) -> frozenset[bytes]:
-        """Cuts off a torn last line and returns the last complete lines."""
+        """Cuts off an incomplete last line. Returns the complete lines at the end of the file."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class History:
                     path.unlink()
 
     def old_files(self) -> list[tuple[datetime, Path]]:
-        """Returns the renamed files, the oldest first, each with the time at which it ended."""
+        """Returns the renamed files, the oldest first, each with the time of its last line."""
         lines = []
         for name in os.listdir(self.directory):
             if match := self._old.fullmatch(name):
@@ -147,16 +147,16 @@ class History:
 
 
 def has_history(registry_path: Path) -> bool:
-    """Returns whether this registry has a history, as far as that can be read."""
+    """Returns whether this registry has a history, if its directory can be read."""
     return any(registry_path.parent.glob("history*.jsonl"))
 
 
 def read_history(
     history: History, since: datetime | None = None, holding: Collection[bytes] = ()
 ) -> Iterator[HistoryLine]:
-    """Yields the lines from `since` on, the oldest first, without unreadable ones. `holding`: only
-    lines that contain one of these bytes, at a tenth of the cost of decoding. Raises OSError.
-    Another process may write meanwhile."""
+    """Yields the readable lines from `since` on, the oldest first. With `holding`, yields only
+    lines that contain one of these bytes, at a tenth of the cost of decoding all. Raises OSError.
+    Another process may append meanwhile."""
     old = [path for ended, path in history.old_files() if since is None or ended >= since]
     for path in (*old, history.path):
         for line in lines_of(path, holding):
@@ -165,7 +165,7 @@ def read_history(
 
 
 def read_tail(history: History, length: int) -> list[HistoryLine]:
-    """Returns the lines in the last bytes of the newest file, the oldest first. Raises
+    """Returns the lines in the last `length` bytes of the newest file, oldest first. Raises
     OSError."""
     try:
         descriptor = os.open(history.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -177,7 +177,7 @@ def read_tail(history: History, length: int) -> list[HistoryLine]:
 
 
 def read_backwards(history: History, holding: Collection[bytes] = ()) -> Iterator[HistoryLine]:
-    """Yields the lines, the newest first, a file at a time. Raises OSError."""
+    """Yields all lines, the newest first. Reads one file at a time. Raises OSError."""
     for path in (history.path, *(old for _, old in reversed(history.old_files()))):
         for text in reversed(list(_texts_of(path, holding))):
             yield from _decoded(text)

@@ -1,8 +1,8 @@
-"""The errors of a run that are news. A lasting error is reported when it begins, after an hour,
-then daily, and once when it is over. Pure.
+"""The choice of the errors that a run reports. A lasting error is reported when it begins, after an
+hour, then daily, and once when it is over. Pure.
 
-So a mail from cron means that something has happened. Other times, spans or request ids in a
-sentence do not make it another error; other names and amounts do.
+So a mail from cron means that something has happened. Two sentences that differ only in times,
+spans or request ids count as the same error; other names or amounts make another error.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TICKING = re.compile(
 
 
 class ErrorNews(Value):
-    """The errors to report now (`said`) and the errors that have ended (`over`). `lasting`: the
-    record, by the sentence without times, spans and ids."""
+    """The errors to report now (`said`) and the errors that have ended (`over`). `lasting` is for
+    the registry; its keys are the sentences without times, spans and ids."""
 
     said: tuple[str, ...]
     over: tuple[str, ...]
@@ -38,8 +38,8 @@ class ErrorNews(Value):
 def judge_errors(
     recorded: Mapping[str, LastingError], errors: Sequence[str], now: datetime
 ) -> ErrorNews:
-    """Returns the news among the errors of a run. The end of an error is reported only if more than
-    one run has seen it."""
+    """Returns which errors of a run to report. Reports the end of an error only if more than one
+    run had it."""
     logged: list[str] = []
     lasting: dict[str, LastingError] = {}
     for error in errors:
@@ -62,6 +62,6 @@ def judge_errors(
 
 
 def is_due(lasting: LastingError, now: datetime) -> bool:
-    """Returns whether a lasting error is to be reported again."""
+    """Returns whether an error that lasts must be reported again: after an hour, then daily."""
     is_repeated_daily = lasting.reported_at - lasting.since >= HOUR
     return now - lasting.reported_at >= (DAY if is_repeated_daily else HOUR)

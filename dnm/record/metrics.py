@@ -1,8 +1,8 @@
 """The metrics of dnm: names, meanings and current values. Pure.
 
-Everything is a function of the registry and the configuration, so that a run and `dnm status`
-agree. No label is a node's name, so the number of series stays bounded. Amounts are in base units:
-cores, bytes, seconds. The text is Prometheus' format 0.0.4, formatted here, since loading a library
+Each value is computed from registry and configuration, so that a run and `dnm status` agree. No
+label is a node's name, so the number of series stays bounded. Amounts are in base units: cores,
+bytes, seconds. The text is Prometheus' format 0.0.4. dnm formats it itself, since loading a library
 takes longer than `dnm status`.
 """
 
@@ -25,7 +25,7 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 class Sample(Value):
-    """A value of a metric, with its labels. `suffix`: the part of a histogram."""
+    """A value of a metric, with its labels. `suffix` names the part of a histogram."""
 
     value: float
     labels: Mapping[str, str] = {}
@@ -42,8 +42,8 @@ class Family(Value):
 
 
 class RunTimes(Value):
-    """The times of the last run: begin, end, last success, and (only in the run itself) those of
-    parts."""
+    """The begin and end of the last run, the last success, and, only in the run itself, the seconds
+    of each of its parts."""
 
     began: datetime | None = None
     ended: datetime | None = None
@@ -53,8 +53,8 @@ class RunTimes(Value):
 
 
 class Gauges(Value):
-    """The input of the metrics. `caps`: by scope (`all`, `type a`, `namespace dev`), how many nodes
-    count under the cap and how many may."""
+    """The facts from which the metrics are computed. `caps` maps a scope (`all`, `type a`,
+    `namespace dev`) to the number of nodes that count under the cap, and to the cap."""
 
     config: Config
     registry: Registry
@@ -69,8 +69,7 @@ Samples = Iterator[Sample]
 
 
 def _of_queues(facts: Gauges, amounts: Callable[[QueueStatus], Resources]) -> Samples:
-    """Yields amounts by queue and resource. A limited resource without an amount is 0, not
-    absent."""
+    """Yields amounts by queue and resource, with 0 for a limited resource that has no amount."""
     for queue, status in sorted(facts.registry.last_run.queues.items()):
         for resource, amount in sorted(
             {**dict.fromkeys(status.limit, 0), **amounts(status)}.items()
@@ -114,7 +113,8 @@ def _reading(facts: Gauges) -> Samples:
 
 
 def _nodes(facts: Gauges) -> Samples:
-    """Yields every phase of every type, zero too, so that alerts always have a series."""
+    """Yields the count of each phase of each type, even if 0, so that alerts always have a
+    series."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for entry in facts.registry.nodes.values():
         counts[entry.phase.value, entry.node_type, entry.queue] += 1
@@ -131,7 +131,7 @@ def _nodes(facts: Gauges) -> Samples:
 
 
 def _claimed(facts: Gauges) -> Samples:
-    """Yields claims that no run continues or releases."""
+    """Yields, by node type, the number of converters' claims that no run continues or releases."""
     return _by_type(facts, Counter(claim.node_type for claim in facts.registry.claimed.values()))
 
 
@@ -192,7 +192,7 @@ def _caps(facts: Gauges, number: Callable[[int, int], int]) -> Samples:
 
 
 def _by_type(facts: Gauges, counts: Mapping[str, int]) -> Samples:
-    """Yields a count for every type, zero too."""
+    """Yields a count for each node type, even if it is 0."""
     for node_type in sorted({*facts.config.node_types, *counts}):
         yield Sample(value=counts.get(node_type, 0), labels={"type": node_type})
 
@@ -205,7 +205,7 @@ def _results(facts: Gauges, counts: Mapping[str, Mapping[str, int]], went_well: 
 
 
 def _lent_seconds(facts: Gauges) -> Samples:
-    """Yields the time of returned nodes, and the time until now of lent ones."""
+    """Yields the seconds for which nodes were lent, by queue and type, including current lends."""
     memory: Memory = facts.registry.memory
     seconds = {
         (queue, node_type): spent
@@ -362,7 +362,7 @@ def format_families(families: Iterable[Family]) -> str:
 
 
 def histogram_samples(durations: Durations, labels: Mapping[str, str]) -> list[Sample]:
-    """Returns the buckets, the sum and the count of one histogram."""
+    """Returns the buckets, the sum and the count of one Prometheus histogram."""
     bounds = [str(bound) for bound in BOUNDS]
     buckets = [
         Sample(value=count, labels={**labels, "le": bound}, suffix="_bucket")

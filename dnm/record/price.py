@@ -1,8 +1,8 @@
-"""The cost of lending for jobs, from Slurm's queue as runs have seen it: an upper bound. Pure.
+"""The cost of lending for jobs, as an upper bound, from Slurm's queue as runs have read it. Pure.
 
-Each minute in which a node was lent, while jobs waited that would have started on it, is a
-node-minute that jobs paid. They are never more than the minutes for which nodes were lent. Time
-that no run has observed is unknown, not zero: it counts on neither side.
+A minute in which a node was lent, while jobs waited that would have started on it, is a node-minute
+that jobs paid. There are never more of these than minutes for which nodes were lent. In a time that
+no run has observed, the cost is unknown, not zero: that time counts neither as paid nor as free.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MANY = 10**12  # nodes: more than are ever lent
 
 
 class SeenPrice(Value):
-    """The sums of one node type, in seconds. `lent`: of lent nodes. `known`: the part of it in
-    which the jobs' demand was known. `paid`: the part of that which jobs lacked, at most. `used`:
-    the pods' time on lent nodes while the demand was known."""
+    """The cost of lending nodes of one type, in node-seconds. `lent`: of lent nodes. `known`: the
+    part of `lent` in which the waiting jobs were known. `paid`: the part of `known` that jobs
+    lacked, at most. `used`: the pods' time on lent nodes in `known`."""
 
     node_type: str
     lent: float
@@ -35,16 +35,16 @@ class SeenPrice(Value):
 
 
 class Looks:
-    """A reader of the lines about waiting jobs, the oldest first."""
+    """A reader of the history's lines about waiting jobs, the oldest first."""
 
     def __init__(self, since: datetime) -> None:
         self._since = since
         self._steps: dict[str, list[Step]] = {}
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line. Its `before` also holds for the time before the first line of a type. If
-        `before` differs from the last line, another host has recorded a change meanwhile, at an
-        unknown time."""
+        """Adds one line. The `before` of a type's first line also holds for the time before it. If
+        a `before` differs from the previous line's `after`, another host has recorded a change at
+        an unknown time."""
         steps = self._steps.setdefault(line.object, [(self._since, _count(line.before))])
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)
@@ -56,8 +56,9 @@ class Looks:
     def close(
         self, reported: Mapping[str, str], unseen_since: datetime | None
     ) -> dict[str, tuple[Step, ...]]:
-        """Returns the steps by node type. `told`: the last recorded amounts, for types without a
-        line; `unseen_since`: no run has observed from then on."""
+        """Returns the number of nodes that jobs waited for over time, by node type. `reported` has
+        the last recorded amounts, for types without a line. From `unseen_since` on, no run has
+        observed."""
         prices: dict[str, tuple[Step, ...]] = {}
         for node_type in sorted({*reported, *self._steps}):
             last = [(self._since, _count(reported.get(node_type, "")))]
@@ -79,7 +80,7 @@ def _count(text: str) -> int | None:
 def price_as_seen(
     stays: Iterable[Stay], looks: Mapping[str, Sequence[Step]], span: tuple[datetime, datetime]
 ) -> tuple[SeenPrice, ...]:
-    """Returns the price of each node type that was lent in a span, by its name."""
+    """Returns, by node type, the price for jobs of the nodes that were lent in a span."""
     by_type: defaultdict[str, list[Stay]] = defaultdict(list)
     for stay in stays:
         by_type[stay.node_type].append(stay)
@@ -112,8 +113,7 @@ def _sum_up(
 def _changes(
     stays: Iterable[Stay], span: tuple[datetime, datetime]
 ) -> tuple[dict[datetime, int], dict[datetime, int]]:
-    """Returns the times at which the numbers of lent nodes and of pods on them change, and by how
-    much."""
+    """Returns time -> change in the number of lent nodes, and the same for the pods on them."""
     since, until = span
     nodes: defaultdict[datetime, int] = defaultdict(int)
     pods: defaultdict[datetime, int] = defaultdict(int)

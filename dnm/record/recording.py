@@ -1,13 +1,13 @@
 """The registry with the lines of history for its own changes. Pure.
 
 **Every saved registry has, in `memory.unwritten`, a line for each difference from the last registry
-with lines in the history.** One rename saves change and line, so a kill loses neither. A line is
-written to the history before it leaves `unwritten`, so it may be written twice. The writer
-recognizes it by its bytes: each line has its own number.
+whose lines are in the history.** One rename saves both the change and its line, so a kill loses
+neither. A line is written to the history before it leaves `unwritten`, so a run may write it again.
+The history then recognizes it by its bytes, since each line has its own number.
 
-A change of limits happens in the cluster and not in the registry. Its lines are `intended` until
-the write is known to have happened. The next run reports the lines that a run left behind, unless
-it would have to make the same change again.
+A change of limits happens in the cluster and not in the registry. Its lines are in
+`memory.intended` until the write is known to have happened. The next run reports the lines that a
+run left there, unless it would have to make the same change again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest 
 
 
 def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
-    """Returns the plan with a registry that has the lines of its changes and of its intentions."""
+    """Returns the plan. Its registry gets the lines of its changes and of its intended limits."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
     changes = _planned_changes(plan)
@@ -44,20 +44,20 @@ def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: 
 
 
 def record_change(before: Registry, after: Registry, cause: Cause) -> Registry:
-    """Returns `after` with the lines of its changes."""
+    """Returns `after` with a line of history for each difference from `before`."""
     lines = _list_changes(before, after, cause)
     memory = remember(before, after, lines, cause.now)
     return replace(after, memory=_with_lines(memory, lines))
 
 
 def record_limits(registry: Registry, changes: Sequence[LimitChange], cause: Cause) -> Registry:
-    """Returns the registry after these changes of the queue document are known to be written."""
+    """Returns the registry with the lines of limit changes that are known to be written."""
     memory = _with_lines(registry.memory, _limit_lines(changes, cause))
     return replace(registry, memory=replace(memory, intended=()))
 
 
 def record_operation(before: Registry, after: Registry, done: Operation, cause: Cause) -> Registry:
-    """Returns `after` with the one line of an administrator's command."""
+    """Returns `after` with one line of history for the administrator's command that made it."""
     name = done.object
     old, new = before.nodes.get(name), after.nodes.get(name)
     lines = list_transitions(before, after, cause)
@@ -74,7 +74,7 @@ def record_operation(before: Registry, after: Registry, done: Operation, cause: 
 
 
 def without_written(registry: Registry, lines: Iterable[HistoryLine]) -> Registry:
-    """Returns the registry without the lines that are in the history now."""
+    """Returns the registry without the lines that have been written to the history."""
     numbers = {line.number for line in lines}
     if not numbers:
         return registry
@@ -103,7 +103,7 @@ def _with_lines(memory: Memory, lines: Iterable[HistoryLine]) -> Memory:
 
 
 def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
-    """Returns the plan's changes of limits, in all its edits."""
+    """Returns the changes of limits in all actions of the plan."""
     return tuple(
         change
         for action in plan.actions
@@ -113,13 +113,13 @@ def _planned_changes(plan: Plan) -> tuple[LimitChange, ...]:
 
 
 def change_line(change: LimitChange) -> str:
-    """Returns the line for plans, runs and the log."""
+    """Returns the text of a limit change for the log and for the output of plans and runs."""
     number = f"{change.kind}.{change.resource}={change.after}"
     return f"action=set-limit queue={change.queue} {number} was={change.before}"
 
 
 def _limit_lines(changes: Sequence[LimitChange], cause: Cause) -> list[HistoryLine]:
-    """Returns a line a queue, with all its numbers before and after."""
+    """Returns a line for each queue with changes, with all its limits before and after them."""
     return [
         cause.line(
             "limit", "changed", queue, queue=queue, before=_text(of_queue, "before"),
@@ -141,7 +141,7 @@ def _text(changes: Sequence[LimitChange], side: str) -> str:
 
 
 def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
-    """Returns the lines of an earlier run that took effect: no change starts again from their old
-    values."""
+    """Returns the intended lines whose change took effect: the plan changes no limit from their old
+    value."""
     again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
     return [line for line in intended if (line.object, line.before) not in again]

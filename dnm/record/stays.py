@@ -1,4 +1,4 @@
-"""Lends of nodes, from the lines of history. Pure."""
+"""The lends of nodes with their phases and use, from the lines of history. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SERVING = "serving"
 
 
 class Stay(Value):
-    """A lend of a node. `phases`: each with its beginning, the first one from `begin` on. `end`
-    None: it is lent now. `pods`: how many of the requested pods it takes, one if unknown. `used`:
-    the spans in which it served them, without the idle time before a fence."""
+    """A lend of a node. `phases`: each phase with its beginning; the first begins at `begin`.
+    `end`: None if it is lent now. `pods`: how many of the pods in its request fit on it, one if
+    unknown. `used`: the spans in which it served pods, without the idle time before a fence."""
 
     node: str
     node_type: str
@@ -31,7 +31,8 @@ class Stay(Value):
 
 
 class OpenStay:
-    """A stay without a known end. `phase`: the first phase, if no line will give it."""
+    """A stay whose end the reader has not reached yet. `phase` is the first phase, if the line that
+    began it is missing."""
 
     def __init__(self, node_type: str, queue: str, begin: datetime, phase: str = "") -> None:
         self.node_type, self.queue, self.begin = node_type, queue, begin
@@ -41,7 +42,7 @@ class OpenStay:
         self._used: list[tuple[datetime, datetime]] = []
 
     def take(self, line: HistoryLine) -> None:
-        """Adds one line."""
+        """Adds one line of history about the node."""
         if line.after:
             self.phases.append((line.after, line.time))
         if line.after == _SERVING:
@@ -51,12 +52,12 @@ class OpenStay:
             self._use_until(line.time - idle)
 
     def count_pods(self, asked: Mapping[str, Any], size: Mapping[str, int]) -> None:
-        """Sets how many pods it takes. `asked`: the numbers of its request."""
+        """Sets how many pods of its request fit on the node. `asked`: the request's numbers."""
         self.pods = pods_on(asked, size)[0] or 1
 
     def close(self, name: str, end: datetime | None, used_until: datetime) -> Stay:
-        """Returns the stay. `end` None: it is lent now. `used_until`: when its use ends, if it
-        serves."""
+        """Returns the stay. `end` is None if the node is lent now. A serving node is in use until
+        `used_until`."""
         if self._serves_since is not None:
             self._use_until(used_until)
         return Stay(node=name, node_type=self.node_type, queue=self.queue, begin=self.begin,
@@ -64,7 +65,7 @@ class OpenStay:
                     used=tuple(self._used))  # fmt: skip
 
     def close_without_end(self, name: str) -> Stay:
-        """Returns a stay without a line for its end. It ends with its last line."""
+        """Returns the stay of a node whose end is in no line: it ends with the last line."""
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)
 

@@ -1,4 +1,4 @@
-"""A summary of a run in a few words, from its lines of history. Pure."""
+"""The summary of a run in a few words, from the lines of history that it added. Pure."""
 
 from __future__ import annotations
 

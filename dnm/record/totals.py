@@ -1,4 +1,4 @@
-"""The counts that one registry adds to the last one's, for metrics and later lines. Pure."""
+"""The counts since the registry was made, for metrics and later lines of history. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HISTOGRAMS = ("conversion_seconds", "step_seconds")
 def remember(
     before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Memory:
-    """Returns the memory of `before` with everything that has happened since."""
+    """Returns the memory of `before`, updated with what changed between `before` and `after`."""
     memory = before.memory
     requests = {request.id for request in after.requests}
     asked = {id_: request for id_, request in memory.asked.items() if id_ in requests}
@@ -44,14 +44,14 @@ def remember(
 
 
 def serves_since(lent: Lent, entry: LentNode) -> datetime:
-    """Returns since when a lent node serves its queue."""
+    """Returns since when a node has been lent to its queue: its lend, or its last move."""
     return max(lent.since, entry.moved_at or lent.since)
 
 
 def _count(
     memory: Memory, before: Registry, after: Registry, lines: Iterable[HistoryLine], now: datetime
 ) -> Totals:
-    """Returns the new totals. `memory` has both the new nodes and those that left."""
+    """Returns the updated totals. `memory` has the nodes of both `before` and `after`."""
     totals = memory.totals
     for line in lines:
         totals = _counted(totals, memory, line)
@@ -89,7 +89,7 @@ def _counted(totals: Totals, memory: Memory, line: HistoryLine) -> Totals:
 
 
 def _plus(totals: Totals, counts: str, keys: tuple[str, ...], amount: float) -> Totals:
-    """Returns the totals with an amount added under these keys, or a measurement to a histogram."""
+    """Returns the totals with `amount` added to the count or the histogram under these keys."""
     empty = Durations(counts=(0,) * len(BOUNDS)) if counts in _HISTOGRAMS else 0
     return replace(totals, **{counts: _within(getattr(totals, counts), keys, amount, empty)})
 

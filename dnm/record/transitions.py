@@ -1,7 +1,7 @@
-"""The differences of two registries, as lines of history. Pure.
+"""The differences between two registries, as lines of history. Pure.
 
-The code that makes a change does not report it. A change by a run or an administrator is the
-difference of the registries before and after, and its reason is the plan's decision.
+The code that makes a change does not report it. dnm compares the registries before and after a run
+or command, and takes the reason of each difference from the plan's decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dnm.model.verdict import NodeVerdict
 
 class Cause(Value):
     """The run or command that changed the registry, with the decisions of its plan. `unseen_since`:
-    no run has observed from then until now."""
+    when runs stopped observing before this one, if they did."""
 
     now: datetime
     run: str
@@ -42,14 +42,14 @@ class Cause(Value):
     fenced: frozenset[str] = frozenset()  # nodes that this run is to fence
 
     def line(self, kind: str, event: str, object: str, **fields: Any) -> HistoryLine:
-        """Returns a line of the history; the number follows when it is written."""
+        """Returns a line of the history. It gets its number later, in the registry."""
         return HistoryLine(
             schema=SCHEMA, number=0, time=self.now, run=self.run, instance=self.instance,
             kind=kind, event=event, object=object, **fields,
         )  # fmt: skip
 
     def numbers(self, queue: str) -> dict[str, object]:
-        """Returns the numbers of the decision for a queue, as plain values."""
+        """Returns the numbers of the plan's decision for a queue, in the types that JSON has."""
         plain: dict[str, object] = {}
         if queue in self.decisions:  # with lists, as on disk
             plain = msgspec.json.decode(msgspec.json.encode(self.decisions[queue]))
@@ -57,7 +57,7 @@ class Cause(Value):
 
 
 def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
-    """Returns a line for each transition, requests and nodes first. The numbers follow later."""
+    """Returns a line for each transition, requests and nodes first. They have no numbers yet."""
     return [
         *_requests(before, after, cause),
         *_nodes(before, after, cause),
@@ -95,7 +95,7 @@ def _requests(before: Registry, after: Registry, cause: Cause) -> Iterator[Histo
 
 
 def why_requested(after: Registry, request: ConversionRequest) -> tuple[str, str]:
-    """Returns sentence and code: an administrator's order, or the need of the queue."""
+    """Returns a request's reason as sentence and code: an order, or the need of its queue."""
     order = next((order for order in after.orders if order.id == request.order), None)
     if order is not None:
         reason = f": {order.reason}" if order.reason else ""
@@ -114,8 +114,8 @@ def _of_request(
 
 
 def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
-    """Returns how many new nodes of its type and namespace may belong to the request: those that
-    other requests did not lose."""
+    """Returns how many new nodes of the request's type and namespace may be its own. New nodes that
+    other requests of this kind count as arrived are subtracted."""
     pool = (request.node_type, request.namespace)
     arrived = sum(
         (entry.node_type, entry.namespace) == pool
@@ -164,8 +164,8 @@ def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: obj
 
 
 def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
-    """Returns the line of a new node: lent for its request, or recorded again because it has dnm's
-    mark."""
+    """Returns the line of a new node: lent for a request, or found with dnm's mark and recorded
+    again."""
     fields: dict[str, object] = {"after": Phase.JOINING.value}
     if name in cause.adopted:
         return _of_node(cause, "adopted", name, entry, **fields)
@@ -179,7 +179,7 @@ def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> Hist
 
 
 def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
-    """Returns the account, and the pods' requests until now, times seconds."""
+    """Returns a node's Slurm account, and its pods' requests until now, times seconds."""
     charge = entry.charge
     if charge is None:
         return {}
@@ -188,7 +188,7 @@ def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:
-    """Returns the request of the node: the one that names it, else the oldest of its kind."""
+    """Returns the request of a node: the one with its name, else the oldest of its kind."""
     alike = [
         request
         for request in before.requests
@@ -258,7 +258,7 @@ def _numbers(old: LentNode, new: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def _took(entry: LentNode) -> dict[str, object]:
-    """Returns the seconds of each step that opened the node."""
+    """Returns the seconds that each readiness check of the node took."""
     return {"took": entry.took} if entry.took else {}
 
 
@@ -266,7 +266,7 @@ def _took(entry: LentNode) -> dict[str, object]:
 
 
 def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each queue with a changed decision: another verdict or another reason."""
+    """Yields a line for each queue whose decision or its reason has changed."""
     for queue, new in sorted(after.last_run.queues.items()):
         old = before.last_run.queues.get(queue)
         if new.verdict and (old is None or (old.verdict, old.code) != (new.verdict, new.code)):
@@ -311,7 +311,7 @@ def _restrictions(before: Registry, after: Registry, cause: Cause) -> Iterator[H
 
 
 def _longer_wait(registry: Registry, node_type: str) -> Backoff | None:
-    """Returns the back-off of a node type, or None if it may convert, as after one failure."""
+    """Returns the back-off of a node type, or None after one failure, which gets no line."""
     backoff = registry.backoffs.get(node_type)
     return backoff if backoff and backoff.failures > 1 else None
 
@@ -325,7 +325,7 @@ def _pauses(before: Registry, after: Registry, cause: Cause) -> Iterator[History
 
 
 def _limit_changes(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields changes of limits by other clients, once each."""
+    """Yields a line for each change of a limit by another client, once for each change."""
     for news in cause.limit_news:
         if news.note in before.last_run.notes:
             continue
@@ -336,7 +336,7 @@ def _limit_changes(before: Registry, cause: Cause) -> Iterator[HistoryLine]:
 
 
 def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields calendars that have become unreadable, fully or in part, or readable again."""
+    """Yields a line for each calendar that became readable again, or partly or fully unreadable."""
     for path in sorted(before.calendars.keys() | after.calendars.keys()):
         old = before.calendars.get(path, KeptCalendar()).troubles
         new = after.calendars.get(path, KeptCalendar()).troubles
@@ -356,8 +356,8 @@ def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[Hist
 
 
 def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each type with an amount that differs from its last line, and for each lent
-    type that no run has observed meanwhile."""
+    """Yields a line for each node type whose number of nodes that jobs wait for has changed, and
+    for each lent type that no run has observed meanwhile."""
     reported, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)
     ended = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
@@ -380,12 +380,12 @@ def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[
 
 
 def with_reported(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict[str, str]:
-    """Returns the recorded amounts after these lines."""
+    """Returns the last reported amounts by node type, updated by these lines."""
     return {**jobs, **{line.object: line.after for line in lines if line.kind == JOBS}}
 
 
 def seen_waits(registry: Registry) -> dict[str, str]:
-    """Returns the additional nodes that jobs wait for, as lines give it, for each lent type."""
+    """Returns, for each lent type, the additional nodes that jobs wait for, as lines state them."""
     lent, rows = _count_lent(registry), registry.last_run.waiting_jobs
     if rows is None:
         return dict.fromkeys(lent, UNKNOWN)

@@ -21,7 +21,7 @@ from dnm.verbs.refusal import Refusal, policy_of, refuse_excluded, without
 def refuse_adoption(
     config: Config, registry: Registry, name: str, namespace: str, now: datetime
 ) -> Refusal | None:
-    """Returns a refusal from configuration and registry, before Kubernetes and Slurm are read."""
+    """Returns why configuration or registry forbid the adoption. Reads nothing else."""
     policy = policy_of(config, namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -34,7 +34,7 @@ def refuse_adoption(
 
 
 def refuse_node(config: Config, name: str, node: Node | None) -> Refusal | None:
-    """Returns a refusal from the node's Node; None means that there is no such Node."""
+    """Returns why the Node forbids the adoption. None as `node`: Kubernetes has no such Node."""
     if node is None:
         return Refusal(f"Kubernetes has no Node {name}; adopt it after its kubelet has joined")
     if node.mark is None or node.is_free_for(config.instance_id):
@@ -99,8 +99,8 @@ def refuse_unknown(registry: Registry, node: str) -> Refusal | None:
 
 
 def forget(config: Config, registry: Registry, name: str, node: Node | None) -> Registry | Refusal:
-    """Removes a node that an administrator has returned to Slurm. Refuses it while its Node has
-    dnm's mark, because the next run would record it again."""
+    """Removes a node that an administrator has returned to Slurm. Refuses this while its Node has
+    dnm's mark, because the next run would record the node again."""
     if refusal := refuse_unknown(registry, name):
         return refusal
     mark = node.mark if node is not None else None

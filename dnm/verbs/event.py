@@ -1,4 +1,4 @@
-"""The events of the registry: `dnm event add` and `dnm event remove`. Pure."""
+"""The changes of events in the registry by `dnm event add` and `dnm event remove`. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)  # more than any zone's clock is off UTC
 def add_event(
     config: Config, registry: Registry, event: CalendarEvent, now: datetime
 ) -> Registry | Refusal:
-    """Adds an event."""
+    """Adds an event to the registry. Refuses one that is useless or whose name is in use."""
     refusal = _refuse_useless(config, event, now) or _refuse_duplicate(config, registry, event.name)
     if refusal is not None:
         return refusal
@@ -29,7 +29,7 @@ def add_event(
 
 
 def remove_event(config: Config, registry: Registry, name: str) -> Registry | Refusal:
-    """Removes an added event."""
+    """Removes an event that `dnm event add` added. Refuses one that is in a file."""
     event = added_event(config, registry, name)
     if isinstance(event, Refusal):
         return event
@@ -37,7 +37,7 @@ def remove_event(config: Config, registry: Registry, name: str) -> Registry | Re
 
 
 def added_event(config: Config, registry: Registry, name: str) -> CalendarEvent | Refusal:
-    """Returns an event of the registry, or a refusal with the place of the event."""
+    """Returns an event of the registry, or a refusal that names the file which has the event."""
     if name in registry.events:
         return registry.events[name]
     for event in list_events(config, registry):
@@ -71,7 +71,7 @@ def _refuse_duplicate(config: Config, registry: Registry, name: str) -> Refusal 
 
 
 def place_of_event(config: Config, event: CalendarEvent) -> str:
-    """Returns the file that contains an event."""
+    """Returns the file that contains an event: a file of events, or else the configuration."""
     return event.source or str(config.path)
 
 
@@ -83,7 +83,7 @@ def next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
 
 
 def when_of(event: CalendarEvent) -> str:
-    """Returns the event's times as they were entered."""
+    """Returns the event's times, weekdays and zone as they were entered, as text."""
     times = f"{event.begins:%Y-%m-%d %H:%M} to {event.ends:%Y-%m-%d %H:%M} {event.zone}"
     if not event.weekly:
         return times

@@ -1,5 +1,5 @@
-"""`hold`, `exclude`, `pause` and their ends, `takeover` and `reset`: nodes and actions that dnm
-must leave, the host that acts, and failures that dnm retries. Pure."""
+"""The changes by `hold`, `exclude`, `pause` and the commands that end them, by `takeover` (which
+host acts) and `reset` (retry after failures). Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def unexclude(config: Config, registry: Registry, node: str) -> Registry:
 
 
 def _refuse_unknown_name(config: Config, registry: Registry, node: str) -> Refusal | None:
-    """Returns a refusal for a name that no node of this configuration can have."""
+    """Returns a refusal if no node of this configuration can have the name, or else None."""
     if node in registry.nodes or node in registry.claimed or config.type_of(node):
         return None
     types = ", ".join(
@@ -70,7 +70,8 @@ def pause(
     config: Config, registry: Registry, paused: Pause, is_forced: bool = False
 ) -> Registry | Refusal:
     """Stops lending, returning or both. A pause that stops less than the current one must be
-    forced, as its administrator relies on it. The reason remains until a new one is given."""
+    forced, as the administrator of that one relies on it. The reason remains until a new one is
+    given."""
     current = registry.pause if registry.paused(paused.since) else None
     if current and not is_forced and _stops_less(paused, current):
         return Refusal("this pause would stop less: add --force to replace it")
@@ -90,8 +91,8 @@ def resume(config: Config, registry: Registry) -> Registry:
 
 
 def take_over(config: Config, registry: Registry, word: str, kept: str, now: datetime) -> Registry:
-    """Makes this registry the one that acts for the instance, with this entry of the Lease. A new
-    registry gets the pause, holds and exclusions that the Lease keeps."""
+    """Returns the registry as the one that acts for the instance. `word` names it in the Lease. A
+    new registry gets the pause, holds and exclusions that the Lease keeps, in `kept`."""
     if not registry.lease_words:
         registry = restore_names(registry, kept, now)
     return replace(registry, lease_words=(word,), elsewhere=None)
@@ -109,7 +110,7 @@ class Resettable(Enum):
 
 
 def find_resettable(config: Config, registry: Registry, name: str) -> Resettable | Refusal:
-    """Returns the kind of object that the name has; lent nodes come first."""
+    """Returns which kind of object has this name. If several have it, a lent node comes first."""
     if name in registry.nodes:
         return Resettable.NODE
     if name.lower() in registry.breakers or name.lower() in config.queues:
@@ -155,8 +156,8 @@ def _returning_again(registry: Registry, name: str, now: datetime) -> Registry |
 
 
 def close_breaker(registry: Registry, queue: str) -> Breaker:
-    """Returns a closed breaker. Nodes that are unused now do not count against the queue any more,
-    also not when they are returned."""
+    """Returns a closed circuit breaker. Nodes that are unused now no longer count against the
+    queue, even after their return."""
     phases = (Phase.SERVING, Phase.RELEASING, Phase.RETURNING)
     forgiven = sum(
         entry.queue == queue and entry.phase in phases and not entry.was_used

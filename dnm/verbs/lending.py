@@ -1,5 +1,5 @@
-"""`lend`, `extend` and `return`: an administrator requests nodes, keeps them for longer, or returns
-them. Each changes the registry; the next run acts on it. Pure."""
+"""The changes by `lend`, `extend` and `return`: an administrator requests nodes, keeps them for
+longer, or returns them. Each changes the registry; the next run acts on it. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
 
 
 class Wanted(Value):
-    """The arguments of `dnm lend`. With `count` 0, `nodes` gives the number."""
+    """The arguments of `dnm lend`. If `count` is 0, the number of nodes is that of `nodes`."""
 
     namespace: str
     count: int = 0
@@ -87,7 +87,7 @@ def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Ref
 
 
 def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Refusal:
-    """Returns the named nodes by node type."""
+    """Returns type -> named nodes, with an empty list if none are named, or a refusal."""
     policy = policy_of(config, wanted.namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -142,8 +142,8 @@ def _refuse_taken(config: Config, registry: Registry, name: str, now: datetime) 
 
 
 def extend(config: Config, registry: Registry, name: str, until: datetime) -> Registry | Refusal:
-    """Keeps a lent node until a time, idle or not. For an order, it keeps its joining and serving
-    nodes, except leaving ones, and the order lends missing nodes until then."""
+    """Keeps a lent node until a time, idle or not. If `name` is an order, keeps its nodes that are
+    joining or serving and not leaving, and until then the order also lends missing nodes."""
     if not any(order.id == name for order in registry.orders):
         return _node_extended(config, registry, name, until)
 
@@ -173,7 +173,7 @@ def _node_extended(
 
 
 def lent_entry(config: Config, registry: Registry, name: str) -> LentNode | Refusal:
-    """Returns the entry of a node that this instance has lent."""
+    """Returns the registry's entry of a node that this instance has lent, or a refusal."""
     entry = registry.nodes.get(name)
     if entry is not None and entry.owner == config.instance_id:
         return entry
@@ -189,8 +189,8 @@ def _with_node(registry: Registry, name: str, entry: LentNode) -> Registry:
 
 
 class NodesToReturn(Value):
-    """The nodes and orders that `dnm return` ends. `left` has the refusals for nodes of these
-    orders that cannot be returned; they do not prevent the end of the order."""
+    """The nodes that `dnm return` returns and the orders that it ends. `left` has the refusals for
+    nodes of these orders that cannot be returned; the orders end nevertheless."""
 
     nodes: tuple[str, ...]
     orders: tuple[str, ...]
@@ -200,8 +200,8 @@ class NodesToReturn(Value):
 def nodes_to_return(
     config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
 ) -> NodesToReturn | Refusal:
-    """Returns the nodes and orders for `return_nodes`. Orders come last, so that an interrupted
-    command can be repeated. Each named node must be returnable."""
+    """Returns what the command then passes to `return_nodes`, or a refusal for a named node. Orders
+    come last, so that an interrupted command can be repeated."""
     for name in nodes:
         entry = lent_entry(config, registry, name)
         if isinstance(entry, Refusal):
@@ -219,8 +219,8 @@ def nodes_to_return(
 def return_nodes(
     config: Config, registry: Registry, name: str, now: datetime, eviction: Eviction | None = None
 ) -> Registry | Refusal:
-    """Lets the next run fence a lent node and return it when it is empty. Its order shrinks by this
-    node. For an order, it ends the order."""
+    """Marks a lent node so that the next run fences it and returns it when it is empty. The node's
+    order then requests one node less. If `name` is an order, ends the order."""
     if _is_order(registry, name):
         return _order_ended(registry, name, now)
     entry = registry.nodes.get(name)
@@ -243,7 +243,7 @@ def return_nodes(
 
 
 def _is_order(registry: Registry, name: str) -> bool:
-    """Returns whether the name is an order, or the order of a request or a lent node."""
+    """Returns whether `name` is an order, or one that a request or a lent node still names."""
     named = {order.id for order in registry.orders} | {
         request.order for request in registry.requests
     }
@@ -261,7 +261,7 @@ def _refuse_return(registry: Registry, name: str, entry: LentNode) -> Refusal | 
 
 
 def refuse_eviction(name: str, node: Node | None) -> Refusal | None:
-    """Returns a refusal to evict pods if an administrator has cordoned the node."""
+    """Returns a refusal to evict the pods of a node that an administrator has cordoned, or None."""
     if node is None or not node.is_cordoned_by_another:
         return None
     return Refusal(
@@ -271,7 +271,7 @@ def refuse_eviction(name: str, node: Node | None) -> Refusal | None:
 
 
 def _order_ended(registry: Registry, name: str, now: datetime) -> Registry:
-    """Ends an order. Its joining nodes and those not returned yet are kept only while in use."""
+    """Ends an order. Its nodes that are joining or lent are then kept only while pods use them."""
 
     def ended(node: E) -> E:
         return replace(node, stays_until=now) if node.order == name else node

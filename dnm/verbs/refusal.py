@@ -17,8 +17,8 @@ V = TypeVar("V")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The reason for which a command changes nothing. The sentence names the object and the next
-    step."""
+    """The answer of a command that changes nothing. Its sentence names the object, the reason and
+    the next step."""
 
     sentence: str
 
@@ -39,7 +39,7 @@ def refuse_excluded(
     name: str,
     now: datetime,
 ) -> Refusal | None:
-    """Returns a refusal for a node that is excluded; `batch` is None if Slurm was not asked."""
+    """Returns a refusal if the node is excluded, or None. `batch` None: Slurm was not asked."""
     why = excluded_nodes(config, registry, batch, now).get(name, "")
     return Refusal(f"{name} is excluded from lending: {why}") if why else None
 
