@@ -11,7 +11,7 @@ from dnm.queues.system import PodReading, QueueSystem
 
 
 def system_of(config: Config) -> QueueSystem:
-    """Imports the queue system of a site, or both if some of its namespaces have none."""
+    """Imports the site's queue system. If some namespaces have none, `none` wraps the other one."""
     quota_system = None
     for name in config.queue_systems - {"none"}:  # one at most
         quota_system = cast(QueueSystem, _import(name, "system").SYSTEM)
@@ -21,7 +21,7 @@ def system_of(config: Config) -> QueueSystem:
 
 
 def pod_reading_of(config: Config) -> PodReading:
-    """Returns how the pods are read for the queue system of a site."""
+    """Returns the reader of pods for the site's queue system."""
     return system_of(config).pod_reading(config)
 
 

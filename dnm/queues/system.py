@@ -1,7 +1,7 @@
 """The interface of a queue system. Each one is a package below this one, with a module `system`.
 
-A `QueueSystem` reads its part of the snapshot before any decision and writes limits after it. The
-`Queues` that it makes of these facts are a value: the planner asks it and imports no queue system.
+A `QueueSystem` reads facts before any decision and writes limits after it. It makes a value of type
+`Queues` from these facts. The planner asks only this value and imports no queue system.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a site imports the values of its own queue system only
 
 
 class KubeObjects(Protocol):
-    """The objects of the kinds that only some queue systems need. All methods raise KubeError."""
+    """A client for kinds of object that only some queue systems need. Methods raise KubeError."""
 
     def read_quotas(self, namespace: str) -> list[ResourceQuota]:
         """Returns the ResourceQuotas of a namespace."""
@@ -31,14 +31,14 @@ class KubeObjects(Protocol):
     def patch_object(
         self, kind: str, namespace: str, name: str, patch: Mapping[str, object]
     ) -> None:
-        """Sends a merge patch. Raises KubeConflict if the object no longer has its version."""
+        """Sends a merge patch. Raises KubeConflict if the object has another version."""
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
-        """Returns the workloads of a namespace that lack pods, the longest waiting first."""
+        """Returns the workloads of a namespace that lack pods; the longest waiting is first."""
 
 
 class KueueObjects(Protocol):
-    """The objects of Kueue. All methods raise KubeError."""
+    """A client for the objects of Kueue. All methods raise KubeError."""
 
     def list_cluster_queues(self) -> list[ClusterQueue]: ...
 
@@ -49,19 +49,19 @@ class KueueObjects(Protocol):
     def list_local_queues(self) -> list[LocalQueue]: ...
 
     def list_kueue_workloads(self) -> list[KueueWorkload | Usage]:
-        """Returns the Workloads that wait for quota, and the quota of the others."""
+        """Returns the Workloads that wait for quota, and the quota that the others hold."""
 
     def create_object(self, manifest: Mapping[str, Any]) -> None:
-        """Creates an object. Raises KubeConflict if it exists."""
+        """Creates an object. Raises KubeConflict if it already exists."""
 
     def apply_object(
         self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
     ) -> None:
-        """Applies an object as a field manager, which takes over its fields. Raises KubeConflict if
-        the object has another resourceVersion than the manifest."""
+        """Applies an object server-side with a field manager, which becomes the owner of the
+        fields. Raises KubeConflict if the object has another resourceVersion than the manifest."""
 
     def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Adds annotations, whatever version the object has."""
+        """Adds annotations, also if another client has changed the object."""
 
 
 class ConfigMaps(Protocol):
@@ -79,7 +79,7 @@ class ConfigMaps(Protocol):
 
 
 class PodReading(Protocol):
-    """The pods of a queue system, and how they name their queue."""
+    """The reader of the labels and annotations by which pods name their queue."""
 
     scheduler: str  # spec.schedulerName of its pods, in any namespace; empty: none
     namespaces: frozenset[str]  # pods of these count whatever their scheduler, by its verdict
@@ -93,15 +93,15 @@ class PodReading(Protocol):
         annotations: Mapping[str, str],
         is_managed: bool,
     ) -> PodIdentity:
-        """Returns the identity of a pod; `key` has its namespace and uid. `is_managed`: it is one
-        of the queue system."""
+        """Returns application, queue and gang of a pod. `key`: its namespace and uid. `is_managed`:
+        the queue system schedules it."""
 
     def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Returns the labels and annotations that put a pod into this queue."""
+        """Returns the labels and annotations that put a pod into this application and queue."""
 
 
 class Queues(Protocol):
-    """The queues of a run, as values. No method changes anything."""
+    """The queues of a run, as an immutable value."""
 
     @property
     def limits(self) -> Mapping[str, QueueLimits]:
@@ -109,47 +109,48 @@ class Queues(Protocol):
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        """Returns the instance that counts each node. None: there is no readable ledger."""
+        """Returns the instance that lends each node in a ledger. None: no ledger is readable."""
 
     @property
     def is_missing(self) -> bool:
-        """Returns whether the queue system has no queues at all."""
+        """Returns whether the cluster defines no queues for this queue system."""
 
     def is_counted(self, node: str, instance_id: str) -> bool:
-        """Returns whether a limit still contains this node of the instance."""
+        """Returns whether a limit still contains this lent node of this instance."""
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
-        """Returns the current numbers of every queue; none if the ledger cannot be read."""
+        """Returns limit, baseline and lent amounts of each queue; none without a readable
+        ledger."""
 
     def project(self, wants: QueueWants) -> Projection:
-        """Returns the limits that these wants need, before they are proved."""
+        """Returns an edit for `wants` before its full check, which `plan` completes."""
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
-        """Returns the change for the nodes that serve now. `projected`: an earlier projection."""
+        """Returns the edit for the nodes that serve now. `projected`: an earlier projection."""
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
-        """Returns why no limit can be written, not even if nothing were lent."""
+        """Returns why no limit could be written even if all nodes were returned, or None."""
 
     def growth_objection(
         self, wants: QueueWants, queue: str, sizes: Sequence[Resources]
     ) -> Objection | None:
-        """Returns why the limits could not contain more nodes of these sizes for the queue."""
+        """Returns why the limits could not contain more nodes of these sizes, or None."""
 
     def show_difference(self, edit: QueueEdit) -> str:
-        """Returns the change as a unified diff."""
+        """Returns the changes of an edit as a unified diff."""
 
 
 class QueueSystem(Protocol):
-    """The reading and writing of one queue system."""
+    """The client that reads and writes the limits of one queue system."""
 
     def pod_reading(self, config: Config) -> PodReading:
-        """Returns how the pods of the cluster are read."""
+        """Returns the reader that finds the queue of each pod."""
 
     def collect(self, config: Config, kube: ConfigMaps) -> QueueFacts:
-        """Reads the facts of a snapshot; a failed read is a part of them."""
+        """Reads the queue system's facts for a snapshot. A failed read is one of the facts."""
 
     def read_queues(self, config: Config, facts: QueueFacts) -> Queues:
-        """Returns the queues of these facts. Raises QueueError for facts that make no sense."""
+        """Returns the queues that these facts describe. Raises QueueError for invalid facts."""
 
     def names_instance(self, facts: QueueFacts, instance_id: str) -> bool:
         """Returns whether the ledger shows that this instance has lent nodes."""
@@ -157,8 +158,8 @@ class QueueSystem(Protocol):
     def exclude_earlier_writes(
         self, config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
     ) -> None:
-        """Changes the version of the limits, so that a write which an earlier run has prepared is
-        refused. `text` is written beside them. Raises KubeError."""
+        """Writes `text` beside the limits. This gives them a new version, so that the API server
+        refuses a write that an earlier run prepared. Raises KubeError."""
 
     def write(
         self,
@@ -168,5 +169,5 @@ class QueueSystem(Protocol):
         planned: QueueEdit | None,
         before_write: Callable[[], None],
     ) -> QueueOutcome:
-        """Writes the limits for `wants`, and the ledger with them, under the version that was read.
-        `planned` is used if nothing has changed since. Raises QueueError or KubeError."""
+        """Writes the limits for `wants`, and the ledger with them, if their version is unchanged.
+        Uses `planned` if nothing has changed since the plan. Raises QueueError or KubeError."""

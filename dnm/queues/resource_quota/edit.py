@@ -33,8 +33,7 @@ from dnm.queues.resource_quota.objects import QuotaFacts
 
 
 class PlannedQuota(Value):
-    """A quota with its next limits and ledger. `held` has a sentence for each limit that stays
-    above the computed one because it is in use."""
+    """A quota with its next limits and ledger. `held`: why limits in use stay above the target."""
 
     quota: ResourceQuota
     hard: Mapping[str, str]
@@ -149,8 +148,7 @@ def limits_of(namespaces: Iterable[str], items: Sequence[PlannedQuota]) -> dict[
 def numbers_of(
     namespaces: Iterable[str], items: Sequence[PlannedQuota], instance: str
 ) -> dict[str, QueueNumbers]:
-    """Returns limit, baseline and lent amounts of each namespace. Only nodes of `instance` are
-    lent."""
+    """Returns limit and baseline of each namespace, and what nodes of `instance` add to them."""
     numbers = {}
     for name in namespaces:
         own = [item for item in items if item.quota.namespace == name]
@@ -167,8 +165,7 @@ def numbers_of(
 
 
 def show(items: Iterable[PlannedQuota]) -> str:
-    """Returns the limits and ledgers as lines of text, so that two states can be compared by
-    diff."""
+    """Returns the limits and ledgers as lines of text, for a comparison by diff."""
     lines = []
     for item in items:
         lines += [f"{item.quota.place} {key}: {text}\n" for key, text in sorted(item.hard.items())]

@@ -83,8 +83,7 @@ def decode_ledger(text: str) -> QuotaLedger | None:
 
 
 def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
-    """Returns the ledger in the quota's annotation, or None if it is invalid or of another
-    quota."""
+    """Returns the ledger in the quota's annotation; None if invalid or of another quota."""
     text = quota.annotations.get(LEDGER)
     ledger = decode_ledger(text) if text else QuotaLedger(place=quota.place)
     return ledger if ledger and ledger.place == quota.place else None

@@ -16,7 +16,8 @@ _NO_DELAY = frozenset(("", "0", "0s", "0m", "0h"))
 
 
 def warn_of_quota_preemption(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Lists the queues in which YuniKorn (since 1.8) would kill pods after their max is lowered."""
+    """Returns warnings about queues in which YuniKorn (since 1.8) kills pods above a lowered
+    max."""
     partition = tree.partition
     if partition is None or not partition.preemption.quotapreemptionenabled:
         return ()
@@ -41,8 +42,8 @@ def _delay_of(tree: DocumentTree, path: str) -> str:
 
 
 def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple[str, ...]:
-    """Lists the queues with gang applications. `largest`: the largest gang request of each
-    queue."""
+    """Returns warnings about queues with gang applications. `largest` maps a queue to the request
+    of its largest gang."""
     warnings = []
     for path, ask in sorted(largest.items()):
         if not any(ask.values()) or path not in tree.queues:
@@ -78,8 +79,8 @@ def warn_of_spreading(tree: DocumentTree) -> str:
 
 
 def warn_of_uncounted_limits(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Lists the queues with limits of users, groups or applications. Only the scheduler counts
-    these, so dnm can't see that a pod waits for one."""
+    """Returns warnings about queues with limits of users, groups or applications. Only the
+    scheduler counts these, so dnm can't see that a pod waits for one."""
     partition = tree.partition
     if partition is None:
         return ()

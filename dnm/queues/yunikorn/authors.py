@@ -1,8 +1,8 @@
-"""The table that decides which ledger describes the limits of the current text. Pure.
+"""A decision table that finds the ledger which describes the limits of the current queue document.
 
-A ledger names its text by a checksum. If neither the ledger in the ConfigMap nor the one that the
-last run recorded names the current text, another client has changed it. If dnm cannot decide what
-the limits contain, it asks the administrator, so that it never adds an amount twice.
+A ledger contains the checksum of its document. If neither the ledger in the ConfigMap nor the one
+in the registry has the current checksum, another client has changed the document. If dnm cannot
+decide what the limits contain, it asks the administrator, so that it never adds an amount twice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LOST = (
 
 
 class Named(Enum):
-    """The ledger that names the current text by its checksum."""
+    """The ledger that has the checksum of the current document."""
 
     NO_RECORD = "not compared: this instance lends, no run recorded a ledger or wrote its section"
     CONFIG_MAP = "the ledger in the ConfigMap"
@@ -62,8 +62,8 @@ class Named(Enum):
 
 
 class Authorship:
-    """The facts about a text and its ledgers. `current` is in the ConfigMap. The last run saved
-    `recorded` (before the first: `current`). `own`, `recorded_own`: this instance's sections."""
+    """The facts about a document and its ledgers. `current` is the ConfigMap's ledger, `recorded`
+    the registry's. `own` and `recorded_own` are this instance's sections of them."""
 
     def __init__(self, document: QueueDocument, wants: QueueWants) -> None:
         current, record, instance = document.ledger, wants.remembered, wants.instance_id
@@ -99,9 +99,9 @@ class Authorship:
 
     @property
     def belongs_to_other_instance(self) -> bool:
-        """Returns whether an edited text concerns only other instances: this one lends and has lent
-        nothing, others have, and it has seen their ledger or this text. Without any ledger, two
-        instances could each leave the decision to the other."""
+        """Returns whether a changed document concerns only other instances: they have lent nodes,
+        this instance has never lent one, and it knows their ledger or this document. With no ledger
+        in the ConfigMap, two instances could each leave the decision to the other."""
         if self.lends or self.own or self.recorded_own or self.current.text == self.text:
             return False
         is_seen = self.recorded == self.current or self.recorded == Ledger()
@@ -110,8 +110,8 @@ class Authorship:
 
     @cached_property
     def limits(self) -> dict[str, list[LimitPlace]]:
-        """Returns the limits that nodes move, as `with` the recorded nodes, `without` them, or with
-        `neither` value. A CHANGED text is compared with the current ledger: as written, or not."""
+        """Returns the limits that lent nodes change, grouped by their value: `with` these nodes,
+        `without` them, or `neither`. For CHANGED, `with` means the value that dnm last wrote."""
         ledger, later, other = self.recorded, self.current, "neither"
         sections = self.sections if self.named is Named.CONFIG_MAP else ledger.sections
         if self.named is Named.CHANGED:
@@ -131,7 +131,7 @@ class Authorship:
         return limits
 
     def with_section(self) -> Ledger:
-        """Returns the current ledger with the recorded section of this instance."""
+        """Returns the ConfigMap's ledger with this instance's section of the recorded ledger."""
         entries = {**self.recorded.entries, **self.current.entries}
         for place in self.limits["with"]:
             text = self.document.tree.places[place].text
@@ -141,8 +141,8 @@ class Authorship:
 
     @cached_property
     def older_total(self) -> tuple[LimitPlace, str] | None:
-        """Returns a limit of an older state, which equals an earlier total, and its text. If the
-        current ledger names the text, only baselines that the record lacks are compared."""
+        """Returns a limit that equals an amount which dnm once wrote with lent nodes in it, and its
+        text; None if there is none. Such a limit may come from an old export of the document."""
         ledger, recorded, is_named = self.current, self.recorded, self.named is Named.CONFIG_MAP
         totals = {} if self.named is Named.REGISTRY else all_totals(recorded)
         totals |= {} if is_named else all_totals(ledger)
@@ -161,13 +161,13 @@ class Authorship:
 
     @property
     def lacks_totals(self) -> bool:
-        """Returns whether the current ledger continues an older state than the recorded one."""
+        """Returns whether the ConfigMap's ledger is older than the recorded one."""
         is_same_line = self.current.origin == self.recorded.origin != self.recorded.text
         return is_same_line and bool(all_totals(self.recorded).keys() - all_totals(self.current))
 
     @property
     def differing(self) -> set[LimitPlace]:
-        """Returns the limits to which the ledgers give two baselines at their current values."""
+        """Returns the limits for which the two ledgers have different baselines."""
         places, ledgers = self.document.tree.places, (self.current.entries, self.recorded.entries)
         differing = set()
         for place in places.keys() & (ledgers[0].keys() | ledgers[1].keys()):
@@ -179,7 +179,7 @@ class Authorship:
 
     @property
     def raises_limits(self) -> bool:
-        """Returns whether the recorded nodes raise a limit of this text."""
+        """Returns whether the nodes in the recorded ledger raise a limit of this document."""
         lent = lent_amounts(self.recorded.sections.values())
         return _is_moved(self.recorded) or any(map(lent.at, self.document.tree.places))
 
@@ -189,7 +189,7 @@ def _is_moved(ledger: Ledger) -> bool:
 
 
 class Choice(Enum):
-    """The ledger that the edit starts from, or a question to the administrator."""
+    """The result of the table: the ledger that an edit starts from, or a question."""
 
     USE = "the ledger in the ConfigMap, which describes the limits"
     RESTORE = "the recorded ledger, which dnm writes again"
@@ -202,7 +202,7 @@ class Choice(Enum):
 
 
 class _Row(NamedTuple):
-    """A case. ASK, RESTORE and RESTORE_SECTION print `why`. A question begins with `problem`."""
+    """A row of the table. `why` is the reason that dnm prints; a question begins with `problem`."""
 
     name: str
     applies: Callable[[Authorship], object]
@@ -293,14 +293,14 @@ CHECKS = (
 
 
 class ChosenLedger(NamedTuple):
-    """The ledger that an edit starts from. `notes` explain why it is not the ConfigMap's."""
+    """The ledger that an edit starts from. `notes` explain a ledger that is not the ConfigMap's."""
 
     ledger: Ledger
     notes: tuple[str, ...] = ()
 
 
 def choose_ledger(a: Authorship) -> ChosenLedger:
-    """Returns the ledger that describes the limits. Raises QueueError with a row's question."""
+    """Returns the ledger that describes the limits. Raises QueueError if the table says to ask."""
     row = find_row(a)
     if row.choice is Choice.ASK:
         raise undecided(row.why, row.problem)
@@ -316,14 +316,14 @@ def choose_ledger(a: Authorship) -> ChosenLedger:
 
 
 def find_row(a: Authorship) -> _Row:
-    """Returns the row that decides."""
+    """Returns the first row of the table that applies, or a row of CHECKS that overrides it."""
     row = next(row for row in TABLE[a.named] if row.applies(a))
     checks = CHECKS if row.choice in (Choice.START, Choice.COMPARE) else ()
     return next((check for check in checks if check.applies(a)), row)
 
 
 def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
-    """Adds the earlier totals that only the registry has."""
+    """Adds the hashes of earlier totals that are only in the registry's ledger."""
     totals, kept = all_totals(chosen.ledger), chosen.ledger.totals
     more = [total for total in all_totals(recorded) if total not in totals]
     free = MOST_TOTALS - len(kept)
@@ -334,7 +334,8 @@ def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
 
 
 def _find_managers(source: SourceDocument) -> tuple[set[str], set[str], set[str]]:
-    """Returns all field managers, those of the text and of the ledger. A write makes an owner."""
+    """Returns all field managers of the ConfigMap, those of the document, and those of the
+    ledger."""
     owners = source.config_map.owners if source.config_map else ()
     of_text = {owner.manager for owner in owners if source.key in owner.keys}
     of_ledger = {owner.manager for owner in owners if LEDGER_ANNOTATION in owner.annotations}
@@ -342,7 +343,7 @@ def _find_managers(source: SourceDocument) -> tuple[set[str], set[str], set[str]
 
 
 def name_authors(source: SourceDocument) -> str:
-    """Returns the field managers other than dnm that own the text."""
+    """Returns the names of the clients other than dnm that wrote the document."""
     return ", ".join(sorted(_find_managers(source)[1] - {_DNM_MANAGER})) or "another client"
 
 

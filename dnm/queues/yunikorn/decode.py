@@ -1,10 +1,10 @@
 """Decoder of YAML nodes into the values that dnm reads, in the way of go-yaml v3: queues, limits,
-and what an edit or an advice depends on. YuniKorn judges everything else.
+and what an edit or an advice depends on. Only YuniKorn checks everything else.
 
-`null` leaves a field unset, text fields take any scalar as written, and null items of lists vanish.
-A reader turns one node into a value or UNSET. dnm refuses what hides a number or is ambiguous,
-although YuniKorn takes it (the rule `dialect`): tags but `!!str`, `<<`, directives, aliases by the
-thousand.
+`null` leaves a field unset, text fields accept any scalar as written, and null items of lists
+vanish. A reader turns one node into a value or UNSET. dnm refuses some YAML that YuniKorn accepts,
+because it hides numbers or is ambiguous (rule `dialect`): tags except `!!str`, `<<`, directives,
+and thousands of aliases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnm.queues.yunikorn.yaml_nodes import ALIAS, MAPPING, SCALAR, SEQUENCE, Yam
 
 
 class RuleViolation(Value, kw_only=True):
-    """A reason why dnm can't edit a document, or an advice about it."""
+    """A reason why dnm can't edit a document, or a piece of advice about it."""
 
     rule: str
     queue: str = ""  # path, lower case; empty: not of one queue
@@ -33,7 +33,7 @@ def violation_of(error: YamlError) -> RuleViolation:
 
 
 class Struct:
-    """A decoded mapping. A field that was not set keeps the class's value."""
+    """A base class of decoded mappings. A field that is not set keeps the class's default."""
 
     line = 0
 
@@ -48,7 +48,7 @@ UNSET: Final = object()
 
 
 class Decoder:
-    """A decoder of one document. `problems`: what YuniKorn could not read either."""
+    """A decoder of one document. `problems` has the errors that YuniKorn would report too."""
 
     def __init__(self) -> None:
         self.problems: list[RuleViolation] = []
@@ -58,7 +58,7 @@ class Decoder:
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether the text being read is used in more than one place."""
+        """Returns whether an alias repeats the node that is being read."""
         return self._shared_depth > 0
 
     def problem(self, node: YamlNode, message: str) -> None:
@@ -72,7 +72,7 @@ class Decoder:
         return UNSET
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
-        """Returns the value that `reader` makes of the node, or of the target of an alias."""
+        """Returns the result of `reader` for the node, or for the target of an alias."""
         if node.tag not in ("", "!!str"):
             raise YamlError(
                 node.line, f"`{node.tag[:40]}`: {_NOT_EDITED} remove the tag", "dialect"
@@ -134,7 +134,7 @@ def list_of(reader: Reader) -> Reader:
 
 
 def map_of(reader: Reader) -> Reader:
-    """Returns a reader of a mapping with any keys. It drops keys with the value UNSET."""
+    """Returns a reader of mappings with any keys. The reader omits keys with the value UNSET."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
@@ -146,8 +146,8 @@ def map_of(reader: Reader) -> Reader:
 
 
 def struct_of(cls: type[Struct], fields: Mapping[str, Reader], kind: str) -> Reader:
-    """Returns a reader of a mapping with these keys, which ignores all other keys. `kind` names the
-    mapping in messages."""
+    """Returns a reader that decodes a mapping with these keys into a `cls` and ignores all other
+    keys. `kind` names the mapping in messages."""
 
     def read(decoder: Decoder, node: YamlNode) -> Any:
         if node.kind is not MAPPING:
@@ -184,7 +184,7 @@ def _pairs(decoder: Decoder, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
 
 
 class Quantity(msgspec.Struct, eq=False):
-    """The unparsed value of a limit. `is_shared`: an alias uses this text elsewhere."""
+    """A limit's number as text. `is_shared`: an alias uses the same text elsewhere too."""
 
     text: str
     node: YamlNode
@@ -200,7 +200,7 @@ class QueueResources(Struct):
 
     @property
     def kinds(self) -> tuple[tuple[str, Quantities], ...]:
-        """The quantities of max and guaranteed, by their names in the document."""
+        """Returns the pairs (`max`, its quantities) and (`guaranteed`, its quantities)."""
         return ("max", self.max or {}), ("guaranteed", self.guaranteed or {})
 
 
@@ -242,7 +242,7 @@ class SchedulerConfig(Struct):
 
 
 def decode(root: YamlNode | None) -> tuple[SchedulerConfig, tuple[RuleViolation, ...]]:
-    """Returns the configuration, and the reasons why it can't be read (empty: it can)."""
+    """Returns the configuration, and the reasons why YuniKorn could not read it."""
     decoder = Decoder()
     scheduler: Any = UNSET
     if root is not None:
@@ -260,7 +260,7 @@ def _read_quantity(decoder: Decoder, node: YamlNode) -> Quantity:
 
 
 def _read_property(decoder: Decoder, node: YamlNode) -> str:
-    """Reads a null as an empty text, as Go does. It hides the property's other name."""
+    """Reads a null as an empty text, as Go does, so that it overrides the property's other name."""
     text = read_text(decoder, node)
     return "" if text is UNSET else text
 

@@ -1,4 +1,4 @@
-"""The queue document as one value: its source, tree and ledger, and what prevents an edit.
+"""The queue document as one value: its source, tree and ledger, and the reasons against an edit.
 
 A run reads it once; `edit.py` makes the next document.
 """
@@ -32,7 +32,7 @@ from dnm.queues.yunikorn.tree import DocumentTree, LimitPlace, check_rules, pars
 
 class QueueDocument(Value):
     """A parsed document. `violations`: why it can't be edited. `ledger_problem`: why the ledger
-    could not be read; `ledger` is empty then."""
+    could not be read; `ledger` is then an empty one."""
 
     source: SourceDocument
     tree: DocumentTree
@@ -52,12 +52,12 @@ class QueueDocument(Value):
 
     @property
     def refusal(self) -> str | None:
-        """Returns why no limit may be edited, with the next step, whatever the ledger is."""
+        """Returns why dnm cannot edit this document even with a good ledger, and the next step."""
         return self.source.refusal or self.tree.refusal or _why_invalid(self.violations)
 
     @property
     def lenders(self) -> Mapping[str, str] | None:
-        """Returns the instance that counts each node, or None if the ledger can't be read."""
+        """Returns the instance that lends each node in the ledger, or None if it can't be read."""
         if self.ledger_problem:
             return None
         return {
@@ -68,8 +68,8 @@ class QueueDocument(Value):
         }
 
     def is_counted(self, node: str, instance_id: str) -> bool:
-        """Returns whether a limit still contains this node of the instance. An unreadable ledger
-        may count every node."""
+        """Returns whether the ledger has this node of the instance, so that limits contain it.
+        Every node counts if the ledger is unreadable."""
         counted = self.ledger.of(instance_id).queues.values()
         return bool(self.ledger_problem) or any(node in nodes for nodes in counted)
 
@@ -80,14 +80,14 @@ Judged = tuple[DocumentTree, tuple[RuleViolation, ...]]
 
 @lru_cache(maxsize=200)  # a simulation parses few distinct texts; trees do not change
 def judge_text(text: str) -> Judged:
-    """Parses and judges a text. Raises QueueError, with lines, if YuniKorn could not read it."""
+    """Parses a text and checks its rules. Raises QueueError if YuniKorn could not read it."""
     tree = parse_tree(text)
     return tree, check_rules(tree)
 
 
 @without_collection()
 def read_document(source: SourceDocument) -> QueueDocument:
-    """Parses and judges the document. Raises QueueError with lines if YuniKorn cannot read it."""
+    """Parses and checks a document and its ledger. Raises QueueError if YuniKorn cannot read it."""
     tree, violations = judge_text(source.text)
     document = QueueDocument(source=source, tree=tree, ledger=Ledger(), violations=violations)
     try:
@@ -108,8 +108,8 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
 
 
 def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
-    """Returns whether nothing is lent, and the last run has recorded that for exactly this text. No
-    limit has a baseline then, so there is nothing to compare. Most runs of most days are so."""
+    """Returns whether an edit would change nothing: no node is lent, and the last run recorded this
+    for exactly this text. dnm then skips the comparison of limits, in most runs."""
     if document.source.ledger_text or any(wants.nodes.values()) or document.refusal:
         return False
     text = checksum(document.source.text)
@@ -119,20 +119,20 @@ def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
 
 
 def unchanged_edit(document: QueueDocument, **more: Any) -> QueueEdit:
-    """Returns the edit that changes nothing. `more` are fields of the edit that explain why."""
+    """Returns an edit that changes nothing. `more` are further fields, e.g. its refusal."""
     source = document.source
     return QueueEdit(text=source.text, ledger=source.ledger_text, limits=document.limits, **more)
 
 
 def settled_edit(document: QueueDocument, wants: QueueWants) -> QueueEdit:
-    """Returns the edit of a document with which this instance has nothing to do."""
+    """Returns an edit that changes nothing, for a document without nodes of this instance."""
     version, numbers = document.source.version, numbers_now(document, wants.instance_id)
     return unchanged_edit(document, noted=wants.remembered, planned_on=version, numbers=numbers)
 
 
 def numbers_now(document: QueueDocument, instance: str) -> dict[str, QueueNumbers]:
-    """Returns every queue's numbers from the current document and ledger. Without a ledger each
-    limit is its own baseline."""
+    """Returns limit, baseline and lent amounts of every queue in the current document. A limit that
+    is not in the ledger is its own baseline."""
     tree, ledger = document.tree, document.ledger
     baselines = {
         place: parse_yunikorn(place.resource, entry.baseline)
@@ -149,7 +149,8 @@ def numbers_of(
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
-    """Returns the max of every queue after the edit, with its baseline and this instance's part."""
+    """Returns each queue's max after the edit, its baseline, and the part of this instance's
+    nodes."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
     numbers = {}
     for path, queue in tree.queues.items():

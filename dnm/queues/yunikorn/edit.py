@@ -1,8 +1,8 @@
 """The next queue document and its ledger, computed from the nodes that serve now. Equal input gives
 equal output, and if nothing has to change, the texts are returned byte for byte.
 
-dnm first projects an edit: it decides the numbers (`limits.py`) and judges the resulting tree. Only
-the edit that dnm writes is parsed again as a text.
+dnm first projects an edit: it decides the numbers (`limits.py`) and checks the resulting tree
+against YuniKorn's rules. It parses the text of an edit again only before it writes that edit.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _PROJECTED_NODE = "a-node-that-is-to-come-"
 
 
 class ProjectedEdit(Projection):
-    """An edit that is decided and judged. Its `text` has not been parsed again (None: no change).
-    The `limits` of `edit` are the current ones. No node raises `fixed` limits: an administrator has
-    set them below the lent amount, or has closed the queue."""
+    """An edit whose numbers are decided and valid. `text` has not been parsed again (None: no
+    change), and `edit` still has the current `limits`. `fixed`: limits that lending does not raise,
+    because an administrator set them below the lent amount or closed the queue."""
 
     text: EditedText | None = None
     fixed: frozenset[LimitPlace] = frozenset()
@@ -69,8 +69,8 @@ def edit_document(
     document: QueueDocument, wants: QueueWants, projected: ProjectedEdit | None = None
 ) -> QueueEdit:
     """Returns the next document and ledger for `wants`, or an edit with a refusal if there is none.
-    `projected`: an earlier projection for this document. It is used if it was made for the same
-    wants."""
+    `projected`: an earlier projection for this document, which is used if it was made for equal
+    `wants`."""
     if projected is None or projected.wants != wants:
         projected = compute_edit(document, wants)
     return prove(document, projected)
@@ -79,8 +79,8 @@ def edit_document(
 def edit_source(
     source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
 ) -> QueueEdit:
-    """Returns the edit of a document that was just read: the planned edit if it was planned on this
-    version, otherwise a new one. Raises QueueError for a document that YuniKorn could not read."""
+    """Returns the edit of a document that was just read: `planned` if it was planned on the same
+    version, otherwise a new edit. Raises QueueError for a document that YuniKorn could not read."""
     version = source.version
     if planned is not None and version is not None and planned.planned_on == version:
         return planned
@@ -89,7 +89,7 @@ def edit_source(
 
 @without_collection()
 def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
-    """Decides an edit without parsing its text again."""
+    """Returns an edit whose new text has not been parsed again, or one with a refusal."""
     try:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
@@ -106,8 +106,8 @@ def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
 def why_no_growth(
     document: QueueDocument, wants: QueueWants, queue: str, sizes: Sequence[Resources]
 ) -> Objection | None:
-    """Returns why the limits could not contain more nodes of these sizes for the queue, with the
-    line and the next step. The planner asks before it converts a node."""
+    """Returns why dnm cannot add more nodes of these sizes to the queue's limits, with the line and
+    the next step. The planner asks before it converts a node."""
     nodes = dict(wants.nodes.get(queue, {}))
     nodes |= {f"{_PROJECTED_NODE}{number}": size for number, size in enumerate(sizes)}
     is_first = wants.remembered is None and not any(wants.nodes.values())
@@ -120,8 +120,8 @@ def why_no_growth(
 
 
 def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection | None:
-    """Returns why the limits could not be written even if nothing were lent. A document that can't
-    grow (its ledger is full) may still shrink."""
+    """Returns why dnm could not write the limits even if all nodes were returned. A document whose
+    ledger is full cannot grow, but may still shrink."""
     if not projected.edit.refusal:
         return None
     nothing_lent = msgspec.structs.replace(projected.wants, nodes={})
@@ -136,8 +136,8 @@ def why_refused(edit: QueueEdit, queue: str = "") -> Objection | None:
 
 @without_collection()
 def prove(document: QueueDocument, projected: ProjectedEdit) -> QueueEdit:
-    """Returns the projected edit after its text was parsed again. Only the numbers that were to
-    change may differ."""
+    """Parses the new text of a projected edit and returns the edit. It has a refusal if the text
+    differs from the old one in more than the intended numbers."""
     if projected.text is None:
         return projected.edit
     try:
@@ -158,9 +158,9 @@ def project_edit(
     baselines: Mapping[LimitPlace, Baseline],
     wants: QueueWants,
 ) -> ProjectedEdit:
-    """Decides the edit from these baselines. If not all nodes can be counted, it leaves out the
-    nodes that are not counted yet, so that limits can still shrink. Raises QueueError if no edit is
-    possible."""
+    """Computes an edit from these baselines. If the limits cannot contain all nodes of this
+    instance, only the nodes that the ledger has already are counted, so that limits can still
+    shrink. Raises QueueError if no edit is possible."""
     own = own_section(chosen.ledger, wants)
     try:
         return _project_edit(document, chosen, baselines, wants, _Counted(own))
@@ -177,8 +177,8 @@ def project_edit(
 
 
 class _Counted(NamedTuple):
-    """The part of this instance's lends that can be counted, and the queues of the other nodes,
-    each with the reason."""
+    """The nodes of this instance that the edit counts in limits. `waiting` maps the queues of its
+    other nodes to the reason why these do not count."""
 
     own: Section
     waiting: Mapping[str, str] = {}
@@ -239,8 +239,8 @@ def _project_edit(
 
 
 def _is_reset(baselines: Mapping[LimitPlace, Baseline], texts: Mapping[LimitPlace, str]) -> bool:
-    """Returns whether the edit changes limits that are back at their baselines, while no other
-    limit has been changed."""
+    """Returns whether another client has set limits back to their baselines, has changed no other
+    limit, and the edit raises them again."""
     news = {baseline.news for baseline in baselines.values()} - {""}
     return news == {"reapplied"} and any(baselines[place].news for place in texts)
 
@@ -251,8 +251,8 @@ def _find_valid_edit(
     targets: Mapping[LimitPlace, int],
     wants: QueueWants,
 ) -> tuple[EditedText | None, dict[LimitPlace, str], dict[LimitPlace, str]]:
-    """Returns the new text, its new numbers and the held limits. If the result is not valid, it is
-    tried without growing guarantees. Raises QueueError if that is not valid either."""
+    """Returns the new text, its new numbers, and the limits that miss their targets. If the result
+    is invalid, a second try raises no guarantees. Raises QueueError if that is invalid too."""
     without = {
         place: min(target, current(tree, place)[1]) if place.kind == "guaranteed" else target
         for place, target in targets.items()
@@ -280,8 +280,8 @@ def _find_valid_edit(
 
 
 def _text_for(tree: DocumentTree, place: LimitPlace, amount: int, baseline: Baseline) -> str:
-    """Formats an amount in the baseline's style, or with its own characters if they are equal. The
-    spaces around the current number stay."""
+    """Returns an amount as text in the style of the baseline. An amount that equals the baseline
+    has the baseline's characters. The spaces around the current number stay."""
     text = baseline.text
     if amount != baseline.amount:
         text = format_yunikorn(place.resource, amount, text)
@@ -296,9 +296,9 @@ def _entries(
     lent: LentAmounts,
     texts: Mapping[LimitPlace, str],
 ) -> dict[LimitPlace, LedgerEntry]:
-    """Returns an entry for each limit that lent nodes move, or that is still off its baseline. The
-    entry of a missing limit stays while nodes are lent, so that a limit that reappears is
-    recognized."""
+    """Returns a ledger entry for each limit that lent nodes change or that differs from its
+    baseline. While nodes are lent, limits that were removed from the document keep their entries,
+    so that dnm recognizes them if they reappear."""
     entries = {
         place: entry
         for place, entry in ledger.entries.items()
@@ -317,8 +317,8 @@ def _totals(
     baselines: Mapping[LimitPlace, Baseline],
     entries: Mapping[LimitPlace, LedgerEntry],
 ) -> tuple[str, ...]:
-    """Returns the earlier totals that dnm or an administrator wrote, the newest last. A limit that
-    equals its own baseline is no total."""
+    """Returns the hashes of earlier amounts that contained lent nodes, the newest last. The current
+    amounts and the baselines are not among them."""
     settled = {
         total_hash(place, baseline.amount)
         for place, baseline in baselines.items()

@@ -22,8 +22,8 @@ def changes_of(
     baselines: Mapping[LimitPlace, Baseline],
     sections: tuple[Mapping[str, Section], Mapping[str, Section]],
 ) -> tuple[LimitChange, ...]:
-    """Returns every number that changes, before and after, with the reason. `sections`: the
-    ledger's before and after the edit."""
+    """Returns every limit that the edit changes, before and after, with the reason. `sections` are
+    those of the ledger before and after the edit."""
     if not texts:
         return ()
     counted = tuple(_nodes_by_queue(section.values()) for section in sections)
@@ -41,7 +41,7 @@ def changes_of(
 
 
 def _nodes_by_queue(sections: Iterable[Section]) -> dict[str, dict[str, Resources]]:
-    """Returns the nodes that each queue counts, with those of the queues below it."""
+    """Returns the nodes that each queue's limits contain, with those of the queues below."""
     limits: dict[str, dict[str, Resources]] = {}
     for section in sections:
         for queue, nodes in section.queues.items():
@@ -60,7 +60,8 @@ _NEWS = {
 def _why_changed(
     baseline: Baseline, before: Mapping[str, Resources], after: Mapping[str, Resources]
 ) -> str:
-    """Describes which nodes the limit newly counts and which it no longer counts."""
+    """Returns why the limit changes: the nodes that it now contains, and those that it no longer
+    does."""
     resized = [name for name in before.keys() & after.keys() if before[name] != after[name]]
     parts = [
         sentence.format(_host_list(names))

@@ -6,4 +6,4 @@ from dnm.model.errors import DnmError
 
 
 class YunikornError(DnmError):
-    """A missing answer of YuniKorn's REST API, or a document that it refused."""
+    """The error if YuniKorn's REST API does not answer or refuses a document."""

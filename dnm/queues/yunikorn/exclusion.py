@@ -1,4 +1,4 @@
-"""The exclusion of a write that an earlier run has prepared and that may still be asleep."""
+"""A guard against a suspended run that could still write the queue document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ another version, so that the API server refuses a write which an earlier run has
 def exclude_earlier_writes(
     config: Config, kube: ConfigMaps, text: str, before_write: Callable[[], None]
 ) -> None:
-    """Gives the queue document another version. Raises KubeError."""
+    """Gives the queue document another version, so that the API server refuses a write that an
+    earlier run prepared. Raises KubeError."""
     for _ in range(_TRIES):
         queues = kube.read_config_map(*config.queue_document)
         if queues is None or queues.immutable:

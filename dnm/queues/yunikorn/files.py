@@ -23,8 +23,8 @@ _LARGEST = 64 * 1024 * 1024  # bytes; a ConfigMap has one MiB, a file may hold m
 
 
 class DocumentCheck(Value):
-    """A judged document. `violations`: why dnm can't edit it. `advice`: what YuniKorn handles in an
-    unexpected way. `is_taken`: whether YuniKorn accepts the `text` (None: not asked)."""
+    """The result of checking a document. `violations`: why dnm can't edit it. `advice`: parts that
+    YuniKorn handles unexpectedly. `is_taken`: whether YuniKorn accepts it (None: not asked)."""
 
     file: str
     text: str = ""
@@ -39,7 +39,7 @@ class DocumentCheck(Value):
 
 
 def judge_file(path: Path) -> list[DocumentCheck]:
-    """Judges every queue document of a file. An unreadable file counts as a violation."""
+    """Checks every queue document in a file. An unreadable file counts as a violation."""
     try:
         with path.open("rb") as file:  # it may be a pipe: `queues check <(kubectl get …)`
             content = file.read(_LARGEST + 1)
@@ -71,7 +71,7 @@ def judge_file(path: Path) -> list[DocumentCheck]:
 
 
 def judge_text(file: str, text: str) -> DocumentCheck:
-    """Judges a text. Reports name it `file`."""
+    """Checks a queue document. `file` is its name in reports."""
     tree, problems = read_tree(text)
     if tree is None or problems:
         return DocumentCheck(file=file, text=text, violations=problems)
@@ -95,7 +95,7 @@ def _broken(file: str, rule: str, line: int, message: str) -> DocumentCheck:
 
 
 def _config_maps(text: str) -> Iterator[tuple[YamlNode, ConfigMap]]:
-    """Yields each ConfigMap of a text with manifests, and its YAML node."""
+    """Yields each ConfigMap in a text of manifests, with its YAML node."""
     try:
         documents = compose_all(text)
     except YamlError:
@@ -137,8 +137,8 @@ def _texts(node: YamlNode | None) -> dict[str, str]:
 
 
 def _moved(judgement: DocumentCheck, manifest: YamlNode, source: SourceDocument) -> DocumentCheck:
-    """Returns the judgement with the manifest's lines. A block's text starts a line after its
-    `|`."""
+    """Returns the check with line numbers of the manifest instead of the document. In a YAML block,
+    the document begins one line after the `|`."""
     kept = _field(_field(manifest, "binaryData" if source.is_gzip else "data"), source.key)
     if kept is None:
         return judgement

@@ -1,11 +1,11 @@
 """The ledger in the annotation: the nodes that each instance lends to each queue, and the checksum
-of the document. For each limit that these nodes move, it has the baseline and the text last
-written.
+of the document. For each limit that these nodes change, it has the baseline and the text that dnm
+last wrote.
 
 All instances share one JSON document, and each writes only its own section. Kubernetes allows 256
-KiB for all annotations of an object, so the format is terse. `sizes` are rows under `resources`,
-each once. A limit is its baseline alone if dnm wrote baseline plus lent amount, else `[baseline,
-written]`.
+KiB for all annotations of an object, so the format is terse. Each distinct size of a node is stored
+once in `sizes`. The entry of a limit is its baseline if dnm wrote baseline plus lent amount, else
+`[baseline, written]`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ MOST_TOTALS = 2000  # some months of a busy site; the oldest are dropped
 
 
 class Section(Value):
-    """The part of one instance: queue path -> node -> amounts. `guaranteed`: lends raise it too."""
+    """The section of one instance: queue -> node -> amounts. `guaranteed`: nodes raise guarantees
+    too."""
 
     queues: Mapping[str, Mapping[str, Resources]] = {}
     guaranteed: bool = True
 
 
 class LedgerEntry(NamedTuple):
-    """The baseline and the written text of a limit, in YuniKorn's grammar."""
+    """The baseline of a limit and the text that dnm last wrote, in YuniKorn's grammar."""
 
     baseline: str
     written: str
@@ -51,9 +52,9 @@ class LedgerEntry(NamedTuple):
 class Ledger(Value):
     """The decoded ledger. `frozen`: limits that an administrator set below the lent amount. dnm
     leaves them until nothing is lent or the administrator explains them. `text`: the checksum of
-    the document that the ledger was written with. `origin`: the checksum of a document without lent
-    nodes. `totals`: hashes of earlier amounts that contained lent nodes and are not in the document
-    any more."""
+    the document that the ledger was written with. `origin`: the checksum of the document before the
+    first lend. `totals`: hashes of earlier amounts that contained lent nodes and that the document
+    no longer has."""
 
     sections: Mapping[str, Section] = {}
     entries: Mapping[LimitPlace, LedgerEntry] = {}
@@ -68,12 +69,12 @@ class Ledger(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Returns whether nothing is lent, held or frozen."""
+        """Returns whether no node is lent and every limit equals its baseline."""
         return not (self.sections or self.entries or self.frozen)
 
 
 def checksum(text: str) -> str:
-    """Returns a checksum that distinguishes documents."""
+    """Returns a checksum of a document's text."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -84,7 +85,7 @@ def total_hash(place: LimitPlace, amount: int) -> str:
 
 
 def current_totals(entries: Mapping[LimitPlace, LedgerEntry]) -> dict[str, None]:
-    """Returns the hashes of the amounts last written, if they contain lent nodes."""
+    """Returns the hashes of the amounts that dnm wrote last and that contain lent nodes."""
     return {
         total_hash(place, parse_yunikorn(place.resource, entry.written)): None
         for place, entry in sorted(entries.items())
@@ -226,13 +227,13 @@ def encode_ledger(ledger: Ledger) -> str:
 
 
 class LentAmounts(NamedTuple):
-    """The amounts that nodes add to each max and to each guaranteed, by queue and resource."""
+    """The amounts that lent nodes add to each max and each guaranteed, by queue and resource."""
 
     max: Mapping[str, Resources]
     guaranteed: Mapping[str, Resources]
 
     def at(self, place: LimitPlace) -> int:
-        """Returns the lent amount that a limit contains, in YuniKorn's units."""
+        """Returns the amount that lent nodes add to a limit, in YuniKorn's units."""
         amounts = self.max if place.kind == "max" else self.guaranteed
         return amounts.get(place.queue, {}).get(place.resource, 0)
 
@@ -259,7 +260,7 @@ def _sum_up_the_tree(sections: Iterable[Section]) -> dict[str, dict[str, int]]:
 
 
 def sum_resources(sizes: Iterable[Resources]) -> dict[str, int]:
-    """Sums up sizes per resource. Amounts that are not positive add nothing."""
+    """Returns the sum of sizes for each resource. Amounts that are not positive add nothing."""
     total: dict[str, int] = {}
     for size in sizes:
         for resource, amount in size.items():

@@ -1,14 +1,14 @@
 """The baseline of each limit, and its target: the baseline plus the amounts that all instances lend
 along the queue's path. The whole tree stays valid, and no running pod loses its quota.
 
-A limit as last written is unchanged. A limit at its baseline means that a manifest was applied
-again. The rest of the document decides about any other value. If a manifest was applied, it is the
-new baseline. Otherwise it is a new total by an administrator, and the baseline follows from it. A
-total below the lent amount is frozen.
+A limit that dnm last wrote is unchanged. A limit that equals its baseline means that a manifest was
+applied again. The rest of the document decides about any other value. If a manifest was applied,
+the value is the new baseline. Otherwise an administrator has set a new total, and the baseline is
+that total minus the lent amount. A total below the lent amount is frozen.
 
-A shrink stops at the largest of: the allocated amount, the guarantees of the queue and its
-children, the limits of its users, and the limits below it. A growth stops at the ancestors' limits.
-No max becomes zero in all resources, since YuniKorn would take that for no limit.
+dnm lowers a limit at most to the largest of: the allocated amount, the guarantees of the queue and
+its children, the limits of its users, and the limits below it. It raises a limit at most to the
+ancestors' limits. No max becomes zero in all resources, since YuniKorn would read that as no limit.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ def current(tree: DocumentTree, place: LimitPlace) -> tuple[str, int]:
 
 
 def is_limit(tree: DocumentTree, place: LimitPlace) -> bool:
-    """Returns whether the number limits or guarantees anything. A max of zeros is no limit, and a
-    guarantee of zero none."""
+    """Returns whether the number has an effect. YuniKorn ignores a max that is zero in all
+    resources, and a guarantee of zero."""
     queue = tree.queues[place.queue]
     return bool(queue.max) if place.kind == "max" else queue.guaranteed.get(place.resource, 0) > 0
 
 
 def is_closed(place: LimitPlace, baseline: int) -> bool:
-    """Returns whether an administrator has closed the queue for all pods. Nodes don't open it."""
+    """Returns whether an administrator has set the max of pods to 0, which lending never raises."""
     return place.kind == "max" and place.resource == "pods" and baseline == 0
 
 
 def compare(
     tree: DocumentTree, ledger: Ledger, is_applied: bool = False
 ) -> dict[LimitPlace, Baseline]:
-    """Returns the baseline of every limit of the document, by a three-way comparison. `is_applied`:
-    the text is that of an applied manifest."""
+    """Returns the baseline of every limit, from its current value, its baseline in the ledger, and
+    the value that dnm last wrote. `is_applied`: the document comes from an applied manifest."""
     lent = lent_amounts(ledger.sections.values())
     baselines = {
         place: _compare_limit(tree, ledger, place, lent.at(place))
@@ -94,20 +94,20 @@ def compare(
 
 
 def _is_moved(ledger: Ledger, place: LimitPlace) -> bool:
-    """Returns whether the limit distinguishes a manifest from dnm's edit of it: the written amount
-    is not the baseline, or an administrator has set it below the lent amount."""
+    """Returns whether this limit shows if a manifest was applied: the value that dnm wrote differs
+    from the baseline, or an administrator has set it below the lent amount."""
     entry = ledger.entries.get(place)
     return entry is not None and (place in ledger.frozen or entry.is_moved(place.resource))
 
 
 def _is_current(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
-    """Returns whether one of these limits is still as written."""
+    """Returns whether one of these limits still has the value that dnm last wrote."""
     return any(_is_at(tree, place, entry.written) for place, entry in _entries(ledger, places))
 
 
 def _is_manifest(tree: DocumentTree, ledger: Ledger, places: list[LimitPlace]) -> bool:
-    """Returns whether a manifest set these limits: one is back at its baseline, and none is as
-    written. Another new value among them is then a new baseline too."""
+    """Returns whether a manifest set these limits: one equals its baseline, and none has the value
+    that dnm last wrote. Any other value among them is then a new baseline."""
     return not _is_current(tree, ledger, places) and any(
         _is_at(tree, place, entry.baseline) for place, entry in _entries(ledger, places)
     )
@@ -164,9 +164,9 @@ def fit_limits(
     targets: Mapping[LimitPlace, int],
     floors: Mapping[str, Resources],
 ) -> tuple[dict[LimitPlace, int], dict[LimitPlace, str]]:
-    """Returns the limits that change, in YuniKorn's units, as near to the targets as the tree and
-    the floors (queue -> the least max) allow. Returns also why limits miss their targets. A limit
-    without a target stays."""
+    """Returns the limits that change, in YuniKorn's units, and for each limit that misses its
+    target the reason. Limits are as near to their targets as the tree and `floors` (queue -> the
+    least max) allow. A limit without a target stays."""
     work = _Fitting(tree, targets, floors)
     paths = list(tree.written)  # parents come first
     for path in reversed(paths):
@@ -185,8 +185,8 @@ def fit_limits(
 
 
 class _Fitting:
-    """The intermediate amounts of all queues; children are fitted before their parents. `old` and
-    `new`: kind -> queue -> resource -> amount."""
+    """The working state of `fit_limits`, which handles children before their parents. `old` and
+    `new` map kind, queue and resource to amounts."""
 
     def __init__(
         self,
@@ -209,8 +209,8 @@ class _Fitting:
         self._bounds: dict[str, Mapping[str, int]] = {}
 
     def fit_guaranteed(self, path: str) -> None:
-        """Lowers guarantees as far as those of the children allow (R3), and adds them to the
-        parent's sum."""
+        """Sets the guarantees of a queue to their targets, but not below the sum of its children
+        (rule R3), and adds them to its parent's sum."""
         new = self.new["guaranteed"][path]
         for resource in new:
             new[resource] = self._moved(LimitPlace(path, "guaranteed", resource))
@@ -219,7 +219,7 @@ class _Fitting:
             add_to(self._sums[parent], new if any(new.values()) else self._sums[path])
 
     def shrink_max(self, path: str) -> None:
-        """Lowers max as far as R1, R2, R4 and L1 and the pods of the queues allow."""
+        """Sets the max of a queue to its target, as far as R1, R2, R4, L1 and its pods allow."""
         old, new = self.old["max"][path], self.new["max"][path]
         for resource in new:
             new[resource] = self._moved(LimitPlace(path, "max", resource))
@@ -235,7 +235,7 @@ class _Fitting:
                 above[resource] = max(amount, above.get(resource, 0))
 
     def _moved(self, place: LimitPlace) -> int:
-        """Returns the target, or the amount where a shrink must stop."""
+        """Returns the target of a limit, or the larger amount where a shrink must stop."""
         before = self.old[place.kind][place.queue][place.resource]
         target = self.targets.get(place, before)
         if target >= before:
@@ -265,7 +265,7 @@ class _Fitting:
         )
 
     def cap_growth(self, path: str) -> None:
-        """Stops growth at the max of the ancestors: YuniKorn would refuse a larger one (R2)."""
+        """Limits a raised max to the max of the ancestors, as YuniKorn demands (R2)."""
         parent = self.tree.queues[path].parent
         above: Mapping[str, int] = self._bounds[parent] if parent else {}
         old, new = self.old["max"][path], self.new["max"][path]
@@ -279,8 +279,8 @@ class _Fitting:
 
 
 class Aim(NamedTuple):
-    """The targets of the limits. `stuck`: limits that can't change, with reasons. `fixed`: limits
-    that an administrator set and lending does not raise; they include the `frozen` ones."""
+    """The targets of the limits. `stuck` maps limits that can't be written to reasons. `fixed`:
+    limits set by an administrator that lending does not raise, including the `frozen` ones."""
 
     sections: Mapping[str, Section]
     lent: LentAmounts
@@ -297,7 +297,7 @@ def aim_at(
     instance: str,
     own: Section,
 ) -> Aim:
-    """Returns the targets if this instance lends `own`."""
+    """Returns the targets of the limits if this instance lends the nodes in `own`."""
     sections = {name: part for name, part in ledger.sections.items() if name != instance}
     if own.queues:
         sections[instance] = own
@@ -333,7 +333,7 @@ def _why_not(tree: DocumentTree, place: LimitPlace, target: int) -> str | None:
 
 
 def own_section(ledger: Ledger, wants: QueueWants) -> Section:
-    """Returns the section with the nodes that this instance lends from now on."""
+    """Returns the ledger section of this instance for the nodes in `wants`."""
     recorded = ledger.sections.get(wants.instance_id)
     queues = {
         queue: {node: sum_resources([size]) for node, size in nodes.items()}

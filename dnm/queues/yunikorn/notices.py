@@ -1,4 +1,4 @@
-"""Notices for administrators: changes by other clients, and limits off their targets."""
+"""Notices for administrators: changes by other clients, and limits that miss their targets."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def news_of(
 
 
 def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
-    """Returns, by queue, what an administrator has to fix: a limit that can't be changed, or nodes
-    that can't be counted because of one."""
+    """Returns what an administrator has to fix in each queue: a limit that dnm can't write, or
+    nodes that a limit does not contain for this reason."""
     blocked = {queue: f"nodes are not counted: {why}" for queue, why in sorted(waiting.items())}
     for place, why in sorted(stuck.items()):
         blocked.setdefault(place.queue, f"a limit can't be changed: {why}")
@@ -76,7 +76,7 @@ def held_of(
     wants: QueueWants,
     blocked: Mapping[str, str],
 ) -> dict[str, str]:
-    """Returns, by queue, why its limits differ from their targets."""
+    """Returns for each queue the reasons why its limits differ from their targets."""
     reasons: dict[str, list[str]] = {queue: [why] for queue, why in blocked.items()}
     for place in sorted(frozen):
         reasons.setdefault(place.queue, []).append(
@@ -97,7 +97,7 @@ def held_of(
 def limits_of(
     limits: Mapping[str, QueueLimits], frozen: Iterable[LimitPlace]
 ) -> Mapping[str, QueueLimits]:
-    """Returns the limits, with those marked as `fixed` that no node raises or lowers."""
+    """Returns the limits, and marks those in `frozen` as `fixed`, which lending does not change."""
     fixed: dict[str, set[str]] = {}
     for place in frozen:
         if place.kind == "max":

@@ -1,4 +1,4 @@
-"""Texts in `binaryData` of a ConfigMap: gzip in base64."""
+"""Functions for texts that a ConfigMap has in `binaryData`, as gzip in base64."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _UNPACKED_LIMIT = 8 * 1024 * 1024  # bytes; of lists within lists they take a gi
 
 
 def pack(text: str) -> str:
-    """Packs a text, without a time in it."""
+    """Packs a text without a time, so that equal texts give equal results."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def unpack(config_map: ConfigMap, key: str, packed: str) -> str:
-    """Unpacks the text of a key. Raises QueueError if it is no gzip of UTF-8 text."""
+    """Unpacks the text of a key. Raises QueueError if the value is no gzip of UTF-8 text."""
     try:
         content = base64.b64decode(packed, validate=True)
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
@@ -35,5 +35,5 @@ def unpack(config_map: ConfigMap, key: str, packed: str) -> str:
 
 
 def size_of(base64_text: str) -> int:
-    """Returns the number of bytes in a base64 text."""
+    """Returns the number of bytes that a base64 text encodes."""
     return len(base64_text) * 3 // 4 - base64_text[-2:].count("=")

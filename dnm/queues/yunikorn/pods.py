@@ -24,13 +24,13 @@ _LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
 class YunikornPods:
-    """The pods with schedulerName yunikorn, in any namespace."""
+    """The reader of pods with the schedulerName yunikorn, in any namespace."""
 
     scheduler = "yunikorn"
     namespaces: frozenset[str] = frozenset()
 
     def __init__(self, queue_key: str = QUEUE) -> None:
-        """`queue_key`: the site's own key for the queue, as label and as annotation."""
+        """Takes `queue_key`, the site's own label and annotation key for a pod's queue."""
         self._queue_key = queue_key
         queue_keys = dict.fromkeys(filter(None, (QUEUE, queue_key)))
         self.labels = (*queue_keys, _APPLICATION, "applicationId", "spark-app-selector", "queue",
@@ -45,7 +45,7 @@ class YunikornPods:
         annotations: Mapping[str, str],
         is_managed: bool,
     ) -> PodIdentity:
-        """Returns the identity of a pod; `key` has its namespace and uid."""
+        """Returns application, queue and gang of a pod; `key` is its namespace and uid."""
         rare: dict[str, Any] = {}
         if text := annotations.get(_TASK_GROUPS):
             from dnm.queues.yunikorn.task_groups import task_groups  # few pods announce a gang
@@ -66,7 +66,7 @@ class YunikornPods:
         )
 
     def label(self, application: str, queue: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Returns the labels and annotations of a pod of this application in this queue. A path
+        """Returns the labels and annotations that put a pod into this application and queue. A path
         that is no valid label value is only in the annotations."""
         labels = dict.fromkeys((_APPLICATION, "applicationId"), application)
         if re.fullmatch(_LABEL_VALUE, queue):
@@ -77,7 +77,7 @@ class YunikornPods:
 def application_id(
     labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, uid: str
 ) -> str:
-    """Returns the application of a pod with schedulerName yunikorn (k8shim 1.6, utils.go)."""
+    """Returns the application ID of a pod with schedulerName yunikorn (k8shim 1.6, utils.go)."""
     name = (
         labels.get(_APPLICATION)
         or annotations.get(_APPLICATION)
@@ -94,9 +94,9 @@ def application_id(
 def requested_queue(
     labels: Mapping[str, str], annotations: Mapping[str, str], site_key: str = QUEUE
 ) -> str:
-    """Returns the path of the queue that a pod names; empty: none. `site_key` is the configured
-    key: it is read as label and as annotation, before YuniKorn's own keys. A name that does not
-    begin with root is a queue directly below root."""
+    """Returns the path of the queue that a pod names; empty if it names none. The label or
+    annotation `site_key`, if it is configured, has precedence over YuniKorn's own keys. A name that
+    does not begin with root is a queue directly below root."""
     queue = (
         labels.get(site_key)
         or annotations.get(site_key)

@@ -1,7 +1,7 @@
 """YuniKorn's quantities, and its names of resources.
 
-In the document and the ledger `vcore` is in millicores; Kubernetes calls it `cpu`. Other resources
-have one name. The grammar is `parse` of pkg/common/resources/quantity.go (the same since 1.0).
+The queue document and the ledger name CPU `vcore` and count it in millicores. Other resources have
+Kubernetes' names. The grammar is `parse` of pkg/common/resources/quantity.go (equal since 1.0).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_yunikorn(resource: str, text: str) -> int:
     """Returns the amount of a value in queues.yaml. Raises QuantityError with YuniKorn's own
     message.
 
-    Only `vcore` knows the suffix `m`; a bare `vcore` counts cores.
+    Only `vcore` may have the suffix `m`; without a suffix, `vcore` is in cores.
     """
     match = _QUANTITY.match(text.strip(_GO_SPACE))
     if match is None:
@@ -48,15 +48,15 @@ def parse_yunikorn(resource: str, text: str) -> int:
 
 
 def _unit(resource: str, suffix: str) -> int | None:
-    """Returns the value of a suffix, or None for a suffix that the resource does not know."""
+    """Returns the factor of a suffix, or None if values of this resource cannot have the suffix."""
     return (_OF_VCORE if resource == "vcore" else UNITS).get(suffix)
 
 
 def format_yunikorn(resource: str, amount: int, like: str) -> str:
     """Returns `amount` in the unit and spacing of `like` if exact, else in the largest exact unit.
 
-    `like` is a legal value of the same resource. Nothing else changes the result, so equal amounts
-    have equal texts. Raises QuantityError for amounts that YuniKorn cannot hold.
+    `like` is a valid value of the same resource. Equal amounts with an equal `like` give equal
+    texts. Raises QuantityError for amounts that YuniKorn cannot hold.
     """
     if not 0 <= amount <= INT64_MAX:
         raise QuantityError(f"{amount} of {resource} is outside what YuniKorn can count")
@@ -82,12 +82,12 @@ def yunikorn_name(resource: str) -> str:
 
 
 def yunikorn_amounts(amounts: Resources) -> dict[str, int]:
-    """Returns amounts under YuniKorn's names."""
+    """Returns amounts by YuniKorn's names of the resources."""
     return {yunikorn_name(name): amount for name, amount in amounts.items()}
 
 
 def yunikorn_wants(wants: QueueWants) -> QueueWants:
-    """Returns the wants of an instance under YuniKorn's names."""
+    """Returns `wants` with YuniKorn's names of the resources."""
     nodes = {
         queue: {node: yunikorn_amounts(size) for node, size in of_queue.items()}
         for queue, of_queue in wants.nodes.items()
@@ -97,14 +97,14 @@ def yunikorn_wants(wants: QueueWants) -> QueueWants:
 
 
 def kubernetes_amounts(amounts: Resources) -> dict[str, int]:
-    """Returns amounts under the names of Kubernetes. A `cpu` of the document is left out, since
-    YuniKorn does not compare it with any pod."""
+    """Returns amounts by Kubernetes' names of the resources. A resource that the document calls
+    `cpu` is left out, since YuniKorn compares it with no pod."""
     kept = ((name, amount) for name, amount in amounts.items() if name != "cpu")
     return {"cpu" if name == "vcore" else name: amount for name, amount in kept}
 
 
 def kubernetes_limits(limits: Mapping[str, QueueLimits]) -> dict[str, QueueLimits]:
-    """Returns the limits of queues under the names of Kubernetes."""
+    """Returns the limits of queues with Kubernetes' names of the resources."""
     return {
         path: replace(
             queue,
@@ -117,7 +117,7 @@ def kubernetes_limits(limits: Mapping[str, QueueLimits]) -> dict[str, QueueLimit
 
 
 def kubernetes_numbers(numbers: Mapping[str, QueueNumbers]) -> dict[str, QueueNumbers]:
-    """Returns the numbers of queues under the names of Kubernetes."""
+    """Returns the numbers of queues with Kubernetes' names of the resources."""
     return {
         path: QueueNumbers(
             limit=kubernetes_amounts(queue.limit),
@@ -129,7 +129,7 @@ def kubernetes_numbers(numbers: Mapping[str, QueueNumbers]) -> dict[str, QueueNu
 
 
 def kubernetes_edit(edit: QueueEdit) -> QueueEdit:
-    """Returns the edit with limits and numbers under the names of Kubernetes. Its texts and changes
-    are those of the document."""
+    """Returns the edit with Kubernetes' resource names in limits and numbers. Its texts and changes
+    keep YuniKorn's names."""
     limits, numbers = kubernetes_limits(edit.limits), kubernetes_numbers(edit.numbers)
     return replace(edit, limits=limits, numbers=numbers)

@@ -1,4 +1,4 @@
-"""The edit after an administrator has declared what the limits of the document contain."""
+"""The edit after an administrator has declared whether limits contain lent nodes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def rebase_document(
     reading: LimitMeaning,
     queues: Iterable[str] = (),
 ) -> QueueEdit:
-    """Returns the edit after an administrator has declared what the limits of these queues contain
-    (no `queues`: all). If the ledger has this instance's section, the answer counts only for
-    changed limits: dnm knows what the others contain."""
+    """Returns the edit after an administrator has declared that the limits of these queues (of all
+    if `queues` is empty) do or do not contain lent nodes. If the ledger has a section of this
+    instance, this applies only to limits that another client has changed since."""
     try:
         if document.refusal:
             raise QueueError(document.refusal)

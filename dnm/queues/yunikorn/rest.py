@@ -67,7 +67,7 @@ class _Allocation(msgspec.Struct):
 
     @property
     def last_failure(self) -> str:
-        """Returns why the last attempt failed. An attempt checks the user's quota first."""
+        """Returns why the last attempt to schedule the pod failed; empty if none has failed."""
         return max(self.log, key=lambda entry: entry.at).message if self.log else ""
 
 
@@ -79,9 +79,9 @@ class _Application(msgspec.Struct):
 
 
 class YunikornClient:
-    """A client of one scheduler. `url`: e.g. http://yunikorn-service.yunikorn:9080.
+    """A client of one scheduler at `url`, e.g. http://yunikorn-service.yunikorn:9080.
 
-    Every method raises YunikornError with the address and the next step.
+    Every method raises YunikornError, whose message has the address and the next step.
     """
 
     def __init__(self, url: str, timeout: timedelta = timedelta(seconds=10)) -> None:
@@ -92,13 +92,13 @@ class YunikornClient:
         self._http = PlainClient(self.url, timeout.total_seconds(), _LARGEST_ANSWER)
 
     def validate(self, text: str) -> str | None:
-        """Returns why the scheduler would refuse this queue document."""
+        """Returns why the scheduler would refuse this queue document, or None if it accepts it."""
         with self._translated(), fault_point("queues.validate_conf"):
             verdict = self._ask("POST", "/ws/v1/validate-conf", _Verdict, text.encode())
         return None if verdict.allowed else verdict.reason or "it gives no reason"
 
     def read_checksum(self) -> str:
-        """Returns the checksum of the scheduler's document, to be compared with `checksum_of`."""
+        """Returns the checksum of the scheduler's document, as `checksum_of` computes it."""
         with self._translated(), fault_point("queues.read_config"):
             active: _ActiveConfig = self._ask("GET", "/ws/v1/config", _ActiveConfig)
         return active.checksum
@@ -155,7 +155,7 @@ class YunikornClient:
         body: bytes | None = None,
         most: int = _LARGEST_ANSWER,
     ) -> Any:
-        """Returns the answer, decoded as `of`. The deadline and `most` bytes bound all of it."""
+        """Returns the answer, decoded as `of`; it has at most `most` bytes and must be in time."""
         answer = self._http.ask(method, path, body, {"Accept": "application/json"}, most)
         if answer.status != 200:
             text = " ".join(answer.body[:300].decode("utf-8", "replace").split())
@@ -184,8 +184,8 @@ class YunikornClient:
 
 
 def _not_started(queues: list[_Queue], applications: list[_Application]) -> Iterator[str]:
-    """Yields the pods of accepted applications in a queue that runs its maximum of applications, or
-    is below such a queue. The scheduler does not try them."""
+    """Yields the pods that the scheduler does not try yet: those of applications in state Accepted
+    whose queue, or a queue above it, runs its maximum number of applications."""
     full = {
         queue.queuename.lower()
         for queue in queues
@@ -206,8 +206,8 @@ def _flatten(root: _Queue) -> Iterator[_Queue]:
 
 
 def checksum_of(text: str) -> str:
-    """Returns the checksum that the scheduler shows for a document: SHA-256 in upper-case
-    hexadecimal, without a `checksum: ` line in it (GetConfigurationString of yunikorn-core's
+    """Returns the checksum that the scheduler shows for a document: upper-case hexadecimal SHA-256
+    of the text without a line `checksum: ` (GetConfigurationString of yunikorn-core's
     config.go)."""
     content, mark = text.encode(), b"checksum: "
     if mark in content:

@@ -1,4 +1,4 @@
-"""A queue document without a cluster, for `dnm simulate`."""
+"""A simulated cluster with a queue document, for `dnm simulate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dnm.queues.yunikorn.quantities import yunikorn_name
 
 
 class SimulatedMaps:
-    """The ConfigMaps of a cluster that has only a queue document."""
+    """A simulated cluster whose only ConfigMap is the queue document."""
 
     def __init__(self, config: Config, limits: Mapping[str, Resources]) -> None:
         namespace, name = config.queue_document
@@ -32,7 +32,7 @@ class SimulatedMaps:
 
 
 def queues_text(limits: Mapping[str, Resources]) -> str:
-    """Returns limits as queues.yaml; queues above them that are not named have none."""
+    """Returns limits as queues.yaml. Ancestors that are not in `limits` get no limit."""
     lines = ["partitions:", "  - name: default", "    queues:", "      - name: root"]
     paths = {path for queue in limits for path in lineage(queue)}
     return "\n".join([*lines, *_below("root", paths, limits, "        ")]) + "\n"

@@ -1,4 +1,4 @@
-"""The source of YuniKorn's queue document: two ConfigMaps, one key, packed or plain."""
+"""The source of YuniKorn's queue document: a key of one of two ConfigMaps, as text or as gzip."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ partitions:
 
 
 class SourceDocument(Value):
-    """The text that YuniKorn reads, with its ConfigMap and key (None: built in).
+    """YuniKorn's queue document, its ConfigMap (None for YuniKorn's built-in queues), and its key.
 
-    `refusal`: why dnm must not edit it there, with the next step.
+    `refusal`: why dnm must not edit the text at this place, with the next step.
     """
 
     text: str
@@ -46,12 +46,12 @@ class SourceDocument(Value):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Returns warnings about effects that an edit would not have."""
+        """Returns a warning if YuniKorn does not reload a changed ConfigMap by itself."""
         return () if self.is_hot_refreshed else (_NO_HOT_REFRESH,)
 
     @property
     def ledger_text(self) -> str:
-        """Returns the ledger in the annotation of the same ConfigMap (empty: none)."""
+        """Returns the ledger from the annotation of the ConfigMap; empty if there is none."""
         return self.config_map.annotations.get(LEDGER_ANNOTATION, "") if self.config_map else ""
 
     @property
@@ -61,7 +61,7 @@ class SourceDocument(Value):
 
     @property
     def version(self) -> DocumentVersion | None:
-        """Returns the version of the document, which each change replaces. None: unknown."""
+        """Returns the document's version, which each write changes. None: it is unknown."""
         config_map = self.config_map
         if config_map is None or not config_map.resource_version:
             return None
@@ -73,14 +73,14 @@ class SourceDocument(Value):
 def read_config_maps(
     read: Callable[[str, str], ConfigMap | None], place: tuple[str, str]
 ) -> tuple[ConfigMap | None, ConfigMap | None]:
-    """Reads both ConfigMaps of the document, for `resolve_document`: that of `place`, which is a
-    namespace and a name, and the defaults. dnm always reads the defaults, because
-    `service.policyGroup` may be there and name another document."""
+    """Reads the two ConfigMaps that `resolve_document` needs: the one at `place`, a namespace and a
+    name, and YuniKorn's defaults. dnm always reads the defaults, because their
+    `service.policyGroup` may name another document."""
     return read(*place), read(place[0], DEFAULTS_NAME)
 
 
 def read_source(kube: ConfigMaps, place: tuple[str, str]) -> SourceDocument:
-    """Reads the current document. Raises KubeError, and QueueError for a broken gzip."""
+    """Reads the current document. Raises KubeError, and QueueError for an invalid gzip."""
     maps = read_config_maps(kube.read_config_map, place)
     return resolve_document(*maps, place)
 
@@ -90,9 +90,9 @@ def resolve_document(
     defaults: ConfigMap | None,
     place: tuple[str, str] = DEFAULT_PLACE,
 ) -> SourceDocument:
-    """Merges both ConfigMaps as YuniKorn does: key by key, `configs` before `defaults`,
-    `binaryData` before `data`, the key after `service.policyGroup`. `place`: the namespace and the
-    name of `configs`.
+    """Finds the queue document in both ConfigMaps as YuniKorn does. `configs` has precedence over
+    `defaults`, and `binaryData` over `data`; `service.policyGroup` names the key. `place` is the
+    namespace and name of `configs`.
 
     Raises QueueError for a compressed document that can't be unpacked. YuniKorn would silently use
     another document.
@@ -145,7 +145,8 @@ def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
 
 
 def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
-    """Returns why dnm must not edit the document there. `instead`: the ConfigMap to copy it to."""
+    """Returns why dnm must not edit this key. `instead`: the ConfigMap for a copy of the
+    document."""
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"

@@ -1,4 +1,4 @@
-"""YuniKorn as a queue system: two ConfigMaps, a ledger beside the limits, and a REST service."""
+"""YuniKorn as a queue system: limits and ledger in a ConfigMap, and the scheduler's REST API."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ if TYPE_CHECKING:
 
 
 class YunikornFacts(QueueFacts):
-    """The two ConfigMaps: the site's, then the defaults. None: there is none, or `unread` has the
-    error."""
+    """The ConfigMap of the queue document and that of the defaults. None: the ConfigMap does not
+    exist, or could not be read; `unread` then has the error."""
 
     maps: tuple[ConfigMap | None, ConfigMap | None] = (None, None)
 
 
 class DocumentProjection(Projection):
-    """A projection, and `own`: the same under YuniKorn's names. None: the document is settled."""
+    """A projection. `own`: the same edit with YuniKorn's resource names (None: no change
+    needed)."""
 
     own: edits.ProjectedEdit | None
 
 
 class DocumentQueues(Value):
-    """The queues of a document. `limits` has the names of Kubernetes, the document YuniKorn's."""
+    """The queues of a document. `limits` has Kubernetes' resource names, `document` YuniKorn's."""
 
     document: QueueDocument
     limits: Mapping[str, QueueLimits]
@@ -176,11 +177,11 @@ def apply_queue_edit(
     yunikorn: YunikornClient | None = None,
     uptake: timedelta = _UPTAKE,
 ) -> QueueOutcome:
-    """Writes the document that `plan` makes of the ConfigMap `place` (namespace and name). It plans
-    again if another writer was faster.
+    """Reads the document in the ConfigMap `place` (namespace and name), calls `plan` with it and
+    writes the resulting edit. Repeats this if another client has changed the ConfigMap meanwhile.
 
     Raises QueueError if the plan or YuniKorn refuses, or if YuniKorn does not reload the document
-    in time (dnm restores the old one). Raises KubeError if it can't be read or written.
+    in time (dnm restores the old one). Raises KubeError if the ConfigMap can't be read or written.
     """
     for _ in range(_TRIES):
         source = read_source(kube, place)
@@ -218,14 +219,14 @@ def apply_queue_edit(
 def plan_source(
     source: SourceDocument, wants: QueueWants, planned: QueueEdit | None = None
 ) -> QueueEdit:
-    """Returns the edit of a document that was just read: the planned one if it was planned on this
-    version. Raises QueueError for a document that YuniKorn could not read."""
+    """Returns the edit of a document that was just read: `planned` if it was planned on the same
+    version, otherwise a new edit. Raises QueueError for a document that YuniKorn could not read."""
     edit = edits.edit_source(source, yunikorn_wants(wants), planned)
     return edit if edit is planned else kubernetes_edit(edit)
 
 
 def source_of(config: Config, facts: QueueFacts) -> SourceDocument:
-    """Returns the document of these facts. Raises QueueError for a broken gzip."""
+    """Returns the queue document in these facts. Raises QueueError for an invalid gzip."""
     maps = facts.maps if isinstance(facts, YunikornFacts) else (None, None)
     return resolve_document(*maps, config.queue_document)
 

@@ -14,10 +14,10 @@ from dnm.model.quantity import QuantityError, kube_resources
 
 
 def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
-    """Returns the task groups of a gang application; unreadable text is no gang, as for the
-    scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation).
+    """Returns the task groups in the text of an annotation. An unreadable text is no gang, as for
+    the scheduler (k8shim pkg/cache/utils.go, GetTaskGroupsFromAnnotation).
 
-    Groups or resources above the bound are cut off just above it, so that
+    Task groups or resources above a bound are left out, except the first one above it, so that
     `gangs.is_beyond_counting` still detects them."""
     if not annotation_text:
         return ()
@@ -29,8 +29,8 @@ def task_groups(annotation_text: str) -> tuple[TaskGroup, ...]:
 
 
 class _TaskGroupEntry(msgspec.Struct, rename="lower"):
-    """An entry of the annotation, in any case, which Go's JSON accepts; a missing name, member or
-    resource makes the shim refuse all."""
+    """An entry of the annotation. Keys may have any case, as in Go's JSON. The shim refuses the
+    whole annotation if one entry lacks its name, member or resource."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     minMember: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # Go: int32

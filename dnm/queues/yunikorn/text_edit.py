@@ -1,7 +1,7 @@
 """Replacement of single numbers in the document. Every other character stays.
 
-dnm refuses a number that can't be changed alone (aliased, escaped), with its line. It parses the
-new text before it uses it, and only these numbers may differ.
+dnm refuses, with the line, a number that it can't change alone (aliased or escaped). It parses the
+new text before it writes it, and checks that only the intended numbers differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dnm.queues.yunikorn.yaml_nodes import YamlNode, digits_of
 
 class EditedText(Value):
     """A document with new numbers that has not been parsed yet. `shape`: the content that parsing
-    must give. `violations`: the rules of YuniKorn that it breaks."""
+    must give. `violations`: the YuniKorn rules that the new numbers break."""
 
     text: str
     shape: list[object]
@@ -25,7 +25,7 @@ class EditedText(Value):
 
 
 def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> EditedText:
-    """Returns the document with other numbers at these places and every other character unchanged.
+    """Returns the document with new numbers at these places. Every other character stays.
 
     Raises QueueError, with the line, if a number can't be changed alone.
     """
@@ -48,8 +48,8 @@ def replace_limits(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> Edite
 
 
 def read_again(edited: EditedText) -> DocumentTree:
-    """Parses the new text and returns its tree. Raises QueueError if it is not the expected
-    document."""
+    """Parses the new text and returns its tree. Raises QueueError if it has another content than
+    expected."""
     tree, problems = read_tree(edited.text)
     if tree is None or problems or tree.shape != edited.shape:
         raise QueueError("the edited queue document would have another meaning: nothing is changed")
@@ -57,7 +57,7 @@ def read_again(edited: EditedText) -> DocumentTree:
 
 
 def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str | None:
-    """Returns why this number can't be changed alone."""
+    """Returns why dnm can't replace this number in the text, or None if it can."""
     quantity = tree.places[place]
     where = f"line {quantity.node.line}: {place.kind} {place.resource} of {place.queue}"
     if quantity.is_shared:
@@ -68,8 +68,8 @@ def why_not_changeable(tree: DocumentTree, place: LimitPlace) -> str | None:
 
 
 def _judge_with(tree: DocumentTree, texts: Mapping[LimitPlace, str]) -> tuple[RuleViolation, ...]:
-    """Returns the violations of the tree with these numbers. The tree holds them only meanwhile;
-    each number belongs to one place."""
+    """Returns the rules that the tree would violate with these numbers. Sets them in the tree and
+    restores the old ones afterwards."""
     before = {place: tree.places[place].text for place in texts}
     try:
         for place, text in texts.items():
@@ -93,6 +93,6 @@ def _spliced(text: str, nodes: list[tuple[YamlNode, str]]) -> Iterator[str]:
 
 
 def _like_scalar(before: str, text: str) -> str:
-    """Keeps the line end after the number of a block scalar."""
+    """Returns the new number with the line end that a block scalar has after its number."""
     core = before.strip()
     return before.replace(core, text.strip()) if before != core else text

@@ -1,4 +1,4 @@
-"""The queue document as a tree: every queue, its limits, and the position of each number. Also all
+"""The queue document as a tree: every queue, its limits, and the position of each number. Also the
 violations of those YuniKorn rules that an edit of max and guaranteed can break. YuniKorn itself
 checks its other rules, which no edit affects.
 
@@ -50,8 +50,8 @@ class DocumentTree(Value):
     """A document that YuniKorn can read; `check_rules` decides whether it is valid.
 
     `queues`: the limits of the default partition's queues, by lower-case path, root included and
-    parents first. `written`: the same queues as in the document. `places`: every limit of them
-    except root's. `shape`: everything that was read, see `Composed`. `refusal`: why no limit may be
+    parents first. `written`: the same queues as the document defines them. `places`: every limit
+    except root's. `shape`: the document's content, see `Composed`. `refusal`: why no limit may be
     edited.
     """
 
@@ -65,7 +65,7 @@ class DocumentTree(Value):
 
     @property
     def partition(self) -> Partition | None:
-        """The partition that Kubernetes uses."""
+        """Returns the partition that Kubernetes uses."""
         return default_partition(self.scheduler)
 
 
@@ -85,7 +85,7 @@ def parse_tree(text: str) -> DocumentTree:
 
 def read_tree(text: str) -> tuple[DocumentTree | None, tuple[RuleViolation, ...]]:
     """Returns the tree (None: the text is not YAML) and the reasons why YuniKorn could not read it
-    (empty: it could)."""
+    (none if it can)."""
     try:
         with without_collection():
             composed = compose(text)
@@ -137,8 +137,8 @@ def _places_of(path: str, queue: Queue) -> Iterator[tuple[LimitPlace, Quantity]]
 
 
 def _unless_zero(amounts: Resources) -> Resources:
-    """Drops a limit that is zero in all resources, as YuniKorn does (`setResources` of
-    queue.go)."""
+    """Returns the limit, or an empty one if it is zero in all resources, which YuniKorn ignores
+    (`setResources` of queue.go)."""
     return amounts if any(amounts.values()) else {}
 
 
@@ -164,7 +164,7 @@ def _why_not_editable(scheduler: SchedulerConfig, has_more_documents: bool) -> s
 
 
 def default_partition(scheduler: SchedulerConfig) -> Partition | None:
-    """Returns the partition that the Kubernetes shim uses, if it is there."""
+    """Returns the partition that the Kubernetes shim uses, or None if the document lacks it."""
     partitions = scheduler.partitions or []
     return next(
         (partition for partition in partitions if partition.name.lower() in ("", "default")), None
@@ -172,7 +172,7 @@ def default_partition(scheduler: SchedulerConfig) -> Partition | None:
 
 
 def root_of(partition: Partition) -> Queue:
-    """Returns the written root, or the one that YuniKorn puts above the top-level queues."""
+    """Returns the document's root queue, or the one that YuniKorn adds above the other queues."""
     queues = partition.queues or []
     if len(queues) == 1 and queues[0].name.lower() == "root":
         return queues[0]
@@ -182,7 +182,8 @@ def root_of(partition: Partition) -> Queue:
 
 
 def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
-    """Yields path, parent's path and queue, in lower case. Parents come before children."""
+    """Yields lower-case path, parent's path and queue of each queue. Parents come before
+    children."""
     stack: list[tuple[str, str | None, Queue]] = [("root", None, root)]
     while stack:
         path, parent, queue = stack.pop()
@@ -192,8 +193,8 @@ def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
 
 
 def amounts_of(quantities: Quantities | None) -> dict[str, int]:
-    """Returns the amounts of a limit that can be parsed, in YuniKorn's units. `_check_quantities`
-    reports the others."""
+    """Returns the valid amounts of a limit, in YuniKorn's units. `_check_quantities` reports the
+    invalid ones."""
     amounts = {}
     for resource, quantity in (quantities or {}).items():
         try:
@@ -207,7 +208,7 @@ def amounts_of(quantities: Quantities | None) -> dict[str, int]:
 
 
 def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
-    """Returns every violation in Kubernetes' partition, in the order of lines."""
+    """Returns every violation of a rule in Kubernetes' partition, in the order of lines."""
     violations: list[RuleViolation] = []
 
     def report(rule: str, queue: str, line: int, message: str) -> None:
@@ -224,7 +225,7 @@ def check_rules(tree: DocumentTree) -> tuple[RuleViolation, ...]:
 
 
 def _check_names(path: str, queue: Queue, report: Report) -> None:
-    """Checks that each path means one queue."""
+    """Checks that the children of a queue have valid and different names."""
     seen: set[str] = set()
     for child in queue.queues or []:
         name = child.name.lower()
@@ -237,7 +238,7 @@ def _check_names(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_quantities(path: str, queue: Queue, report: Report) -> None:
-    """Checks max, guaranteed and the user limits against YuniKorn's grammar."""
+    """Checks that max, guaranteed and the limits of users obey YuniKorn's grammar."""
     of_users = (("maxresources", limit.maxresources or {}) for limit in queue.limits or [])
     for kind, quantities in (*queue.resources.kinds, *of_users):
         for resource, quantity in quantities.items():
@@ -249,7 +250,7 @@ def _check_quantities(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_limits(path: str, queue: Queue, report: Report) -> None:
-    """Checks L1: no user or group may have more than the queue's own max."""
+    """Checks rule L1: no user or group may have more than the queue's own max."""
     own_max = {} if path == "root" else amounts_of(queue.resources.max)
     for limit in queue.limits or []:
         for resource, amount, most in _larger(amounts_of(limit.maxresources), own_max):
@@ -258,7 +259,8 @@ def _check_limits(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_resources(root: Queue, report: Report) -> None:
-    """Checks R1 to R4. Bounds go down the tree; guarantees are summed up towards root."""
+    """Checks rules R1 to R4. They bound each guaranteed and max by the max of the queue and of its
+    ancestors, and the sum of the children's guarantees by both."""
     order = list(walk(root))
     bounds: dict[str, Mapping[str, int]] = {}  # tightest max of the queue and its ancestors
     guaranteed: dict[str, Resources] = {}
@@ -293,7 +295,7 @@ def _check_resources(root: Queue, report: Report) -> None:
 
 
 def _line_of(queue: Queue, quantities: Quantities | None, resource: str) -> int:
-    """Returns the line of the number, or of its queue if the queue does not set the number."""
+    """Returns the line of a limit's number, or of the queue if it lacks the number."""
     quantity = (quantities or {}).get(resource)
     return quantity.node.line if quantity else queue.resources.line or queue.line
 
@@ -311,7 +313,7 @@ def _pair(resource: str, amount: int, owner: str, limit: int) -> str:
 
 
 def tightest(own: Mapping[str, int], above: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns the tightest max of a queue and its ancestors: the bound of its children."""
+    """Returns for each resource the smallest max of a queue and its ancestors."""
     bound = dict(above)
     for resource, amount in own.items():
         bound[resource] = min(amount, bound.get(resource, amount))

@@ -1,8 +1,8 @@
-"""Questions that only an administrator can answer, and what dnm does until then. Pure.
+"""Questions that only an administrator can answer, and the edit that is possible without an answer.
 
-dnm asks if limits and ledger don't show what is lent. A limit that can't be written blocks only its
-own queue and those below it. It stays as it is, and dnm counts no further node that would raise it.
-Every other limit moves.
+dnm asks if limits and ledger don't show which nodes are lent. A limit that can't be written stays
+as it is, and in its queue and those below it, dnm counts no further node that would raise it. All
+other limits change as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHER_LEDGER_LOST = "another instance's ledger is gone from the ConfigMap"
 
 
 def undecided(why: str, problem: str = LEDGER_LOST) -> QueueError:
-    """Returns the question to the administrator, with the possible answers."""
+    """Returns an error that asks the administrator whether the limits contain lent nodes."""
     return QueueError(
         f"{problem} while nodes are lent, and dnm can't decide whether the limits contain "
         f"them: {why}. Look at `dnm queues show`. If they do, run `dnm queues rebase --as total`, "
@@ -32,7 +32,7 @@ def undecided(why: str, problem: str = LEDGER_LOST) -> QueueError:
 
 
 def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
-    """Describes the limits that give no clear answer."""
+    """Returns the reason why the limits do not show whether they contain lent nodes."""
     if "neither" in held:
         place = held["neither"][0]
         text = current(tree, place)[0].strip()
@@ -49,7 +49,7 @@ def why_mixed(tree: DocumentTree, held: dict[str, list[LimitPlace]]) -> str:
 
 
 def older_total(place: LimitPlace, text: str) -> QueueError:
-    """Returns the question about a limit that equals a earlier total."""
+    """Returns an error that asks the administrator about a limit that equals an earlier total."""
     return QueueError(
         f"{place.kind} {place.resource} of {place.queue} is {text.strip()}, which dnm itself wrote "
         "earlier, with lent nodes in it. An older export of the queue document may have been "
@@ -63,8 +63,8 @@ def older_total(place: LimitPlace, text: str) -> QueueError:
 
 
 def only_recorded(own: Section, recorded: Section) -> Section:
-    """Returns the recorded part of the section: without new nodes, and with the recorded size of
-    nodes that have grown."""
+    """Returns the part of `own` that `recorded` has too: no new nodes, and nodes that have grown
+    with their recorded size."""
     queues: dict[str, dict[str, Resources]] = {}
     for queue, nodes in own.queues.items():
         before = recorded.queues.get(queue, {})
@@ -77,8 +77,8 @@ def only_recorded(own: Section, recorded: Section) -> Section:
 def hold_back(
     own: Section, recorded: Section, stuck: Mapping[LimitPlace, str]
 ) -> tuple[Section, dict[str, str]]:
-    """Returns the section without the nodes that would raise a blocked limit, and the queues that
-    these nodes serve, with the reason."""
+    """Returns `own` without new nodes that would raise a limit in `stuck`, which dnm can't write.
+    Returns also the queues that these nodes serve, with the reason."""
     held: dict[str, str] = {}
     queues = dict(own.queues)
     settled = only_recorded(own, recorded).queues

@@ -1,4 +1,5 @@
-"""YuniKorn's answers about a new queue document: before it is written, and when it is reloaded."""
+"""YuniKorn's answers about a new queue document: validation before the write, and reload after
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 
 
 def validate(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
-    """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the document."""
+    """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the new
+    document."""
     try:
         reason = yunikorn.validate(edit.text)
     except YunikornError as error:
@@ -41,8 +43,8 @@ def confirm(
     step: tuple[SourceDocument, QueueOutcome],
     uptake: timedelta,
 ) -> QueueOutcome:
-    """Returns the outcome after the wait for YuniKorn to reload the document. Raises QueueError if
-    it does not, after dnm has restored the old document."""
+    """Waits until YuniKorn has reloaded the document, and returns the outcome. If YuniKorn does not
+    reload it in time, dnm restores the old document and raises QueueError."""
     before, outcome = step
     edit = outcome.edit
     if not before.is_hot_refreshed:
@@ -50,7 +52,7 @@ def confirm(
     wanted, old = checksum_of(edit.text), checksum_of(before.text)
 
     def is_over(seen: str) -> bool:
-        """Returns whether YuniKorn runs our document, or one that another client wrote since."""
+        """Returns whether YuniKorn uses the edited document, or a later one by another client."""
         return seen == wanted or (seen != old and not is_in_place(kube, place, edit))
 
     try:
@@ -79,7 +81,7 @@ def _unconfirmed(outcome: QueueOutcome, why: str) -> QueueOutcome:
 def _wait_for(
     yunikorn: YunikornClient, is_over: Callable[[str], bool], uptake: timedelta
 ) -> tuple[str | None, str]:
-    """Returns the checksum last read (None: YuniKorn never answered) and the last problem."""
+    """Returns YuniKorn's last checksum (None: YuniKorn never answered) and the last error."""
     deadline = time.monotonic() + uptake.total_seconds()
     seen: str | None = None
     problem = ""

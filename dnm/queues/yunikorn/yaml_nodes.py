@@ -1,7 +1,7 @@
 """YAML nodes with their positions, composed from a text in the way of go-yaml v3.
 
-Scalars keep their raw text; nothing is resolved here. Only the first document is read, as YuniKorn
-does. PyYAML uses libyaml if it has it, otherwise its own parser: same result, ten times the time.
+Scalars keep their raw text, without conversion to numbers or booleans. Only the first document is
+read, as YuniKorn does. Without libyaml, PyYAML gives the same nodes but takes ten times as long.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _MAX_DEPTH = 200  # of nesting; a queue path of 60 levels needs 125
 
 
 class YamlError(Exception):
-    """An error of YAML in `line`, from 1. With the `rule` `dialect`, YuniKorn may accept the text,
-    but dnm does not."""
+    """An error of YAML in `line`, counted from 1. The `rule` `dialect` marks YAML that YuniKorn may
+    accept and that dnm refuses."""
 
     def __init__(self, line: int, problem: str, rule: str = "yaml") -> None:
         super().__init__(problem)
@@ -52,7 +52,7 @@ class YamlError(Exception):
 
 
 class YamlNode(msgspec.Struct, eq=False):
-    """A node. `items` of a mapping are key, value, key, value …; an alias points at `target`.
+    """A node. `items` of a mapping are key, value, key, value …; `target` is the node of an alias.
 
     `start` and `end` are offsets into the composed text, and `shape_index` is the index of a scalar
     in `Composed.shape`. `is_aliased`: an alias refers to this node.
@@ -72,8 +72,8 @@ class YamlNode(msgspec.Struct, eq=False):
 
 
 class Composed(msgspec.Struct, eq=False):
-    """The first document; `root` is None if there is none. `shape` is everything that was read, in
-    order, without comments and positions. Two texts of equal shape mean the same."""
+    """The first document; `root` is None if the text has none. `shape` is its content in order,
+    without comments and positions. Two texts of equal shape mean the same."""
 
     root: YamlNode | None = None
     shape: list[object] = []
@@ -194,8 +194,8 @@ def _node(event: Any, kind: str, offset: int) -> YamlNode:
 
 
 def digits_of(text: str, node: YamlNode) -> tuple[int, int] | None:
-    """Returns the span of a scalar's characters in the text, without quotes, tags and anchors. None
-    if they are written otherwise than they read (escapes, folded lines)."""
+    """Returns the span of a scalar's characters in the text, without quotes, tags and anchors.
+    Returns None if the characters differ from the value (escapes, folded lines)."""
     if node.style in ("'", '"'):
         end = node.end - 1
         start = end - len(node.value)

@@ -1,4 +1,4 @@
-"""The checks of YuniKorn for `dnm check`: queue document, queues, and the scheduler's sums."""
+"""The checks by `dnm check` of YuniKorn: queue document, queues, and the scheduler's sums."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _TRIED = "dynamic-node-manager/tried"  # an annotation that only a dry run write
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:
-    """Returns what a run needs of the API to read and write the queue document."""
+    """Returns the permissions that a run needs to read and write the queue document."""
     where, name = config.queue_document
     return (
         Permission(
@@ -78,7 +78,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checks the queue document, and by a dry run whether it can be changed."""
+    """Checks the queue document, and tries a change of it by a dry run."""
     documents: list[QueueDocument] = []
     yield from check_queue_document(config, snapshot, documents)
     if documents and documents[0].source.config_map is not None:
@@ -96,8 +96,8 @@ def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
 def check_demand(
     config: Config, snapshot: Snapshot, pods: PodList, count: Callable[[Config], Demand]
 ) -> Iterator[Finding]:
-    """Reports differences between the scheduler's sums and dnm's. `count` returns dnm's own demand
-    below a configuration."""
+    """Reports differences between YuniKorn's sums of used and pending resources and dnm's. `count`
+    returns dnm's sums with a given configuration."""
     document = _read(config, snapshot)
     if document is None:
         return
@@ -110,7 +110,7 @@ def check_demand(
 
 
 def _read(config: Config, snapshot: Snapshot) -> QueueDocument | None:
-    """Returns the document, or None if it could not be read, as `check_limits` reports."""
+    """Returns the document, or None if it is unreadable; `check_limits` then reports the error."""
     try:
         return (
             None
@@ -123,7 +123,7 @@ def _read(config: Config, snapshot: Snapshot) -> QueueDocument | None:
 
 @looks_at("queue document")
 def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Iterator[Finding]:
-    """Reports effects of a lowered limit on pods, and limits that dnm cannot count."""
+    """Reports queues in which a lower limit affects pods, and limits that dnm cannot count."""
     gangs = {
         path: yunikorn_amounts(queue.largest_gang)
         for path, queue in own.queues.items()
@@ -141,7 +141,7 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
 
 
 def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iterator[Finding]:
-    """Reports pods that YuniKorn may count with more than they use."""
+    """Reports pods whose sidecars YuniKorn before 1.9 counts twice."""
     shapes = [
         pod.shape
         for pod in pods.pods
@@ -171,7 +171,7 @@ def _release(snapshot: Snapshot) -> tuple[int, int] | None:
 
 
 def _of_names(view: SchedulerView, names: frozenset[str]) -> SchedulerView:
-    """Returns the scheduler's sums of only these resources, which dnm has summed up too."""
+    """Returns the scheduler's sums without the resources that are not in `names`."""
 
     def cut(sums: Mapping[str, Resources]) -> dict[str, Resources]:
         return {
@@ -188,8 +188,8 @@ def _of_names(view: SchedulerView, names: frozenset[str]) -> SchedulerView:
 def _compare_sums(
     config: Config, document: QueueDocument, own: Demand, view: SchedulerView
 ) -> Iterator[Finding]:
-    """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` is
-    dnm's demand with pods that were just created, and without defaults for missing requests."""
+    """Compares the scheduler's sums and limits with dnm's, for each monitored queue. `own` is dnm's
+    demand, which includes new pods and adds no defaults for missing requests."""
     for path in config.queues:
         counted = own.queues.get(path)
         if counted is None or path not in document.limits:
@@ -230,7 +230,8 @@ def _differs(theirs: Resources, mine: Resources) -> bool:
 def check_queue_document(
     config: Config, snapshot: Snapshot, documents: list[QueueDocument]
 ) -> Iterator[Finding]:
-    """Checks place, editability and YuniKorn's rules, and appends the document to `documents`."""
+    """Checks whether dnm can edit the queue document and whether it obeys YuniKorn's rules. Appends
+    the document to `documents` if it is readable."""
     if unread := snapshot.queue_facts.unread:
         yield wrong(f"{unread.subject}: {unread.error}")
         return

@@ -71,7 +71,7 @@ def check(
 def check_cluster(
     kube: ConfigMaps, place: tuple[str, str], yunikorn: YunikornClient | None, output: str
 ) -> int:
-    """Checks the cluster's document and ledger, and prints every obstacle to an edit."""
+    """Checks the cluster's queue document and ledger, and prints why dnm cannot edit them."""
     source = read_source(kube, place)
     judged = judge_text(_name_of(source), source.text)
     if not source.is_built_in:
@@ -89,7 +89,7 @@ def check_cluster(
 
 
 def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | None = None) -> int:
-    """Checks files; returns 0 if dnm can edit them and YuniKorn, if it is asked, accepts them."""
+    """Checks documents in files. Returns 0 if dnm can edit them all and YuniKorn refuses none."""
     return _report(
         [_ask(judgement, yunikorn) for path in files for judgement in judge_file(path)], output
     )
@@ -117,7 +117,7 @@ def _ledger_problem(source: SourceDocument) -> str | None:
 
 
 def _ask(judged: DocumentCheck, yunikorn: YunikornClient | None) -> DocumentCheck:
-    """Adds YuniKorn's own validation of the document."""
+    """Adds the result of YuniKorn's own validation to the check of a document."""
     if yunikorn is None or not judged.text:
         return judged
     try:
@@ -164,7 +164,7 @@ def _judgement_document(judged: DocumentCheck) -> dict[str, Any]:
 
 
 def _print_judgement(judged: DocumentCheck) -> None:
-    """Prints a line for each violation, in the format of compilers, for editors and pipelines."""
+    """Prints each violation as `file:line: message`, which editors and pipelines can parse."""
     for violation in judged.violations:
         lead: Part = (f"{judged.file}:{violation.line}: ", "error")
         print_line(lead, f"{violation.message} [{violation.rule}]")
@@ -256,7 +256,7 @@ def _queue_rows(
 
 
 def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yields a line for each limit, in the style in which the limit is written."""
+    """Yields a table row for each limit of a queue. All amounts have the unit of the limit."""
     path: str = row["queue"]
     name = "  " * path.count(".") + path.rpartition(".")[2]
     if not row["limit"]:
@@ -273,7 +273,7 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
 
 
 def _shown(resource: str, amount: int, style: str) -> str:
-    """Returns an amount in the style of the limit, or approximately if that is not exact."""
+    """Returns an amount in the unit of the limit `style`, rounded if it is no multiple."""
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
     if is_styled or resource != "memory" or not style.endswith("i"):
@@ -282,7 +282,7 @@ def _shown(resource: str, amount: int, style: str) -> str:
 
 
 def document_amounts(amounts: Resources) -> str:
-    """Returns `128 vcore, 256G memory`, without the number of pods."""
+    """Returns amounts as text, e.g. `128 vcore, 256G memory`, without the number of pods."""
     names = sorted(amounts.keys() - {"pods"}, key=lambda name: (name != "vcore", name))
     return ", ".join(f"{_shown_amount(name, amounts[name])} {name}" for name in names)
 

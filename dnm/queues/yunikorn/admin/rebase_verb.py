@@ -1,4 +1,4 @@
-"""`dnm queues rebase`: the administrator explains limits that dnm cannot explain."""
+"""`dnm queues rebase`: the administrator declares whether limits contain lent nodes."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def rebase_queues(
     lock: AbstractContextManager[Callable[[str | None], None]],
     yunikorn: YunikornClient | None = None,
 ) -> int:
-    """Writes the answer into the queue document. The administrator confirms before the lock is
-    taken, so that runs are not blocked, and confirms again only if a limit changed meanwhile.
-    `lock` yields the function that keeps the new ledger in the registry."""
+    """Writes the administrator's answer into the queue document. The administrator confirms before
+    the run lock is acquired, and again only if a limit has changed since then. `lock` yields a
+    function that saves the new ledger in the registry."""
     answered: list[str] = []
 
     def confirmed(source: SourceDocument) -> QueueEdit:
@@ -131,11 +131,11 @@ def rebase_queues(
 
 
 class _DeclinedError(Exception):
-    """The administrator declined."""
+    """The error that is raised if the administrator declines the new limits."""
 
 
 def _rebase_lines(edit: QueueEdit) -> list[str]:
-    """Returns lines with each limit before and after, and its value without lent nodes."""
+    """Returns lines that show each limit before and after the edit and without lent nodes."""
     lines = [
         f"{limit.queue}: {limit.kind} {limit.resource} {limit.before} -> {limit.after}"
         for limit in edit.changes
