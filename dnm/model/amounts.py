@@ -11,14 +11,14 @@ _LONGEST_EXACT = 6  # characters of an amount that people read exactly, e.g. 102
 
 
 def amounts(resources: Mapping[str, int]) -> str:
-    """Returns `128 cpu, 256G memory`, without the number of pods."""
+    """Returns amounts as text without the number of pods, e.g. `128 cpu, 256G memory`."""
     return ", ".join(
         f"{shown_amount(name, resources[name])} {name}" for name in order_resources(resources)
     )
 
 
 def order_resources(names: Iterable[str]) -> list[str]:
-    """Returns cores first, then memory and the others; no number of pods."""
+    """Returns the names of resources for display: `cpu`, then the others sorted, without `pods`."""
     return sorted(set(names) - {"pods"}, key=lambda name: (name != "cpu", name))
 
 

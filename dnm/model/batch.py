@@ -12,9 +12,9 @@ from dnm.model.value import Unreadable, Value
 class BatchClaim(Value):
     """The claim on a node, as its converter reports it: its instance and its progress.
 
-    `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` for a
-    conversion without an end. It is empty after the end, and if nothing is recorded on this host.
-    `is_at_work`: a running converter converts the node. `error`: why it stopped, for people.
+    `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` until the
+    conversion ends, then empty, and empty if this host has no record of it. `is_at_work`: a running
+    converter converts the node. `error`: why the conversion stopped, for people.
     """
 
     instance: str
@@ -29,8 +29,8 @@ class BatchClaim(Value):
 
 
 class SlurmReason(Value):
-    """The reason, author and time of a drained, down or failed node, from Slurm's Reason.
-    `instance` is empty if an administrator, a health check or Slurm wrote it, and not dnm."""
+    """The Reason of a drained, down or failed node in Slurm: its text, author and time. `instance`
+    is the instance of dnm that wrote it; empty if an administrator, a health check or Slurm did."""
 
     text: str
     by: str = ""
@@ -45,8 +45,8 @@ class SlurmReason(Value):
 
 
 class BatchNode(Value):
-    """A node as the batch side has it (`node-convert --list`). `in_service` None: unknown.
-    `reports_claim` False: the converter does not report claims."""
+    """A node as a converter's list reports it (`node-convert --list`). `in_service`: Slurm may use
+    it; None: unknown. `reports_claim` is False if the converter does not report claims."""
 
     name: str
     state: str  # in Slurm's terms, e.g. IDLE+DRAIN
@@ -68,13 +68,13 @@ class BatchNode(Value):
 
     @property
     def is_reserved(self) -> bool:
-        """Returns whether a reservation contains the node, perhaps that of its converter."""
+        """Returns whether a reservation, perhaps the converter's own, contains the node now."""
         return "RESERVED" in parse_state(self.state).flags
 
 
 class WaitingJobs(Value):
     """The pending jobs of a partition that would start now if there were more nodes of a type.
-    `nodes`: all nodes that they request. `since`: the submission of the first."""
+    `nodes`: how many these jobs request in all. `since`: when the first was submitted."""
 
     partition: str
     node_type: str
@@ -84,8 +84,8 @@ class WaitingJobs(Value):
 
 
 class BatchList(Value):
-    """The batch side as its converter reports it. `waiting` None: no program reports pending
-    jobs."""
+    """The nodes and pending jobs that a converter reports, and what it can do. `waiting` is None if
+    no program reports pending jobs."""
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None

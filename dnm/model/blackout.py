@@ -2,9 +2,9 @@
 
 A program that prints its commands prints its secrets too. They may be in the middle of a line,
 folded over several lines, or cut by the reader's buffer. So dnm searches the bytes of the output
-without white space and control characters. It holds back the possible beginning of a value until it
-has read more. It hides each line of a value with several lines too. Encoded values (base64, `%20`)
-are not found, because dnm does not know them.
+without white space and control characters. It holds back the possible beginning of a secret until
+it has read more. Of a secret with several lines, it also hides each single line. Encoded secrets
+(base64, `%20`) are not found, because dnm does not know them.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _SECRET = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN)|(.*_)?(PASS|CREDENTIAL|K
 
 
 def _bytes_of(value: str) -> bytes:
-    """Encodes as the environment does: bytes that are not UTF-8 become lone surrogates."""
+    """Returns the bytes of a variable's value, also of a value that is not UTF-8."""
     return value.encode("utf-8", "surrogateescape")
 
 
 def secrets_by_name(environment: Mapping[str, str]) -> list[str]:
-    """Returns the values that must not be logged, by the names of their variables, and the
-    passwords in addresses."""
+    """Returns the secrets in environment variables: values of variables whose names look secret
+    (`API_KEY`, `DB_PASSWORD`), and passwords in URLs."""
     named = [value for name, value in environment.items() if _SECRET.match(name.upper())]
     in_urls = [word for value in environment.values() for word in _PASSWORD_IN_URL.findall(value)]
     return [*named, *in_urls]
 
 
 def is_too_short(value: str) -> bool:
-    """Returns whether a value has too few characters to be hidden: they would match everywhere."""
+    """Returns whether a value is too short to be hidden, since it would occur in ordinary text."""
     return sum(char > " " and char != "\x7f" for char in value) < LEAST
 
 
 class Secrets:
-    """The values that must be hidden, and each line of values with several lines."""
+    """The secrets that dnm hides in text, and each line of secrets with several lines."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         parts = [part for value in values for part in (value, *value.splitlines())]
@@ -57,24 +57,24 @@ class Secrets:
         self.longest = len(self._flat[0]) if self._flat else 0
 
     def hide(self, text: str) -> str:
-        """Returns a separate text, such as a field of a list, without these values."""
+        """Returns a complete text, such as a field of a list, with `***` for each secret."""
         if not self._flat:
             return text
         return self.hide_shown(self.hide_in(_bytes_of(text)).decode("utf-8", "replace"))
 
     def hide_shown(self, shown: str) -> str:
-        """Removes the values that appear only after a line was made printable."""
+        """Hides the secrets that appear only after a line was made printable."""
         while value := next((hidden for hidden in self.texts if hidden in shown), None):
             shown = shown.replace(value, STARS)  # the text gets shorter, so this loop ends
         return shown
 
     def hide_in(self, content: bytes) -> bytes:
-        """Returns bytes without these values, if no other bytes follow."""
+        """Returns the complete bytes of an output with `***` for each secret."""
         return _replace(content, self.find(content, is_complete=True)[0])
 
     def find(self, content: bytes, is_complete: bool = False) -> tuple[list[tuple[int, int]], int]:
-        """Returns the places of these values in `content`, disjoint and in order, and the place
-        where an incomplete value may begin, or the length of `content`."""
+        """Returns the spans of secrets in `content`, disjoint and in order, and the position where
+        an incomplete secret may begin, or the length of `content`."""
         flat = content.translate(None, _NOISE)
         spans = list(_merged(sorted(span for each in self._flat for span in _spans(flat, each))))
         begun = len(flat) if is_complete else self._beginning(flat)
@@ -85,7 +85,7 @@ class Secrets:
         return bounds, places[begun] if begun < len(flat) else len(content)
 
     def _beginning(self, flat: bytes) -> int:
-        """Returns the earliest place at the end of `flat` where a value may begin."""
+        """Returns the first position in `flat` from which its rest may begin a secret."""
         for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
             if flat[at] in self._firsts:
                 end = flat[at:]
@@ -96,7 +96,7 @@ class Secrets:
 
 
 def _places(content: bytes) -> list[int]:
-    """Returns the positions of the bytes that are not noise."""
+    """Returns the positions of all bytes but white space and control characters."""
     positions: list[int] = []
     before = 0
     for run in _RUN.finditer(content):
@@ -106,8 +106,8 @@ def _places(content: bytes) -> list[int]:
 
 
 def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the spans of a value, overlapping ones as one. It searches backwards within a value,
-    so that a long line of one letter does not take a step for each letter."""
+    """Yields the spans of a value in `flat`, overlapping ones as one. It searches backwards, so
+    that a long line of one letter does not take a step for each letter."""
     start = flat.find(value)
     while start >= 0:
         last = start
@@ -118,7 +118,7 @@ def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yields the spans with overlapping ones merged, since the end of one could be visible else."""
+    """Yields the spans, overlapping ones merged: otherwise a part of a secret could be shown."""
     last: tuple[int, int] | None = None
     for start, end in spans:
         if last is not None and start < last[1]:
@@ -140,16 +140,16 @@ def _replace(content: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 class SafeLines:
-    """The printable lines of a program without secrets, read in pieces of any length."""
+    """The printable lines of a program's output without secrets. It may arrive in pieces."""
 
     def __init__(self, secrets: Secrets, longest: int) -> None:
-        """Cuts lines that are longer than `longest` bytes."""
+        """Sets the secrets, and the length in bytes at which lines are cut."""
         self.secrets = secrets
         self.longest = longest
         self.rest = b""  # read, and not yet passed on
 
     def feed(self, content: bytes) -> Iterator[str]:
-        """Yields the complete lines that cannot be extended to a secret."""
+        """Adds a piece of output. Yields the complete lines that cannot be a part of a secret."""
         self.rest += content
         spans, begun = self.secrets.find(self.rest)
         cut = _before_spans(self.rest.rfind(b"\n", 0, begun) + 1, spans, self.rest)
@@ -162,7 +162,7 @@ class SafeLines:
         yield from self._lines_of(_replace(complete, [span for span in spans if span[1] <= cut]))
 
     def end(self) -> Iterator[str]:
-        """Yields the rest, at the end of the output."""
+        """Yields what remains at the end of the output."""
         rest, self.rest = self.rest, b""
         yield from self._lines_of(self.secrets.hide_in(rest))
 
@@ -177,7 +177,7 @@ class SafeLines:
 
 
 def _before_spans(cut: int, spans: Iterable[tuple[int, int]], content: bytes) -> int:
-    """Returns the last place for a cut outside secrets; in `content` it is behind a line's end."""
+    """Returns `cut`, or a place before the secret that it divides (a line's begin in `content`)."""
     for start, end in reversed([*spans]):
         if start < cut < end:
             cut = content.rfind(b"\n", 0, start) + 1 if content else start

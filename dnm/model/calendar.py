@@ -1,5 +1,5 @@
-"""Planned events of a site: their entries in a calendar, their times, and the name and the instance
-of a reservation that dnm makes in Slurm in advance."""
+"""Planned events of a site: the entries of a calendar and their occurrences, and the names of the
+reservations that dnm makes in Slurm before an event."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dnm.model.value import Value
 
 
 class CalendarEvent(Value, omit_defaults=True):
-    """A number of equal pods or of nodes for a namespace, once or on some days of each week.
+    """A planned need of a namespace for equal pods or for nodes, once or on some days of each week.
 
     `begins` and `ends` are local times of `zone`, without an offset. `weekly` has the days, Monday
-    is 0; the first occurrence is at `begins` or later. `last` is the last day on which it begins,
-    or None without an end. `request` is that of a pod.
+    is 0; the first occurrence is at `begins` or later. `last` is the last day on which an
+    occurrence begins; None: there is no last day. `request` is that of one pod.
     """
 
     name: str
@@ -32,8 +32,8 @@ class CalendarEvent(Value, omit_defaults=True):
 
 
 class CalendarReading(Value):
-    """The content of a calendar: its events, and the errors of unreadable events by their names.
-    `is_complete`: the calendar has no other content that may be an event."""
+    """The content of a calendar: its events, and the errors of unreadable events by event name.
+    `is_complete` is False if it may have further events that could not be read."""
 
     events: tuple[CalendarEvent, ...] = ()
     unread: Mapping[str, tuple[str, ...]] = {}
@@ -41,8 +41,8 @@ class CalendarReading(Value):
 
 
 class KeptCalendar(Value):
-    """The current content of a calendar. It has the last readable version of an event that cannot
-    be read now. `troubles`: sentences about those events. `is_too_large`: there are too many."""
+    """The events of a calendar that are in force; an event that cannot be read now is in its last
+    readable version. `troubles`: messages about such events. `is_too_large`: there are too many."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ _EVENT_RESERVATION = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
 
 
 class EventReservation(Value):
-    """Additional nodes of a type for one occurrence, without the host list `leave_out`."""
+    """A request to reserve `count` nodes of a type for an occurrence, but none of `leave_out`."""
 
     name: str
     node_type: str
@@ -79,25 +79,25 @@ class EventReservation(Value):
 
 
 def occurrence_name(event: str, begins: datetime, instance: str) -> str:
-    """Returns the name of one occurrence's reservations, without the node."""
+    """Returns the name of an occurrence's reservations, without the suffix for the node."""
     return f"{PREFIX}{event}-{begins.astimezone(UTC):%Y%m%dT%H%M}-{_mark(instance)}"
 
 
 def occurrence_of(reservation: str, node: str, instance: str) -> str:
-    """Returns that name from a reservation of a node, or an empty text for other reservations."""
+    """Returns the occurrence's name (see above) from a node's reservation; empty for others."""
     name = reservation.removesuffix(f"-{node}")
     return name if name != reservation and is_occurrence(name, instance) else ""
 
 
 def is_occurrence(name: str, instance: str) -> bool:
-    """Returns whether this is a name that this instance gives to reservations of an occurrence."""
+    """Returns whether this instance uses the name for the reservations of an occurrence."""
     match = re.fullmatch(_EVENT_RESERVATION, name)
     return match is not None and match[1] == _mark(instance)
 
 
 def is_late(begins: datetime | None, wanted: datetime) -> bool:
-    """Returns whether a reservation begins too late and must be made again. A few minutes do not
-    count, since the measured time of lending grows by seconds. An unknown begin is not late."""
+    """Returns whether a reservation begins over 5 minutes after `wanted` and must be made again.
+    Less does not count, since the measured time of lending grows. An unknown begin is not late."""
     return begins is not None and begins > wanted + _LATE
 
 

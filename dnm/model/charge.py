@@ -8,8 +8,8 @@ from dnm.model.value import Moment, Value
 
 
 class Charge(Value):
-    """The account that pays for a lent node, and the requests of its pods by resource: `rate` is
-    the amount since then, `used` the earlier amount times seconds."""
+    """The account that pays for a lent node, and what its pods request. `rate`: the amount of each
+    resource from `since` on. `used`: the sum of amount times seconds before `since`."""
 
     account: str
     since: Moment
@@ -17,7 +17,7 @@ class Charge(Value):
     used: dict[str, float] = {}
 
     def used_until(self, now: datetime) -> dict[str, float]:
-        """Returns the requests of the pods until then, times seconds."""
+        """Returns what the pods requested until `now`: amount times seconds of each resource."""
         seconds = max((now - self.since).total_seconds(), 0.0)
         names = {**self.used, **self.rate}
         return {name: self.used.get(name, 0) + self.rate.get(name, 0) * seconds for name in names}

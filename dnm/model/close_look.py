@@ -15,8 +15,8 @@ CLOSED = Taint(key=OPENING_TAINT, effect="NoSchedule")
 
 
 def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
-    """Returns the converter's taints that a Node lacks. On a Node with dnm's mark, the taint for
-    readiness checks is not missed: dnm itself has removed it."""
+    """Returns those of the converter's `taints` that a Node lacks. The taint for readiness checks
+    is not missing on a Node with dnm's mark: dnm itself has removed it."""
     return [
         taint
         for taint in taints
@@ -25,7 +25,7 @@ def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
 
 
 class FactsRequest(Value):
-    """A node with facts to read, its namespace, and the kinds of its readiness checks."""
+    """A node whose facts a run must read, its namespace, and the kinds of its readiness checks."""
 
     node: str
     namespace: str
@@ -34,7 +34,7 @@ class FactsRequest(Value):
 
 
 class DaemonPods(Value):
-    """A DaemonSet and the state of its pod on the node. `why`: the reason if it is not ready."""
+    """A DaemonSet and the state of its pod on a joining node. `why`: why the pod is not ready."""
 
     name: str  # namespace/name
     shape: PodShape
@@ -43,7 +43,7 @@ class DaemonPods(Value):
 
 
 class ImageUsers(Value):
-    """Equal waiting pods: where they may run, and which images they need."""
+    """Equal waiting pods: `shape` decides on which nodes they may run, `images` they need there."""
 
     shape: PodShape
     images: tuple[str, ...]
@@ -51,7 +51,7 @@ class ImageUsers(Value):
 
 
 class OwnPod(Value):
-    """A pod that dnm started: its phase, its pulled images, and why it lacks others."""
+    """A pod that dnm started on a node: its phase, the pulled images, and why it lacks others."""
 
     phase: str = ""
     why: str = ""
@@ -59,7 +59,7 @@ class OwnPod(Value):
 
 
 class CloseLook(Value):
-    """The facts of a node. `images` have full names. `pods` are dnm's own, by `namespace/name`."""
+    """The facts about a joining node. `images` have full names. `pods`: those that dnm started."""
 
     conditions: Mapping[str, str] = {}
     images: frozenset[str] = frozenset()

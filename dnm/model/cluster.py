@@ -1,5 +1,5 @@
-"""Values of the cluster besides Nodes and pods: ConfigMaps, Events, pods as eviction sees them, and
-queues as their document and the scheduler report them."""
+"""Values that dnm reads from the cluster besides Nodes and pods: ConfigMaps, Events, the pods on a
+node for an eviction, and queues as their document and the scheduler report them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dnm.model.value import Resources, Unreadable, Value
 
 
 class FieldOwner(Value):
-    """An entry of managedFields: the last writer of these keys of data and annotations, and its
-    operation (`Apply` or `Update`)."""
+    """An entry of an object's managedFields: a field manager, its operation (`Apply` or `Update`),
+    and the keys of data and annotations that it wrote last."""
 
     manager: str
     operation: str
@@ -33,7 +33,7 @@ class ConfigMap(Value):
 
 
 class QueueLimits(Value):
-    """A configured queue. A limit that allows everything is empty here."""
+    """A configured queue and its limits. A limit that allows everything is represented as empty."""
 
     path: str  # lower case, from root
     parent: str | None  # None for root
@@ -44,10 +44,10 @@ class QueueLimits(Value):
 
 
 class SchedulerView(Value):
-    """The data of a scheduler that knows queues: pod UID -> queue path, and allocated and pending
-    resources by path. `user_limited` and `not_started` are UIDs of pods that wait for a limit of
-    their user or group, or until their queue may start another application. `release`: e.g. (1, 8),
-    if reported."""
+    """The data from a scheduler's API: the queue path of each pod by UID, and the allocated and
+    pending resources by queue path. `user_limited`: UIDs of pods that wait for a limit of their
+    user or group. `not_started`: UIDs of pods that wait until their queue may start another
+    application. `release`: the scheduler's, e.g. (1, 8), if reported."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -60,8 +60,8 @@ class SchedulerView(Value):
 
 
 class RefusedPods(Value):
-    """Pods that do not exist because the API server refuses them for lack of quota. `retry_until`
-    (RFC 3339): the quota admits them since, and their controller tries again before this time."""
+    """Equal pods that the API server refuses to create for lack of quota. `retry_until` (RFC 3339):
+    the quota admits them now, and their controller tries again before this time."""
 
     pod: Pod  # one of them, as their template describes it
     count: int
@@ -71,8 +71,8 @@ class RefusedPods(Value):
 class QueueFacts(Value):
     """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
     only its package reads. `unread`: why the limits could not be read. `view` None: not read.
-    `used`: queue -> the use that the queue system itself reports, if it does.
-    `is_use_complete`: bound pods add nothing to it, because the limits count a part of them."""
+    `used`: queue -> the use that the queue system reports, if it does. If `is_use_complete`, dnm
+    does not add bound pods to `used`, since the limits count only some of them."""
 
     unread: Unreadable | None = None
     view: SchedulerView | Unreadable | None = None
@@ -109,15 +109,15 @@ class PodOnNode(Value, frozen=True):
 
     @property
     def key(self) -> str:
-        """Returns the name to show."""
+        """Returns `namespace/name` for display."""
         return printable(f"{self.namespace}/{self.name}")
 
 
 class Reading(Value):
-    """The way in which a run read pods and nodes. `way` is `list` or `changes`. `reason` is the
-    code of the reason for a list (see `kube/watching.py`). `compared` is the result of comparing a
-    list with the stored objects, if it was done: `equal`, `different` or `unproved`. `trouble` is a
-    sentence for an administrator."""
+    """The way in which a run read pods and nodes. `way` is `list` (all) or `changes` (a watch).
+    `reason`: the code of the reason for a list (see `kube/watching.py`). `compared`: the result of
+    comparing a list with the stored objects, if it was done: `equal`, `different` or `unproved`.
+    `trouble`: a sentence for an administrator."""
 
     way: str = "list"
     reason: str = ""

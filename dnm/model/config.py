@@ -21,7 +21,7 @@ _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
 class NamespacePolicy(Value):
-    """A monitored namespace; `node_types` in order of preference."""
+    """The settings of a monitored namespace. `node_types` are in order of preference."""
 
     name: str
     queue: str  # full path from root, lower case; without a queue system, the namespace
@@ -98,23 +98,23 @@ class Config(Value):
 
     @property
     def queue_systems(self) -> frozenset[str]:
-        """Returns the queue systems that monitored namespaces have."""
+        """Returns the queue systems of the monitored namespaces, or YuniKorn if there are none."""
         systems = frozenset(policy.queue_system for policy in self.namespaces.values())
         return systems or frozenset({"yunikorn"})
 
     @property
     def namespace_queues(self) -> frozenset[str]:
-        """Returns the monitored namespaces that are queues themselves, and not in YuniKorn. Their
-        pods count under any scheduler."""
+        """Returns the monitored namespaces whose queue is not in YuniKorn. Their pods count,
+        whatever scheduler they name."""
         return frozenset(self.namespaces) - self.namespaces_with("yunikorn")
 
     def namespaces_with(self, system: str) -> frozenset[str]:
-        """Returns the monitored namespaces with a queue system."""
+        """Returns the monitored namespaces whose queue system is `system`."""
         policies = self.namespaces.items()
         return frozenset(name for name, policy in policies if policy.queue_system == system)
 
     def without_services(self) -> Config:
-        """Returns the configuration of a run that asks no REST service."""
+        """Returns the configuration without the URL of YuniKorn's REST service."""
         changed: Config = msgspec.structs.replace(self, yunikorn_url="")
         return changed
 
@@ -133,7 +133,7 @@ class Config(Value):
 
     @property
     def object_name(self) -> str:
-        """Returns the name of the instance's Lease, and of its Secret: a DNS subdomain."""
+        """Returns the name of the instance's Lease and Secret, which is a valid DNS subdomain."""
         if _PLAIN_NAME.fullmatch(self.instance_id):
             return f"dnm-{self.instance_id}"
         import hashlib  # two milliseconds that other names do not need
@@ -143,18 +143,18 @@ class Config(Value):
 
     @property
     def lock_path(self) -> Path:
-        """Returns a path beside the registry, so that two state directories never share a lock."""
+        """Returns the path of the lock, beside the registry: no two registries share a lock."""
         return self.converted_nodes_path.with_suffix(".lock")
 
     @property
     def began_path(self) -> Path:
-        """Returns a file with the start time of the last run on this host as its time. The lock
-        has another time, since commands that change the registry take the lock too."""
+        """Returns a file whose modification time is the start of the last run on this host. That of
+        the lock differs, since commands that change the registry take the lock too."""
         return self.lock_path.with_suffix(".began")
 
     @property
     def ended_path(self) -> Path:
-        """Returns a file with the end time of the last run on this host as its time."""
+        """Returns a file whose modification time is the end of the last run on this host."""
         return self.lock_path.with_suffix(".ended")
 
     @property
@@ -164,11 +164,11 @@ class Config(Value):
 
     @property
     def store_path(self) -> Path:
-        """Returns the file with the stored objects of the cluster, beside the registry."""
+        """Returns the file with dnm's copy of the objects of the cluster, beside the registry."""
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
-        """Returns the type of which a prefix, followed by digits only, is the node's name."""
+        """Returns the node type by the node's name: the type's prefix, then digits only."""
         for node_type in self.node_types.values():
             prefix = node_type.name_prefix or node_type.name
             number = node.removeprefix(prefix)
@@ -177,19 +177,19 @@ class Config(Value):
         return None
 
     def floor_of(self, node_type: str) -> Floor | None:
-        """Returns the number of nodes of a type that stay with Slurm, or None without a floor."""
+        """Returns the nodes (number or percentage) of a type that stay with Slurm, or None."""
         return self.type_floors.get(node_type) or self.batch_floor
 
     @property
     def has_shares(self) -> bool:
-        """Returns whether a cap is a percentage of the nodes of the batch side."""
+        """Returns whether any cap is a percentage of the nodes of the batch side."""
         most = [namespace.max_nodes for namespace in self.namespaces.values()]
         most += [node_type.max_nodes for node_type in self.node_types.values()]
         return any(isinstance(item, Share) for item in (self.max_converted_nodes, *most))
 
     @property
     def has_kubelets(self) -> bool:
-        """Returns whether a node type has settings for its kubelets."""
+        """Returns whether any node type has settings for its kubelets."""
         return any(node_type.kubelet is not None for node_type in self.node_types.values())
 
     @property

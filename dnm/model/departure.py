@@ -1,4 +1,4 @@
-"""The departure of a lent node that its queue may still need."""
+"""The decision that a lent node must leave its queue, even if the queue still needs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnm.model.value import Moment, Value
 
 class Leaving:
     """The reasons of the core to fence a serving node and to return it when it is empty, whatever
-    an administrator ordered before. Rules have their own reasons, which need the rule to be on."""
+    an administrator ordered before. A rule that is on adds its own reasons."""
 
     EXCLUDED = "excluded"
     NOT_OPENED = "not-opened"
@@ -24,7 +24,7 @@ OVERRIDES_STAY = (Leaving.EXCLUDED, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.
 
 
 class Eviction(Value):
-    """The eviction of the pods of a node that an administrator returns, since that time."""
+    """The eviction of a node's pods, since `since`, because an administrator returns the node."""
 
     since: Moment
     evicted: int = 0  # pods so far

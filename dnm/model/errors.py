@@ -1,8 +1,8 @@
 """The errors that dnm raises, with one parent.
 
-The message names the object, the wrong value and the next step. A caller that can continue after
-the failure catches `DnmError`; `cli/app.py` catches the others. Modules at the edges translate
-foreign exceptions with `raise ... from`.
+Each message names the object, the wrong value and the next step. A caller that can continue after
+the failure catches `DnmError`; otherwise `cli/app.py` does. Modules at the edges translate foreign
+exceptions with `raise ... from`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 class DnmError(Exception):
-    """The parent of all errors. `exit_code` is that of the command."""
+    """The parent of all errors of dnm. `exit_code` is the one with which the command ends."""
 
     exit_code = ExitCode.FAILED
 
@@ -45,7 +45,8 @@ class StateError(RegistryError):
 
 
 class LeaseLostError(RegistryError):
-    """The loss of the Lease to another run during a pause of this one. This run writes nothing."""
+    """The loss of the Lease to another run while this one was suspended, which then writes
+    nothing."""
 
     exit_code = ExitCode.LOCKED
 
@@ -57,15 +58,15 @@ class LockedError(DnmError):
 
 
 class StoppedError(DnmError):
-    """A signal before the first action, or the end of the grace period while dnm waited."""
+    """The end of a run by a signal, before its first action or after the grace period."""
 
 
 class KubeError(DnmError):
-    """A missing, refusing or unreadable answer of the Kubernetes API."""
+    """A request to the Kubernetes API that got no answer, a refusal, or an unreadable answer."""
 
 
 class KubeConflict(KubeError):
-    """HTTP 409 or a failed precondition: another client wrote in between. Read and try again."""
+    """A write refused (HTTP 409, precondition), since another client wrote first. Read again."""
 
 
 class QueueError(DnmError):
@@ -73,7 +74,7 @@ class QueueError(DnmError):
 
 
 class LeaseError(DnmError):
-    """Another dnm that acts for the same instance, or a failed check whether one does."""
+    """An instance for which another dnm acts, or for which dnm could not check whether one does."""
 
     exit_code = ExitCode.NEEDS_PERSON
 

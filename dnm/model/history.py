@@ -21,9 +21,9 @@ as many as are lent, none, or unknown. Else it is a smaller number, rounded up t
 
 
 class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
-    """A transition, or a command of an administrator. `number` counts the lines of a registry, so
-    that each line is unique. `before` and `after` are phases of a node, verdicts of a queue or
-    amounts of a limit. `numbers` are those behind the decision."""
+    """A line of the history: a transition, or a command of an administrator. `number` counts the
+    lines of a registry, so that each line is unique. `before` and `after` are phases of a node,
+    verdicts of a queue or amounts of a limit. `numbers` are the figures behind the decision."""
 
     schema: int
     number: int
@@ -46,7 +46,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
 
 def recorded_moment(text: object) -> datetime | None:
-    """Returns the moment in the numbers of a line, or None if there is none."""
+    """Returns the time in `numbers` of a line that `text` is, or None if it has no offset."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -55,8 +55,8 @@ def recorded_moment(text: object) -> datetime | None:
 
 
 class Decision(Value, omit_defaults=True):
-    """The numbers behind a queue's verdict. `headroom`: the unused quota up to the root. `wanted`
-    and `granted`: nodes by type, from packing. `pods`: some without free capacity or quota."""
+    """The numbers behind a queue's verdict. `headroom`: the unused quota up to the root. `wanted`,
+    `granted`: nodes by type that it needs, and that it gets. `pods`: names of some of its pods."""
 
     pending_pods: int = 0
     pending: Mapping[str, int] = {}
@@ -71,10 +71,10 @@ class Decision(Value, omit_defaults=True):
 
 
 class PodKind(Value):
-    """Equal pods of a queue: the numbers of pending, bound and new ones since the last run (None:
-    unknown). `gang` pods start together; 0: each pod starts alone. `came_at` has the creation times
-    of the new pods, in seconds since 1970. `sums` are the sums of those times over pending and over
-    bound pods; a change between lines shows which pods began or ended."""
+    """Equal pods of a queue: how many are pending, bound, and new since the last run (None:
+    unknown). `gang`: the number of pods that start together; 0: each starts alone. `came_at`: the
+    creation times of the new pods, in seconds since 1970. `sums`: the sums of the creation times of
+    pending and of bound pods; a change between lines shows which pods began or ended."""
 
     request: Mapping[str, int]  # without the number of pods
     pending: int
@@ -86,15 +86,15 @@ class PodKind(Value):
 
 
 class NodeRoom(Value):
-    """Equal permanent nodes, and the free capacity of each without the pods of other queues."""
+    """Equal permanent nodes, and what other queues' pods leave free on each of them."""
 
     free: Mapping[str, int]
     count: int
 
 
 def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
-    """Returns how many of the pods behind a request fit one of its nodes, and the request of each
-    pod. The number is zero if the `numbers` of the request are incomplete. `size`: of the node."""
+    """Returns how many of the pods behind a request for nodes fit on one node of `size`, and the
+    request of each pod. The number is zero if the `numbers` of the request are incomplete."""
     pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
     request = {
         name: amount // pending
@@ -117,7 +117,7 @@ class Operation(Value):
 
 
 class RequestCause(Value):
-    """The reason and the time of a request for nodes. It is kept until they have joined."""
+    """The reason and the time of a request for nodes. It is stored until they have joined."""
 
     since: Moment
     code: str = ""
@@ -125,7 +125,7 @@ class RequestCause(Value):
 
 
 class Lent(Value):
-    """The time of a lend, and the time of its request."""
+    """The time since when a node is lent, and the time at which it was requested."""
 
     since: Moment
     asked_at: Moment | None = None
@@ -144,8 +144,8 @@ BOUNDS = (60, 120, 300, 600, 900, 1800, 3600, 7200)
 
 
 class Totals(Value):
-    """Totals since the registry began. Conversions and returns are by node type and result, moves
-    by type. `lent_seconds` has the time of returned and moved nodes by queue and type. The
+    """Totals since the registry was created. Conversions and returns are by node type and result,
+    moves by type. `lent_seconds`: the lent time of returned and moved nodes, by queue and type. The
     histograms are by type, those of `step_seconds` also by readiness check."""
 
     conversions: dict[str, dict[str, int]] = {}
@@ -166,10 +166,10 @@ class LastingError(Value):
 
 
 class Memory(Value):
-    """The part of the history that the registry keeps, saved together with the change.
+    """The part of the history that the registry stores, in one write with the changes themselves.
 
     `unwritten`: lines that may be missing in the history. `intended`: lines that become true if the
-    next run finds the change in the queue document. `last_number`: of the last line.
+    next run finds the change in the queue document. `last_number`: the number of the last line.
     """
 
     last_number: int = 0

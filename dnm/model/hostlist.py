@@ -1,4 +1,4 @@
-"""Names of nodes -> Slurm's hostlist expressions: `a[001-003,007]`. Pure."""
+"""The conversion of node names to Slurm's hostlist expressions: `a[001-003,007]`. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fold_hostlist(names: Iterable[str]) -> str:
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Returns consecutive numbers as pairs of first and last."""
+    """Returns the (first, last) pairs of the ranges of consecutive numbers."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

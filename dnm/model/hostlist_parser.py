@@ -1,7 +1,7 @@
-"""Slurm's hostlist expressions -> names, strictly: `a[001-003,007],rack[1-2]n[01-02]`.
+"""A strict parser of Slurm's hostlist expressions: `a[001-003,007],rack[1-2]n[01-02]`.
 
-Anything that is not understood whole is an error, never a shorter list: a node that falls out of a
-list would be taken for free. Pure.
+A text that it cannot parse completely is an error, never a shorter list: dnm would believe that the
+missing nodes are free. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 @lru_cache  # thousands of jobs name the same thousands of nodes
 def expand_hostlist(text: str) -> tuple[str, ...]:
-    """Returns the names in the order of the text, or none for Slurm's texts for no nodes.
+    """Returns the names in the order of the text; none for Slurm's texts for "no nodes" (`(null)`).
 
     Raises SlurmError for unbalanced brackets, ranges that run backwards or are not decimal, other
     characters, and too many names.
@@ -46,7 +46,7 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """Splits at the commas outside brackets."""
+    """Splits a hostlist at the commas outside brackets."""
     parts, depth, begin = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "[") - (character == "]")

@@ -20,7 +20,7 @@ class ReservedMemory(Value):
 
 
 class KubeletSettings(Value):
-    """The keys with the names of the configuration. All defaults are in this class."""
+    """The kubelet settings of a node type, named as in the configuration. All defaults are here."""
 
     memory_manager_policy: str | None = None  # None | Static
     kube_reserved_memory: str | None = None
@@ -39,7 +39,7 @@ class KubeletSettings(Value):
 
     @property
     def is_static(self) -> bool:
-        """Returns whether the memory manager compares the reservation at its start."""
+        """Returns whether the memory manager is static: it checks the reservation at its start."""
         return self.memory_manager_policy == "Static"
 
     @property
@@ -64,7 +64,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 class NumaRoom(Value):
     """The capacity of each NUMA node for pods that the kubelet aligns. `by_pod`: it aligns all
-    containers of a pod together, else each container alone."""
+    containers of a pod together, otherwise each container alone."""
 
     zones: tuple[Amounts, ...]
     by_pod: bool = False

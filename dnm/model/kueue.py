@@ -1,5 +1,5 @@
-"""ClusterQueues, Cohorts, flavors, LocalQueues and Workloads as values. Resources have dnm's names;
-`ResourceGroup.covered` has those of the API, in its order."""
+"""Kueue's ClusterQueues, Cohorts, flavors, LocalQueues and Workloads as values. Resources have
+dnm's names, but `ResourceGroup.covered` has the names and the order of the API."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KUEUE_API = "kueue.x-k8s.io/v1beta2"
 
 
 def resource_of(api_name: str) -> str:
-    """Returns dnm's name of a resource of the API."""
+    """Returns dnm's name of the resource that the API calls `api_name`."""
     return next(iter(kube_resources({api_name: "0"})))
 
 
 def quantity_of(api_name: str, amount: int) -> str:
-    """Returns a quantity of Kubernetes, in the largest exact unit."""
+    """Returns an amount as a quantity of Kubernetes, in the largest exact unit."""
     return format_amount(resource_of(api_name), amount)
 
 
@@ -41,7 +41,7 @@ class Flavor(Value):
 
 
 class FlavorQuota(Value):
-    """The quota of a flavor in a ClusterQueue or Cohort. A limit that is not set is missing."""
+    """The quota of a flavor in a ClusterQueue or Cohort. A resource without a limit is missing."""
 
     name: str
     nominal: Resources = {}
@@ -59,13 +59,13 @@ class ResourceGroup(Value):
         return tuple(map(resource_of, self.covered))
 
     def quota_of(self, flavor: str) -> FlavorQuota | None:
-        """Returns the quota of a flavor, if it is listed."""
+        """Returns the quota of a flavor, or None if the group does not list it."""
         return next((quota for quota in self.flavors if quota.name == flavor), None)
 
 
 class ClusterQueue(Value):
-    """`inactive`: why it admits nothing, as Kueue reports it. `reclaims`: it takes quota back from
-    its cohort by preemption. `is_steered`: its quotas come from a DynamicQuotaOrchestrator."""
+    """A ClusterQueue. `inactive`: why it admits nothing, by Kueue. `reclaims`: it takes quota back
+    from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets its quotas."""
 
     name: str
     cohort: str = ""
@@ -77,23 +77,23 @@ class ClusterQueue(Value):
 
     @property
     def own_cohort(self) -> str:
-        """Returns the name of the Cohort that dnm writes for it."""
+        """Returns the name of the Cohort that dnm writes for this ClusterQueue."""
         return COHORT_PREFIX + self.name
 
     @property
     def group(self) -> ResourceGroup | None:
-        """Returns the resource group with the flavor of lent nodes."""
+        """Returns the resource group with the flavor of lent nodes, or None."""
         return next((group for group in self.groups if group.quota_of(FLAVOR)), None)
 
     @property
     def own_quota(self) -> FlavorQuota:
-        """Returns its own quota of lent nodes, which is usually 0."""
+        """Returns the quota of lent nodes in the ClusterQueue itself, which is usually 0."""
         return (self.group and self.group.quota_of(FLAVOR)) or FlavorQuota(name=FLAVOR)
 
 
 class Cohort(Value):
-    """A Cohort, of dnm or not. `ledger`: the text of dnm's annotation. `writer`: the field manager
-    of its quotas, if that is another one than dnm."""
+    """A Cohort, made by dnm or by another client. `ledger`: the text of dnm's annotation. `writer`:
+    the field manager that set its quotas, unless that is dnm."""
 
     name: str
     version: str = ""
@@ -104,7 +104,7 @@ class Cohort(Value):
 
     @property
     def quota(self) -> FlavorQuota:
-        """Returns the quota of lent nodes."""
+        """Returns the Cohort's quota of lent nodes."""
         quotas = (group.quota_of(FLAVOR) for group in self.groups)
         return next((quota for quota in quotas if quota), FlavorQuota(name=FLAVOR))
 
@@ -117,8 +117,8 @@ class LocalQueue(Value):
 
 
 class PodSet(Value):
-    """Equal pods of a Workload. `least`: the number with which Kueue admits it, if it may be
-    partial; otherwise their number."""
+    """Equal pods of a Workload. `least`: the smallest number that Kueue may admit; it is less than
+    `count` only if the Workload allows partial admission."""
 
     name: str
     count: int
@@ -143,7 +143,7 @@ class KueueWorkload(Value):
 
 
 class Usage(Value):
-    """The quota that an admitted Workload has reserved: flavor -> amounts."""
+    """The quota that an admitted Workload has reserved, as amounts by flavor."""
 
     cluster_queue: str
     amounts: Mapping[str, Resources]

@@ -1,4 +1,4 @@
-"""The Lease of an instance, and the place of this dnm."""
+"""The Lease of an instance, and the values that identify the dnm on this host."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dnm.model.value import Moment, Value
 
 
 class ActingElsewhere(Value):
-    """Another registry that acts for the instance. `at`: its last action, by the API server's
-    clock."""
+    """Another registry whose runs act for the same instance. `at`: its last action, by the API
+    server's clock."""
 
     holder: str
     at: Moment
 
 
 class Place(Value):
-    """The place of a dnm. `home` identifies this host and the path of its registry. It is empty if
-    another dnm may have the same. `boot`: the boot of the host, `up_for`: the time since then."""
+    """The identity of the dnm on this host. `home`: the host and the path of the registry; empty if
+    they may not be unique. `boot`: the id of the host's boot. `up_for`: the time since then."""
 
     holder: str = ""
     home: str = ""
@@ -56,8 +56,8 @@ class Lease(Value):
 
     @property
     def stamp(self) -> str:
-        """Returns a short text that changes with each renewal and with nothing else. The version is
-        not used, because other clients change it too, e.g. with a label."""
+        """Returns a short text that changes with each renewal and with nothing else. It does not
+        contain `version`, which other clients change too, e.g. with a label."""
         import hashlib  # it takes two milliseconds, which `dnm status` would notice
 
         text = f"{self.number} {self.run} {self.renewed}"

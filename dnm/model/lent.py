@@ -1,4 +1,4 @@
-"""Lent, requested and claimed nodes, and the end of a converter."""
+"""Entries of the registry: lent, requested and claimed nodes, and ended calls of the converter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 3  # to return a node; then dnm asks an administrator
 
 
 class Phase(Enum):
-    """The recorded, durable state of a lent node."""
+    """The phases of a lent node, which the registry stores."""
 
     JOINING = "joining"
     SERVING = "serving"
@@ -34,7 +34,7 @@ _PHASES = {state: Phase(state.__struct_config__.tag) for state in get_args(LentS
 
 
 class LentNode(Value):
-    """A node that dnm converted and still records."""
+    """The registry's entry of a node that dnm has lent."""
 
     node_type: str
     namespace: str
@@ -59,59 +59,59 @@ class LentNode(Value):
 
     @property
     def phase(self) -> Phase:
-        """Returns the phase of its state."""
+        """Returns the phase to which the entry's state belongs."""
         return _PHASES[type(self.state)]
 
     @property
     def since(self) -> datetime:
-        """Returns the time since when it is in this phase."""
+        """Returns the time at which the node entered its phase."""
         return self.state.since
 
     @property
     def error(self) -> str:
-        """Returns the error that its state has, or an empty text."""
+        """Returns the error in the entry's state, or an empty text."""
         return "" if isinstance(self.state, Moving) else self.state.error
 
     @property
     def converter(self) -> ConverterProcess | None:
-        """Returns the converter that may be at work on it."""
+        """Returns the converter that may be at work on the node, or None."""
         state = self.state
         return state.converter if isinstance(state, Joining | Returning | Failed) else None
 
     @property
     def leaves(self) -> str | None:
-        """Returns the reason to return it even if its queue needs it."""
+        """Returns the reason to return the node even if its queue needs it, or None."""
         return self.departure.reason if self.departure else None
 
     @property
     def eviction(self) -> Eviction | None:
-        """Returns the eviction of its pods; None: dnm does not evict them."""
+        """Returns the eviction of the node's pods; None: dnm does not evict them."""
         return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
-        """Returns the entry with this reason to return it; an eviction that has begun continues."""
+        """Returns the entry with a reason to return it; an eviction that has begun continues."""
         departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 
     @property
     def returning(self) -> Returning:
-        """Returns the state; only nodes that are being returned have this one."""
+        """Returns the state of a node that the caller knows to be in phase returning."""
         assert isinstance(self.state, Returning)
         return self.state
 
     def with_state(self, **changes: object) -> LentNode:
-        """Returns the entry with these facts of its phase replaced."""
+        """Returns the entry with these fields of its state replaced."""
         replace = msgspec.structs.replace
         return replace(self, state=replace(self.state, **changes))
 
     def is_kept_at(self, now: datetime) -> bool:
-        """Returns whether an administrator lent or extended it for a time that is not over."""
+        """Returns whether an administrator lent or extended the node for a time that still runs."""
         is_in_time = self.stays_until is not None and now < self.stays_until
         return is_in_time and self.leaves not in OVERRIDES_STAY
 
     @property
     def failed_attempts(self) -> str:
-        """Returns how many attempts to return it failed, and the last error; empty without one."""
+        """Returns, as text, how many attempts to return the node failed, and the last error."""
         if not isinstance(call := self.state, Returning):
             return ""
         failed = call.attempts - (call.converter is not None or call.is_handed_over)
@@ -122,28 +122,28 @@ class LentNode(Value):
 
     @property
     def account(self) -> str:
-        """Returns the account that pays for it, or an empty text."""
+        """Returns the account that pays for the node, or an empty text."""
         return self.charge.account if self.charge else ""
 
     @property
     def lent_from(self) -> datetime:
-        """Returns the time since when it is lent, as far as it is recorded."""
+        """Returns when the node was lent, or, if that is not recorded, when its phase began."""
         return self.lent_since or self.since
 
     @property
     def took(self) -> dict[str, int]:
-        """Returns the seconds of each of its readiness checks; empty without checks."""
+        """Returns the seconds of each step until it served; empty without readiness checks."""
         return self.opening.took(self.asked_at or self.since) if self.opening else {}
 
     @property
     def heads_for(self) -> str:
-        """Returns the namespace that it serves or is going to serve."""
+        """Returns the namespace that the node serves, or to which it moves."""
         state = self.state
         return state.to if isinstance(state, Moving) and not state.is_back else self.namespace
 
     @property
     def mark(self) -> Mark:
-        """Returns the mark of its Node."""
+        """Returns the mark that the Node of this entry must have."""
         return Mark(
             instance=self.owner,
             node_type=self.node_type,
@@ -153,15 +153,15 @@ class LentNode(Value):
 
 
 class RequestEnd(Value, rename={"is_abandoned": "is_given_up"}):
-    """The end of the converter of a request."""
+    """The end of the converter that a request for nodes started."""
 
     error: str = ""
     is_abandoned: bool = False  # it failed without a node; late nodes are adopted
 
 
 class ConversionRequest(Value, rename=_STORED):
-    """Phase `requested`: written before the converter starts, removed when all nodes are named or
-    the deadline has passed."""
+    """A request for nodes (phase `requested`). The registry has it from before the converter starts
+    until all its nodes are named or the deadline has passed."""
 
     id: str
     node_type: str
@@ -184,18 +184,18 @@ class ConversionRequest(Value, rename=_STORED):
 
     @property
     def error(self) -> str:
-        """Returns the error of its converter; empty without one."""
+        """Returns the error of the request's converter; empty without one."""
         return self.end.error if self.end else ""
 
     @property
     def is_abandoned(self) -> bool:
-        """Returns whether its converter failed without a node."""
+        """Returns whether the request's converter failed and no node appeared."""
         return self.end is not None and self.end.is_abandoned
 
 
 class ClaimedNode(Value):
-    """A node that is claimed for this instance, neither lent nor of a request: its converter has
-    died, or was not started by dnm. It counts under the caps."""
+    """A node with a converter's claim for this instance that is neither lent nor of a request: the
+    converter has died, or dnm did not start it. The caps count such nodes."""
 
     node_type: str
     namespace: str
@@ -205,7 +205,7 @@ class ClaimedNode(Value):
 
 
 class Ended(Value):
-    """The end of a converter, as far as dnm can see it."""
+    """The result of a call of the converter, as far as dnm knows it."""
 
     exit_code: int | None = None  # None: it runs, was killed, or its exit code was not recorded
     names: tuple[str, ...] = ()  # nodes that it printed on stdout, one a line
@@ -217,7 +217,7 @@ class Ended(Value):
 
     @property
     def error(self) -> str:
-        """Returns the error; empty after a success, or if nothing is recorded."""
+        """Returns the error of the call; empty after a success, or if nothing is recorded."""
         if self.not_started:
             return self.not_started
         last = f": {self._reason}" if self.failures or self.last_lines else ""
@@ -229,8 +229,8 @@ class Ended(Value):
 
     @property
     def _reason(self) -> str:
-        """Returns the lines about nodes, or else the last line, which often is only a summary. It
-        is cut, since history, mail and pages contain it."""
+        """Returns the lines with the errors of nodes, or else the last line of the output, often
+        only a summary. They are cut, since history, mail and pages contain them."""
         if not self.failures:
             return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS

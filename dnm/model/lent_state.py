@@ -10,8 +10,8 @@ from dnm.model.value import Moment, Value
 
 
 class ConverterProcess(Value):
-    """A started converter. The start time distinguishes it from a later process with the same id,
-    the boot from a process after a restart of the host."""
+    """A started converter. Its start time distinguishes it from a later process with the same id,
+    and `boot` from a process after a restart of the host."""
 
     pid: int
     start_ticks: int
@@ -28,7 +28,7 @@ class Joining(Value, tag_field="phase", tag="joining"):
 
 
 class MovePause(Value):
-    """The pause after moves that were stopped, until the next one may begin."""
+    """The pause of a node whose moves were stopped: the next move may begin at `until`."""
 
     attempts: int
     until: Moment
@@ -61,8 +61,8 @@ class Returning(Value, tag_field="phase", tag="returning"):
 
 
 class Moving(Value, tag_field="phase", tag="moving"):
-    """The state during a change of the queue: to the namespace `to`, or back if it was cancelled.
-    The entry keeps the old namespace until the node serves the new one."""
+    """The state during a move to the queue of the namespace `to`, or back if the move was
+    cancelled. The entry keeps the old namespace until the node serves the new one."""
 
     since: Moment
     to: str

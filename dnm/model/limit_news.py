@@ -6,7 +6,7 @@ from dnm.model.value import Value
 
 
 class LimitNews(Value):
-    """A change of limits by another client. `is_reset`: they are back at their baselines."""
+    """A change of limits by another client. `is_reset`: the limits are back at their baselines."""
 
     queue: str
     text: str

@@ -27,8 +27,9 @@ BATCH_TAINT = "dynamic-node-manager/batch"
 class Node(Value):
     """A Kubernetes Node. `allocatable` has Kubernetes' names and includes `pods`.
 
-    `unreadable` names the field that could not be read. Such a Node exists but has no other facts:
-    offers no free capacity, and dnm neither adopts nor returns it."""
+    `unreadable` names the field that could not be read. Such a Node exists without other facts: it
+    has no free capacity, and dnm neither adopts nor returns it.
+    """
 
     name: str
     allocatable: Resources
@@ -47,9 +48,9 @@ class Node(Value):
 
     @property
     def is_with_batch(self) -> bool:
-        """Returns whether the machine is in Slurm, so that it takes no pods. The converter for
-        slurm-bridge moves machines that are always Nodes. A label shows those in Slurm, but on a
-        lent Node that label has no meaning."""
+        """Returns whether Slurm has the machine, so that it takes no pods. With slurm-bridge,
+        machines are always Nodes, and a label shows those in Slurm. On a lent Node this label has
+        no meaning."""
         is_bridged = EXTERNAL_NODE in self.labels or BRIDGE_NODE in self.labels
         return (self.mark is None and is_bridged) or any(
             taint.key == BATCH_TAINT and taint.effect == "NoSchedule" for taint in self.taints
@@ -57,28 +58,28 @@ class Node(Value):
 
     @property
     def is_managed(self) -> bool:
-        """Returns whether slurm-bridge put its taint on it."""
+        """Returns whether the Node has the taint that slurm-bridge sets."""
         return any(taint.key == MANAGED_TAINT for taint in self.taints)
 
     @property
     def evicting_taint(self) -> Taint | None:
-        """Returns Slinky's taint that makes Kubernetes evict pods from it."""
+        """Returns a taint of Slinky that makes Kubernetes evict the Node's pods, or None."""
         for taint in self.taints:
             if taint.key in (MANAGED_TAINT, WORKER_TAINT) and taint.effect == "NoExecute":
                 return taint
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Returns whether the annotations name this instance; a kubelet can write them too."""
+        """Returns whether the mark names this instance; a kubelet can write annotations too."""
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:
-        """Returns whether no other instance of dnm has marked it."""
+        """Returns whether no instance of dnm but this one has marked the Node."""
         return self.mark is None or self.mark.instance in ("", instance)
 
     @property
     def carries_fence(self) -> bool:
-        """Returns whether the annotations record dnm's cordon, even on a Node without a cordon."""
+        """Returns whether the mark records dnm's cordon, even if the Node is uncordoned now."""
         return self.mark is not None and self.mark.fenced
 
     @property

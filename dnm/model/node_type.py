@@ -13,7 +13,7 @@ NAMESPACE = "{namespace}"
 
 
 def fill_namespace(text: str, namespace: str) -> str:
-    """Returns a label or taint of a node type with the namespace filled in."""
+    """Returns a label or taint of a node type with `{namespace}` replaced by the namespace."""
     return text.replace(NAMESPACE, namespace)
 
 
@@ -24,7 +24,7 @@ class Taint(Value):
 
 
 class NodeType(Value):
-    """A class of equal machines. `{namespace}` in labels and taints is the served namespace."""
+    """A class of equal machines. `{namespace}` in labels and taints means the served namespace."""
 
     name: str
     size: Resources  # expected; used until a node has joined

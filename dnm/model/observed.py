@@ -1,4 +1,4 @@
-"""Observations of node types, queues, pods and bookings over many runs."""
+"""Observations over many runs, of node types, queues, pods and reservations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """The circuit breaker of a queue: unused conversions in a row; tripped until demand changes."""
+    """The circuit breaker of a queue. `unused`: conversions in a row whose nodes were not used."""
 
     # Below zero after `dnm reset`, which forgives so many. The registry has another name for it.
     unused: int = msgspec.field(default=0, name="strikes")
@@ -39,9 +39,9 @@ class StalledPods(Value):
 
 
 class LentAgain(Value):
-    """Measurements of a queue's idle nodes. `pauses`: the seconds until the queue needed them
-    again. `gone`: since when returned nodes had been idle, as long as the queue may need them
-    again soon."""
+    """Measurements of how soon a queue needs idle nodes again. `pauses`: the seconds for which
+    nodes were idle until then. `gone`: the begin of the idle time of nodes that were returned
+    since, as long as the queue may need them again soon."""
 
     pauses: tuple[int, ...] = ()
     gone: tuple[Moment, ...] = ()
@@ -56,7 +56,7 @@ class LendTimes(Value):
 
 
 class ReservationAttempt(Value):
-    """The last reservation of `missing` of the `wanted` nodes for one occurrence of an event."""
+    """The last attempt to reserve nodes for an event's occurrence: `missing` of `wanted` lacked."""
 
     at: Moment
     missing: int
@@ -64,15 +64,15 @@ class ReservationAttempt(Value):
 
 
 class SpentHours(Value):
-    """The part of a namespace's budget that returned nodes have used in the week that begins at
-    `week`."""
+    """The time that returned nodes have used of a namespace's budget of node-hours in the week that
+    begins at `week`."""
 
     week: Moment
     seconds: float
 
 
 class LowUse(Value):
-    """A queue with pods that use less than a tenth of their lent nodes: since when, the highest
+    """A queue whose pods use less than a tenth of its lent nodes: since when, the highest
     percentage, the number of nodes, and whether dnm reports it."""
 
     since: Moment
@@ -82,7 +82,7 @@ class LowUse(Value):
 
 
 class DocumentResets(Value):
-    """Writes of the queue document by another client that reset the limits of lent nodes."""
+    """The record of another client that resets limits in the queue document, without lent nodes."""
 
     manager: str
     count: int
@@ -91,21 +91,21 @@ class DocumentResets(Value):
 
     @property
     def is_news(self) -> bool:
-        """Returns whether the log reports it: at 3, 10, 100, 1,000 ... resets."""
+        """Returns whether the log reports the last reset: the 3rd, 10th, 100th, 1,000th ..."""
         return self.count == _RESETS_IN_A_ROW or (
             self.count > _RESETS_IN_A_ROW and str(self.count).rstrip("0") == "1"
         )
 
     @property
     def sentence(self) -> str:
-        """Returns the problem and how to end it."""
+        """Returns a sentence with the problem and how to end it."""
         return (
             f"the queue document was reset by {self.manager} {self.count} times since "
             f"{self.since:%Y-%m-%d %H:%M} UTC; exclude limits from its manifest (docs/queues.md)"
         )
 
     def is_repeated(self, now: datetime) -> bool:
-        """Returns whether the resets continue and are more than one re-applied manifest."""
+        """Returns whether 3 or more resets came, each within an hour of the one before."""
         return self.count >= _RESETS_IN_A_ROW and now - self.last <= _RESET_PAUSE
 
 
@@ -114,7 +114,7 @@ _RESET_PAUSE = timedelta(hours=1)  # a longer pause begins a new row
 
 
 def count_reset(last: DocumentResets | None, manager: str, now: datetime) -> DocumentResets:
-    """Returns the record of the resets with one more."""
+    """Returns the record with one more reset; after an hour without one, a new record."""
     if last is None or now - last.last > _RESET_PAUSE:
         return DocumentResets(manager=manager, count=1, since=now, last=now)
     more: DocumentResets = replace(last, manager=manager, count=last.count + 1, last=now)

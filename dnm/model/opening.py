@@ -14,7 +14,7 @@ USUAL_WAIT = timedelta(minutes=15)
 
 class Check(Value):
     """A readiness check. `kind`: daemonsets, daemonset, condition, taint, images, image or probe.
-    `name` is its object, `status` the required status of a condition."""
+    `name`: the object that it checks. `status`: the required status of a condition."""
 
     kind: str
     name: str = ""
@@ -29,9 +29,9 @@ class Check(Value):
 
 
 class Opening(Value):
-    """The progress of a joining node. `held` has the time of the first run in which each check
-    passed, the Node existed (`node`) and was ready with its resources (`ready`). `pods` are dnm's
-    own on it, as `namespace/name`. `refused`: why dnm may not start one of them."""
+    """The progress of a joining node. `held`: the time of the first run in which each check passed,
+    the Node existed (`node`) and was ready with its resources (`ready`). `pods`: the pods that dnm
+    started on it, as `namespace/name`. `refused`: why dnm may not start one of them."""
 
     held: dict[str, Moment] = {}
     is_open: bool = False
@@ -42,7 +42,8 @@ class Opening(Value):
     of_pods: bool = False  # it was returned for an image that pods of its queue name
 
     def took(self, asked: datetime) -> dict[str, int]:
-        """Returns the seconds until the Node exists, until it is ready, and then for each check."""
+        """Returns the seconds until the Node existed, until it was ready, and then of the
+        checks."""
         held, spans = dict(self.held), {}
         there, ready = held.pop("node", None), held.pop("ready", None)
         if there is not None:

@@ -25,13 +25,13 @@ class Pause(Value):
     earlier: Pause | None = None  # a pause before the loss, which `resume` restores
 
     def stops(self, half: Way | None, now: datetime) -> bool:
-        """Returns whether the pause applies now, for one direction or for any."""
+        """Returns whether the pause applies now to the direction `half`; None: to any direction."""
         is_meant = half is None or self.half in (None, half)
         return is_meant and (self.until is None or now < self.until)
 
     @property
     def detail(self) -> str:
-        """Returns the paused direction, if it is only one, and the reason."""
+        """Returns the reason of the pause, after the direction if only one is paused."""
         alone = f"{self.half.value} alone" if self.half else ""
         return ": ".join(filter(None, (alone, self.reason)))
 
@@ -51,7 +51,7 @@ class Keeping(Value):
 class LendOrder(Value):
     """A request of an administrator: nodes of a type for a namespace, for a time.
 
-    `nodes`: only these. `waiting_reason`: why nodes are missing, from the last run.
+    `nodes`: no others may be lent. `waiting_reason`: why nodes are missing, from the last run.
     """
 
     id: str

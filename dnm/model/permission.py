@@ -6,7 +6,8 @@ from dnm.model.value import Value
 
 
 class Permission(Value, frozen=True):
-    """An action of a run. `is_needed` is False if a run continues without it, with fewer facts."""
+    """A permission that a run uses. `is_needed` is False if a run can do without, on fewer
+    facts."""
 
     verb: str
     resource: str  # with its subresource: pods/eviction

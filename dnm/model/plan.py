@@ -28,7 +28,7 @@ from dnm.model.verdict import NodeVerdict, QueueVerdict
 
 
 class Snapshot(Value):
-    """Everything that a run reads, each once. `taken_at` is the time of the run."""
+    """All facts that a run reads, each once. `taken_at` is the time of the run."""
 
     taken_at: datetime
     pods: PodList | Unreadable
@@ -71,33 +71,33 @@ class WaitingPods(Value):
 
 
 class MarkNode(Value, tag=True):
-    """Writing of dnm's annotations on a Node that serves."""
+    """The action that writes dnm's annotations on the Node of a serving node."""
 
     node: str
     mark: Mark
 
 
 class Fence(Value, tag=True):
-    """Cordoning of the Node with dnm's mark, after the limit of the queue was reduced."""
+    """The action that cordons a Node with dnm's mark, after the limit of its queue was reduced."""
 
     node: str
 
 
 class Unfence(Value, tag=True):
-    """Removal of dnm's cordon."""
+    """The action that removes dnm's cordon from a Node."""
 
     node: str
 
 
 class EvictPods(Value, tag=True):
-    """Eviction of the pods of a fenced node by the Eviction API, on an administrator's command."""
+    """The action that evicts the pods of a fenced node, on an administrator's command."""
 
     node: str
 
 
 class RelabelNode(Value, tag=True):
-    """Replacement of labels, taints and mark of a fenced Node by those of another namespace, in one
-    change after a last check. A label of None is removed. `is_back`: to the old namespace."""
+    """The action that replaces labels, taints and mark of a fenced Node by another namespace's, in
+    one change after a last check. A label of None is removed. `is_back`: by the old namespace's."""
 
     node: str
     mark: Mark
@@ -108,53 +108,53 @@ class RelabelNode(Value, tag=True):
 
 
 class SetQueueLimits(Value, tag=True):
-    """Change of every limit to its baseline plus the serving nodes. `edit` applies to the document
-    that was read. For another document dnm must compute a new edit for the same `wants`."""
+    """The action that sets each limit to its baseline plus the serving nodes. `edit` changes the
+    document that was read; for another document, dnm must compute a new edit from `wants`."""
 
     wants: QueueWants
     edit: QueueEdit
 
 
 class StartConversion(Value, tag=True):
-    """Start of the converter for a request that the registry has recorded."""
+    """The action that starts the converter for a request that the registry has recorded."""
 
     request: ConversionRequest
 
 
 class ReturnNode(Value, tag=True):
-    """Start of the converter to return the node, after a last check."""
+    """The action that starts the converter to return the node, after a last check."""
 
     node: str
 
 
 class HoldClosed(Value, tag=True):
-    """Setting of dnm's taint on a joining Node, or its removal (not `is_closed`)."""
+    """The action that sets dnm's taint on a joining Node, or removes it (not `is_closed`)."""
 
     node: str
     is_closed: bool
 
 
 class StartPod(Value, tag=True):
-    """Start of dnm's own pod on a joining node."""
+    """The action that starts a pod of dnm on a joining node, for a readiness check."""
 
     node: str
     pod: PodOrder
 
 
 class DropPods(Value, tag=True):
-    """Deletion of dnm's own pods after they have completed their task."""
+    """The action that deletes the pods that dnm started on a node, when their task is done."""
 
     node: str
 
 
 class ReserveNodes(Value, tag=True):
-    """Reservation of nodes in Slurm before an event."""
+    """The action that reserves nodes in Slurm before an event."""
 
     reservation: EventReservation
 
 
 class UnreserveNodes(Value, tag=True):
-    """Deletion of the reservations with that name, except for those of a host list."""
+    """The action that deletes an occurrence's reservations, except for nodes in `leave_out`."""
 
     name: str
     reason: str
@@ -162,7 +162,7 @@ class UnreserveNodes(Value, tag=True):
 
 
 class EndConverter(Value, tag=True):
-    """End of a hanging converter after its run has ended; `key` is its request or node."""
+    """The action that ends a hanging converter whose run has ended; `key`: its request or node."""
 
     key: str
     process: ConverterProcess
@@ -218,9 +218,9 @@ class Plan(Value):
 
 
 class Outcome(Value):
-    """The actions of the actuator, a line each, and its errors. `done`: the actions of the plan
-    that were completed. `history` has the lines of the run, `new_errors` the first reports,
-    `over` the ended errors. `notes`: other reports, which are no errors."""
+    """The result of a plan's actions: `actions` has a line for each, `done` the actions that were
+    completed. `errors`: all errors; `new_errors`: those reported for the first time; `over`: those
+    that have ended. `history`: the lines of this run. `notes`: reports that are no errors."""
 
     registry: Registry
     actions: tuple[str, ...] = ()
@@ -233,7 +233,7 @@ class Outcome(Value):
 
 
 class Pass(Value):
-    """A finished pass; `outcome` None: it stopped before the actions."""
+    """The result of `dnm run` or `dnm plan`. `outcome` is None if no action was tried."""
 
     plan: Plan
     exit_code: int

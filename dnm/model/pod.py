@@ -34,7 +34,7 @@ class NodeSelectorTerm(
     forbid_unknown_fields=False,
     rename={"expressions": "matchExpressions", "fields": "matchFields"},
 ):
-    """Requirements that must all hold; terms are alternatives."""
+    """A term of a node selector. All its requirements must hold; several terms are alternatives."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -50,8 +50,8 @@ class PodAffinityTerm(Value):
 
 
 class PodShape(Value, gc=False):
-    """The properties of a pod that decide where it fits. Equal shapes are one object, since
-    `kube/pods.py` interns them: grouping may use the identity, other code uses equality.
+    """The properties of a pod that decide where it fits. `kube/pods.py` makes equal shapes one
+    object, so grouping may compare identities; other code compares values.
 
     The constraints are set only for unbound pods: a bound pod needs none.
     """
@@ -72,7 +72,7 @@ class PodShape(Value, gc=False):
 
 
 class TaskGroup(Value):
-    """A group of equal members of a gang, as announced."""
+    """A group of equal members of a gang, as the pod's annotation announces it."""
 
     name: str
     min_member: int
@@ -80,8 +80,8 @@ class TaskGroup(Value):
 
 
 class PodIdentity(Value):
-    """The application, queue and gang of a pod by labels and annotations. `rare`: fields of Pod
-    that few pods set."""
+    """The application, queue and gang of a pod, from its labels and annotations. `rare`: values of
+    fields of Pod that few pods set."""
 
     app_id: str
     queue: str
@@ -89,7 +89,7 @@ class PodIdentity(Value):
 
 
 class Pod(Value, gc=False, kw_only=False):
-    """An unfinished pod, reduced. Its queue system may have chosen another queue than `queue`."""
+    """An unfinished pod, reduced. Its queue system may have put it into another queue."""
 
     namespace: str
     name: str
@@ -117,7 +117,7 @@ class Pod(Value, gc=False, kw_only=False):
 
     @property
     def counts_as_work(self) -> bool:
-        """Returns whether the pod keeps a node from being idle: no DaemonSet's or mirror pod."""
+        """Returns whether the pod keeps a node from being idle: not a DaemonSet's or mirror pod."""
         return not (self.is_daemonset or self.is_mirror)
 
 

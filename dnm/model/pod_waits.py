@@ -19,7 +19,7 @@ GROUPS = "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"
 
 
 class Device(Value):
-    """A device that one pod uses alone. `attributes` by name, if its driver defines them."""
+    """A device that one pod uses alone. `attributes`: those that its driver defines, by name."""
 
     driver: str
     pool: str
@@ -33,7 +33,7 @@ class Device(Value):
 
 
 class DeviceAsk(Value):
-    """The devices that a claim or the claims of a template request: a number for each class. `why`:
+    """The devices that a ResourceClaim or its template requests: a number for each class. `why`:
     the reason if dnm does not understand it. `is_taken`: its devices are already allocated."""
 
     counts: tuple[tuple[str, int], ...] = ()
@@ -42,8 +42,8 @@ class DeviceAsk(Value):
 
 
 class DeviceFacts(Value):
-    """The facts of resource.k8s.io. `classes`: their expressions, all of which must hold.
-    `devices`: by node. `holders`: UIDs of the pods with allocated devices."""
+    """The objects of resource.k8s.io. `classes`: the expressions of each class, which must all
+    hold. `devices`: by node. `holders`: UIDs of the pods with allocated devices."""
 
     classes: Mapping[str, tuple[str, ...]]
     devices: Mapping[str, tuple[Device, ...]]

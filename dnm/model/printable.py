@@ -40,7 +40,7 @@ def json_text(document: object, indent: int = 0) -> str:
 
 
 def count_of(number: int, thing: str) -> str:
-    """Returns `1 action`, `2 actions`."""
+    """Returns the number with its noun: `1 action`, `2 actions`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 

@@ -50,7 +50,7 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def number_text(resource: str, amount: int) -> str:
-    """Returns an amount (millicores, bytes, a count) in cores, in gigabytes, or as a number."""
+    """Returns the number of an amount for people: cores, gigabytes with `G`, or a plain count."""
     if resource == "cpu":
         return f"{round(amount / 1000, 3):,g}" if amount < 10**6 else f"{amount / 1000:,.0f}"
     if resource in ("memory", "ephemeral-storage"):
@@ -82,8 +82,8 @@ def parse_exact(resource: str, text: str) -> int:
 
 
 def _split_quantity(resource: str, text: str) -> tuple[str, int, int]:
-    """Splits a Kubernetes quantity into its sign, a whole number, and a power of ten of the
-    unit."""
+    """Splits a Kubernetes quantity into its sign, a whole number, and the power of ten by which the
+    number is multiplied."""
     if len(text) > _LONGEST:
         raise QuantityError(f"{text[:20]!r}… is {len(text)} characters long")
     match = KUBERNETES.match(text)
@@ -102,7 +102,7 @@ def _split_quantity(resource: str, text: str) -> tuple[str, int, int]:
 
 
 def scale_up(number: int, exponent: int) -> int:
-    """Returns number x 10^exponent, rounded up; exponents that do not change it are cut."""
+    """Returns number x 10^exponent, rounded up; extreme exponents are limited."""
     if number == 0:
         return 0
     if -exponent > len(str(number)) + _FAR_EXPONENT:
@@ -117,7 +117,7 @@ def kube_resources(quantities: Mapping[str, str]) -> dict[str, int]:
 
 
 def add_to(total: dict[str, int], amounts: Resources, times: int = 1) -> None:
-    """Adds amounts to a total, `times` times."""
+    """Adds `times` times the amounts to `total`, which it modifies."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount * times
 

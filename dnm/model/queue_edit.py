@@ -11,10 +11,10 @@ from dnm.model.value import Resources, Value
 
 
 class QueueWants(Value):
-    """The state that one instance needs in the document.
+    """The state that one instance needs in the queue document.
 
     `nodes`: queue -> node -> recorded size, of exactly the nodes that serve it now. `floors`: queue
-    -> the smallest max (allocated now, the largest gang application), also of ancestors.
+    -> the smallest allowed max (allocated now, the largest gang application), also of ancestors.
     `remembered`: the ledger that the last run of this instance recorded (None: not yet). It is used
     only if the part of this instance in the ledger is lost or older.
     """
@@ -27,7 +27,7 @@ class QueueWants(Value):
 
 
 class LimitChange(Value):
-    """A number of the document before and after. `why`: the reason, for log and history."""
+    """A change of one number in the queue document. `why`: the reason, for log and history."""
 
     queue: str
     kind: str  # max | guaranteed
@@ -38,8 +38,8 @@ class LimitChange(Value):
 
 
 class QueueNumbers(Value):
-    """A queue after the edit. The limit of a limited resource is its baseline plus the lends of
-    this and of other instances; `held` explains exceptions."""
+    """A queue's limit after the edit, in numbers. The limit of each limited resource is its
+    baseline plus the lends of this and of other instances; `QueueEdit.held` explains exceptions."""
 
     limit: Mapping[str, int] = {}
     baseline: Mapping[str, int] = {}
@@ -47,7 +47,7 @@ class QueueNumbers(Value):
 
 
 class DocumentVersion(NamedTuple):
-    """A version of the key of a ConfigMap. The API gives every write a new resourceVersion."""
+    """A key of a ConfigMap at one version. The API gives every write a new resourceVersion."""
 
     namespace: str
     name: str
@@ -56,12 +56,12 @@ class DocumentVersion(NamedTuple):
 
 
 class QueueEdit(Value):
-    """The next text and ledger of the document, and the reasons. `noted` is the ledger for the
-    registry; it also records for which text nothing is lent.
+    """The next text and ledger of the queue document, and the reasons. `noted` is the ledger for
+    the registry; it also records for which text nothing is lent.
 
     `is_answer`: an administrator answered a question, and the registry must keep `noted`.
     `reset_by`: the client that set limits without the lends, which the edit adds again.
-    `planned_on`: the version that the edit may replace (None: none that could be written).
+    `planned_on`: the version that the edit may replace (None: there is none to replace).
     `is_changed`: something must be written. `refusal`: why nothing may be written, and the fix.
     `held`: queue -> why its limit is not the computed one. `blocked`: of these, queue -> what an
     administrator must fix, so that nodes count or the limit changes. `uncounted`: queue -> why its
@@ -87,15 +87,15 @@ class QueueEdit(Value):
 
 
 class Projection(Value):
-    """An edit that is decided and not yet proved. The `limits` of `edit` are the current ones."""
+    """An edit that is computed but not yet checked. The `limits` of `edit` are the current ones."""
 
     wants: QueueWants
     edit: QueueEdit
 
 
 class QueueOutcome(Value):
-    """The result of a write; `edit` is now in the ConfigMap. `is_confirmed`: the scheduler's
-    checksum matches. None: the scheduler was not asked or did not answer."""
+    """The result of a write; `edit` is now in the ConfigMap. `is_confirmed`: the scheduler reports
+    the checksum of the written text. None: it was not asked or did not answer."""
 
     edit: QueueEdit
     is_written: bool = False

@@ -15,11 +15,10 @@ _PLAIN = ("cpu", "memory", "pods", "ephemeral-storage")
 
 
 class ResourceQuota(Value):
-    """A ResourceQuota. `hard`: the limits that nodes raise. `ready`: the limits that
-    its controller has taken over. `used`: as
-    its controller reports it. `manifest`: the limits that a manifest has set last. `changed`: when
-    a client wrote limits or annotations last (RFC 3339). `other_scopes`: its scopes that ordinary
-    pods are not in."""
+    """A ResourceQuota. `hard`: the limits that count resources of nodes. `ready`: the limits that
+    its controller has taken over. `used`: as its controller reports it. `manifest`: the limits that
+    a manifest has set last. `changed`: when a client wrote limits or annotations last (RFC 3339).
+    `other_scopes`: those of its scopes that contain no ordinary pods."""
 
     namespace: str
     name: str
@@ -38,7 +37,7 @@ class ResourceQuota(Value):
 
     @property
     def is_ready(self) -> bool:
-        """Returns whether its controller has taken over these limits."""
+        """Returns whether the quota's controller has taken over the limits in `hard`."""
         return all(are_equal(key, text, self.ready.get(key, "")) for key, text in self.hard.items())
 
 
@@ -51,12 +50,12 @@ def resource_of(key: str) -> str:
 
 
 def is_of_limits(key: str) -> bool:
-    """Returns whether a quota counts the limits of pods under this key, instead of requests."""
+    """Returns whether a key of a quota counts the limits of pods, instead of their requests."""
     return key.startswith("limits.")
 
 
 def amount_of(key: str, text: str) -> int:
-    """Returns an amount in dnm's units. Raises QueueError if it is no quantity."""
+    """Returns a limit's amount in dnm's units. Raises QueueError if the text is no quantity."""
     try:
         return parse_kubernetes(resource_of(key), text)
     except QuantityError as error:
@@ -64,12 +63,12 @@ def amount_of(key: str, text: str) -> int:
 
 
 def text_of(key: str, amount: int) -> str:
-    """Returns a quantity of Kubernetes, in the largest exact unit."""
+    """Returns a limit's amount as a quantity of Kubernetes, in the largest exact unit."""
     return format_amount(resource_of(key), amount)
 
 
 def are_equal(key: str, text: str, other: str) -> bool:
-    """Returns whether two quantities are equal; False if the other is missing."""
+    """Returns whether two quantities of a limit are equal; False if `other` is empty."""
     return bool(other) and amount_of(key, text) == amount_of(key, other)
 
 
@@ -77,7 +76,7 @@ def are_equal(key: str, text: str, other: str) -> bool:
 
 
 def smallest_limits(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Returns the smallest limit of each resource that pods request."""
+    """Returns the smallest of several quotas' limits, for each resource that pods request."""
     least: dict[str, int] = {}
     pairs = (pair for hard in hards for pair in hard.items() if not is_of_limits(pair[0]))
     for key, text in pairs:
@@ -87,7 +86,7 @@ def smallest_limits(hards: Iterable[Mapping[str, str]]) -> dict[str, int]:
 
 
 def reported_use(quotas: Iterable[ResourceQuota]) -> dict[str, dict[str, int]]:
-    """Returns the largest use that a quota of each namespace reports, by resource."""
+    """Returns the use of each namespace by resource: the largest that one of its quotas reports."""
     used: dict[str, dict[str, int]] = {}
     for quota in quotas:
         for key, text in quota.used.items():
@@ -98,7 +97,7 @@ def reported_use(quotas: Iterable[ResourceQuota]) -> dict[str, dict[str, int]]:
 
 
 def free_capacity(quotas: Sequence[ResourceQuota]) -> Free:
-    """Returns the free capacity of all these quotas."""
+    """Returns the unused part of each limit of these quotas."""
     return {
         (quota.place, key): amount_of(key, text) - amount_of(key, quota.used.get(key, "0"))
         for quota in quotas
@@ -107,7 +106,7 @@ def free_capacity(quotas: Sequence[ResourceQuota]) -> Free:
 
 
 def take(free: Free, count: int, request: Resources, limits: Resources) -> int:
-    """Returns how many of `count` pods the quotas admit, and removes these from `free`."""
+    """Returns how many of `count` equal pods the quotas admit, and subtracts them from `free`."""
     sizes = {
         at: (limits if is_of_limits(at[1]) else request).get(resource_of(at[1]), 0) for at in free
     }

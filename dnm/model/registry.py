@@ -30,9 +30,9 @@ from dnm.model.verdict import Objection
 
 
 class NodePods(Value, omit_defaults=True):
-    """The pods on a lent node: the number that keeps it from being idle, in all and in the largest
-    namespaces, and the three oldest with the creation time of the first. `daemon_pods` counts those
-    of DaemonSets and mirror pods, which do not keep it."""
+    """The pods on a lent node. `count`: those that keep it from being idle; `namespaces`: the
+    numbers in the largest namespaces; `names`: the three oldest; `oldest`: when the first was
+    created. `daemon_pods`: the number of DaemonSets' and mirror pods, which do not keep it."""
 
     count: int = 0
     namespaces: dict[str, int] = {}
@@ -61,8 +61,8 @@ class QueueStatus(Value):
 
 
 class RunRecord(Value):
-    """The facts and actions of the last run. The times of the lock file and of the state file are
-    its begin and end, so that a run without a change does not write the registry."""
+    """The facts and actions of the last run. The times of its begin and end are those of two files
+    (`began_path`, `ended_path`), so that a run without a change does not write the registry."""
 
     exit_code: int = 0
     failed_nodes_alone: bool = False  # all its errors are those of nodes in phase failed
@@ -84,8 +84,8 @@ class RunRecord(Value):
 
     @property
     def has_succeeded(self) -> bool:
-        """Returns whether the run succeeded. Failed nodes are errors of each run but do not stop
-        it."""
+        """Returns whether the run succeeded. Nodes in phase failed, which are errors of each run,
+        do not count."""
         return self.exit_code == 0 or self.failed_nodes_alone
 
 
@@ -95,7 +95,7 @@ def run_name(began: datetime) -> str:
 
 
 class Registry(Value):
-    """dnm's record, its only stored state."""
+    """The registry: dnm's record of lent nodes and of its own state."""
 
     version: int = 1
     nodes: dict[str, LentNode] = {}
@@ -126,13 +126,13 @@ class Registry(Value):
     elsewhere: ActingElsewhere | None = None  # the registry that last made this one refuse
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
-        """Returns the current pause of lending, of returning, or of either."""
+        """Returns an objection if lending or returning (`way`), or any of them, is paused."""
         if self.pause is None or not self.pause.stops(way, now):
             return None
         return Objection(reason=Reason.PAUSED, detail=self.pause.detail)
 
     def nodes_of(self, instance: str, *phases: Phase) -> dict[str, LentNode]:
-        """Returns the nodes of an instance that are in one of these phases, sorted by name."""
+        """Returns the lent nodes of an instance in any of these phases, sorted by name."""
         return {
             name: entry
             for name, entry in sorted(self.nodes.items())
@@ -141,7 +141,7 @@ class Registry(Value):
 
     @property
     def failed_nodes(self) -> dict[str, str]:
-        """Returns the nodes that wait for an administrator, with their errors, sorted by name."""
+        """Returns the nodes in phase failed, with their errors, sorted by name."""
         return {
             name: entry.error
             for name, entry in sorted(self.nodes.items())
@@ -150,8 +150,8 @@ class Registry(Value):
 
     @property
     def open_calls(self) -> dict[str, ConverterProcess | None]:
-        """Returns calls of the converter without a recorded end, by the id of the request or the
-        name of the returning node."""
+        """Returns the calls of the converter without a recorded end, by the id of the request or by
+        the name of the returning node."""
         calls = {request.id: request.converter for request in self.requests if not request.end}
         returning = {
             name: entry.converter

@@ -1,4 +1,4 @@
-"""Floors and caps as percentages of the nodes that the batch side has."""
+"""Floors and caps, which may be percentages of the nodes that the batch side has."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from dnm.model.value import Value
 
 
 class Floor(Value):
-    """The part that stays with Slurm: a number or a percentage of nodes."""
+    """The nodes that stay with Slurm: at least `nodes`, and at least `percent` of them."""
 
     nodes: int = 0
     percent: float = 0.0
 
     def of(self, total: int) -> int:
-        """Returns the floor in nodes, rounded up."""
+        """Returns the floor for `total` nodes, rounded up."""
         return max(self.nodes, -(-total * round(self.percent * 1000) // 100_000))
 
 
 class Share(Value):
-    """A cap: a percentage of the nodes."""
+    """A cap that is a percentage of the nodes."""
 
     percent: float
 
     def of(self, total: int) -> int:
-        """Returns the cap in nodes. It is rounded down, but a share above 0 gives at least one
-        node, since a cap of 0 excludes all."""
+        """Returns the cap for `total` nodes. It is rounded down, but a share above 0 gives at least
+        one node, since a cap of 0 would exclude all."""
         nodes = total * round(self.percent * 1000) // 100_000
         return max(nodes, 1) if total and self.percent else nodes
 
     def __str__(self) -> str:
-        """Returns the text in the configuration."""
+        """Returns the percentage as in the configuration: `25%`."""
         return f"{self.percent:g}%"
 
 
 def most_of(cap: int | Share, total: int) -> int:
-    """Returns a cap in nodes, for a total of nodes."""
+    """Returns a cap as a number of nodes; a percentage is that of `total`."""
     return cap.of(total) if isinstance(cap, Share) else cap

@@ -1,8 +1,8 @@
 """The marks of Slinky: slurm-operator runs slurmd in pods, slurm-bridge lets Slurm schedule pods on
 Kubernetes' nodes. Pure; names as of slurm-operator 1.2 and slurm-bridge 1.2.
 
-An object with one of these marks never belongs to dnm. This module ignores every Comment and
-AdminComment of other authors.
+An object with one of these marks never belongs to dnm. A Comment or AdminComment in another format,
+e.g. of an administrator, is ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOT_THEIRS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def writer_of(reason: str) -> str:
-    """Returns the author of a Reason, or an empty text for other authors."""
+    """Returns which of the two programs wrote a Reason, or an empty text if neither did."""
     for prefix in (OPERATOR_REASON, BRIDGE_REASON):
         if reason.startswith(prefix):
             return prefix.rstrip(":")
@@ -61,9 +61,9 @@ def pod_of(comment: str) -> str:
 
 
 def pods_of_job(admin_comment: str) -> tuple[str, ...]:
-    """Returns the pods that a job represents, from the AdminComment that slurm-bridge writes. If
-    the job ends, they are deleted. Empty for an ordinary job. An unreadable entry of slurm-bridge
-    counts as pods with unknown names."""
+    """Returns the pods that a job represents, from the AdminComment that slurm-bridge writes; none
+    for an ordinary job. These pods are deleted if the job ends. An unreadable AdminComment of
+    slurm-bridge counts as a pod with an unknown name."""
     try:
         return tuple(_decode_placeholder(admin_comment).pods)
     except _NOT_THEIRS:

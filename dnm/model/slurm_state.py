@@ -49,7 +49,7 @@ _FLAG_WORDS = {"MAINT": "MAINTENANCE", "DRAINING": "DRAIN", "DRAINED": "DRAIN", 
 
 
 class NodeState(Value, frozen=True):
-    """`base` is the activity of the node, empty if 20.11 hides it. `flags` are its other states."""
+    """A parsed state. `base`: the node's activity, empty if 20.11 hides it. `flags`: the rest."""
 
     base: str
     flags: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class NodeState(Value, frozen=True):
 
     @property
     def has_work(self) -> bool:
-        """Returns whether the state shows work. Slurm up to 22.05 hides a suspended job here."""
+        """Returns whether the state shows a job. Slurm up to 22.05 hides a suspended job here."""
         return self.base in ("ALLOCATED", "MIXED") or "COMPLETING" in self.flags
 
     @property
@@ -71,7 +71,7 @@ class NodeState(Value, frozen=True):
 def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
     """Parses `IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; keeps unknown flags.
 
-    If RESERVED or MAINT hide the base, `cpus_allocated` decides it; else the base is empty.
+    If RESERVED or MAINT hides the base, it follows from `cpus_allocated`; without that it is empty.
     """
     first, *rest = text.strip().upper().split("+")
     flags = set()
@@ -89,7 +89,7 @@ def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
 
 
 def in_service_of(state: NodeState) -> bool | None:
-    """Returns whether Slurm runs or may start work on the node. None: unknown.
+    """Returns whether Slurm runs or may start jobs on the node. None: unknown.
 
     A draining node with a job is in service; a drained, failed or down one is not. A node that does
     not answer is unknown until Slurm marks it down.

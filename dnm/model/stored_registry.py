@@ -15,8 +15,8 @@ KEYS = ("registry.json", "registry.json.gz", "previous.json", "previous.json.gz"
 
 class StoredRegistry(Value):
     """The Secret with the registry. `version`: its resourceVersion, empty if it does not exist.
-    `number`: of the last run that wrote it, or -1 if it was made manually. `data`: of `KEYS`, in
-    base64 as in the API."""
+    `number`: that of the last run that wrote it, or -1 if it was made manually. `data`: the values
+    of `KEYS`, in base64 as in the API."""
 
     version: str = ""
     number: int = 0
@@ -24,7 +24,7 @@ class StoredRegistry(Value):
 
 
 def unreadable(where: str, previous: str, why: str) -> str:
-    """Returns the message that a document cannot be used, with the next step."""
+    """Returns the message that a stored registry cannot be used, with the next step."""
     return (
         f"the registry {where} can't be used: {why}. Nothing was changed. Compare it with "
         f"{previous} and with `kubectl get nodes`, then restore it"

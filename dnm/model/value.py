@@ -21,11 +21,11 @@ Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]  # text without a
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parent of all values."""
+    """The parent of all value classes: immutable structs without unknown fields."""
 
 
 class Unreadable(Value):
-    """A failed read, and the error."""
+    """A fact that could not be read, and the error."""
 
     subject: str
     error: str

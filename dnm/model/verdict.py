@@ -26,14 +26,14 @@ QUEUE_WORDS = {**VERDICT_WORDS, "keep": "nothing"}
 
 
 class Objection(Value):
-    """The reason against a desired action; without an objection it may be done."""
+    """The reason why a desired action is not done. Without an objection it may be done."""
 
     reason: ReasonText
     detail: str = ""
 
     @property
     def sentence(self) -> str:
-        """Returns the text for people."""
+        """Returns the reason and its detail as one sentence."""
         return f"{self.reason.text}: {self.detail}" if self.detail else self.reason.text
 
 
@@ -59,5 +59,5 @@ class QueueVerdict(Objection, kw_only=True):
 
     @property
     def without_pods(self) -> str:
-        """Returns the sentence that names no pod."""
+        """Returns the sentence without the names of pods."""
         return super().sentence

@@ -21,9 +21,9 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 
 class LackingPods(Value):
-    """A workload whose controller has not created all of its pods. `shape` and `limits`: those of
-    one of them, with the defaults of a LimitRange. `since`: when the first may have been refused
-    (RFC 3339). `longest_wait`: between two tries of its controller."""
+    """A workload whose controller has not created all of its pods. `shape` and `limits`: those of a
+    missing pod, with the defaults of a LimitRange. `since`: when the first may have been refused
+    (RFC 3339). `longest_wait`: the longest time between two tries of its controller."""
 
     kind: str
     namespace: str
@@ -36,15 +36,15 @@ class LackingPods(Value):
     woken: str = ""  # the text of its annotation WOKEN
 
     def next_try(self, raised: str) -> str:
-        """Returns the latest time of the next try, if limits were raised then: a controller waits
-        as long again as its pods were refused."""
+        """Returns the latest time of the controller's next try after limits were raised at
+        `raised`: it waits as long again as its pods were refused before."""
         at, since = (datetime.fromisoformat(text or _EPOCH) for text in (raised, self.since))
         waits = min(max(at - since, timedelta()), self.longest_wait)
         return (at + waits + _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def refused(self, count: int, taints: Sequence[Taint], retry_until: str = "") -> RefusedPods:
-        """Returns some of its pods. `taints`: of the nodes of their namespace. Pods get the
-        tolerations of these at their creation, so a template lacks them."""
+        """Returns `count` of the missing pods. `taints`: of the nodes of their namespace. Pods get
+        the tolerations of these taints only at their creation, so this function adds them."""
         when = f"next try until {retry_until}" if retry_until else "not created"
         more = tuple(
             Toleration(
