@@ -64,13 +64,14 @@ def _command(config: Config, *arguments: str, leave_out: str = "", account: str 
 
 
 def list_command(config: Config, node: str = "") -> list[str]:
-    """Returns the command that lists all nodes or one. Raises ConverterError for a bad name."""
+    """Returns the command that lists one node, or all. Raises ConverterError for an invalid
+    name."""
     return _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
 
 
 def resume_command(config: Config, node: str, namespace: str, account: str = "") -> list[str]:
     """Returns the `--set k8s` command that continues an interrupted conversion of one node. Raises
-    ConverterError for an unusable name."""
+    ConverterError for an invalid name."""
     command = _command(
         config, "--set", "k8s", "--node-name", _checked(node), "--namespace", _checked(namespace),
         account=account,
@@ -79,7 +80,7 @@ def resume_command(config: Config, node: str, namespace: str, account: str = "")
 
 
 def reserve_command(config: Config, reservation: EventReservation) -> list[str]:
-    """Returns the `--reserve` command. Raises ConverterError for an unusable name."""
+    """Returns the `--reserve` command for an event. Raises ConverterError for an invalid name."""
     span = (reservation.begins, reservation.ends)
     begins, ends = (f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in span)
     return _command(
@@ -90,7 +91,8 @@ def reserve_command(config: Config, reservation: EventReservation) -> list[str]:
 
 
 def unreserve_command(config: Config, name: str, leave_out: str = "") -> list[str]:
-    """Returns the `--unreserve` command without these nodes. Raises ConverterError."""
+    """Returns the `--unreserve` command, except for the nodes in `leave_out`. Raises
+    ConverterError."""
     return _command(config, UNRESERVE, name, leave_out=leave_out)
 
 
@@ -102,8 +104,8 @@ def convert_command(
     leave_out: str = "",
     account: str = "",
 ) -> list[str]:
-    """Returns the `--set k8s` command for `count` nodes of a type, except those of the host list
-    `leave_out`. Raises ConverterError for an unusable name."""
+    """Returns the `--set k8s` command for `count` nodes of a type. `leave_out` is a host list of
+    nodes that must not be chosen. Raises ConverterError for an invalid name."""
     command = _command(
         config, "--set", "k8s", "--node-type", _checked(node_type), "--num-nodes", str(count),
         "--namespace", _checked(namespace), leave_out=leave_out, account=account,
@@ -112,14 +114,15 @@ def convert_command(
 
 
 def return_command(config: Config, node: str, fault: str = "") -> list[str]:
-    """Returns the `--set batch` command for one node. `fault` is the reason why the node stays
-    drained, if it is faulty. Raises ConverterError for an unusable name."""
+    """Returns the `--set batch` command for one node. `fault` is the reason why a faulty node stays
+    drained. Raises ConverterError for an invalid name."""
     more = (LEAVE_DRAINED, fault) if fault else ()
     return _command(config, "--set", "batch", "--node-name", _checked(node), *more)
 
 
 def _checked(name: str) -> str:
-    """Returns the name if RFC 1123 allows it, so it is no option and no path, or raises."""
+    """Returns the name if RFC 1123 allows it, so it is no option or path. Else raises
+    ConverterError."""
     if len(name) > 253 or not NODE_NAME.fullmatch(name):
         raise ConverterError(f"{name!r} is not a name that may reach a command line (RFC 1123)")
     return name
@@ -133,9 +136,9 @@ class Environment(Value):
 
 
 def converter_env(config: Config, environ: Mapping[str, str]) -> Environment:
-    """Returns the variables that programs need, the cluster and reservation that dnm uses, and the
-    variables of `pass_environment`. The converter gets nothing else of dnm's environment. Their
-    values are hidden in output, and so is every variable with a secret's name."""
+    """Returns the environment of a converter: common variables, the cluster, the instance, and the
+    variables named in `pass_environment`. dnm hides in output the values of the last and of all its
+    own variables with a secret's name."""
     common = (name for name in environ if name in _COMMON or name.startswith("LC_"))
     environment = {name: environ[name] for name in common}
     passed = {

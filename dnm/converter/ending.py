@@ -16,8 +16,8 @@ _LOOK_EVERY = 0.05  # seconds
 
 
 def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[], bool]) -> bool:
-    """Sends TERM, then KILL, and waits after each. Returns whether all processes have ended. `send`
-    is called for KILL even if `has_ended` is true after TERM: children can outlive their parent."""
+    """Sends TERM, waits, sends KILL and waits. Returns whether all processes have ended. Sends KILL
+    even if `has_ended` is true after TERM, because children can outlive their parent."""
     for sent in (signal.SIGTERM, signal.SIGKILL):
         send(sent)
         give_up = time.monotonic() + TERM_GRACE
@@ -28,8 +28,8 @@ def end_by_signals(send: Callable[[signal.Signals], None], has_ended: Callable[[
 
 
 def end_started(started: Started) -> bool:
-    """Sends TERM to keeper, converter and their children, and KILL some seconds later. Returns
-    whether they have ended. The next run finds a process that could not be ended."""
+    """Sends TERM to a converter, its keeper and their children, and KILL some seconds later.
+    Returns whether they have ended. The next run finds a process that could not be ended."""
 
     def send(sent: signal.Signals) -> None:
         if started.is_alive:
@@ -40,8 +40,8 @@ def end_started(started: Started) -> bool:
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
-    """Sends a signal to the keeper's process group. The group stays the keeper's after its death. A
-    converter that is still in the group proves that the group's number was not reused."""
+    """Sends a signal to the keeper's process group, which includes the converter. If the keeper has
+    ended, a living converter in the group shows that no other group has its number."""
     keeper, converter = started.keeper, started.converter
     is_in_group = (
         keeper is not None

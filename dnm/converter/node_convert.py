@@ -1,4 +1,4 @@
-"""The site's converter as one run uses it: list nodes, start conversions, wait for them."""
+"""The converter as a run uses it: list nodes, start conversions, wait for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dnm.model.value import Unreadable
 
 
 class NodeConvert:
-    """The interface of a run to the converter. Each call has a key, by which later runs find it."""
+    """The interface of a run to the converter. Later runs find a call by its key."""
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         self.config = config
@@ -36,7 +36,7 @@ class NodeConvert:
 
     @cached_property
     def env(self) -> Environment:
-        """The environment of every call; most runs make no call and never need it."""
+        """Returns the environment of every call. It is computed only if a call needs it."""
         return converter_env(self.config, self.environ)
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
@@ -48,7 +48,7 @@ class NodeConvert:
         return run_reserving(self.config, self.env, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
-        """Returns the processes that still have a running keeper or converter."""
+        """Returns the processes that still run, or that are keepers of a running converter."""
         expected = frozenset(processes)
         if not expected:
             return expected
@@ -60,14 +60,14 @@ class NodeConvert:
         )
 
     def find(self, key: str) -> ConverterProcess | None:
-        """Returns the process that some run has started under this key."""
+        """Returns the keeper process of the call with this key; None if there is none."""
         return started_at(self.directory / key).keeper
 
     def start(
         self, key: str, command: Sequence[str], until: float | None = None
     ) -> ConverterProcess:
-        """Starts a converter under the caller's key. Raises ConverterError. The converter does not
-        begin after `until`, in seconds since boot: another host may act then."""
+        """Starts a converter under this key. Raises ConverterError. The converter refuses to begin
+        after `until`, in seconds since boot, because another host may then act for the instance."""
         variables = {**self.env.environment, REQUEST: key, WAKE: str(self.config.trigger_path)}
         env = msgspec.structs.replace(self.env, environment=variables)
         call = ConverterCall(key, command, env, self.directory, until)
@@ -75,16 +75,16 @@ class NodeConvert:
         return call.process
 
     def end(self, process: ConverterProcess) -> bool:
-        """Ends a converter of an earlier run and its children by TERM, and KILL some seconds later.
-        Returns whether it has ended."""
+        """Sends TERM to a converter of an earlier run and its children, and KILL some seconds
+        later. Returns whether it has ended."""
         matching = (start for start in self._started() if start.keeper == process)
         return end_started(next(matching, Started(keeper=process)))
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
-        """Waits for the started converters and returns how each ended, by key. A slow one is left
-        running after half an interval: other queues wait, and the next run finds it."""
+        """Waits for the started converters and returns how each ended, by key. Leaves those that
+        are still running after half a check interval, for the next run: other queues wait."""
         waits = ConverterPatience(
             timeout=self.config.convert_timeout,
             patience=self.config.check_interval / 2,
@@ -93,7 +93,7 @@ class NodeConvert:
         return run_converters(self.calls, waits, on_line, should_leave)
 
     def read_earlier_output(self, on_line: Callable[[str, str], None]) -> None:
-        """Passes on, with its key, each line that converters of earlier runs have printed since."""
+        """Calls `on_line` with key and line for each new line of converters of earlier runs."""
         for key in self._keys():
             try:
                 with fault_point("converter.read_output"):
@@ -109,7 +109,7 @@ class NodeConvert:
                 output.save_position()
 
     def _started(self) -> list[Started]:
-        """Returns the recorded processes of every key."""
+        """Returns the recorded processes of all calls."""
         return [started_at(self.directory / key) for key in self._keys()]
 
     def _keys(self) -> list[str]:
@@ -120,7 +120,7 @@ class NodeConvert:
             return []
 
     def read_end(self, key: str) -> Ended:
-        """Returns the recorded end of a converter of an earlier run."""
+        """Returns how a converter of an earlier run ended, from its output files."""
         try:
             with fault_point("converter.read_output"):
                 output = ConverterOutput(self.directory / key, self.env.secrets)
@@ -135,8 +135,8 @@ class NodeConvert:
         )
 
     def forget_output(self, kept: Container[str]) -> None:
-        """Removes the output files of all calls but `kept`. A file that can't be removed now does
-        no harm."""
+        """Removes the output files of all calls that are not in `kept`. A file that can't be
+        removed does no harm."""
         with suppress(OSError):
             for path in self.directory.iterdir():
                 if _key_of(path) not in kept:
@@ -145,5 +145,5 @@ class NodeConvert:
 
 
 def _key_of(path: Path) -> str:
-    """Returns the key of a call's file, also while its keeper is writing it (`KEY.exit.new`)."""
+    """Returns the key of a call's file, also of a file that is being written (`KEY.exit.new`)."""
     return Path(path.name.removesuffix(".new")).stem

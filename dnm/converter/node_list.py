@@ -1,4 +1,4 @@
-"""The converter's `--list`: runs it and parses its answer into `BatchNode`s."""
+"""A reader of the converter's `--list`: runs it and parses its output into `BatchNode`s."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class _List(msgspec.Struct):
 
 
 def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchList | Unreadable:
-    """Returns every node, or the one named, with its verdict of `node-convert --list`. The answer
-    is JSON, or else the table of the site's script. If the converter has no list and Slurm's
-    commands are on this host, dnm's own lister asks Slurm. Any other answer is Unreadable.
+    """Returns every node, or the one named, with the verdict of `node-convert --list`. The output
+    is JSON, or the table of the predecessor's script. If the converter has no `--list` and Slurm's
+    commands are on this host, dnm's own converter lists the nodes. Any other output is Unreadable.
 
     Raises ConverterError for a name that may not appear in a command line.
     """
@@ -113,15 +113,15 @@ def list_batch_nodes(config: Config, env: Environment, node: str = "") -> BatchL
 
 
 class _NoAnswer(NamedTuple):
-    """The reason why there is no list, as the end of a message. `has_no_list`: the converter does
-    not know the option `--list`."""
+    """A failed list. `why` is the end of an error message. `has_no_list`: the converter does not
+    know the option `--list`."""
 
     why: str
     has_no_list: bool = False
 
 
 def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList | _NoAnswer:
-    """Runs the list command, first for JSON, then for a table."""
+    """Runs the list command with `--output json`, and if that fails, without it for a table."""
     seconds = _LIST_TIMEOUT.total_seconds()
     failures: list[str] = []
     for options in (["--output", "json"], []):
@@ -143,8 +143,8 @@ def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList
 
 
 def _without_claims(listed: BatchList) -> BatchList:
-    """Returns the list of a program that is not the converter: Slurm's view of the nodes, without
-    claims and without options."""
+    """Returns a list by dnm's own program, which is not the site's converter: Slurm's view of the
+    nodes, without claims and options."""
     nodes = {
         name: msgspec.structs.replace(node, claim=None, reports_claim=False)
         for name, node in listed.nodes.items()
@@ -154,14 +154,14 @@ def _without_claims(listed: BatchList) -> BatchList:
 
 def _without_secrets(listed: BatchList, secrets: Secrets, shown: str) -> BatchList | Unreadable:
     """Returns the list with secrets blacked out in texts. A secret inside a name makes the list
-    Unreadable: a changed name would be another node or instance."""
+    Unreadable, because a blacked-out name would mean another node or instance."""
     for node in listed.nodes.values():
         if any(secrets.hide(name) != name for name in _names_of(node)):
             error = "a name in it holds a secret of the environment: give that another value"
             return Unreadable(subject=shown, error=f"{shown}: {error}")
 
     def hidden(text: str) -> str:
-        """Hides secrets before it cuts the text: a cut secret would not be recognised."""
+        """Hides secrets before it shortens the text: a cut secret would not be recognized."""
         return printable(secrets.hide(text), _LONGEST_REASON)
 
     nodes = {
@@ -187,7 +187,7 @@ def _names_of(node: BatchNode) -> tuple[str, ...]:
 
 
 def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secrets) -> str:
-    """Returns the exit code and the converter's last own message, else its last line."""
+    """Returns the exit code and the last line like dnm's own messages, else the last line."""
     safe = SafeLines(secrets, _LONGEST_LINE)
     pieces = range(0, len(answer.stderr), _AT_ONCE)
     lines = [line for at in pieces for line in safe.feed(answer.stderr[at : at + _AT_ONCE])]
@@ -198,8 +198,8 @@ def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secre
 
 
 def parse_list(content: bytes) -> BatchList | None:
-    """Returns the nodes by name, from the JSON document or from the table NODE STATE IDLE VERDICT
-    REASON. Returns None if it is neither."""
+    """Returns the nodes by name, from a JSON document or from a table NODE STATE IDLE VERDICT
+    REASON. Returns None if the content is neither."""
     try:
         listed = msgspec.json.decode(content, type=_List)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -237,8 +237,8 @@ def _is_name(text: str) -> bool:
 
 
 def _words(listed: Any) -> tuple[str, ...] | None:
-    """Returns the strings of a list, or None if it is malformed or too long. Dropping a single
-    entry could make a busy node look free."""
+    """Returns the strings of a list, or None if it is malformed or too long. A list without its
+    malformed entries could make a busy node look free."""
     if not isinstance(listed, list) or len(listed) > _MOST_WORDS:
         return None
     if not all(isinstance(item, str) for item in listed):
@@ -247,7 +247,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _moments(listed: Any) -> dict[str, datetime]:
-    """Returns the times by name, and skips each malformed one."""
+    """Returns the times by name, without malformed ones."""
     times: dict[str, datetime] = {}
     for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
         with suppress(msgspec.ValidationError):
@@ -258,7 +258,7 @@ def _moments(listed: Any) -> dict[str, datetime]:
 
 
 def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] | None:
-    """Returns the rows that have a job, bounded and printable, since the text is untrusted."""
+    """Returns the rows that have a job. Their untrusted texts become short and printable."""
     if listed is None:
         return None
     return tuple(
@@ -275,7 +275,7 @@ def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] |
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:
-    """Returns the time in UTC; None without a time or zone, or if UTC has no such year."""
+    """Returns the time in UTC; None if there is no time or time zone, or if UTC lacks its year."""
     if moment is None or moment.tzinfo is None:
         return None
     with suppress(OverflowError):
@@ -284,7 +284,7 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 
 
 def _claim(listed: _ListedClaim) -> BatchClaim:
-    """Returns the claim with its untrusted texts bounded and printable."""
+    """Returns the claim in a list. Its untrusted texts become short and printable."""
     return BatchClaim(
         instance=printable(listed.instance, 80),
         direction=listed.direction if listed.direction in ("k8s", "batch") else "",

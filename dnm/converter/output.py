@@ -1,7 +1,7 @@
 """The output of a converter, read from the files that it writes to.
 
-Files, not pipes, let a converter finish its node if the run is killed. The next run still reads
-which nodes it named.
+A converter writes to files, not pipes, so that it can finish its node if the run is killed. The
+next run reads in the files which nodes it named.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def file_of(call: Path, end: str) -> Path:
 
 
 def open_file(path: Path, flags: int) -> FileIO:
-    """Opens a file of a call for its owner alone; `flags` are those of open(2)."""
+    """Opens a file of a call with mode 0600; `flags` are those of open(2)."""
     return open(os.open(path, flags, 0o600), "rb", buffering=0)
 
 
@@ -56,11 +56,11 @@ def read_or_empty(path: Path) -> bytes:
 
 
 class ConverterOutput:
-    """The files `<key>.out` and `<key>.err` of a call. `<key>.heard` has the position up to which
-    earlier runs read them."""
+    """The files `<key>.out` and `<key>.err` of a call. The position up to which earlier runs have
+    read them is in a third file."""
 
     def __init__(self, call: Path, secrets: Secrets, flags: int = os.O_RDONLY) -> None:
-        """Opens them. `call`: directory and key; `flags`: those of open(2). Raises OSError."""
+        """Opens the files of `call`, a directory with a key; `flags` as in open(2)."""
         self.names: dict[str, None] = {}  # in the order of printing
         self._named = 0  # characters
         self.last_lines: list[str] = []
@@ -76,14 +76,14 @@ class ConverterOutput:
             self.tails[0].at, self.tails[1].at = msgspec.json.decode(content, type=tuple[int, int])
 
     def save_position(self) -> None:
-        """Records how far was read. If that fails, lines are read twice and none is lost."""
+        """Records how far the files were read. If that fails, the next run reads lines twice."""
         position = msgspec.json.encode([tail.passed_on for tail in self.tails])
         with suppress(OSError), fault_point("converter.heard"):
             file_of(self.call, "heard").write_bytes(position)
 
     def read_new(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
-        """Passes on each new line, and with `is_last` an unfinished one too. A read error becomes
-        one line; a node is then found by its label."""
+        """Calls `on_line` with each new line, and with `is_last` with an unfinished line too. A
+        read error is passed as a line; the run then recognizes converted nodes by their label."""
         try:
             with fault_point("converter.end") if is_last else nullcontext():
                 self._read_new(on_line, is_last)
@@ -96,8 +96,8 @@ class ConverterOutput:
                 on_line(self.take_line(line, tail is self.tails[0]))
 
     def take_line(self, line: str, from_stdout: bool) -> str:
-        """Records a node name that is alone on a line of stdout: the converter has converted it.
-        Blacked-out text is no valid name, so a password on a line is not recorded."""
+        """Returns the line. Records a node name that is alone on a line of stdout: the node is
+        converted. Blacked-out text is no valid name, so no password is recorded."""
         is_name = from_stdout and len(line) <= _LONGEST_NAME and NODE_NAME.fullmatch(line)
         if is_name and line not in self.names and self._named + len(line) <= _MOST_NAMED:
             self.names[line] = None
@@ -108,12 +108,12 @@ class ConverterOutput:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The last failure line of each node, in order."""
+        """Returns for each failed node the last line that reports its failure."""
         return tuple(dict.fromkeys(self._failed.values()))
 
     def _note_failure(self, line: str) -> None:
-        """Records a failure line for the call's node, for each node that it named, and for a name
-        before `: failed: `, the form of the shipped programs."""
+        """Records a line that reports a failure for each node in it: for NODE of `NODE: failed: `,
+        the form of dnm's own converters, else for nodes of this call."""
         result = _RESULT.match(line)
         if result is None and not _FAILURE.search(line):
             return
@@ -124,7 +124,7 @@ class ConverterOutput:
                 self._failed[node[:_LONGEST_NAME]] = line[:LONGEST_REASON]
 
     def read_exit_code(self) -> int | None:
-        """Returns the exit code; None while it runs, or if it was killed with its keeper."""
+        """Returns the exit code; None while the converter runs or if its keeper was killed."""
         code = read_or_empty(file_of(self.call, "exit"))
         return int(code) if code.isdigit() else None
 
@@ -140,13 +140,13 @@ class _Tail:
 
     @property
     def passed_on(self) -> int:
-        """The number of bytes that need not be read again."""
+        """Returns the number of bytes that need not be read again."""
         return max(self.at - len(self.lines.rest), 0)
 
     def new_lines(self, is_last: bool) -> Iterator[str]:
-        """Yields whole lines, cut at a limit, and with `is_last` the rest. While the converter
-        runs, one piece is read for each call, so that much output does not delay the run. Output
-        beyond a limit is skipped."""
+        """Yields new complete lines, and with `is_last` an incomplete last one. While the converter
+        runs, a call reads only one piece, so that much output does not delay the run. Lines are
+        shortened, and output beyond a limit is skipped."""
         size = os.fstat(self.file.fileno()).st_size
         if size - self.at > _OUTPUT_LIMIT:
             yield f"{size - self.at >> 20} MiB of its output are skipped: too much at once"

@@ -1,7 +1,7 @@
-"""Identities of processes. They differ from those of later processes with the same number.
+"""Identities of processes: number, start time and boot, so that a reused number is recognized.
 
-Each call records its keeper and its converter. If the keeper is killed, the converter continues and
-still holds its nodes. So it is recorded too, and ended after its time-out.
+Each call records its converter and its keeper, the process that starts the converter and waits for
+it. If the keeper is killed, the converter continues; a later run finds it and ends it in time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dnm.model.value import Value
 
 
 def this_host() -> ConverterProcess:
-    """Returns the placeholder for a converter of this host that has no process yet."""
+    """Returns a placeholder for a converter that this host is about to start."""
     return ConverterProcess(pid=0, start_ticks=0, boot=boot_id(), host=host_name())
 
 
 def is_identified(process: ConverterProcess | None) -> bool:
-    """Returns whether the value identifies a process, or shows that another host started it."""
+    """Returns whether the value names a process, or a converter that another host started."""
     return process is not None and (process.pid != 0 or is_elsewhere(process))
 
 
@@ -33,9 +33,9 @@ def is_elsewhere(process: ConverterProcess) -> bool:
 
 
 def process_of(pid: int) -> ConverterProcess | None:
-    """Returns the process with its start time in clock ticks since boot (proc(5), field 22). A
-    later process with the same number has another one. Returns None if it has ended, even if its
-    parent has not waited for it."""
+    """Returns the process with its start time in clock ticks since boot (proc(5), field 22), by
+    which a later process with the same number differs. Returns None if the process has ended, even
+    as a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -47,8 +47,8 @@ def process_of(pid: int) -> ConverterProcess | None:
 
 
 def is_alive(process: ConverterProcess | None) -> bool:
-    """Returns whether the process has not ended. A process recorded without a boot id belongs to
-    the current boot."""
+    """Returns whether the process still runs. A process recorded without a boot id belongs to the
+    current boot."""
     if process is None or process.boot not in ("", boot_id()):
         return False
     current = process_of(process.pid)
@@ -56,7 +56,7 @@ def is_alive(process: ConverterProcess | None) -> bool:
 
 
 class Started(Value):
-    """The processes of a call; None: not recorded."""
+    """The processes of a call. None: the process is not recorded."""
 
     keeper: ConverterProcess | None = None
     converter: ConverterProcess | None = None
@@ -67,7 +67,7 @@ class Started(Value):
 
 
 def started_at(place: Path) -> Started:
-    """Returns the processes of a call; `place` is the directory and the key."""
+    """Returns the recorded processes of a call; `place` is its directory and key."""
     return Started(keeper=_read(place, "process"), converter=_read(place, "converter"))
 
 

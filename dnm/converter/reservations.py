@@ -1,4 +1,4 @@
-"""Calls of `--reserve` and `--unreserve`. dnm waits for them, since they only call Slurm."""
+"""Calls of `--reserve` and `--unreserve`. A run waits for them, since they only call Slurm."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SUCCESS_CODES = (0, 1)
 
 
 def run_reserving(config: Config, env: Environment, command: Sequence[str]) -> tuple[str, ...]:
-    """Returns the nodes that the converter prints: those that it reserved, or released. Raises
-    ConverterError; then only the next list shows what is reserved."""
+    """Runs `--reserve` or `--unreserve` and returns the nodes that it has reserved or released.
+    Raises ConverterError; only the next `--list` then shows what is reserved."""
     shown = f"{config.node_convert_path} {command[1]}"
     try:
         check_trust(config.node_convert_path, ConverterError)

@@ -1,11 +1,11 @@
-"""Starts converters, each with a keeper in a session of its own, so that they outlive a run. Waits
-for all of them at once.
+"""Starts converters, each below a keeper process in a session of its own, so that they outlive a
+run. Waits for all converters at once.
 
-There is never a shell. `<key>.process` records the keeper from its start, `<key>.converter` the
-converter before it may act, and `<key>.exit` the exit code at the end. This holds if dnm or the
-keeper is killed in between. The keeper then starts a run through `DNM_WAKE` (cron/dnm.path). A
-converter that exceeds its time-out is ended with its children; a slow one is left running. dnm
-reports the exit code but does not trust it: callers read the clusters.
+No shell is used. `<key>.process` identifies the keeper from its start, `<key>.converter` the
+converter before it may act, and `<key>.exit` has the exit code at the end, even if dnm or the
+keeper is killed in between. At the end the keeper triggers a run through `DNM_WAKE`
+(cron/dnm.path). dnm ends a converter that exceeds its time-out, with its children, and leaves a
+slow one running. It reports the exit code but does not trust it: callers read the clusters.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 def _note_process(descriptor: int) -> None:
-    """Records the new process from inside, before it becomes the keeper. So later runs find it even
+    """Records the new process from within, before it becomes the keeper. So later runs find it even
     if dnm is killed now."""
     process = process_of(os.getpid())
     if process is not None:
@@ -91,8 +91,8 @@ def _note_process(descriptor: int) -> None:
 
 
 def _check_none_at_work(place: Path) -> None:
-    """Raises ConverterError if an earlier converter with this key still runs: both would work on
-    the same node."""
+    """Raises ConverterError if an earlier converter with this key still runs, since both would
+    convert the same node."""
     before = started_at(place)
     if before.is_alive:
         number = (before.converter or before.keeper or ConverterProcess(pid=0, start_ticks=0)).pid
@@ -113,8 +113,8 @@ class ConverterCall:
         directory: Path,
         until: float | None = None,
     ) -> None:
-        """Starts it, but not after `until`, in seconds since boot. Raises ConverterError if the
-        program is missing or not executable."""
+        """Starts the converter. It refuses to begin after `until`, in seconds since boot. Raises
+        ConverterError if the program is missing or not executable."""
         try:
             check_trust(Path(command[0]), ConverterError)
             if not os.access(command[0], os.X_OK):
@@ -151,13 +151,13 @@ class ConverterCall:
         )
 
     def end(self) -> None:
-        """Sends TERM to it and its children, and KILL some seconds later. The next run finds a
-        process that could not be ended."""
+        """Sends TERM to the converter and its children, and KILL some seconds later. The next run
+        finds a process that could not be ended."""
         end_started(Started(keeper=self.process, converter=started_at(self.place).converter))
         self.child.poll()
 
     def has_ended(self) -> bool:
-        """Returns whether both have ended: a killed keeper leaves its converter running."""
+        """Returns whether keeper and converter have ended. A killed keeper leaves its converter."""
         return self.child.poll() is not None and not started_at(self.place).is_alive
 
 
@@ -165,8 +165,9 @@ LISTEN_EVERY = 0.05  # seconds
 
 
 class ConverterPatience(Value):
-    """The times that a run waits. A converter is ended after `timeout`. It is left running after
-    `patience`, or `grace` after a signal: an interrupted conversion is worse than a late one."""
+    """The times that a run waits for converters. It ends one after `timeout`. It leaves one running
+    after `patience`, or `grace` after a signal: a late conversion is better than an interrupted
+    one."""
 
     timeout: timedelta
     patience: timedelta
@@ -179,9 +180,10 @@ def run_converters(
     on_line: Callable[[str, str], None],
     should_leave: Callable[[], bool],
 ) -> dict[str, Ended]:
-    """Returns how each converter ended, by key: by itself, by time-out, or left running.
+    """Waits for the converters; returns by key how each ended: by itself, by time-out, or left
+    running.
 
-    `on_line` gets the call's key and a printable line.
+    `on_line` gets the call's key and a printable line of output.
     """
     now = time.monotonic()
     deadline = now + waits.timeout.total_seconds()

@@ -1,3 +1,3 @@
-"""The rules of kubelets: checks of settings, their file, and their comparison with a Node. Pure.
-sizing, the rules of plan, run, cli and converters may import it; it imports only model.
+"""The rules of kubelets: checks of settings, their file, and their comparison with a Node. It does
+no I/O. sizing, the rules of plan, run, cli and converters may import it; it imports only model.
 """

@@ -1,9 +1,10 @@
 """Checks whether a kubelet would start with its settings, and whether they are likely intended.
 
-All problems are reported at once. An error is a setting that the kubelet refuses, or an impossible
-one that it accepts: a type with an error is never lent. A warning is a setting that dnm cannot
-check, or that is valid but probably a mistake. The rules and their order are those of Kubernetes
-1.28 to 1.36: validation in pkg/kubelet/apis/config/validation, and the managers' at their start.
+All problems are reported at once. An error is a setting that the kubelet refuses, or that it
+accepts although it is impossible. dnm never lends a node of a type with an error. A warning is a
+setting that dnm cannot check, or that is valid but probably a mistake. The rules and their order
+are those of Kubernetes 1.28 to 1.36: pkg/kubelet/apis/config/validation, and the managers' checks
+at their start.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ALIGNED = ("single-numa-node", "restricted")
 
 
 class KubeletProblem(Value):
-    """A problem of one key. `is_error`: a type with it is not lent."""
+    """A problem of one kubelet setting. `is_error`: nodes of the type are not lent."""
 
     key: str
     text: str
@@ -44,7 +45,7 @@ class KubeletProblem(Value):
 
 
 def check_node_type(node_type: NodeType) -> tuple[KubeletProblem, ...]:
-    """Returns all errors and warnings, errors first; nothing for a type without settings."""
+    """Returns all errors and warnings, errors first; none for a type without kubelet settings."""
     kubelet = node_type.kubelet
     if kubelet is None:
         return ()
@@ -54,7 +55,7 @@ def check_node_type(node_type: NodeType) -> tuple[KubeletProblem, ...]:
 
 
 def lending_error(node_type: NodeType) -> str:
-    """Returns the first error and the number of others, or an empty text if it may be lent."""
+    """Returns the first error and the number of others, or an empty text if there is none."""
     errors = [problem for problem in check_node_type(node_type) if problem.is_error]
     if not errors:
         return ""
@@ -70,8 +71,8 @@ def _warning(key: str, text: str) -> KubeletProblem:
 
 
 def _entries(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """Yields entries that the kubelet refuses under any policy, and negative amounts, which it
-    accepts."""
+    """Yields entries of reserved_memory that the kubelet refuses under any policy, and negative
+    amounts, which it ignores."""
     key = "reserved_memory"
     counts = Counter((item.numa_node, item.resource) for item in kubelet.reserved_memory)
     for (node, resource), count in counts.items():
@@ -130,8 +131,8 @@ def _static(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
 
 
 def _sum_rule(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """Yields problems if both sides differ by a byte. If the settings lack a term, a base file of
-    the site may set it, and dnm cannot check the sum."""
+    """Yields a problem if the reserved memory of the NUMA nodes differs from the sum of the other
+    reservations. dnm cannot check this if a setting is missing, since a base file may set it."""
     key = "reserved_memory"
     for memory in kubelet.reserved_memory:
         if memory.resource.startswith("hugepages-"):
@@ -186,7 +187,7 @@ def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int
 
 
 def _corrected(kubelet: KubeletSettings, difference: int) -> str:
-    """Returns a corrected example, with the difference applied to an entry that is large enough."""
+    """Returns an example of an entry by which the sums would agree, as text; empty if none can."""
     for reservation in kubelet.reserved_memory:
         amount = parse_kubernetes("memory", reservation.amount) - difference
         most = kubelet.numa_memory.get(reservation.numa_node)
@@ -220,8 +221,8 @@ def _machine(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
 
 
 def _numa_nodes(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """Yields reservations that exceed their NUMA node. The kubelet does not check them: the
-    difference wraps around to a huge amount."""
+    """Yields reservations that exceed their NUMA node. The kubelet does not check them, and its
+    unsigned difference becomes a huge amount."""
     if not kubelet.numa_memory:
         if kubelet.reserved_memory:
             text = "is not set: whether each NUMA node has the reserved memory is unknown"
@@ -246,7 +247,7 @@ def _numa_nodes(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
 
 
 def _declared_size(node_type: NodeType, kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
-    """Yields a warning if a pod between the declared and the real size would get a useless node."""
+    """Yields a warning if more memory is declared than a node has: some pods would then not fit."""
     most, declared = computed_allocatable(kubelet), node_type.size.get("memory", 0)
     if most is not None and declared > most > 0:
         yield _warning(

@@ -1,7 +1,6 @@
 """Comparison of the kubelet of a joined node with its type's settings.
 
-It uses only the Node: the capacity that is not allocatable is the kubelet's reservation, to the
-byte.
+It needs only the Node: capacity minus allocatable is what the kubelet reserves, to the byte.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ _HUGE_PAGES = "hugepages-"
 
 
 def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
-    """Returns the differences between a Node and its type's settings, a clause each; none if no
-    setting is visible on a Node."""
+    """Returns the differences between a Node and its type's settings, each as a clause; none if a
+    Node shows none of the settings."""
     kubelet = node_type.kubelet
     if kubelet is None or not node.capacity:
         return ()
@@ -34,7 +33,7 @@ def differences(node_type: NodeType, node: Node) -> tuple[str, ...]:
 
 
 def _memory(kubelet: KubeletSettings, node: Node) -> list[str]:
-    """Compares the reservation: capacity less allocatable less huge pages, if above zero."""
+    """Compares the reserved memory: capacity minus allocatable minus huge pages, if positive."""
     capacity, allocatable = node.capacity.get("memory", 0), node.allocatable.get("memory", 0)
     pinned = pinned_reservation(kubelet, capacity)
     if pinned is None or capacity <= 0 or allocatable <= 0:
@@ -60,7 +59,7 @@ def _huge_pages(kubelet: KubeletSettings, node: Node) -> list[str]:
 
 
 def difference_sentence(node_type: NodeType, name: str, clauses: tuple[str, ...]) -> str:
-    """Returns a sentence about a node that differs, with the places to check."""
+    """Returns a sentence about the differences of a node, with the places to check."""
     return (
         f"the kubelet of {name} differs from [node_type:{node_type.name}]: {'; '.join(clauses)}; "
         "check its files and flags, and the files that the join hook wrote"
@@ -68,8 +67,8 @@ def difference_sentence(node_type: NodeType, name: str, clauses: tuple[str, ...]
 
 
 def likely_refusal(node_type: NodeType | None) -> str:
-    """Returns the most likely reason that keeps such a kubelet from starting; empty if no setting
-    can be one."""
+    """Returns the most likely reason why a kubelet with these settings does not start; empty if no
+    setting can be the reason."""
     kubelet = node_type.kubelet if node_type else None
     if node_type is None or kubelet is None:
         return ""

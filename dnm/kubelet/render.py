@@ -1,4 +1,4 @@
-"""Rendering of settings into the file of a kubelet: only configured keys appear, in the configured
+"""A writer of the kubelet's configuration file. Only configured keys appear, in the configured
 spelling. Without keys there is no file. Equal settings give equal bytes.
 
 This module checks nothing; `check.py` does.
@@ -16,7 +16,7 @@ HEAD = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfigura
 
 
 class Format(StrEnum):
-    """The kinds of file."""
+    """The kinds of configuration file that a kubelet reads."""
 
     kubelet = "kubelet"  # a complete file: --config
     dropin = "dropin"  # a file *.conf in the directory of --config-dir
@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 
 def render(kubelet: KubeletSettings | None, form: Format = Format.dropin) -> str:
-    """Returns the file's text, which is YAML; empty without configured keys."""
+    """Returns the text of the kubelet's file as YAML; empty if no key is configured."""
     fields = kubelet_fields(kubelet) if kubelet is not None else {}
     if not fields:
         return ""
@@ -33,7 +33,7 @@ def render(kubelet: KubeletSettings | None, form: Format = Format.dropin) -> str
 
 
 def cautions(kubelet: KubeletSettings, form: Format) -> tuple[str, ...]:
-    """Returns warnings about a file of this kind, regardless of the settings' validity."""
+    """Returns warnings that apply to every file of this format, whatever the settings are."""
     texts = []
     if form is not Format.dropin and kubelet.eviction_hard_memory_available is not None:
         texts.append(
@@ -81,7 +81,8 @@ def _reserved(entries: tuple[ReservedMemory, ...]) -> list[dict[str, Any]]:
 
 
 def _lines(fields: dict[str, Any], indent: str = "") -> list[str]:
-    """Returns block YAML with every text quoted as JSON, so that each text stays a text."""
+    """Returns lines of block YAML. Texts are quoted as in JSON, so that YAML reads them as
+    texts."""
     lines = []
     for key, value in fields.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The memory that a kubelet reserves, computed like the kubelet, to the byte; and the capacity of
+"""The memory that a kubelet reserves, computed like the kubelet, to the byte. Also the capacity of
 one NUMA node for a pod, if the kubelet aligns pods to one.
 
 The rules are those of Kubernetes 1.28 to 1.36, below pkg/kubelet: GetNodeAllocatableReservation in
@@ -50,9 +50,9 @@ class MemorySides(Value):
 
 
 def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemorySides:
-    """Returns both sums; `memory` is that of the machine, by default from its facts.
+    """Returns both sums. `memory` is the machine's memory; by default it comes from the settings.
 
-    A missing key counts as in a complete file: no reservation, and 100Mi for eviction."""
+    A missing key counts as the kubelet's default: no reservation, and 100Mi for eviction."""
     memory = kubelet.memory if memory is None else memory
     eviction = eviction_amount(kubelet.eviction_hard_memory_available or DEFAULT_EVICTION, memory)
     named = _named("memory", kubelet.kube_reserved_memory, kubelet.system_reserved_memory)
@@ -68,8 +68,8 @@ def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemoryS
 
 
 def eviction_amount(text: str, memory: int | None) -> int | None:
-    """Returns a threshold in bytes, or None for a percentage of an unknown memory. 0% and 100% mean
-    no threshold. The kubelet uses single precision, so 5% is a little more than a twentieth."""
+    """Returns a threshold in bytes, or None for a percentage of unknown memory. 0% and 100% mean no
+    threshold. The kubelet uses single precision, so 5% is a little more than a twentieth."""
     if not text.endswith("%"):
         return parse_kubernetes("memory", text)
     if text in ("0%", "100%"):
@@ -84,14 +84,14 @@ def _single(number: float) -> float:
 
 
 def pinned_reservation(kubelet: KubeletSettings, memory: int | None) -> int | None:
-    """Returns the reservation of a machine's memory, or None unless all three terms are set."""
+    """Returns the memory that a kubelet reserves, or None unless all three of its keys are set."""
     sides = memory_sides(kubelet, memory)
     return None if sides.unpinned else sides.allocatable
 
 
 def computed_allocatable(kubelet: KubeletSettings) -> int | None:
-    """Returns the approximate memory for pods: the MemTotal of a machine is not exactly the sum of
-    its NUMA nodes. None: its memory is not configured."""
+    """Returns the approximate memory for pods, or None if numa_memory is not configured. It is
+    approximate because a machine's MemTotal is not exactly the sum of its NUMA nodes."""
     sides = memory_sides(kubelet)
     if kubelet.memory is None or sides.allocatable is None:
         return None
@@ -118,7 +118,7 @@ def in_common_unit(*amounts: int) -> tuple[str, ...]:
 
 
 def shown(amount: int) -> str:
-    """Returns an amount of memory for people: exact if it is short, else in Gi."""
+    """Returns an amount of memory as text: exact if that is short, else rounded in Gi."""
     exact = format_amount("memory", amount)
     if len(exact) <= 9:
         return exact
@@ -129,8 +129,8 @@ _CORE = 1000  # millicores
 
 
 def numa_capacity(kubelet: KubeletSettings | None, size: Resources) -> NumaRoom | None:
-    """Returns the capacity of the NUMA nodes of an empty machine for pods, or None if pods are not
-    aligned or the NUMA nodes are not configured. CPUs, devices and huge pages count as spread
+    """Returns the capacity of each NUMA node of an empty machine, or None if the kubelet does not
+    align pods or the NUMA nodes are not configured. CPUs, devices and huge pages count as spread
     evenly."""
     if kubelet is None or not kubelet.aligns_pods or not kubelet.numa_memory:
         return None
@@ -168,9 +168,9 @@ def _memory(kubelet: KubeletSettings) -> Mapping[int, Resources]:
 
 
 def holds_int64(text: str) -> bool:
-    """Returns whether apimachinery reads this text into an integer and not into a decimal
-    (ParseQuantity and Quantity.AsInt64). Equal amounts differ in that: 1536Mi and 1.5Gi, 16384Gi
-    and 16Ti. False also for other text."""
+    """Returns whether apimachinery (ParseQuantity and Quantity.AsInt64) reads this text as an
+    integer. It reads some spellings as decimals: 1.5Gi, but not 1536Mi; 16384Gi and 16Ti differ
+    too. Returns False for text that is no quantity."""
     match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         return False

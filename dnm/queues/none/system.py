@@ -77,8 +77,8 @@ class NamespaceQueues(Value):
 
 
 class PodsByNamespace:
-    """The reader of pods whose queue is their namespace, and that ignores labels of a queue system.
-    `quota_pods` reads the pods of all namespaces that are not in `namespaces`."""
+    """The reader of pods in namespaces without a queue system: the namespace is the queue, and
+    labels of a queue system have no effect. `quota_pods` reads the pods of all other namespaces."""
 
     def __init__(self, namespaces: frozenset[str], quota_pods: PodReading | None = None) -> None:
         self.namespaces, self._quota_pods = namespaces, quota_pods

@@ -1,4 +1,4 @@
-"""A reader of ResourceQuotas and of the workloads whose pods they refuse."""
+"""A reader of ResourceQuotas, and of workloads that lack pods because quotas refuse them."""
 
 from __future__ import annotations
 

@@ -300,7 +300,8 @@ class ChosenLedger(NamedTuple):
 
 
 def choose_ledger(a: Authorship) -> ChosenLedger:
-    """Returns the ledger that describes the limits. Raises QueueError if the table says to ask."""
+    """Returns the ledger that describes the limits. Raises QueueError with a question of the
+    table."""
     row = find_row(a)
     if row.choice is Choice.ASK:
         raise undecided(row.why, row.problem)

@@ -57,9 +57,9 @@ _PROJECTED_NODE = "a-node-that-is-to-come-"
 
 
 class ProjectedEdit(Projection):
-    """An edit whose numbers are decided and valid. `text` has not been parsed again (None: no
-    change), and `edit` still has the current `limits`. `fixed`: limits that lending does not raise,
-    because an administrator set them below the lent amount or closed the queue."""
+    """An edit with decided and valid numbers. `text` has not been parsed again (None: no change),
+    and `edit` still has the current `limits`. `fixed`: limits that lending does not raise, because
+    an administrator set them below the lent amount or closed the queue."""
 
     text: EditedText | None = None
     fixed: frozenset[LimitPlace] = frozenset()
@@ -89,7 +89,7 @@ def edit_source(
 
 @without_collection()
 def compute_edit(document: QueueDocument, wants: QueueWants) -> ProjectedEdit:
-    """Returns an edit whose new text has not been parsed again, or one with a refusal."""
+    """Returns an edit before its new text is parsed again, or an edit with a refusal."""
     try:
         if refusal := document.ledger_problem or document.refusal:
             raise QueueError(refusal)
@@ -120,8 +120,8 @@ def why_no_growth(
 
 
 def shrink_refusal(document: QueueDocument, projected: Projection) -> Objection | None:
-    """Returns why dnm could not write the limits even if all nodes were returned. A document whose
-    ledger is full cannot grow, but may still shrink."""
+    """Returns why dnm could not write the limits even if all nodes were returned. A document with a
+    full ledger cannot grow, but may still shrink."""
     if not projected.edit.refusal:
         return None
     nothing_lent = msgspec.structs.replace(projected.wants, nodes={})

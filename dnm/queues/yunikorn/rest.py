@@ -81,7 +81,7 @@ class _Application(msgspec.Struct):
 class YunikornClient:
     """A client of one scheduler at `url`, e.g. http://yunikorn-service.yunikorn:9080.
 
-    Every method raises YunikornError, whose message has the address and the next step.
+    Every method raises YunikornError with the address and the next step in its message.
     """
 
     def __init__(self, url: str, timeout: timedelta = timedelta(seconds=10)) -> None:
@@ -184,8 +184,8 @@ class YunikornClient:
 
 
 def _not_started(queues: list[_Queue], applications: list[_Application]) -> Iterator[str]:
-    """Yields the pods that the scheduler does not try yet: those of applications in state Accepted
-    whose queue, or a queue above it, runs its maximum number of applications."""
+    """Yields the pods that the scheduler does not try yet. Their application is in state Accepted,
+    and its queue, or a queue above it, runs its maximum number of applications."""
     full = {
         queue.queuename.lower()
         for queue in queues

@@ -14,7 +14,7 @@ from dnm.queues.yunikorn.quantities import yunikorn_name
 
 
 class SimulatedMaps:
-    """A simulated cluster whose only ConfigMap is the queue document."""
+    """A simulated cluster. Its only ConfigMap is the queue document."""
 
     def __init__(self, config: Config, limits: Mapping[str, Resources]) -> None:
         namespace, name = config.queue_document

@@ -141,7 +141,7 @@ def _warn_of_queues(config: Config, document: QueueDocument, own: Demand) -> Ite
 
 
 def _warn_of_sidecars(config: Config, snapshot: Snapshot, pods: PodList) -> Iterator[Finding]:
-    """Reports pods whose sidecars YuniKorn before 1.9 counts twice."""
+    """Reports pods with sidecars that YuniKorn before 1.9 counts twice."""
     shapes = [
         pod.shape
         for pod in pods.pods
