@@ -44,7 +44,7 @@ _OTHER = {
     ("[settings]", "default_mem_request"): "2Gi",
     ("[settings]", "node_type"): ", ".join(keys.DEFAULT_NODE_TYPES),
     ("[settings]", "event_reservations"): "false",
-    ("[settings]", "state"): "file",
+    ("[settings]", "registry"): "file",
     ("[settings]", "node_convert_path"): "the site's, else the shipped one",
     ("[namespace:NAME]", "node_type"): "that of [settings]",
     ("[node_type:NAME]", "cpu"): "node_cpu_capacity",

@@ -81,7 +81,7 @@ def test_every_deployed_configuration_is_valid(tmp_path: Path, folder: str) -> N
                                     "/namespace_queue_paths.json")  # fmt: skip
     path.write_text(text)
     config = load_config(path, {})
-    assert config.state == "kubernetes"
+    assert config.registry_storage == "kubernetes"
     assert config.state_dir.parent == Path("/dev/shm")
     assert str(config.node_convert_path) in mounted()
 

@@ -154,7 +154,7 @@ def test_roles_grant_exactly_the_permissions_that_check_tests() -> None:
     )
     asked = {f"{permission.verb} {permission.resource}" for permission in permissions(config)}
     assert asked == grants(*OF_A_RUN)
-    in_kubernetes = msgspec.structs.replace(config, state="kubernetes")
+    in_kubernetes = msgspec.structs.replace(config, registry_storage="kubernetes")
     more = set(permissions(in_kubernetes)) - set(permissions(config))
     assert {f"{permission.verb} {permission.resource}" for permission in more} == grants(
         "Role dynamic-node-manager-state"

@@ -31,10 +31,10 @@ def _for_state(config: Config) -> Iterator[Permission]:
         (
             "secrets",
             "",
-            config.state_namespace,
+            config.registry_namespace,
             "the registry cannot be read or written, and nothing is done",
         ),
-    )[: 2 if config.state == "kubernetes" else 1]:
+    )[: 2 if config.registry_storage == "kubernetes" else 1]:
         yield from (
             Permission(verb=verb, resource=resource, group=group, without=consequence,
                        namespace=namespace, name="" if verb == "create" else name)

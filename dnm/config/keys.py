@@ -79,7 +79,7 @@ SETTINGS: Keys = {
     "default_cpu_request_m": ("", numbers.integer(0, 10**9)),
     "default_mem_request": ("", values.quantity("memory")),
     "namespace_queue_paths": ("", path_text),
-    "state": ("*", names.state_place),
+    "registry": ("*", names.registry_place),
     "state_dir": ("state_dir", path_text),
     "node_convert_path": ("node_convert_path", path_text),
     "node_type": ("", names.node_type_names),

@@ -129,14 +129,14 @@ def variable_names(text: str) -> tuple[str, ...]:
     return tuple(map(_variable_name, names(text)))
 
 
-def state_place(text: str) -> dict[str, str]:
+def registry_place(text: str) -> dict[str, str]:
     """Returns the place of the registry: `file`, or `kubernetes` with its namespace."""
     place, _, namespace = text.partition(" ")
     if place not in ("file", "kubernetes") or (namespace and place == "file"):
         raise ValueError("is not a place for the registry; write file, or kubernetes NAMESPACE")
     if not namespace:
-        return {"state": place}
-    return {"state": place, "state_namespace": values.namespace(namespace.strip())}
+        return {"registry_storage": place}
+    return {"registry_storage": place, "registry_namespace": values.namespace(namespace.strip())}
 
 
 def queue_system(text: str) -> str:

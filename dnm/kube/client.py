@@ -108,7 +108,7 @@ class KubeClient(ClusterReader, QueueEdges):
 
     def state_objects(self, namespace: str, lease_namespace: str, name: str) -> StateObjects:
         """Returns the edge to the Lease of an instance, and to its registry in Kubernetes."""
-        from dnm.kube.state import StateObjects  # only with `state = kubernetes`
+        from dnm.kube.state import StateObjects  # only with `registry = kubernetes`
 
         return StateObjects(self.requests, namespace, lease_namespace, name)
 

@@ -84,8 +84,8 @@ class Config(Value):
     default_request: Resources = msgspec.field(
         default_factory=lambda: {"cpu": 1000, "memory": 2 * 1024**3}
     )
-    state: str = "file"  # where the registry is: file, kubernetes
-    state_namespace: str = "dnm"
+    registry_storage: str = "file"  # where the registry is: file, kubernetes
+    registry_namespace: str = "dnm"
     state_dir: Path = Path("/etc/dynamic-node")
     converted_nodes_path: Path = Path("/etc/dynamic-node/converted_nodes.json")
     node_convert_path: Path = Path("node-convert")
@@ -126,10 +126,10 @@ class Config(Value):
     @property
     def lease_namespace(self) -> str:
         """Returns the namespace of the instance's Lease: that of YuniKorn's queues, so that hosts
-        with different settings of `state` find the same Lease, or that of the state if no
+        with different settings of `registry` find the same Lease, or that of `registry` if no
         namespace has a queue in YuniKorn."""
         has_yunikorn = "yunikorn" in self.queue_systems
-        return self.yunikorn_cm_namespace if has_yunikorn else self.state_namespace
+        return self.yunikorn_cm_namespace if has_yunikorn else self.registry_namespace
 
     @property
     def object_name(self) -> str:

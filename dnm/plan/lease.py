@@ -2,7 +2,7 @@
 
 Two registries with one `instance_id` would each count the cap for themselves, and a pause in one
 would be unknown to the other. So a registry without the Lease is refused until the registry that
-has it has not acted for a day. The Lease is the same object with `state = file` and `state =
+has it has not acted for a day. The Lease is the same object with `registry = file` and `registry =
 kubernetes`.
 
 A file contains a random word, which is in the Lease too: on shared storage a second host continues
@@ -136,9 +136,9 @@ def actor_of(config: Config, registry: Registry, snapshot: Snapshot) -> Actor:
 
 def secret_word(config: Config) -> str:
     """Returns the name of the registry's Secret as a Lease has it; empty if it is a file."""
-    if config.state == "file":
+    if config.registry_storage == "file":
         return ""
-    return f"{_IN_CLUSTER}{config.state_namespace}/{config.object_name}"
+    return f"{_IN_CLUSTER}{config.registry_namespace}/{config.object_name}"
 
 
 def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: Snapshot) -> Plan:

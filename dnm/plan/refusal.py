@@ -26,16 +26,17 @@ def explain_unreadable(lease: Unreadable, instance: str) -> str:
 
 
 def explain_refusal(
-    lease: Lease, instance: str, this_host: str, state: str, seen: ActingElsewhere
+    lease: Lease, instance: str, this_host: str, registry: str, seen: ActingElsewhere
 ) -> str:
     """Returns why the registry of `this_host` may not act, and the next step. `seen`: the registry
-    that acts. `state`: its `state`, if it is not that of this registry."""
+    that acts. `registry`: its `registry`, if it is not that of this registry."""
     difference = ", of the same name but another" if seen.holder == this_host else ""
     deleted = "" if lease.registry else "; its Lease was deleted since"
-    if state == "kubernetes":
-        step = f"Its registry is {printable(lease.registry, _LONGEST)}: set state = kubernetes here"
-    elif state == "file":
-        step = "Its registry is a file: run `dnm state move --to kubernetes` there"
+    if registry == "kubernetes":
+        there = printable(lease.registry, _LONGEST)
+        step = f"Its registry is {there}: set registry = kubernetes here"
+    elif registry == "file":
+        step = "Its registry is a file: run `dnm registry move --to kubernetes` there"
     else:
         step = "Give one of the two another instance_id"
     return (

@@ -84,7 +84,7 @@ class Actuator(Step):
         """Returns the plan's registry. If it is in Kubernetes, each new request gets the name of
         this host, because only this host can see whether the request's converter was started."""
         new = [action.request.id for action in plan.actions if isinstance(action, StartConversion)]
-        if self.config.state == "file" or not new:
+        if self.config.registry_storage == "file" or not new:
             return plan.registry
         requests = tuple(
             replace(request, converter=this_host()) if request.id in new else request
@@ -248,7 +248,7 @@ class Actuator(Step):
             attempts=attempt,
             is_handed_over=False,
             retry_after=self.clock() + self.config.convert_timeout + self.config.join_timeout,
-            converter=None if self.config.state == "file" else this_host(),
+            converter=None if self.config.registry_storage == "file" else this_host(),
         )
         self.save_node(name, called)
         command = return_command(self.config, name, entry.fault)

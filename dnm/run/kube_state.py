@@ -85,8 +85,8 @@ class KubeState(LeaseLock):
             return None
         if _is_registry_in_force(self._file):
             return (
-                f"the registry of this host is still {self._file}, and state = kubernetes names "
-                f"{self.where}: run `dnm state move --to kubernetes` here first"
+                f"the registry of this host is still {self._file}, and registry = kubernetes names "
+                f"{self.where}: run `dnm registry move --to kubernetes` here first"
             )
         if stored is not None or self.begins_anew or not self.highest:
             return None
@@ -94,8 +94,8 @@ class KubeState(LeaseLock):
         if lease.registry != self.registry:
             return (
                 f"there is no registry in {self.where}. Lease {self._edge.lease_name} names "
-                f"another one: {printable(lease.last, 300)} acted last. Run `dnm state move --to "
-                "kubernetes` there, or `dnm takeover` here if that host is gone"
+                f"another one: {printable(lease.last, 300)} acted last. Run `dnm registry move "
+                "--to kubernetes` there, or `dnm takeover` here if that host is gone"
             )
         return (
             f"the registry {self.where} is missing, but Lease {self._edge.lease_name} shows that "
@@ -175,7 +175,7 @@ class KubeState(LeaseLock):
             raise RegistryError(
                 f"the registry has {len(content)} bytes, {size} after compression, but "
                 f"{self.where} holds {_LARGEST_DATA}: nothing further is done; a file has no such "
-                "limit: `dnm state move --to file`"
+                "limit: `dnm registry move --to file`"
             )
         both = {**data, **(pack(before, _BEFORE) if before else {})}
         return both if _size(both) <= _LARGEST_DATA else data

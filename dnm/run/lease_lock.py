@@ -1,12 +1,12 @@
 """The right of one run to act: the Lease of its instance.
 
 An acting run writes itself into the Lease under the version that it has read, renews it between its
-steps, and releases it at the end. Each run that takes the Lease gets a higher number. With `state =
-kubernetes` its first write to the registry is that number (`kube_state.py`); then no earlier run
-can write there.
+steps, and releases it at the end. Each run that takes the Lease gets a higher number. With
+`registry = kubernetes` its first write to the registry is that number (`kube_state.py`); then no
+earlier run can write there.
 
-Commands of an administrator with `state = file` work without the API server, under the lock of the
-file alone.
+Commands of an administrator with `registry = file` work without the API server, under the lock of
+the file alone.
 """
 
 from __future__ import annotations

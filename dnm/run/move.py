@@ -93,7 +93,7 @@ def _missing_error(source: State, target: State) -> str:
             )
     return (
         f"there is no registry in {source.where} that could be moved, and none in "
-        f"{target.where}: set state = {target.kind} in [settings], and the next run creates one"
+        f"{target.where}: set registry = {target.kind} in [settings], and the next run creates one"
     )
 
 

@@ -118,17 +118,18 @@ def _on_the_way(document: dict[str, Any], state: State) -> str:
     if document["version"] == ARRIVING:
         return (
             f"the registry is on its path to {state.where}, but the move is incomplete: run "
-            f"`dnm state move --to {state.kind}` again"
+            f"`dnm registry move --to {state.kind}` again"
         )
     moved = (
         f"the registry was moved from {state.where} to {printable(str(document.get('where')), 300)}"
     )
     if state.kind == "kubernetes":
         return (
-            f"{moved}, and only that host acts: set state = file in its [settings], or run there "
-            "`dnm state move --to kubernetes`"
+            f"{moved}, and only that host acts: set registry = file in its [settings], or run "
+            "there `dnm registry move --to kubernetes`"
         )
-    return f"{moved}: set state = kubernetes in [settings] here, or run `dnm state move --to file`"
+    here = f"{moved}: set registry = kubernetes in [settings] here"
+    return f"{here}, or run `dnm registry move --to file`"
 
 
 # --- without a registry --------------------------------------------------------------------------

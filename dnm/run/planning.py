@@ -52,7 +52,7 @@ def at_place(
 ) -> Iterator[tuple[State, Callable[[], Edges]]]:
     """Yields the storage of the registry, and a function that connects to Kubernetes and the
     converter. A registry file is read before that, one in Kubernetes after. Raises KubeError."""
-    if config.state == "file":
+    if config.registry_storage == "file":
         state: State = file_state(config)
         connect_once: Callable[[], Edges] = partial(
             _connect_to_lease, config, state, partial(connect, config, environ)

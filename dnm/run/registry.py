@@ -39,7 +39,7 @@ _decode = msgspec.json.Decoder(Registry).decode
 @contextmanager
 def opened_state(config: Config) -> Iterator[State]:
     """Yields the storage of the registry, in Kubernetes over a new connection. Raises KubeError."""
-    if config.state == "file":
+    if config.registry_storage == "file":
         yield file_state(config)
         return
     from dnm.kube.client import KubeClient
@@ -61,7 +61,7 @@ def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the storage of the registry in the cluster that the client is connected to."""
     from dnm.run.kube_state import KubeState
 
-    places = config.state_namespace, config.lease_namespace
+    places = config.registry_namespace, config.lease_namespace
     objects = kube.state_objects(*places, config.object_name)
     return KubeState(config, objects, this_place(config))
 

@@ -87,11 +87,16 @@ def acting_state(
             time.sleep(_LOOK_EVERY)
 
 
-def move_state(config: Config, kind: str, operation: Operation) -> tuple[Registry | None, str]:
+def move_registry_to(
+    config: Config, kind: str, operation: Operation
+) -> tuple[Registry | None, str]:
     """Moves the registry to a file or into Kubernetes. Returns it, or None if it was there already,
     and its new place. Raises LockedError at once if a run is active, and the errors of
     `move_registry`."""
-    places = (replace(config, state="file"), replace(config, state="kubernetes"))
+    places = (
+        replace(config, registry_storage="file"),
+        replace(config, registry_storage="kubernetes"),
+    )
     with run_lock(config), opened_state(places[0]) as file, opened_state(places[1]) as cluster:
         cluster.moves = True
         _check_mover(config, file, cluster)

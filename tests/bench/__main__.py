@@ -83,7 +83,7 @@ def make_commands(size: Size, server: str, directory: Path) -> list[Command]:
     floor = make_floor(server, directory)
     environment = floor.environment
     quiet = write_site(directory / "quiet", f"{server}/quiet", lab=LISTING)
-    shared = write_site(directory / "shared", f"{server}/quiet", "state = kubernetes\n", LISTING)
+    shared = write_site(directory / "shared", f"{server}/quiet", "registry = kubernetes\n", LISTING)
     busy = write_site(directory / "busy", f"{server}/busy", lab=LISTING)
     kubeconfig = {**environment, "KUBECONFIG": str(quiet.parent / "kubeconfig")}
     plain = (sys.executable, str(Path(__file__).with_name("plain_client.py")))

@@ -10,7 +10,7 @@ from tests.bench.measure import Sample
 
 CURL = "curl to nowhere"
 RUN = "dnm run"
-SHARED = "dnm run, state = kubernetes"
+SHARED = "dnm run, registry = kubernetes"
 PLAN = "dnm plan"
 PLAIN = "plain client"
 
@@ -19,7 +19,7 @@ Results = Mapping[Size, Mapping[str, Sample]]
 WORDS = {
     CURL: "`curl` to nowhere, the same three reads: the floor",
     RUN: "`dnm run`, nothing to do",
-    SHARED: "the same with `state = kubernetes`",
+    SHARED: "the same with `registry = kubernetes`",
     PLAN: "`dnm plan`, a tenth of the pods pending",
     PLAIN: "the same reads, the official client's objects",
 }
@@ -41,7 +41,7 @@ TARGETS = (
     Target(f"`{RUN}` / {PLAIN}: wall", "wall", RUN, PLAIN, (0.6, 1 / 18, 1 / 60)),
     Target(f"`{RUN}` / {PLAIN}: peak memory", "peak_bytes", RUN, PLAIN, (0.95, 1 / 4, 1 / 10)),
     Target(f"`{RUN}` / {CURL}: wall", "wall", RUN, CURL, (None, 20.0, 9.0)),
-    Target(f"with `state = kubernetes` / `{RUN}`: wall", "wall", SHARED, RUN, (1.3, 1.3, 1.2)),
+    Target(f"with `registry = kubernetes` / `{RUN}`: wall", "wall", SHARED, RUN, (1.3, 1.3, 1.2)),
     Target(f"`{PLAN}` / `{RUN}`: wall", "wall", PLAN, RUN, (1.3, 1.5, 2.0)),
 )
 

@@ -157,7 +157,7 @@ STATE_VERBS = {
 @pytest.fixture
 def in_kubernetes(sandbox: Sandbox, site: Site, tmp_path: Path) -> Site:
     sandbox.add_namespace("dnm")
-    return Site(sandbox, tmp_path / "shared", state="kubernetes")
+    return Site(sandbox, tmp_path / "shared", registry="kubernetes")
 
 
 def test_published_roles_are_sufficient_for_a_registry_in_kubernetes(

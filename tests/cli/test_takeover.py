@@ -190,7 +190,7 @@ def test_takeover_from_a_vanished_running_host(
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
-    site = Site(sandbox, tmp_path / "here", state="kubernetes", request_timeout_seconds=30)
+    site = Site(sandbox, tmp_path / "here", registry="kubernetes", request_timeout_seconds=30)
     assert site.run().exit_code == 0
 
     def at_work(item: dict[str, Any]) -> None:

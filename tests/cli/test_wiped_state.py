@@ -83,12 +83,12 @@ def test_kubernetes_state_before_the_move_names_the_move_command(site: Site) -> 
     site.command("hold", "a001")
     site.sandbox.add_namespace("dnm")
     text = site.path.read_text()
-    site.path.write_text(text.replace("[settings]", "[settings]\nstate = kubernetes"))
+    site.path.write_text(text.replace("[settings]", "[settings]\nregistry = kubernetes"))
     for words in (("run",), ("status",), ("pause",), ("resume",)):
         ended = site.command(*words)
         assert ended.returncode == ExitCode.NEEDS_PERSON, (words, ended)
-        assert "dnm state move --to kubernetes" in ended.stderr, words
+        assert "dnm registry move --to kubernetes" in ended.stderr, words
     assert site.sandbox.get("secrets", "dnm-prod", "dnm") is None
-    assert site.command("state", "move", "--to", "kubernetes").returncode == ExitCode.OK
+    assert site.command("registry", "move", "--to", "kubernetes").returncode == ExitCode.OK
     assert site.command("run").returncode == ExitCode.OK
     assert site.command("takeover", "--yes").returncode == ExitCode.OK

@@ -141,9 +141,9 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
              "calendar_events", "unread_events", "lead", "converted_nodes_path",
              "max_reversions_per_run"}  # fmt: skip
     keys = {**SETTINGS, **RUN_KEYS}
-    several = {field for key in ("exclude_nodes", "state", "batch_floor", "allow_preempt")
-               for field in SETTINGS[key][1]({"state": "file"}.get(key, "1"))}  # fmt: skip
-    several |= {"state_namespace", "batch_floor"}
+    several = {field for key in ("exclude_nodes", "registry", "batch_floor", "allow_preempt")
+               for field in SETTINGS[key][1]({"registry": "file"}.get(key, "1"))}  # fmt: skip
+    several |= {"registry_namespace", "batch_floor"}
     filled = {field for field, _ in keys.values()} | several
     assert filled - {"", "*"} == set(Config.__struct_fields__) - built
     assert {field for field, _ in NAMESPACE_KEYS.values()} == set(
@@ -197,7 +197,7 @@ GOOD = {
     "of-a-type": ("batch_floor = 1, a: 5 %", "type_floors", {"a": Floor(percent=5)}),
     "kept-out": ("exclude_nodes = a[1,3],\n partition gpu, b2", "exclude_nodes",
         frozenset({"a1", "a3", "b2"})),
-    "namespace-of-the-state": ("state = kubernetes gpu", "state_namespace", "gpu"),
+    "namespace-of-the-registry": ("registry = kubernetes gpu", "registry_namespace", "gpu"),
     "events.d": ("calendar = /x/events.d", "events_dir", Path("/x/events.d")),
     "out-of-sight": (f"calendar = /{300 * 'x'}", "events_dir", Path(f"/{300 * 'x'}")),
     "hours": ("max_lend_hours = 72", "options", {"max_lend_hours": timedelta(days=3)}),
@@ -375,8 +375,8 @@ BAD = {
     "no-type": ("batch_floor = c: 1", "there is no node type c; write partition c"),
     "feature": ("exclude_nodes = feature ?", "is not a feature"),
     "partition-without-name": ("exclude_nodes = a1, partition", "does not name a partition"),
-    "state-namespace": ("state = kubernetes A", "is not a namespace name"),
-    "file-namespace": ("state = file dnm", "write file, or kubernetes NAMESPACE"),
+    "registry-namespace": ("registry = kubernetes A", "is not a namespace name"),
+    "file-namespace": ("registry = file dnm", "write file, or kubernetes NAMESPACE"),
     "kept-back": ("[node_type:a]\nkube_reserved = gpu=1", "write e.g. cpu=500m"),
     "headroom-high": ("headroom = 1.2", "above 0 and up to 1"),
     "headroom-zero": ("headroom = 0", "out of range"),

@@ -48,7 +48,7 @@ INLINE = [code for text in PAGES.values() for code in quoted(text)]
 COMMANDS = sorted(
     {code for code in (*INLINE, *LINES) if re.match(r"(dnm|node-convert) [^(]", code)}
 )
-GROUPS = ("node-types", "queues", "sandbox", "state", "event")
+GROUPS = ("node-types", "queues", "sandbox", "registry", "event")
 
 
 # --- commands ----------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_registry_in_kubernetes_costs_a_single_further_request(
     server: StaticServer, tmp_path: Path
 ) -> None:
     file = at(server, tmp_path, "quiet")
-    shared = at(server, tmp_path, "quiet", "shared", "state = kubernetes\n")
+    shared = at(server, tmp_path, "quiet", "shared", "registry = kubernetes\n")
     asked = {}
     for config in (file, shared):
         dnm("run", "--config", str(config), home=tmp_path)  # this run records its check

@@ -109,8 +109,8 @@ def test_lease_refusal_names_both_places_and_the_next_step() -> None:
     assert "deleted" in judge_lease(NONE, actor(record(elsewhere=SEEN))).refusal
     twin = replace(REBOOTED, up_for=10 * DAY)
     assert "same name" in judge_lease(lease(THEIRS), actor(place=twin)).refusal
-    assert "set state = kubernetes" in judge_lease(lease(SECRET, ELSEWHERE), actor()).refusal
-    assert "`dnm state move --to kubernetes` there" in judge_lease(FOREIGN, AS_SECRET).refusal
+    assert "set registry = kubernetes" in judge_lease(lease(SECRET, ELSEWHERE), actor()).refusal
+    assert "`dnm registry move --to kubernetes` there" in judge_lease(FOREIGN, AS_SECRET).refusal
     unreadable = judge_lease(Unreadable(subject="x", error="can't read it"), actor()).refusal
     assert "can't read it" in unreadable and "`dnm check`" in unreadable
     spoilt = replace(FOREIGN, last="\x1b[2J" + "x" * 2000)

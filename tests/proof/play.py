@@ -494,7 +494,7 @@ class Play:
 
     def _change(self, host: Host, change: Callable[[Registry], Registry]) -> None:
         """Changes the registry as an administrator's command does on that host."""
-        if host.config.state == "file":
+        if host.config.registry_storage == "file":
             change_registry(host.config, change)
             return
         state = state_in(host.config, ModelKube(self.world, host, Weather()))

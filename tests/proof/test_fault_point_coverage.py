@@ -47,7 +47,7 @@ WALKED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "kube.list_objects", "kube.patch_object",
     ),
     "a kubeconfig's plug-in: kube/test_access.py": ("kube.plugin_",),
-    "state = kubernetes: test_fault_walk.py": ("kube.read_state", "kube.write_state"),
+    "registry = kubernetes: test_fault_walk.py": ("kube.read_state", "kube.write_state"),
     "another host is active: run/test_kube_state.py": ("lease.",),
     "for events: converters/test_slurm_reservations.py": ("converter.reserve",),
     "with a calendar: run/test_calendars.py": ("calendar.",),

@@ -36,7 +36,7 @@ class Hosts:
     def __init__(self, world: World, *names: str, **settings: Any) -> None:
         self.world = world
         settings = {
-            "instance_id": "prod", "state": "kubernetes", "request_timeout_seconds": 10,
+            "instance_id": "prod", "registry": "kubernetes", "request_timeout_seconds": 10,
             "yunikorn_url": "", **settings,
         }  # fmt: skip
         sites = {names[0]: story.build(world, **settings)}

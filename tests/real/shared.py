@@ -24,7 +24,7 @@ from tests.real.site import DEV, PODS, Answer, Site, add_pods, with_nodes
 
 LEASE_SECONDS = 16  # eight times the limit of a request, with SHORT
 SHORT = 2
-SETTINGS = {"instance_id": "prod", "state": "kubernetes"}
+SETTINGS = {"instance_id": "prod", "registry": "kubernetes"}
 
 
 def make_hosts(

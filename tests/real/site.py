@@ -53,7 +53,7 @@ class Site:
             "reversion_idle_seconds": 2,
             **settings,
         }
-        if "state" not in settings:  # else hosts share it; another story has left its Lease
+        if "registry" not in settings:  # else hosts share it; another story has left its Lease
             lease = f"dnm-{values['instance_id']}"
             is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
             where = "yunikorn" if is_yunikorn else "dnm"

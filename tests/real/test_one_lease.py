@@ -30,11 +30,11 @@ def wipe(site: Site) -> None:
     directory.mkdir(mode=0o700)
 
 
-@pytest.mark.parametrize("state", ["file", "kubernetes"])
+@pytest.mark.parametrize("registry", ["file", "kubernetes"])
 def test_holds_and_exclusions_survive_a_wiped_state_directory(
-    rig: Rig, make_site: MakeSite, state: str
+    rig: Rig, make_site: MakeSite, registry: str
 ) -> None:
-    site = make_site(instance_id="prod", state=state)
+    site = make_site(instance_id="prod", registry=registry)
     rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
     site.dnm("hold", "a001")
     site.dnm("exclude", "a002", "--for", "2d")
@@ -42,7 +42,7 @@ def test_holds_and_exclusions_survive_a_wiped_state_directory(
     site.dnm("run")
     wipe(site)
     request_one_node(rig)
-    if state == "file":  # the Secret of the other state is not on this host
+    if registry == "file":  # the Secret of the other place is not on this host
         refused = site.dnm("run", code=NEEDS_PERSON)
         assert "dnm resume" in refused.stdout + refused.stderr
         site.dnm("run", code=NEEDS_PERSON)
@@ -79,7 +79,7 @@ def play_rounds(demand: Demand, sites: list[Site], codes: Counter[tuple[str, int
 def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
     rig: Rig, make_site: MakeSite
 ) -> None:
-    east, west = sites = make_hosts(make_site, HOSTS, state="file", max_converted_nodes=2)
+    east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
     rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
     east.dnm("hold", "a008")
     demand, codes = Demand(rig, [east], 2), Counter[tuple[str, int]]()
@@ -104,7 +104,7 @@ def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
 
 
 def test_two_hosts_with_a_shared_file_act_alternately(rig: Rig, make_site: MakeSite) -> None:
-    east, west = sites = make_hosts(make_site, HOSTS, state="file", max_converted_nodes=2)
+    east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
     rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
     text = west.config.read_text()
     west.config.write_text(text.replace(f"{west.directory}/state", f"{east.directory}/state"))

@@ -21,11 +21,11 @@ def test_registry_move_there_and_back_keeps_lent_nodes(
     site.run_until(lambda: len(site.lent) == 2, "two nodes are lent")
     before = site.json("status")["nodes"]
     for kind in ("kubernetes", "file"):
-        assert "with 2 lent nodes" in site.dnm("state", "move", "--to", kind).stdout
+        assert "with 2 lent nodes" in site.dnm("registry", "move", "--to", kind).stdout
         refused = site.dnm("run", code=2)
-        assert f"set state = {kind}" in refused.stderr
-        text = site.config.read_text().replace("\nstate = kubernetes", "")
-        in_force = "\nstate = kubernetes" if kind == "kubernetes" else ""
+        assert f"set registry = {kind}" in refused.stderr
+        text = site.config.read_text().replace("\nregistry = kubernetes", "")
+        in_force = "\nregistry = kubernetes" if kind == "kubernetes" else ""
         site.config.write_text(text.replace("[settings]", f"[settings]{in_force}"))
         names = [node["node"] for node in site.json("status")["nodes"]]
         assert names == [node["node"] for node in before]
@@ -43,7 +43,7 @@ def test_deleted_secret_and_lease_are_restored_manually(
     )
     (make,) = re.findall(r"`(kubectl create secret .*)`", page)
 
-    site = make_site(instance_id="prod", state="kubernetes")
+    site = make_site(instance_id="prod", registry="kubernetes")
     site.dnm("pause", "--reason", "it burns")
     rig.shell(keep)
     rig.api.delete(LEASE)

@@ -45,7 +45,9 @@ class Host:
     """A host with its clock since boot, its place, and one run at a time."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, name: str) -> None:
-        self.site = Site(sandbox, directory / name, state="kubernetes", request_timeout_seconds=1)
+        self.site = Site(
+            sandbox, directory / name, registry="kubernetes", request_timeout_seconds=1
+        )
         self.config = self.site.config
         self.place = Place(holder=f"{name}:/dnm", home=name, boot=f"boot of {name}")
         self.seconds = 1000.0
@@ -486,11 +488,11 @@ def test_kubernetes_state_before_the_move_is_refused_without_a_write(
     sandbox: Sandbox, east: Host, west: Host
 ) -> None:
     """Once, a second registry began before the move, and then dnm refused both."""
-    before = msgspec.structs.replace(east.config, state="file")
+    before = msgspec.structs.replace(east.config, registry_storage="file")
     save_registry(before, Registry())
     state = east.run()
     for refused in (state.begin, lambda: state.write(TWO)):
-        with pytest.raises(RegistryError, match="dnm state move --to kubernetes` here"):
+        with pytest.raises(RegistryError, match="dnm registry move --to kubernetes` here"):
             refused()
     assert writes(sandbox) == 0
     assert west.run().missing_error() is None, "a new site of another host"
@@ -549,7 +551,7 @@ def test_previous_registry_is_left_out_if_both_exceed_a_secret(
 
 def test_registry_larger_than_a_secret_is_refused_with_its_size(east: Host) -> None:
     wrote(east, ONE)
-    with pytest.raises(RegistryError, match=r"1200000 bytes.*dnm state move --to file"):
+    with pytest.raises(RegistryError, match=r"1200000 bytes.*dnm registry move --to file"):
         east.run().write(random.Random(1).randbytes(1_200_000))
     assert east.run().read() == ONE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dnm.cli.set_up.state import move
+from dnm.cli.set_up.registry import move
 from dnm.host import place
 from dnm.host.faults import inject_faults
 from dnm.lab.sandbox.cluster import Sandbox
@@ -39,7 +39,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
 
 
 def at(config: Config, kind: str) -> Config:
-    return replace(config, state=kind)
+    return replace(config, registry_storage=kind)
 
 
 def without_memory(registry: Registry) -> Registry:
@@ -55,7 +55,7 @@ def active_places(config: Config) -> list[str]:
             if without_memory(load_registry(at(config, kind), NOW)) != Registry():
                 lines.append(kind)
         except RegistryError as error:
-            assert "dnm state move --to" in str(error)
+            assert "dnm registry move --to" in str(error)
     return lines
 
 
@@ -79,11 +79,11 @@ def test_move_there_and_back_with_lent_nodes_keeps_the_registry(site: Site) -> N
 def test_previous_place_names_the_new_place_of_the_registry(site: Site) -> None:
     save_registry(site.config, LENT)
     move(site.config, "kubernetes")
-    with pytest.raises(RegistryError, match="set state = kubernetes in"):
+    with pytest.raises(RegistryError, match="set registry = kubernetes in"):
         site.run()
     moved = at(site.config, "kubernetes")
     move(moved, "file")
-    with pytest.raises(RegistryError, match="set state = file in"):
+    with pytest.raises(RegistryError, match="set registry = file in"):
         load_registry(moved, NOW)
 
 
@@ -95,7 +95,7 @@ def test_other_hosts_name_the_host_that_has_the_registry_file(
     monkeypatch.setattr(place, "_HOST", "east")
     move(site.config, "file")
     monkeypatch.setattr(place, "_HOST", "west")
-    west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
+    west = Site(site.sandbox, site.directory.parent / "west", registry="kubernetes").config
     file = f"east:{site.config.converted_nodes_path}"
     with pytest.raises(RegistryError, match=f"to {file}, and only that host acts"):
         load_registry(west, NOW)
@@ -140,7 +140,7 @@ def test_move_is_refused_during_a_run(site: Site) -> None:
     save_registry(site.config, LENT)
     with run_lock(site.config), pytest.raises(LockedError):
         move(site.config, "kubernetes")
-    elsewhere = Site(site.sandbox, site.directory.parent / "elsewhere", state="kubernetes")
+    elsewhere = Site(site.sandbox, site.directory.parent / "elsewhere", registry="kubernetes")
     with opened_state(elsewhere.config) as state:
         state.begin()
         with pytest.raises(LockedError, match="is at work"):
@@ -208,7 +208,7 @@ def test_lent_nodes_are_returned_after_the_registry_moved(sandbox: Sandbox, tmp_
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
     east = Site(sandbox, tmp_path / "east")
-    west = Site(sandbox, tmp_path / "west", state="kubernetes")
+    west = Site(sandbox, tmp_path / "west", registry="kubernetes")
     for _ in range(3):
         east.run()
         sandbox.tick(30)
@@ -236,7 +236,7 @@ def test_move_begun_on_another_host_is_not_continued(
         move(site.config, "kubernetes")
     save_registry(site.config, replace(LENT, held=("a001", "a002")))
     monkeypatch.setattr(place, "_HOST", "west")
-    west = Site(site.sandbox, site.directory.parent / "west", state="kubernetes").config
+    west = Site(site.sandbox, site.directory.parent / "west", registry="kubernetes").config
     with pytest.raises(RegistryError, match=r"is from east:.* run this command there"):
         move(west, "kubernetes")
     assert active_places(site.config) == ["file"]

@@ -29,7 +29,9 @@ def hosts(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     sandbox.add_namespace("dnm")
     set_up_workshop(sandbox, 4)
     sandbox.add_pods(2, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=150)
-    east, west = (Site(sandbox, tmp_path / name, state="kubernetes") for name in ("east", "west"))
+    east, west = (
+        Site(sandbox, tmp_path / name, registry="kubernetes") for name in ("east", "west")
+    )
     return east, west
 
 

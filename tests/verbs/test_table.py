@@ -112,7 +112,7 @@ def test_command_changes_only_its_part_of_the_registry(
 
 
 def test_each_operation_of_the_history_is_tested() -> None:
-    """Other tests cover `state` and `rebase`, which change other objects."""
+    """Other tests cover `registry` and `rebase`, which change other objects."""
     named = {
         str(node.args[0].value)
         for path in Path(dnm.cli.__file__).parent.rglob("*.py")
@@ -120,4 +120,4 @@ def test_each_operation_of_the_history_is_tested() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "new_operation" and node.args
         if isinstance(node.args[0], ast.Constant)
     }
-    assert named - {"state", "rebase"} <= set(VERBS) and len(named) > 8
+    assert named - {"registry", "rebase"} <= set(VERBS) and len(named) > 8

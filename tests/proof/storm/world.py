@@ -157,7 +157,7 @@ class World:
             "yunikorn_url": self.sandbox.url,
         }  # fmt: skip
         if len(self.hosts) > 1:
-            values["state"] = f"kubernetes {SHARED}"
+            values["registry"] = f"kubernetes {SHARED}"
         self._values = values
         for host in reversed(self.hosts):
             self.host = host
