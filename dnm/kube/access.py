@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The access to one API server."""
+    """The address and the credentials with which dnm reaches one API server."""
 
     source: str  # where the access was read from, for messages
     configuration: Configuration
@@ -50,12 +50,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> str:
-        """Returns the URL, without a slash at its end."""
+        """Returns the URL of the API server, without a slash at its end."""
         return str(self.configuration.host)
 
     def authorization(self) -> dict[str, str]:
-        """Returns the header with the current credentials, if there are any. Raises KubeError,
-        which does not show them."""
+        """Returns the Authorization header with the current credentials, or no header without any.
+        Raises KubeError without showing them."""
         from kubernetes.config import ConfigException
 
         try:
@@ -74,11 +74,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_access(config: Config) -> Access:
-    """Returns the access of `kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the pod's
-    service account.
+    """Returns the access from `kubeconfig_path`, else KUBECONFIG, else ~/.kube/config, else the
+    pod's service account.
 
     Raises KubeError that names the file and the next step. A plug-in that hangs is ended after
-    `request_timeout`. A file may name a plug-in, so other users must not be able to write it.
+    `request_timeout`. A file may name a plug-in, so dnm refuses it if other users can write it.
     """
     try:
         with fault_point("kube.load_access"):
@@ -92,8 +92,8 @@ def load_access(config: Config) -> Access:
 
 
 def find_kubeconfig(config: Config) -> str:
-    """Returns the current kubeconfig (several are joined by colons, as in KUBECONFIG), or an empty
-    text for the pod's service account. Raises KubeError without one, and OSError."""
+    """Returns the path of the current kubeconfig (several paths are joined by colons), or an empty
+    text to use the pod's service account. Raises KubeError if there is neither, and OSError."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():
@@ -136,15 +136,15 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A named entry, and the folder for its relative paths."""
+    """A named entry of a kubeconfig, and the folder to which its relative paths belong."""
 
     value: Mapping[str, Any]
     base: Path
 
 
 def _load_kubeconfig(paths: Sequence[Path], source: str, timeout: timedelta) -> Access:
-    """Returns the access of the current context of these files, merged. A file that does not exist
-    is skipped. Raises KubeError with the file, the key and the cause."""
+    """Returns the access of the current context of these files, merged. Skips a file that does not
+    exist. Raises KubeError with the file, the key and the cause."""
     from kubernetes.config import ConfigException
 
     try:
@@ -201,7 +201,7 @@ def _find(
 
 
 def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
-    """Returns the cluster and the user of the current context; an empty user without one."""
+    """Returns cluster and user of the current context, raw and decoded; the user may be empty."""
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")
@@ -261,7 +261,7 @@ def _load_chosen(merged: Mapping[str, Any], source: str, timeout: timedelta) -> 
 def _as_document(
     cluster: Mapping[str, Any], user: dict[str, Any], named: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns a kubeconfig of one context, for the client; `named`: the paths of its files."""
+    """Returns a kubeconfig of one context for the client. `named` maps keys to file paths."""
     server_keys = ("server", "insecure-skip-tls-verify", "tls-server-name")
     reached = {key: cluster[key] for key in server_keys if cluster.get(key) is not None}
     for key, path in named.items():
@@ -276,7 +276,7 @@ def _as_document(
 
 
 def _content(entry: _Entry, key: str) -> bytes:
-    """Returns the data of an entry, else the content of its file; empty if it has neither."""
+    """Returns the certificate or key in an entry, or in the file that it names, or no bytes."""
     if data := entry.value.get(f"{key}-data"):
         try:
             return base64.b64decode(data, validate=True)
@@ -287,8 +287,8 @@ def _content(entry: _Entry, key: str) -> bytes:
 
 
 def _in_memory(content: bytes) -> IO[bytes]:
-    """Returns a file in memory, so that no key is on a disk. The client opens it by the path of its
-    descriptor."""
+    """Returns a file in memory, so that no key is written to a disk. The client opens it through
+    the path of its descriptor in /proc."""
     file = open(os.memfd_create("credentials"), "w+b")  # noqa: SIM115  open as long as the access
     file.write(content)
     file.flush()
@@ -296,7 +296,7 @@ def _in_memory(content: bytes) -> IO[bytes]:
 
 
 def _load_service_account() -> Access:
-    """Returns the access of the pod that dnm runs in. Raises KubeError and OSError."""
+    """Returns the access by the service account of dnm's pod. Raises KubeError and OSError."""
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_incluster_config
 
@@ -310,13 +310,13 @@ def _load_service_account() -> Access:
 
 
 def _renew(token_of: Callable[[], str], configuration: Configuration) -> None:
-    """Gives the client the current token."""
+    """Sets the current token in the client's configuration, before each request."""
     configuration.api_key[_TOKEN] = f"Bearer {token_of()}"
 
 
 def _choose_proxy(configuration: Configuration, of_cluster: str) -> None:
-    """Sets the proxy of the kubeconfig, else that of the environment for this scheme, and none for
-    loopback, as Go does. Release 36 of the client ignores proxy-url and uses HTTP_PROXY for all."""
+    """Sets the proxy of the kubeconfig, else that of the environment for this scheme, but none for
+    loopback, as Go does. Release 36 of the client ignores proxy-url and always uses HTTP_PROXY."""
     proxies = getproxies_environment()
     server = urlsplit(configuration.host)
     url = of_cluster or ("" if is_loopback(server.hostname or "") else proxies.get(server.scheme))

@@ -1,4 +1,5 @@
-"""The parts of a pod that a kubelet may align to one NUMA node; few sites have such kubelets."""
+"""The parts of a request that a kubelet may align to one NUMA node. Few sites have such
+kubelets."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from dnm.model.quantity import kube_resources, parse_kubernetes
 
 
 def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
-    """Returns the parts of a pod's largest container, and of the pod without its overhead, that a
-    kubelet may align to one NUMA node. These are devices, and for a Guaranteed pod without
-    pod-level resources also memory, huge pages and whole CPUs. None: no parts."""
+    """Returns the amounts that a kubelet may align to one NUMA node, of a pod's largest container
+    and of the pod without its overhead. These are devices, and for a Guaranteed pod without
+    pod-level resources also memory, huge pages and whole CPUs. None: the pod has none."""
     is_pinned = is_guaranteed and not has_value(spec.resources)
 
     def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:

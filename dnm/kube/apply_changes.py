@@ -1,8 +1,7 @@
-"""Applies the changes of watches to stored objects, and compares two views of the same moment. Any
-inconsistency refuses all changes.
+"""The application of watch events to stored objects, and the comparison of two views of one moment.
 
-If a server omits an event, a later event does not fit: an object that is changed or deleted must
-exist, and one that is added must not.
+Any inconsistency refuses all changes. It shows that the server has omitted an event: an object that
+is changed or deleted must be in the store, and one that is added must not.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ def catch_up(
     file: StoreFile,
     lasts: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Store, tuple[WatchLog, WatchLog]]:
-    """Returns the store after all changes, and the logs of nodes and pods. `lasts` are the last
-    versions of both that are applied. Raises NotProved.
+    """Returns the store after all changes, and the logs of nodes and pods. `lasts` are the versions
+    up to which changes are applied, for nodes and pods. Raises NotProved.
 
-    The store is decoded last. If too much has changed, the run reads the full list, and it should
-    not have spent much more time than a run that begins with the list.
+    The store is decoded last. If too much has changed, the run reads the full list instead. It
+    should not have spent much more time then than a run that begins with the list.
     """
     logs, versions = _begin(watchers, file.head, lasts)
     for watcher, log, version in zip(watchers, logs, versions, strict=True):
@@ -72,7 +71,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 def _begin(
     watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins both watches. Returns their logs and the versions of the witnesses."""
+    """Begins both watches. Returns their logs, and the present versions of their witnesses."""
     of_nodes, of_pods = watchers
     nodes_goal, node = of_nodes.read_barrier(head.last_node)
     pods_goal, pod = of_pods.read_barrier(head.last_pod)
@@ -89,13 +88,13 @@ def _begin(
 
 
 def make_page(changes: Iterable[Change]) -> bytes:
-    """Returns the objects of changes in the form of a list's page."""
+    """Returns the objects of these changes in the JSON form of a list's page."""
     return b'{"items":[' + b",".join(change.raw for change in changes) + b"]}"
 
 
 def apply_to_pods(columns: PodColumns, changes: Sequence[Change], reduce: Reduce) -> None:
-    """Changes the columns, which the caller must own; `reduce` makes pods of a page. Raises
-    NotProved; the columns are inconsistent then."""
+    """Applies the changes to the columns, which the caller must own. `reduce` decodes a page to
+    pods. Raises NotProved, and then the columns are inconsistent."""
     if not changes:
         return
     rows = dict(zip(columns.uids, range(len(columns.uids)), strict=True))
@@ -138,7 +137,8 @@ def _latest_of_pods(
 
 
 def _latest(changes: Iterable[tuple[str, Change]], present: Container[str]) -> dict[str, Change]:
-    """Returns the last change of each key. Only present objects can change."""
+    """Returns the last change of each key. Raises NotProved if a present object is added, or a
+    missing one is changed or deleted."""
     latest: dict[str, Change] = {}
     for key, change in changes:
         before = latest.get(key)
@@ -150,7 +150,7 @@ def _latest(changes: Iterable[tuple[str, Change]], present: Container[str]) -> d
 
 
 def _check_names(columns: PodColumns, joined: Sequence[Pod]) -> None:
-    """Raises NotProved for a new pod with the name of a present one: a deletion is missing."""
+    """Raises NotProved if a new pod has the name of a present one: its deletion was omitted."""
     if not joined:
         return
     names = {pod.name for pod in joined}
@@ -166,7 +166,7 @@ def _check_names(columns: PodColumns, joined: Sequence[Pod]) -> None:
 def apply_to_nodes(
     nodes: Sequence[Node], changes: Sequence[Change], reduce: Callable[[bytes], Sequence[Node]]
 ) -> tuple[Node, ...]:
-    """Returns the nodes after the changes; raises NotProved."""
+    """Returns the nodes after the changes. `reduce` decodes a page to nodes. Raises NotProved."""
     if not changes:
         return tuple(nodes)
     by_name: dict[str, Node | None] = {node.name: node for node in nodes}
@@ -186,8 +186,8 @@ def _misfit(problem: str, change: Change | None = None) -> NotProved:
 
 
 def find_differences(kept: View, listed: View) -> str:
-    """Returns the number of differences and the first of them, each with both versions; empty
-    without any."""
+    """Returns how many objects differ between the two views, and the first ones with both versions.
+    Returns an empty text if none differ."""
     pods = (_pods_of(kept[1]), _pods_of(listed[1]))
     nodes = (
         {node.name: (node.resource_version, node) for node in view[0]} for view in (kept, listed)

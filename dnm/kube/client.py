@@ -1,7 +1,7 @@
-"""The Kubernetes edge of a run: all its changes. `cluster_reader.py` reads.
+"""The writes of a run to Kubernetes. `cluster_reader.py` has its reads.
 
-Each failure becomes a sentence that names the object and the next step. After a write with a lost
-answer, the sentence states that its outcome is unknown.
+Each failure becomes a sentence that names the object and the next step. If the answer to a write is
+lost, the sentence states that its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class KubeClient(ClusterReader, QueueEdges):
             self._events.close()
 
     def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
-        """Replaces data, binaryData and annotations at the resource version of `config_map`, and
-        keeps all other fields. Returns the new object. `dry_run`: the server and its admission
-        webhooks only check it.
+        """Replaces data, binaryData and annotations if the object is still at the version of
+        `config_map`, and keeps its other fields. Returns the new object. With `dry_run`, the server
+        and its admission webhooks only check the write.
 
         Raises KubeConflict if another client wrote in between, KubeError otherwise.
         """
@@ -74,11 +74,11 @@ class KubeClient(ClusterReader, QueueEdges):
         labels: Mapping[str, str | None] = {},
         taints: Sequence[Taint] | None = None,
     ) -> None:
-        """Sets annotations and labels, or removes those of None, cordons or uncordons, and replaces
-        all taints. Everything else stays.
+        """Changes the given parts of a Node. A label or annotation of None is removed; `taints`
+        replaces all taints. Everything else stays.
 
-        Raises KubeConflict if the Node is no longer at `resource_version`, KubeError otherwise.
-        Without one, the change is repeated if another client writes the Node in between.
+        Raises KubeConflict if the Node is no longer at `resource_version`, KubeError otherwise. If
+        `resource_version` is None, repeats the change if another client writes the Node in between.
         """
         metadata: dict[str, Any] = {}
         if annotations:
@@ -107,7 +107,7 @@ class KubeClient(ClusterReader, QueueEdges):
             change()
 
     def state_objects(self, namespace: str, lease_namespace: str, name: str) -> StateObjects:
-        """Returns the edge to the Lease of an instance, and to its registry in Kubernetes."""
+        """Returns the client of an instance's Lease and of its registry in Kubernetes."""
         from dnm.kube.state import StateObjects  # only with `registry = kubernetes`
 
         return StateObjects(self.requests, namespace, lease_namespace, name)
@@ -126,20 +126,20 @@ class KubeClient(ClusterReader, QueueEdges):
             return self.requests.delete(path_of("nodes", name), "Node")
 
     def read_pods_to_evict(self, node: str) -> Sequence[PodOnNode]:
-        """Returns the unfinished pods on a node, as eviction needs them. Raises KubeError."""
+        """Returns the unfinished pods on a node with the fields for eviction. Raises KubeError."""
         from dnm.kube import eviction  # few runs evict pods
 
         return eviction.read_pods_to_evict(self.requests, node)
 
     def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
-        """Requests the eviction of a pod. Returns an empty text if it is granted or the pod is
-        gone. The pod may use its grace period. Otherwise it returns the budget's reason."""
+        """Requests the eviction of a pod. Returns an empty text if it is granted, which leaves the
+        pod its grace period, or if the pod is gone. Otherwise returns the budget's reason."""
         from dnm.kube import eviction
 
         return eviction.evict(self.requests, pod, is_dry_run=is_dry_run)
 
 
 def _taint_fields(taint: Taint) -> dict[str, str]:
-    """Returns a taint as the API has it."""
+    """Returns a taint as a JSON object of the API."""
     fields = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     return {key: text for key, text in fields.items() if text}

@@ -36,10 +36,10 @@ _MANY_NODES = 100  # then there are thousands of pods: read in one answer if the
 
 
 class ClusterReader:
-    """The reads from one API server, on one connection, one request at a time."""
+    """The reads of a run from one API server, on one connection, one request at a time."""
 
     def __init__(self, access: Access, config: Config, reflector: Reflector | None = None) -> None:
-        """`reflector` may use the objects that an earlier run stored. Without it, all is listed."""
+        """`reflector` has the objects of an earlier run. Without it, this run lists all objects."""
         self.requests = ApiRequests(access, config.request_timeout)
         self._config = config
         self._reflector = reflector
@@ -66,8 +66,8 @@ class ClusterReader:
 
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         """Returns all unfinished pods from one LIST of the cluster, or from one for each of
-        `namespaces` if the permissions allow no more. An unreadable namespace does not stop the
-        others. Without a LIST if all changes since the last one are proved."""
+        `namespaces` if more is forbidden or too large. An unreadable namespace does not stop the
+        others. Sends no LIST if all changes since the last one are proved."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.pods
         try:
@@ -101,7 +101,7 @@ class ClusterReader:
         return PodList(pods=tuple(pods), cluster_wide=False, unreadable=unreadable)
 
     def _list_pods(self, task: str, path: str, selector: str) -> tuple[PodReducer, str]:
-        """Returns the pods and the list's version."""
+        """Returns the pods of one LIST and the version of the list."""
         reducer = make_reducer(self._config)
         with self.requests.asking(task, "list pods"), fault_point("kube.list_pods"):
             is_long = self._has_many_nodes and selector == UNFINISHED
@@ -109,7 +109,7 @@ class ClusterReader:
             return reducer, self.requests.list_pages(pods, reducer.add, reducer.clear)
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        """Returns all nodes, or why they are unreadable; without a LIST if it follows changes."""
+        """Returns all nodes, or why they are unreadable. No LIST if all changes are proved."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.nodes
         nodes: list[Node] = []
@@ -131,7 +131,7 @@ class ClusterReader:
         return tuple(nodes)
 
     def keep(self) -> Reading:
-        """Stores the objects for the next run. Returns how this run has read."""
+        """Stores nodes and pods for the next run. Returns how this run has read them."""
         if self._reflector is not None:
             return self._reflector.keep(self.requests)
         least = self._config.watch_from_pods
@@ -148,7 +148,7 @@ class ClusterReader:
         return first.keep(self.requests)
 
     def read_daemon_sets(self) -> tuple[DaemonSet, ...] | Unreadable:
-        """Returns all DaemonSets with countable pods. Reads them once."""
+        """Returns the DaemonSets with pods that dnm can count. A run reads them only once."""
         if self._daemon_sets is None:
             from dnm.kube.shapes import read_daemon_sets  # an idle run does not need them
 
@@ -156,11 +156,11 @@ class ClusterReader:
         return self._daemon_sets
 
     def read_claims(self, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
-        """Returns the claims that unbound pods name, with the node affinity of their volumes."""
+        """Returns the volume claims of unbound pods, with the node affinity of their volumes."""
         return placing.read_claims(self.requests, pods)
 
     def read_zones(self) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-        """Returns the free capacity of NUMA nodes by node, if an exporter reports it."""
+        """Returns node -> free capacity of its NUMA nodes. Empty if no exporter reports it."""
         return placing.read_zones(self.requests)
 
     # --- one thing ----------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class ClusterReader:
         return fresh
 
     def lease_object(self, namespace: str, name: str) -> LeaseObject:
-        """Returns the edge to the Lease of an instance."""
+        """Returns the client of an instance's Lease."""
         from dnm.kube.leases import LeaseObject  # converters need none
 
         return LeaseObject(self.requests, namespace, name)

@@ -1,9 +1,9 @@
-"""Credential plug-ins (client.authentication.k8s.io) and OIDC, which few kubeconfigs have.
+"""Credentials by plug-ins (client.authentication.k8s.io) and OIDC, which few kubeconfigs have.
 
 The official client waits for a plug-in without a limit, reads all its output, and continues without
 credentials if it fails. It does not check who can write the program
-(`tests/kube/test_clients_own.py`). dnm checks that first and runs the program within bounds. A
-plug-in that hangs or prints without end is ended with all processes that it started.
+(`tests/kube/test_clients_own.py`). dnm checks that first, and runs the program with limits of time
+and output. It ends a plug-in that exceeds them, with all processes that the plug-in started.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The `exec` of a user, as the kubeconfig has it."""
+    """The section `exec` of a user, as the kubeconfig has it."""
 
     command: str = ""
     api_version: str = ""
@@ -70,7 +70,7 @@ class _ExecSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 
 class _ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The status of an ExecCredential."""
+    """The status of an ExecCredential, which a plug-in prints: the credentials and their end."""
 
     token: str = ""
     client_certificate_data: str = ""
@@ -84,7 +84,7 @@ class _ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Credential(msgspec.Struct, frozen=True, rename="camel"):
-    """The output of a plug-in."""
+    """The ExecCredential that a plug-in prints."""
 
     api_version: str
     kind: Literal["ExecCredential"]
@@ -95,13 +95,13 @@ _decode = msgspec.json.Decoder(_Credential).decode
 
 
 class ExecPlugin:
-    """A plug-in and its credentials, which it renews before they end. A relative command with a
-    slash is relative to `base`, the folder of its kubeconfig. Raises KubeError."""
+    """A plug-in and its credentials, which dnm renews before they end. A relative command with a
+    slash is relative to `base`, the folder of its kubeconfig. Its methods raise KubeError."""
 
     def __init__(
         self, exec_entry: Mapping[str, Any], base: Path, source: str, timeout: timedelta
     ) -> None:
-        """`exec_entry`: the `exec` of a user. Raises ValueError."""
+        """`exec_entry` is the section `exec` of a user. Raises ValueError if it is invalid."""
         try:
             settings = msgspec.convert(exec_entry, _ExecSettings)
         except msgspec.ValidationError as error:
@@ -115,7 +115,8 @@ class ExecPlugin:
         self._known = _ExecStatus()
 
     def ask(self, cluster: Mapping[str, Any], authority: bytes) -> dict[str, bytes]:
-        """Runs it the first time. Returns its certificate and key under their kubeconfig names."""
+        """Runs the plug-in the first time. Returns its certificate and key under kubeconfig names,
+        if any."""
         server_keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
         self._cluster = {key: cluster[key] for key in server_keys if cluster.get(key)}
         if authority:
@@ -167,7 +168,7 @@ class ExecPlugin:
         return self._read(done.stdout)
 
     def _request(self) -> str:
-        """Returns the information for the plug-in: it never has a terminal."""
+        """Returns KUBERNETES_EXEC_INFO for the plug-in: no terminal, and perhaps the cluster."""
         spec: dict[str, Any] = {"interactive": False}
         if self._settings.provide_cluster_info:
             spec["cluster"] = self._cluster
@@ -194,9 +195,9 @@ class ExecPlugin:
 
 def check_provider(provider: Any) -> None:
     """Raises ValueError for an auth-provider that dnm cannot use. OIDC works, because the client
-    reads its token. dnm does not let the client renew an expired token. The client
-    would do so without a time limit, would not verify the issuer if no authority is named, and
-    would use up the kubeconfig's own refresh token."""
+    reads its token. dnm does not let the client renew an expired token. The client would do so
+    without a time limit, would not verify the issuer if no authority is named, and would use up the
+    kubeconfig's own refresh token."""
     config = provider.get("config") if isinstance(provider, dict) else None
     if not isinstance(config, dict) or provider.get("name") != "oidc":
         raise ValueError(
@@ -218,8 +219,8 @@ def check_provider(provider: Any) -> None:
 
 
 def read_token(path: Path, otherwise: str) -> str:
-    """Returns the current token of a file, or `otherwise` if the file cannot be read
-    (client-go's NewBearerAuthWithRefreshRoundTripper). Raises KubeError."""
+    """Returns the current token in the file, or `otherwise` if the file cannot be read, as
+    client-go does (NewBearerAuthWithRefreshRoundTripper). Raises KubeError if both are missing."""
     try:
         return read_trusted(path, _LARGEST_FILE, KubeError).decode("ascii").strip() or otherwise
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The Deployments of the validation load in the Kubernetes API, and why their pods wait."""
+"""The Deployments of the validation load, and why their pods wait."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A Deployment, with the part of its status that a validation load needs."""
+    """A Deployment, with the fields that the validation load needs."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -91,7 +91,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 def list_deployments(api: ApiRequests, namespace: str, selector: str) -> list[Deployment]:
-    """Returns the Deployments of a namespace that the label selector selects. Raises KubeError."""
+    """Returns the Deployments of a namespace that match the label selector. Raises KubeError."""
     deployments = List(_path(namespace), "DeploymentList", {"labelSelector": selector})
     task = f"list the Deployments of namespace {namespace}"
     with api.asking(task, "list deployments"), fault_point("kube.list_deployments"):
@@ -99,8 +99,8 @@ def list_deployments(api: ApiRequests, namespace: str, selector: str) -> list[De
 
 
 def create_deployment(api: ApiRequests, manifest: Mapping[str, Any]) -> None:
-    """Creates a Deployment. Raises KubeConflict if the name is in use, ApiRefused if the server
-    refuses it, with status 404 if it has no such namespace."""
+    """Creates a Deployment. Raises KubeConflict if the name is in use, and ApiRefused if the server
+    refuses it; its status is 404 if the namespace does not exist."""
     namespace = manifest["metadata"]["namespace"]
     task = f"create a Deployment in namespace {namespace}"
     with api.changing(task, "create deployments"), fault_point("kube.create_deployment"):
@@ -108,7 +108,7 @@ def create_deployment(api: ApiRequests, manifest: Mapping[str, Any]) -> None:
 
 
 def change_deployment(api: ApiRequests, current: Deployment, patch: Mapping[str, Any]) -> None:
-    """Changes exactly this Deployment by a merge patch. Raises KubeError."""
+    """Sends a merge patch for the Deployment with this uid. Raises KubeError."""
     metadata = current.metadata
     body = {**patch, "metadata": {**patch["metadata"], "uid": metadata.uid}}
     task = f"change Deployment {metadata.namespace}/{metadata.name}"
@@ -118,7 +118,7 @@ def change_deployment(api: ApiRequests, current: Deployment, patch: Mapping[str,
 
 
 def delete_deployment(api: ApiRequests, current: Deployment) -> bool:
-    """Deletes exactly this Deployment and its pods. Returns False if it did not exist. Raises
+    """Deletes the Deployment with this uid, and its pods. Returns False if it did not exist. Raises
     KubeError."""
     metadata = current.metadata
     body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata.uid}}
@@ -129,7 +129,7 @@ def delete_deployment(api: ApiRequests, current: Deployment) -> bool:
 
 
 def count_wait_reasons(api: ApiRequests, namespace: str, selector: str) -> Counter[str]:
-    """Returns the reasons why selected pods are pending, with the number of pods for each. Reads at
+    """Returns for each reason why pods are pending how many of the selected pods have it. Reads at
     most `_MOST_PODS` pods. Raises KubeError."""
     query = {"labelSelector": selector, "fieldSelector": "status.phase=Pending",
              "limit": str(_MOST_PODS)}  # fmt: skip

@@ -1,7 +1,7 @@
-"""Dynamic resource allocation (resource.k8s.io/v1): devices of nodes, and requests of claims.
+"""Dynamic resource allocation (resource.k8s.io/v1): the devices of nodes, and requests of claims.
 
-dnm reads them only if a pod with `resourceClaims` waits. It ignores each device that is not for one
-pod and of one node: partitions with shared counters, devices for several claims, tainted ones.
+dnm reads them only if a pod with `resourceClaims` waits. It counts devices of one node that serve
+one claim, and no partitions with shared counters, devices for several claims, or tainted ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Some(_Struct, frozen=True):
-    """A field of which only the presence matters. A tenant's claim may have a megabyte of it."""
+    """A field of which only the presence matters. Its content may have a megabyte."""
 
 
 class _Cel(_Struct, frozen=True):
@@ -138,7 +138,7 @@ class _Slice(_Struct, frozen=True):
 
 
 def read_devices(api: ApiRequests, namespaces: Iterable[str]) -> DeviceFacts | Unreadable:
-    """Returns the devices of nodes, and the requests of the claims of these namespaces."""
+    """Returns the devices of nodes, and the device requests of the claims in these namespaces."""
     wanted = frozenset(namespaces)
     try:
         classes = _list(api, "list deviceclasses", "DeviceClass", _Class)
@@ -202,7 +202,7 @@ def _ask(spec: _ClaimSpec, is_taken: bool) -> DeviceAsk:
 
 
 def _by_node(slices: Iterable[_Slice]) -> dict[str, tuple[Device, ...]]:
-    """Returns the devices by node, from the last generation of each complete pool."""
+    """Returns node -> countable devices, from the newest generation of each complete pool."""
     pools: dict[Named, list[_SliceSpec]] = {}
     for item in slices:
         pools.setdefault((item.spec.driver, item.spec.pool.name), []).append(item.spec)

@@ -24,7 +24,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between two attempts
 
 
 class ApiRefused(KubeError):
-    """An error of the server: the status of HTTP, reason and message of its `Status`."""
+    """A refusal by the API server: the HTTP status, and reason and message of its `Status`."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{message or 'no message'} ({status} {reason})".replace(" )", ")"))
@@ -39,17 +39,17 @@ class ListTooLarge(KubeError):
 
 
 class LostAnswer(KubeError):
-    """A write with an unknown outcome."""
+    """A write without an answer, so that its outcome is unknown."""
 
 
 def clean(text: str, limit: int = 600) -> str:
-    """Returns a text of the cluster as one printable line without repeated spaces, cut at `limit`
+    """Returns a text from the cluster as one printable line with single spaces, cut at `limit`
     characters."""
     return printable(" ".join(text[: 4 * limit].split()), limit)
 
 
 def describe(error: BaseException) -> str:
-    """Returns the failure of a connection or an answer as the end of a sentence."""
+    """Returns why a connection failed or an answer is invalid, as the end of a sentence."""
     if isinstance(error, TimeoutError):
         return "no complete answer in its time"
     if isinstance(error, NoHttp):
@@ -62,10 +62,9 @@ def describe(error: BaseException) -> str:
 
 @contextmanager
 def asking(access: Access, task: str, rule: str, is_write: bool = False) -> Iterator[None]:
-    """Turns every failure into a KubeError. `task` completes "can't", `rule` "permission to".
-
-    Raises KubeConflict for 409 and ApiRefused for statuses that a caller may distinguish.
-    """
+    """Turns every failure into a KubeError, which begins "can't `task`". After a 403 it requests
+    the permission `rule`. Raises KubeConflict for 409 and ApiRefused for statuses that a caller may
+    distinguish."""
     try:
         yield
     except ApiRefused as error:
@@ -109,9 +108,9 @@ def repeat_on_conflict(
     timeout: timedelta,
     pause: Callable[[timedelta], object] = lambda length: time.sleep(length.total_seconds()),
 ) -> T:
-    """Repeats an attempt to read and change an object if another client writes it in between.
-    Kubelets and operators write Nodes at any time. Raises KubeConflict if the last attempt within
-    `timeout` meets one too."""
+    """Calls `attempt`, which reads and changes an object, again each time that another client
+    writes the object in between. Kubelets and operators write Nodes at any time. Raises
+    KubeConflict if the last attempt within `timeout` fails too."""
     deadline = time.monotonic() + timeout.total_seconds()
     length = _FIRST_PAUSE
     while True:

@@ -1,5 +1,5 @@
-"""Sending of Events, bounded in number and time, as events.k8s.io/v1 requires them: kubernetes
-pkg/apis/core/validation/events.go and pkg/apis/core/validation/validation.go, 1.34.
+"""The sending of Events, bounded in number and time, in the form that events.k8s.io/v1 requires:
+kubernetes pkg/apis/core/validation/events.go and pkg/apis/core/validation/validation.go, 1.34.
 
 An Event on a Node is in namespace `default`, and its `regarding` has no namespace. `kubectl
 describe node` finds it by the Node's uid.
@@ -32,8 +32,8 @@ def send_events(
     events: Sequence[KubeEvent],
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[str, ...]:
-    """Sends Events until one is refused or the time is over. Returns a note of those that were not
-    sent. `create` waits for an answer for a few seconds only."""
+    """Sends Events until one is refused or a few seconds are over. Returns a note that counts the
+    unsent ones, if any. `create` sends one Event and limits its own time."""
     deadline = clock() + _LONGEST
     sent = 0
     why = f"a run sends {MOST} at most"
@@ -58,7 +58,7 @@ def send_events(
 
 
 def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:
-    """Creates an Event by a single request. Raises KubeError."""
+    """Creates an Event by a single request, without a second try. Raises KubeError."""
     namespace = event.namespace or "default"
     path = path_of("events", namespace=namespace, api="/apis/events.k8s.io/v1")
     body = manifest_of(event, instance)
@@ -70,8 +70,8 @@ def create_event(api: ApiRequests, event: KubeEvent, instance: str) -> None:
 
 
 def manifest_of(event: KubeEvent, instance: str) -> dict[str, Any]:
-    """Returns the object as JSON. Its name consists of the object's name and the time, as in
-    client-go, and of the reason, since two Events may have the same time."""
+    """Returns the Event as a JSON object. As in client-go, its name consists of the object's name
+    and the time; dnm adds the reason, since two Events may have the same time."""
     moment = event.time.astimezone(UTC)
     microseconds = round(moment.timestamp() * 1e6)
     name = f"{event.name[:_LONGEST_OBJECT].rstrip('.-')}.{event.reason.lower()}.{microseconds:x}"

@@ -1,6 +1,6 @@
-"""The eviction of pods from a node by the Eviction API.
+"""The eviction of pods from a node by the Eviction API, which respects disruption budgets.
 
-Disruption budgets are respected. dnm never deletes a pod, and each pod keeps its grace period.
+dnm never deletes a pod, and each pod keeps its grace period.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def _reduce(pod: _Pod) -> PodOnNode:
 
 
 def evict(requests: ApiRequests, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
-    """Requests the eviction of a pod. Returns an empty text if it is granted or the pod is gone; it
-    may still use its grace period. Otherwise returns the reason of a disruption budget.
-    `is_dry_run`: the server only checks it. Raises KubeError."""
+    """Requests the eviction of a pod. Returns an empty text if it is granted or the pod is gone; an
+    evicted pod may still use its grace period. Otherwise returns why a disruption budget forbids
+    it. With `is_dry_run`, the server only checks the request. Raises KubeError."""
     path = path_of("pods", pod.name, pod.namespace)
     eviction: dict[str, Any] = {
         "apiVersion": "policy/v1",
@@ -117,5 +117,5 @@ def _ask_for_eviction(requests: ApiRequests, path: str, body: object) -> str:
 
 
 def refuses_dry_run(error: KubeError) -> bool:
-    """Returns whether only a dry run is refused, because a webhook has side effects."""
+    """Returns whether the server refused only the dry run, because a webhook has side effects."""
     return isinstance(error, ApiRefused) and "does not support dry run" in error.message

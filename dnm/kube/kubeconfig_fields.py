@@ -1,9 +1,9 @@
 """The fields of a kubeconfig, and the checks of client-go (tools/clientcmd: api/v1/types.go,
 validation.go).
 
-dnm refuses everything that client-go refuses, and everything that dnm does not understand. Text
-instead of a truth value never means "do not verify", and dnm does not ignore a key that changes its
-identity.
+dnm refuses everything that client-go refuses, and every key that it does not understand, because
+such a key may change which server or user it uses. A text where a truth value belongs is an error
+and never means "do not verify".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Strict(
 
 
 class KubeconfigCluster(_Strict, frozen=True, kw_only=True):
-    """A cluster, as the file has it."""
+    """A cluster of a kubeconfig, with the keys that the file may have."""
 
     server: str | None = None
     tls_server_name: str | None = None
@@ -33,7 +33,7 @@ class KubeconfigCluster(_Strict, frozen=True, kw_only=True):
 
 
 class User(_Strict, frozen=True, kw_only=True):
-    """The credentials of dnm, as the file has them."""
+    """A user of a kubeconfig: the credentials, with the keys that the file may have."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -53,7 +53,7 @@ class User(_Strict, frozen=True, kw_only=True):
 
 
 class Context(_Strict, frozen=True, kw_only=True):
-    """The user and the cluster that belong together."""
+    """A context of a kubeconfig: the names of a user and of a cluster."""
 
     cluster: str = ""
     user: str = ""
@@ -79,7 +79,7 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
-    """Raises ValueError with the sentence of the first broken rule."""
+    """Raises ValueError with the sentence of the first rule that is broken; `rules` pairs them."""
     for is_broken, why in rules:
         if is_broken:
             raise ValueError(why)

@@ -1,4 +1,4 @@
-"""The reading of Kueue's objects (v1beta2): from JSON to values."""
+"""The reading of Kueue's objects (v1beta2): from their JSON to values of dnm's model."""
 
 from __future__ import annotations
 
@@ -230,9 +230,9 @@ class _Workload(msgspec.Struct, frozen=True):
     status: _WorkloadStatus = _WorkloadStatus()
 
     def as_value(self, read_shape: Callable[[bytes], PodShape]) -> KueueWorkload | Usage | None:
-        """Returns the waiting pods, or the reserved quota; None if it needs nothing. After its Job
-        is deleted, the status still shows reserved quota, so `Finished` decides first. Most pending
-        ones have no condition."""
+        """Returns the waiting pods of a Workload, or the quota that is reserved for it, or None if
+        it needs neither. `Finished` is read first, since a finished Workload still shows reserved
+        quota. Most pending Workloads have no condition."""
         state = {item.type: item for item in self.status.conditions}
         if _is_true(state.get("Finished")):
             return None
@@ -276,7 +276,7 @@ def _usage(admission: _Admission) -> Usage:
 
 
 class KueueApi(OwnedObjects):
-    """The objects of one API server. All methods raise KubeError."""
+    """The client of Kueue's objects. All methods raise KubeError."""
 
     def list_cluster_queues(self) -> list[ClusterQueue]:
         """Returns all ClusterQueues."""
@@ -295,8 +295,8 @@ class KueueApi(OwnedObjects):
         return self.list_all("LocalQueue", _LocalQueue, _LocalQueue.as_value)
 
     def list_kueue_workloads(self) -> list[KueueWorkload | Usage]:
-        """Returns the Workloads of all namespaces that wait for quota, and the quota of the others.
-        Equal templates are decoded once."""
+        """Returns the waiting Workloads of all namespaces, and the quota that is reserved for the
+        others. Decodes equal pod templates once."""
         shapes: dict[bytes, PodShape] = {}
 
         def read_shape(spec: bytes) -> PodShape:

@@ -1,8 +1,8 @@
 """The Lease of an instance in Kubernetes.
 
-dnm patches it under the resourceVersion that it read, and creates it if there is none. So the API
-server refuses one of two simultaneous writes. Labels and annotations of other clients stay. The
-rules of its fields are those of kubernetes pkg/apis/coordination/validation, 1.34.
+dnm patches it under the resourceVersion that it read, and creates it if there is none. So of two
+simultaneous writes the API server refuses one. Labels and annotations of other clients stay. The
+rules for its fields are those of kubernetes pkg/apis/coordination/validation, 1.34.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseObject:
-    """The Lease of one name. Each method raises KubeError, and a write KubeConflict if another
-    client wrote in between."""
+    """The client of the Lease with one name. Each method raises KubeError, and a write raises
+    KubeConflict if another client wrote in between."""
 
     def __init__(self, api: ApiRequests, namespace: str, name: str) -> None:
         self._api, self._namespace, self._name = api, namespace, name
         self.lease_name = f"{namespace}/{name}"
 
     def read_lease(self) -> Lease:
-        """Returns the Lease, without a version if there is none."""
+        """Returns the Lease. If there is none, its version is empty."""
         task = f"read Lease {self.lease_name}"
         with self._api.asking(task, "get leases"), fault_point("kube.read_lease"):
             answer = self._api.read_or_none(path_of("leases", self._name, self._namespace, _API))
             return Lease() if answer is None else self._decode(answer)
 
     def write_lease(self, lease: Lease) -> Lease:
-        """Changes it under its version, or creates it. Returns it with the new version."""
+        """Patches the Lease under its version, or creates it. Returns it with its new version."""
         named = {
             "run": lease.run,
             "home": lease.home,
@@ -124,7 +124,7 @@ class LeaseObject:
 
 
 def check_identity(metadata: Metadata, namespace: str, name: str) -> None:
-    """Raises ValueError if an answer is another object or has no version."""
+    """Raises ValueError if an answer has another object than the requested one, or no version."""
     if (metadata.namespace, metadata.name) != (namespace, name):
         raise ValueError(f"it is {metadata.namespace}/{metadata.name}"[:200])
     if not metadata.resource_version:
@@ -132,8 +132,8 @@ def check_identity(metadata: Metadata, namespace: str, name: str) -> None:
 
 
 def write_version(api: ApiRequests, place: str, version: str, body: Mapping[str, Any]) -> ApiAnswer:
-    """Patches an object below the path `place` if it is at this version, or creates it if the
-    version is empty. Raises the errors of `Session.write`."""
+    """Patches an object below the path `place` if it is still at `version`, or creates it if
+    `version` is empty. Raises the errors of `Session.write`."""
     if not version:
         return api.session.write("POST", place, _without_none(body))
     metadata = {**body["metadata"], "resourceVersion": version}

@@ -1,4 +1,4 @@
-"""The next step if the API server cannot be reached."""
+"""The next step for an administrator if the API server cannot be reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OUT_OF_DATE, _OF_ANOTHER_NAME = (9, 10), (62, 64)  # of x509_vfy.h
 
 
 def next_step(access: Access, error: OSError) -> str:
-    """Returns the next step as the end of a sentence, by the cause of the failure."""
+    """Returns what to do about a failed connection, as the end of a sentence. The cause decides."""
     if isinstance(error, ProxyFailed):
         return f"check proxy-url of {access.source}, HTTPS_PROXY and NO_PROXY"
     refused = getattr(error, "verify_code", 0)

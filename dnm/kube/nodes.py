@@ -1,7 +1,7 @@
 """Nodes as the API prints them, reduced to `model.Node`.
 
-An unreadable node stays in the list without its facts, and does not change the others: its own
-kubelet writes its allocatable. Only a list with a node without a name is refused.
+A node that cannot be read stays in the list, without its facts, and does not affect the others: its
+own kubelet writes its allocatable. dnm refuses a list only if a node in it has no name.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
-    """Returns the mark as annotations, without the fence, which has its own writer."""
+    """Returns dnm's mark as annotations, without that of the fence, which is set separately."""
     return {
         f"{MARK_PREFIX}instance": mark.instance,
         f"{MARK_PREFIX}node-type": mark.node_type,
@@ -109,8 +109,8 @@ def mark_annotations(mark: Mark) -> dict[str, str | None]:
 
 
 def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list[Node]:
-    """Returns the nodes of a page in their order. Raises msgspec.MsgspecError for a page without
-    objects with names. `has_capacity`: also reads the raw size of the machines."""
+    """Returns the nodes of a page in their order. Raises msgspec.MsgspecError if an object has no
+    name. `has_capacity`: also reads the capacity, not only the allocatable amounts."""
     try:
         nodes = _decode_page(page).items
     except msgspec.ValidationError:
@@ -120,7 +120,7 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
 
 
 def _capacity(status: _NodeStatus) -> dict[str, int]:
-    """Returns the capacity, or nothing if it is unreadable: then dnm compares nothing."""
+    """Returns the capacity, or nothing if it is unreadable: then dnm does not compare it."""
     try:
         return kube_resources(_decode_capacity(status.capacity) or {})
     except (msgspec.MsgspecError, QuantityError):
@@ -128,8 +128,8 @@ def _capacity(status: _NodeStatus) -> dict[str, int]:
 
 
 def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
-    """Returns a node of a page with unreadable nodes. It reads the mark separately, since a marked
-    node counts under the caps even if it is unreadable."""
+    """Returns one node of a page in which a node is unreadable. It reads the mark separately, since
+    a marked node counts under the caps even if it is unreadable."""
     try:
         return _reduce(_decode_item(item), has_capacity)
     except msgspec.ValidationError as error:
@@ -141,8 +141,8 @@ def _read_alone(item: msgspec.Raw, has_capacity: bool) -> Node:
 
 
 def read_node_body(body: memoryview | bytes, name: str) -> Node:
-    """Returns the Node of that name. Raises msgspec.MsgspecError, QuantityError that names the
-    node, or ValueError if the answer is another Node."""
+    """Returns the Node with this name. Raises msgspec.MsgspecError, QuantityError with the node's
+    name, or ValueError if the answer is another Node."""
     node = _reduce(_decode_node(body))
     if node.name != name:
         raise ValueError(f"it is Node {node.name[:80]!r}")
@@ -152,7 +152,7 @@ def read_node_body(body: memoryview | bytes, name: str) -> Node:
 
 
 def _reduce(node: _Node, has_capacity: bool = False) -> Node:
-    """Returns the node. It ignores an unreadable status, so that its conditions prove no fault."""
+    """Returns the node. With unreadable amounts it loses its status, which then proves no fault."""
     metadata, spec, status = node.metadata, node.spec, node.status
     taints, allocatable, why = spec.taints or [], status.allocatable or {}, ""
     amounts: dict[str, int] = {}

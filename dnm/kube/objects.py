@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Name(msgspec.Struct, frozen=True, rename="camel"):
-    """The name in an object's metadata."""
+    """The metadata of an object, of which dnm reads only the name."""
 
     name: str
     namespace: str = ""
@@ -43,7 +43,7 @@ READY = Condition("Ready", "True")
 
 
 class Metadata(Name, frozen=True, rename="camel"):
-    """The metadata that dnm reads of most kinds."""
+    """The part of an object's metadata that dnm reads for most kinds."""
 
     uid: str = ""
     resource_version: str = ""
@@ -55,13 +55,13 @@ class Metadata(Name, frozen=True, rename="camel"):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """An object of any kind."""
+    """An object of any kind, of which dnm reads only the metadata."""
 
     metadata: Metadata
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list. Raw items for separate decoding are valid only as long as the page."""
+    """A page of a list. Items of type `msgspec.Raw` are valid only as long as the page's buffer."""
 
     items: list[T]
 
@@ -98,14 +98,14 @@ decode_raw_page = msgspec.json.Decoder(ListPage[msgspec.Raw]).decode
 def path_of(
     plural: str, name: str | None = None, namespace: str | None = None, api: str = "/api/v1"
 ) -> str:
-    """Returns the path of an object or of its kind. The name stays one part of the path. `Session`
-    refuses an empty part."""
+    """Returns the URL path of an object, or of all objects of its kind. The name is quoted, so that
+    it stays one part of the path. `Session` refuses an empty part."""
     within = "" if namespace is None else f"namespaces/{quote(namespace, safe='')}/"
     return f"{api}/{within}{plural}" + ("" if name is None else f"/{quote(name, safe='')}")
 
 
 def read_uid(body: memoryview | bytes) -> str:
-    """Returns the uid of an object of any kind. Raises msgspec.MsgspecError, ValueError."""
+    """Returns the uid of an object of any kind. Raises msgspec.MsgspecError or ValueError."""
     uid = msgspec.json.decode(body, type=Described).metadata.uid
     if not uid:
         raise ValueError("it is an object without a uid")
@@ -113,16 +113,16 @@ def read_uid(body: memoryview | bytes) -> str:
 
 
 def check_kind(body: memoryview | bytes, *kinds: str) -> None:
-    """Raises ValueError if the answer to a write has no such kind: a proxy answered, and the
-    outcome is unknown. Raises msgspec.MsgspecError if it is not an object."""
+    """Raises ValueError if the answer to a write is not of one of these kinds: it is from a proxy,
+    and the outcome is unknown. Raises msgspec.MsgspecError if it is not an object."""
     kind = msgspec.json.decode(body, type=_ObjectKind).kind
     if kind not in kinds:
         raise ValueError(f"it is no {kinds[-1]} but {kind[:60]!r}")
 
 
 def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> ConfigMap:
-    """Returns the ConfigMap of that name. Raises msgspec.MsgspecError like all readers of this
-    module, and ValueError if the answer is another ConfigMap or has no version."""
+    """Returns the ConfigMap with this name. Raises msgspec.MsgspecError, as all readers of this
+    module do, and ValueError if the answer is another ConfigMap or has no version."""
     item = msgspec.json.decode(body, type=_ConfigMap)
     if (item.metadata.namespace, item.metadata.name) != (namespace, name):
         raise ValueError(f"it is ConfigMap {item.metadata.namespace}/{item.metadata.name}"[:200])
@@ -150,7 +150,7 @@ def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> Conf
 
 
 def _owned(fields: Any, *path: str) -> frozenset[str]:
-    """Returns the names below a path of fieldsV1; none if the field has another form."""
+    """Returns the names below a path in fieldsV1 of managedFields, or none in an unknown form."""
     for step in path:
         fields = fields.get(step) if isinstance(fields, dict) else None
     names = fields if isinstance(fields, dict) else {}
@@ -169,7 +169,7 @@ def write_config_map(original: bytes, config_map: ConfigMap) -> dict[str, Any]:
 
 
 def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
-    """Sets a mapping, or removes the key of an empty one, as the API server omits it."""
+    """Sets `target[key]`, or removes the key if the value is empty, as the API server omits it."""
     if value:
         target[key] = dict(value)
     else:
@@ -177,5 +177,5 @@ def _put(target: dict[str, Any], key: str, value: Mapping[str, str]) -> None:
 
 
 def read_version(body: memoryview | bytes) -> str:
-    """Returns the server's version, e.g. v1.33.1."""
+    """Returns the server's release, e.g. v1.33.1, from the answer to /version."""
     return msgspec.json.decode(body, type=_Version).git_version

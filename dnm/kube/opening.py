@@ -1,6 +1,6 @@
-"""The facts for readiness checks of joining nodes, and dnm's own pods for them.
+"""The facts that readiness checks of joining nodes need, and dnm's own pods for these checks.
 
-dnm reads them only if a node type has readiness checks, while a node of it joins.
+dnm reads them only while a node joins that belongs to a type with readiness checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _Lean(msgspec.Struct, frozen=True, rename="camel"):
-    """Parent of the decoded objects."""
+    """The parent class of the objects that this module decodes."""
 
 
 class _Container(_Lean, frozen=True):
@@ -114,7 +114,7 @@ class _Node(_Lean, frozen=True):
 def look_closely(
     requests: ApiRequests, asked: Iterable[FactsRequest]
 ) -> dict[str, CloseLook | Unreadable]:
-    """Returns the facts of each node, or why they could not be read."""
+    """Returns node -> facts for its readiness checks, or why they could not be read."""
     daemons: list[_DaemonSet] | None = None
     facts: dict[str, CloseLook | Unreadable] = {}
     for request in asked:
@@ -154,7 +154,7 @@ def _look(requests: ApiRequests, asked: FactsRequest, daemons: Sequence[_DaemonS
 
 
 def list_daemons(requests: ApiRequests) -> list[DaemonPods]:
-    """Returns every DaemonSet as for a node without its pods. Raises KubeError."""
+    """Returns every DaemonSet, as on a node without a pod of it. Raises KubeError."""
     return [_daemon_pods(daemon, ()) for daemon in _list_daemons(requests)]
 
 
@@ -164,7 +164,7 @@ def _list_daemons(requests: ApiRequests) -> list[_DaemonSet]:
 
 
 def _list(requests: ApiRequests, listing: List, rule: str, of: type[T]) -> list[T]:
-    """Reads an entire list. Raises KubeError."""
+    """Returns all objects of a list, decoded as `of`. Raises KubeError."""
     with requests.asking(rule, rule), fault_point("kube.look_closely"):
         return requests.list_items(listing, of)
 
@@ -190,7 +190,7 @@ def _daemon_pods(daemon_set: _DaemonSet, pods: Sequence[_Pod]) -> DaemonPods:
 
 
 def _trouble(pod: _Pod) -> str:
-    """Returns the error in a pod's status, cut, or an empty text."""
+    """Returns the error in a pod's status, cut to a limit, or an empty text if it has none."""
     status = pod.status
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     problems = [(status.reason, status.message)] if status.reason else []
@@ -220,7 +220,8 @@ def _users(pod: _Pod) -> ImageUsers:
 
 
 def _own(pod: _Pod) -> OwnPod:
-    """Returns dnm's own pod. Containers that could not start have their images nevertheless."""
+    """Returns the state of dnm's own pod on the node, with the images that are pulled. A container
+    that could not start has its image nevertheless."""
     pulled = {
         full_name(container_status.image)
         for container_status in pod.status.container_statuses or ()
@@ -238,8 +239,8 @@ def _own(pod: _Pod) -> OwnPod:
 
 
 def start_pod(requests: ApiRequests, node: Node, order: PodOrder) -> str:
-    """Creates a pod, or uses the existing one. Returns why the server refuses it, or an empty text.
-    Raises KubeError."""
+    """Creates a pod on the node, if it does not exist yet. Returns why the server refuses it, or an
+    empty text. Raises KubeError."""
     spec = _probe_spec(requests, order) if order.template else _pulling_spec(order)
     body = {
         "apiVersion": "v1",
@@ -282,8 +283,9 @@ def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
 
 
 def _pulling_spec(order: PodOrder) -> dict[str, Any]:
-    """Returns containers that end at once or cannot start: their images are pulled before that. The
-    pod requests almost nothing, and no right that a restricted namespace refuses."""
+    """Returns the spec of a pod that pulls images onto a node. Its containers end at once or cannot
+    start, but the kubelet pulls their images before that. The pod requests almost nothing, and no
+    right that a restricted namespace refuses."""
     restricted = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

@@ -1,5 +1,5 @@
-"""Lists and writes of cluster-wide objects that one client owns: create, server-side apply, and
-annotations."""
+"""The list and the writes of cluster-wide objects (create, server-side apply, annotate) of which
+dnm owns some or some fields."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PLURALS = {
 
 
 class OwnedObjects(TypedObjects):
-    """The objects of one API server. Each method names the permission that it lacks."""
+    """The client of Kueue's cluster-wide objects. Each error names the missing permission."""
 
     def list_all(self, kind: str, of: type[T], read: Callable[[T], U]) -> list[U]:
-        """Returns what `read` makes of each object of a kind in all namespaces, decoded as `of`. A
-        raw part of an object is valid only in `read`. Raises KubeError."""
+        """Returns all objects of a kind in all namespaces, each decoded as `of` and converted by
+        `read`. A raw part of an object is valid only in `read`. Raises KubeError."""
         plural = _PLURALS[kind]
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
 
@@ -60,9 +60,9 @@ class OwnedObjects(TypedObjects):
     def apply_object(
         self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
     ) -> None:
-        """Applies an object on the server, as this field manager. It takes over fields of other
-        managers: the caller has read the object, and the resourceVersion of the manifest guards it.
-        Raises KubeConflict if the object has another one, KubeError otherwise."""
+        """Applies an object on the server as the field manager `manager`. It takes over the fields
+        of other managers. The manifest has the resourceVersion that the caller has read. Raises
+        KubeConflict if the object has another version, KubeError otherwise."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         query = {"fieldManager": manager, "force": "true"}
         query |= {"dryRun": "All"} if dry_run else {}

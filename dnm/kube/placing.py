@@ -1,6 +1,6 @@
-"""Other facts about the places of pods: their volumes, and the free capacity of NUMA nodes.
+"""The volumes of pods and the free capacity of NUMA nodes, which also decide where pods fit.
 
-An exporter of the site reports the latter as NodeResourceTopology objects (topology.node.k8s.io,
+An exporter of the site reports NUMA nodes as NodeResourceTopology objects (topology.node.k8s.io,
 v1alpha2), each with the name of its node. A zone of type Node has a resource `memory` only if the
 kubelet's memory manager is static. An unreadable part of an object counts as missing.
 """
@@ -50,9 +50,9 @@ class _BoundVolume(msgspec.Struct, frozen=True):
 
 
 def read_claims(api: ApiRequests, pods: Sequence[Pod]) -> tuple[Claim, ...] | Unreadable:
-    """Returns the claims that unbound pods name, with the node affinity of their volumes.
+    """Returns the volume claims of unbound pods, with the node affinity of their volumes.
 
-    Reads one LIST for each namespace, and the volumes if a claim has one, but nothing if no pod
+    Sends one LIST for each namespace, and one for volumes if a claim has one. Sends none if no pod
     names a claim. The result lacks claims that do not exist.
     """
     wanted = {(pod.namespace, name) for pod in pods if not pod.node for name in pod.claims}
@@ -115,7 +115,7 @@ class _Topology(msgspec.Struct, frozen=True):
 
     @property
     def free(self) -> tuple[Amounts, ...]:
-        """Returns the free capacity of each NUMA node that reports it."""
+        """Returns the free capacity of each NUMA node that reports any."""
         zones = (_free(zone) for zone in self.zones or () if zone.type == "Node")
         return tuple(filter(None, zones))
 
@@ -130,7 +130,7 @@ def _free(zone: _Zone) -> Amounts:
 
 
 def read_zones(api: ApiRequests) -> Mapping[str, tuple[Amounts, ...]] | Unreadable:
-    """Returns the free capacity of NUMA nodes by node, if an exporter reports it."""
+    """Returns node -> free capacity of its NUMA nodes. Empty if no exporter reports it."""
     task = "list the NodeResourceTopology objects"
     try:
         with api.asking(task, "list noderesourcetopologies"), fault_point("kube.list_zones"):

@@ -1,8 +1,8 @@
 """The fields of a Pod that dnm decodes.
 
-A field that few pods need, or that is equal among many, stays a slice of the page (`msgspec.Raw`).
-It is decoded on use, or its bytes are the key of an earlier decoded value. A slice must not outlive
-its page, because the buffer of a page is used again.
+A field that few pods need, or that is equal in many pods, stays a slice of the page
+(`msgspec.Raw`). dnm decodes it when it is needed, or looks up an earlier decoded value by its
+bytes. A slice must not outlive its page, because the buffer of a page is used again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 
 
 class _Lean(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """Parent of the decoded objects, which cannot be part of a reference cycle."""
+    """The parent class of decoded objects, which never form a reference cycle."""
 
 
 OF_THE_NODE = {"DaemonSet": "apps", "Node": ""}  # kinds and groups; a Node's are static or dnm's
@@ -89,17 +89,17 @@ _decode_labels = msgspec.json.Decoder(_LabelledPage).decode
 
 
 def has_value(raw: msgspec.Raw) -> bool:
-    """Returns whether a field exists and has a value."""
+    """Returns whether a raw field is present and neither null nor empty."""
     return raw is not EMPTY and bytes(raw) not in (b"null", b"[]", b"{}")
 
 
 def decode_all_labels(page: Page) -> list[dict[str, str]]:
-    """Returns all labels of every pod of a page, for the few pages with pod affinity."""
+    """Returns all labels of every pod of a page. Few pages need them: those with pod affinity."""
     return [item.metadata.labels or {} for item in _decode_labels(page).items]
 
 
 def make_page_decoder(labels: Iterable[str], annotations: Iterable[str]) -> Callable[[Page], Any]:
-    """Returns the decoder of a PodList, which reads these labels and annotations."""
+    """Returns a decoder of pages of pods that reads only these labels and annotations."""
     of_notes = _define_texts("_Annotations", (MIRROR, GROUP_ANNOTATION, *annotations))
     of_labels = _define_texts("_Labels", (GROUP_LABEL, *labels))
     metadata = _define("_Metadata", [
@@ -124,6 +124,6 @@ def _define(name: str, fields: list[Any], rename: Any = "camel") -> Any:
 
 
 def present_texts(fields: Any) -> dict[str, str]:
-    """Returns the existing labels or annotations under their own names."""
+    """Returns the labels or annotations that are present, under their Kubernetes names."""
     texts: dict[str, str] = {} if fields is None else msgspec.to_builtins(fields)
     return texts

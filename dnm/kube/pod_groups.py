@@ -1,5 +1,5 @@
-"""PodGroups of Kubernetes, of scheduler-plugins and of Volcano with their minimum of pods, and the
-groups and claims that a pod names. dnm reads them only if such a pod waits."""
+"""The PodGroups of Kubernetes, scheduler-plugins and Volcano with their minimum of pods, and the
+groups and device claims that a pod names. dnm reads PodGroups only if a pod in one waits."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ _decode_group = msgspec.json.Decoder(_GroupRef).decode
 
 
 def named_in_spec(spec: Spec) -> dict[str, Any]:
-    """Returns the names in a pod's `resourceClaims` and `schedulingGroup` as fields of Pod.
-    Unreadable claims have no name."""
+    """Returns the names in a pod's `resourceClaims` and `schedulingGroup`, as the fields `devices`
+    and `group` of Pod. A claim in an unknown form gets a placeholder as its name."""
     fields: dict[str, Any] = {}
     try:
         if has_value(spec.resource_claims):
@@ -89,7 +89,7 @@ def _describe(ref: _ClaimRef) -> str:
 
 
 def read_groups(api: ApiRequests, groups: Iterable[str]) -> GroupFacts:
-    """Returns the minimum of pods of each PodGroup by API group; 0 without a minimum."""
+    """Returns API group -> PodGroup -> its minimum of pods, which is 0 if it has none."""
     return {group: _read_group(api, group) for group in sorted(set(groups))}
 
 

@@ -1,8 +1,8 @@
-"""The facts in the bytes of one pod. These are the requests of its containers, the parts that a
-kubelet aligns, its application, queue and gang from labels and annotations, and its constraints.
+"""The facts about one pod, read from the bytes of its fields.
 
-Constraints are read only for unbound pods. Preferences are ignored, since they never keep a pod
-pending.
+These are the requests of its containers, the parts that a kubelet aligns, its application, queue
+and gang from labels and annotations, and its constraints. dnm reads constraints only of unbound
+pods. It ignores preferences, since they never keep a pod pending.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ decode_conditions = msgspec.json.Decoder(list[_PodCondition]).decode
 
 
 def short_key(text: bytes) -> bytes:
-    """Returns a short key of a text. A tenant can make any number of texts, each as long as
-    Kubernetes accepts."""
+    """Returns the text, or its hash if it is long, as a key of a cache. A tenant can make any
+    number of texts, each as long as Kubernetes accepts."""
     return text if len(text) <= _LONGEST_KEY else sha256(text).digest()
 
 
 def request_key(spec: Spec, status: Status) -> object:
-    """Returns all bytes that decide the request. Most pods have one container and nothing else."""
+    """Returns all bytes on which a pod's request depends. Most pods have a single container."""
     containers, states = spec.containers, status.container_statuses
     is_plain = (
         len(containers) == 1
@@ -88,8 +88,8 @@ def _all_states(status: Status) -> Sequence[ContainerStatus]:
 
 
 def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
-    """Returns the request; `states` has only containers with a status that differs from their
-    spec."""
+    """Returns the request of a pod. Its `states` has the status of a container only if that differs
+    from the spec."""
     containers = tuple(container_request_of(container) for container in spec.containers)
     init_containers = tuple(container_request_of(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}
@@ -128,8 +128,8 @@ def _strings(raw: msgspec.Raw) -> dict[str, str]:
 
 
 def is_infeasible(status: Status) -> bool:
-    """Returns whether the pod has a resize that its node cannot grant: in `status.resize`, since
-    Kubernetes 1.33 in a condition."""
+    """Returns whether the pod has a resize that its node cannot grant. Before Kubernetes 1.33 that
+    is in `status.resize`, since then in a condition."""
     if status.resize == "Infeasible":
         return True
     conditions = decode_conditions(status.conditions) if has_value(status.conditions) else ()
@@ -140,7 +140,7 @@ def is_infeasible(status: Status) -> bool:
 
 
 def read_group(notes: Mapping[str, str], labels: Mapping[str, str]) -> str:
-    """Returns the PodGroup that a pod names, after its API group; empty: none."""
+    """Returns API group and name of the PodGroup that a pod names, or an empty text."""
     if label := labels.get(GROUP_LABEL):
         return f"{GROUPS[1]}/{label}"
     note = notes.get(GROUP_ANNOTATION)
@@ -148,7 +148,7 @@ def read_group(notes: Mapping[str, str], labels: Mapping[str, str]) -> str:
 
 
 def rare_fields(metadata: Any, spec: Any, status: Any) -> dict[str, Any]:
-    """Returns the fields of pods that are unbound, terminating or in a group."""
+    """Returns fields of Pod that only unbound, terminating or grouped pods need."""
     named: dict[str, Any] = {}
     if has_value(spec.resource_claims) or has_value(spec.scheduling_group):
         from dnm.kube.pod_groups import named_in_spec  # few pods have any
@@ -172,13 +172,13 @@ class _NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class VolumeAffinity(msgspec.Struct, frozen=True):
-    """A PersistentVolume's `spec.nodeAffinity`."""
+    """The node affinity of a PersistentVolume (`spec.nodeAffinity`)."""
 
     required: _NodeSelector = _NodeSelector()
 
     @property
     def terms(self) -> tuple[NodeSelectorTerm, ...]:
-        """Returns the alternatives, also those without requirements, which match no node."""
+        """Returns the alternative terms. A term without requirements matches no node."""
         return self.required.node_selector_terms
 
 
@@ -187,13 +187,13 @@ class _NodeAffinity(VolumeAffinity, frozen=True, rename=_REQUIRED):
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
-    """A label selector as in the API."""
+    """A label selector with the fields that the API has."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[Requirement, ...] | None = None
 
     def requirements(self) -> tuple[Requirement, ...]:
-        """Returns all requirements, a label as In with one value."""
+        """Returns all requirements. An entry of matchLabels becomes an `In` with one value."""
         equal = (
             Requirement(key=key, operator="In", values=(value,))
             for key, value in sorted((self.match_labels or {}).items())
@@ -225,7 +225,7 @@ class NodeRules(msgspec.Struct, frozen=True, rename="camel"):
     affinity: _Affinity = _Affinity()
 
     def shape(self) -> PodShape:
-        """Returns the shape of a pod without requests, regardless of other pods."""
+        """Returns a pod's shape with these rules, without requests and pod affinity."""
         return PodShape(
             request={},
             node_selector=tuple(sorted(self.node_selector.items())),
@@ -252,8 +252,8 @@ _decode_ports = msgspec.json.Decoder(list[_Port]).decode
 def read_constraints(
     selector: bytes, tolerations: bytes, affinity: bytes, spread: bytes
 ) -> PodShape:
-    """Returns the shape of a pod without requests, from the JSON of these four fields of its spec.
-    Each is empty if it is absent.
+    """Returns a shape with the pod's constraints and no requests. The parameters are the JSON of
+    four fields of its spec, each empty if the field is absent.
 
     Raises msgspec.MsgspecError.
     """
@@ -277,13 +277,13 @@ def read_constraints(
 
 
 def read_host_ports(ports: Iterable[bytes]) -> tuple[int, ...]:
-    """Returns the host ports of all containers, sorted, each once. Raises msgspec.MsgspecError."""
+    """Returns the distinct host ports of all containers, sorted. Raises msgspec.MsgspecError."""
     numbers = {port.host_port for raw in ports if raw for port in _decode_ports(raw)}
     return tuple(sorted(numbers - {0}))
 
 
 def _pod_terms(affinity: _PodAffinity, anti: bool) -> Sequence[PodAffinityTerm]:
-    """Returns the terms, except for those without a label selector, which match no pod."""
+    """Returns the terms, but no anti-affinity terms without label selector, which match nothing."""
     return [
         PodAffinityTerm(
             topology_key=term.topology_key,

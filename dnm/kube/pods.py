@@ -1,4 +1,4 @@
-"""Reduction of lists of pods to `model.Pod`, page by page. dnm computes a request and its
+"""The reduction of lists of pods to `model.Pod`, page by page. dnm computes a request or
 constraints once for all pods with the same bytes."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _PlaceNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """The minimum of facts about a pod: its node."""
+    """The name and the node of a pod, which dnm needs even if the rest of the pod is unreadable."""
 
     metadata: _PlaceName
     spec: _PlaceNode
@@ -69,13 +69,13 @@ _decode_volumes = msgspec.json.Decoder(list[_PodVolume]).decode
 class PodReducer:
     """A collector of the pods of a LIST.
 
-    `unreadable` has the namespaces of pods with unreadable requests or constraints. The pod
-    itself stays in `pods`, because it may run on its node.
+    `unreadable` maps the namespace of a pod with unreadable requests or constraints to the error.
+    The pod itself stays in `pods`, because it may run on its node.
     """
 
     def __init__(self, reading: PodReading, with_qos: bool = False) -> None:
-        """`reading`: the keys of the queue system. `with_qos`: also reads the parts that are
-        aligned to a NUMA node."""
+        """`reading` has the labels and annotations of the queue system. With `with_qos`, the
+        reducer also reads the amounts that a kubelet aligns to a NUMA node."""
         self.pods: list[Pod] = []
         self.versions = array("q")  # of the pods, in their order; -1: not comparable
         self.unreadable: dict[str, str] = {}
@@ -90,13 +90,13 @@ class PodReducer:
         return ShapeCache()
 
     def clear(self) -> None:
-        """Forgets the pods, for a LIST that starts again, but keeps the computed values."""
+        """Drops the pods, since the LIST starts again, but keeps the cached values."""
         self.pods.clear()
         self.versions = array("q")
         self.unreadable.clear()
 
     def add(self, page: memoryview | bytes) -> None:
-        """Adds a page; raises msgspec.MsgspecError, ValueError or RecursionError if it is none."""
+        """Adds a page of pods. Raises msgspec.MsgspecError, ValueError or RecursionError."""
         try:
             items = self._decode(page).items
         except msgspec.ValidationError:
@@ -106,7 +106,7 @@ class PodReducer:
         self._add_items(items, page)
 
     def _add_alone(self, item: msgspec.Raw) -> None:
-        """Adds a pod of a page with unreadable pods. Such a pod exists and keeps its node."""
+        """Adds a pod of a page with unreadable pods. Even an unreadable pod counts on its node."""
         page = b'{"items":[%b]}' % bytes(item)
         try:
             items = self._decode(page).items
@@ -182,8 +182,8 @@ class PodReducer:
     def _place(
         self, item: Any, page: memoryview | bytes, position: int
     ) -> tuple[PodShape, tuple[str, ...]]:
-        """Returns the shape, and the claims of an unbound pod. An unreadable field makes only its
-        namespace unreadable."""
+        """Returns the pod's shape and, if it is unbound, its volume claims. An unreadable field
+        makes only its namespace unreadable."""
         spec = item.spec
         try:
             shape = self._shape_cache.find_request(spec, item.status)
@@ -214,12 +214,12 @@ def _number(version: str) -> int:
 
 
 def make_reducer(config: Config) -> PodReducer:
-    """Returns the reducer for the pages, according to the configuration."""
+    """Returns a reducer for the queue system and the kubelets of this configuration."""
     return PodReducer(pod_reading_of(config), config.has_aligned_pods)
 
 
 def _read_claims(item: Any) -> tuple[str, ...]:
-    """Returns the pod's claims; that of a generic ephemeral volume consists of pod and volume."""
+    """Returns the pod's volume claims. A generic ephemeral volume has the claim `POD-VOLUME`."""
     names = set()
     for volume in _decode_volumes(item.spec.volumes) if has_value(item.spec.volumes) else ():
         if volume.claim is not None:

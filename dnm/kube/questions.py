@@ -16,7 +16,7 @@ from dnm.kube.requests import ApiRequests
 
 
 class PodEnd(msgspec.Struct, frozen=True):
-    """The state of a pod: its phase, and the reason from its status."""
+    """The phase of a pod, and the reason and message in its status."""
 
     phase: str = ""
     reason: str = ""
@@ -45,8 +45,8 @@ def can_i(
     subresource: str = "",
     name: str = "",
 ) -> bool:
-    """Returns the answer of a SelfSubjectAccessReview. An empty namespace means the entire cluster,
-    an empty name every object."""
+    """Returns whether dnm has this permission, by a SelfSubjectAccessReview. An empty namespace
+    means the entire cluster, an empty name every object."""
     attributes = {
         "verb": verb,
         "resource": resource,
@@ -83,7 +83,7 @@ def read_server_time(api: ApiRequests) -> datetime:
 
 
 def read_pod_end(api: ApiRequests, namespace: str, name: str) -> PodEnd | None:
-    """Returns the state of a pod, also if it has ended; None without one. Raises KubeError."""
+    """Returns the state of a pod, ended or not, or None if there is none. Raises KubeError."""
     path = path_of("pods", namespace=namespace)
     chosen = quote(f"metadata.name={name}", safe="")
     task = f"read pod {namespace}/{name}"

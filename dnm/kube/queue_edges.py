@@ -1,4 +1,4 @@
-"""The edges to the objects of queue systems, each imported when its queue system is used."""
+"""The clients of the objects of queue systems. Each is imported only with its queue system."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 class QueueEdges:
-    """A part of the client: the objects that only some queue systems have."""
+    """The part of the client for objects that only some queue systems have."""
 
     requests: ApiRequests
 
     @property
     def typed_objects(self) -> QuotaObjects:
-        """Returns the edge to ResourceQuotas and workloads."""
+        """Returns the client of ResourceQuotas and workloads."""
         from dnm.kube.quotas import QuotaObjects
 
         return QuotaObjects(self.requests)
 
     @property
     def kueue_objects(self) -> KueueApi:
-        """Returns the edge to the objects of Kueue."""
+        """Returns the client of Kueue's objects."""
         from dnm.kube.kueue import KueueApi
 
         return KueueApi(self.requests)

@@ -1,4 +1,4 @@
-"""ResourceQuotas, decoded from JSON."""
+"""The reading of ResourceQuotas from JSON."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
 
     @property
     def other_scopes(self) -> tuple[str, ...]:
-        """Returns its scopes that ordinary pods are not in."""
+        """Returns the scopes of the quota that leave ordinary pods out."""
         terms = self.spec.scope_selector.match_expressions
         selected = (f"{term.scope_name} {term.operator}".removesuffix(" Exists") for term in terms)
         return tuple(sorted({*self.spec.scopes, *selected} - _ORDINARY))
 
     @property
     def manifest(self) -> Mapping[str, str]:
-        """Returns the limits that a manifest has set last, by either kind of `kubectl apply`."""
+        """Returns the limits in the last manifest, applied on the client or the server side."""
         if any(writer.operation == "Apply" for writer in self.metadata.managed_fields):
             return self.spec.hard
         with suppress(msgspec.MsgspecError, RecursionError):  # the annotation of another tool
@@ -70,7 +70,7 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
         return {}
 
     def as_quota(self, namespace: str) -> ResourceQuota:
-        """Returns the values that dnm needs of it."""
+        """Returns the ResourceQuota as a value of dnm's model."""
         metadata = self.metadata
         writers = (writer for writer in metadata.managed_fields if not writer.subresource)
         return ResourceQuota(
@@ -88,7 +88,7 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
 
 
 class QuotaObjects(WorkloadObjects):
-    """The objects of one API server, with the ResourceQuotas."""
+    """The client of ResourceQuotas and of workloads that lack pods."""
 
     def read_quotas(self, namespace: str) -> list[ResourceQuota]:
         """Returns the ResourceQuotas of a namespace. Raises KubeError."""

@@ -1,7 +1,7 @@
-"""The changes since the last run, proved complete, and the store for the next run.
+"""The changes since the last run, proved complete, and the store of objects for the next run.
 
-Unknown means no: any doubt ends in a full list in the same run. The store never decides alone that
-a node is returned: `run/actuator.py` lists its pods again.
+Any doubt about the changes ends in a full list in the same run. The store alone never decides that
+a node is returned: `run/actuator.py` lists the node's pods again.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionEr
 
 
 class Reflector:
-    """A keeper of lists as client-go's Reflector, from run to run in the store. `pods` and `nodes`
-    are valid after `look` has returned True."""
+    """A keeper of current lists of pods and nodes, like client-go's Reflector, but from run to run
+    in a file. `pods` and `nodes` are valid after `look` has returned True."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Reflector:
         open_watchers: OpenWatchers | None = None,
         is_due: bool = False,
     ) -> None:
-        """`open_watchers`: of nodes and pods, by default over HTTP. `is_due`: reads the lists
-        regardless of the time of the last ones."""
+        """`open_watchers` opens the watches of nodes and pods, by default over HTTP. With `is_due`,
+        the run reads the full lists even if the last ones are recent."""
         self._is_due = is_due
         self._open_watchers = open_watchers or watch_over_http
         self._config = config
@@ -77,7 +77,7 @@ class Reflector:
     # --- before the lists ---------------------------------------------------------------------
 
     def look(self, requests: ApiRequests) -> bool:
-        """Returns whether all changes are proved. Asks once. If not, `reading` has the reason."""
+        """Returns whether all changes are proved, once a run. If not, `reading` has the reason."""
         if not self._looked:
             self._looked = True
             try:
@@ -130,16 +130,16 @@ class Reflector:
     # --- after the lists ----------------------------------------------------------------------
 
     def learn_nodes(self, nodes: tuple[Node, ...], version: str) -> None:
-        """Records the full list of nodes."""
+        """Records the full list of nodes that the run has read."""
         self._nodes = nodes, version
 
     def learn_pods(self, reducer: PodReducer, version: str) -> None:
-        """Records the full list of the pods of the entire cluster."""
+        """Records the full list of the cluster's pods that the run has read."""
         self._pods, self._pods_version = reducer, version
 
     def keep(self, requests: ApiRequests) -> Reading:
-        """Writes the store for the next run if it differs. Returns how this run has read, with a
-        failure, which costs the next run a list."""
+        """Writes the store for the next run if it has changed. Returns how this run has read. A
+        failed write is part of the result; the next run then reads the full lists."""
         try:
             if self._store is not None:
                 if self.reading.changes:
@@ -197,7 +197,8 @@ class Reflector:
         return NotProved(why, sentence)
 
     def _lists(self) -> tuple[tuple[Node, ...], PodColumns] | None:
-        """Returns both full lists if they are complete and can be stored."""
+        """Returns both full lists, or None without any. Raises NotProved if they cannot be
+        stored."""
         if self._nodes is None:
             return None
         if self._pods is None:
@@ -239,7 +240,7 @@ class Reflector:
     def _compare(
         self, requests: ApiRequests, file: StoreFile, nodes: tuple[Node, ...], pods: PodColumns
     ) -> None:
-        """Brings the store to the moment of the lists by a watch, and compares both."""
+        """Updates the store to the moment of the full lists by a watch, and compares them."""
         if file.head.rests:
             raise _rest(file)
         assert self._nodes is not None
@@ -274,7 +275,7 @@ def _newest_pod(pods: PodColumns) -> Witness:
 
 
 def _read_cluster(requests: ApiRequests) -> str:
-    """Returns the identity of this cluster."""
+    """Returns the identity of this cluster: the uid of the namespace kube-system."""
     asking = requests.asking("identify this cluster", "get namespaces")
     with asking, fault_point("kube.read_cluster"):
         return read_uid(requests.session.read("/api/v1/namespaces/kube-system").body)
@@ -282,7 +283,7 @@ def _read_cluster(requests: ApiRequests) -> str:
 
 @contextmanager
 def _not_proved() -> Iterator[None]:
-    """Turns every failure into NotProved, a reason for the full list."""
+    """Turns every failure into NotProved, with the reason for which the run reads the full list."""
     try:
         yield
     except ApiRefused as error:

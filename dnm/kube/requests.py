@@ -1,10 +1,10 @@
-"""The requests to one API server for all edges of dnm. They handle missing objects, make a sentence
-of each failure, and read lists, in pages of the server or cut from one answer.
+"""The requests to one API server that all clients of dnm share.
 
-dnm requests one answer if the server prints a list item by item (KEP-5116, from 1.34) and there are
-thousands. Priority and fairness charge a page as much as the entire list (Kubernetes'
-list_work_estimator.go). An older server builds the entire answer in memory first, several times.
-For such servers pages are better.
+They handle missing objects, make a sentence of each failure, and read lists, in pages of the server
+or as one answer that dnm cuts into pages. dnm requests one answer if the server streams a list item
+by item (KEP-5116, from 1.34) and there are thousands. Priority and fairness charge a page as much
+as the entire list (Kubernetes' list_work_estimator.go). An older server builds the entire answer in
+memory first, several times, so dnm requests pages from it.
 
 A list must have its `kind`, a `metadata.resourceVersion` and an array `items`, and all its pages
 must show one moment. A proxy's page, a `v1.Status` with 200 or `{}` is not a list, and not an empty
@@ -43,8 +43,8 @@ _RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
 
 
 class List(msgspec.Struct, frozen=True):
-    """A list to read: the path, the selectors, and the `kind` of the answer. `is_long`: in one
-    answer, if the server streams it. `is_deep`: a decoder went too deep."""
+    """A list to read: the path, the selectors, and the `kind` of the answer. `is_long`: as one
+    answer, if the server streams it. `is_deep`: its JSON was nested too deeply for a decoder."""
 
     path: str
     kind: str
@@ -54,7 +54,7 @@ class List(msgspec.Struct, frozen=True):
 
 
 class ListHead(msgspec.Struct, frozen=True):
-    """`version` is the moment of all pages of the list. The last page has no `token`."""
+    """A page's metadata. `version` is the list's moment. The last page has no `token`."""
 
     version: str = msgspec.field(name="resourceVersion", default="")
     token: str | None = msgspec.field(name="continue", default="")
@@ -79,9 +79,9 @@ _decode_full = msgspec.json.Decoder(_WholeList).decode
 
 
 def read_list(session: Session, listing: List, take: Callable[[memoryview], None]) -> str:
-    """Passes the pages of a LIST to `take`, each valid until the next.
+    """Calls `take` with each page of a LIST, which is valid until the next page.
 
-    A page that is too large is read again with fewer items, so that large objects cost time and no
+    Reads a page that is too large again with fewer items, so that large objects cost time and no
     memory. Returns the version of the list. Raises ApiRefused with status 410 if the list must be
     started again, and ListTooLarge if it takes too long. Raises ValueError if a page is not a list
     of that kind, or shows another version than the first.
@@ -114,7 +114,7 @@ def _check_time(give_up: float) -> None:
 
 
 def _read_page(session: Session, listing: List, token: str, items: int) -> tuple[memoryview, int]:
-    """Returns the page, and how many items the next one may have."""
+    """Returns the page that `token` names, and the number of items to request in the next page."""
     while True:
         try:
             more = {"continue": token} if token else {}
@@ -130,7 +130,7 @@ def _read_page(session: Session, listing: List, token: str, items: int) -> tuple
 
 
 def _streams_lists(session: Session) -> bool:
-    """Returns whether the server streams lists, by its release; False without a release."""
+    """Returns whether the server's release streams lists; False if the release is unknown."""
     try:
         match = _RELEASE.match(read_version(session.read("/version").body))
     except (ApiRefused, OSError, ValueError, msgspec.MsgspecError):
@@ -155,7 +155,7 @@ def _read_at_once(session: Session, listing: List, take: Callable[[memoryview], 
 
 
 def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
-    """Returns the head, without decoding the items if they are last.
+    """Returns the metadata of a list's page, without decoding items that are its last part.
 
     Raises ValueError or msgspec.MsgspecError if the page is not a list of that kind.
     """
@@ -178,7 +178,7 @@ def read_item_versions(page: memoryview | bytes) -> list[str]:
 
 
 def _read_ahead_of_items(start: bytes) -> _Head | None:
-    """Returns the part before the items; None if they are not the last part of the page."""
+    """Returns the part of the page before its items, or None if the page has another order."""
     with suppress(msgspec.MsgspecError):  # "items" was part of something else
         if match := _ITEMS.search(start):
             return _decode_head(start[: match.start()].rstrip(b", \t\r\n") + b"}")
@@ -201,25 +201,25 @@ class ApiRequests:
         self.session.close()
 
     def asking(self, task: str, rule: str) -> AbstractContextManager[None]:
-        """Turns the failures of a read into KubeErrors. `task` completes "can't", `rule`
-        "permission to"."""
+        """Turns failures of a read into KubeErrors that begin "can't `task`". `rule` is the
+        permission that the sentence requests after a 403."""
         return asking(self.access, task, rule)
 
     def changing(self, task: str, rule: str) -> AbstractContextManager[None]:
-        """Turns those of a write into KubeErrors; after a lost answer its outcome is unknown."""
+        """Turns failures of a write into KubeErrors. A lost answer means an unknown outcome."""
         return asking(self.access, task, rule, is_write=True)
 
     def change_node(self, change: Callable[[], T]) -> T:
-        """Makes a change of a Node that does not depend on the Node's version. The API server
-        refuses such a change too (409) if other clients write the Node often. Then dnm repeats it
-        within the time of a request."""
+        """Calls `change`, which changes a Node regardless of its version. The API server refuses
+        even that (409) if other clients write the Node often. Then dnm repeats it, for at most the
+        time of a request."""
         return repeat_on_conflict(change, timedelta(seconds=self.session.timeout))
 
     def list_pages(
         self, listing: List, take: Callable[[memoryview], None], forget: Callable[[], None]
     ) -> str:
-        """Passes all pages of a LIST to `take`. Starts again if the token expires (410); in
-        pages, if a single answer fails; with a check of each page, if JSON is nested too deeply.
+        """Calls `take` with all pages of a LIST. Starts again if the token expires (410), in pages
+        if a single answer fails, and with a check of each page if its JSON is nested too deeply.
         `forget` drops the collected items before each start. Returns the list's version."""
         for attempt in range(_RESTARTS):
             forget()
@@ -236,8 +236,8 @@ class ApiRequests:
     def collect(
         self, listing: List, read: Callable[[memoryview], Iterable[T]], most: int | None = None
     ) -> list[T]:
-        """Returns the results of `read` for all pages of a LIST. Raises ValueError if there are
-        more than `most`."""
+        """Returns what `read` makes of each page of a LIST, in one list. Raises ValueError if there
+        are more than `most` items."""
         items: list[T] = []
 
         def take(page: memoryview) -> None:
@@ -255,13 +255,13 @@ class ApiRequests:
         keep: Callable[[T], bool] | None = None,
         most: int | None = None,
     ) -> list[T]:
-        """Returns the items of a LIST, decoded as `of` and selected by `keep`. Raises the errors of
-        `collect`."""
+        """Returns the items of a LIST, decoded as `of`, for which `keep` is true. Raises the errors
+        of `collect`."""
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
         return self.collect(listing, lambda page: filter(keep, decode(page).items), most)
 
     def read_or_none(self, path: str) -> ApiAnswer | None:
-        """Returns the answer, or None if the object does not exist (404)."""
+        """Returns the answer to a GET, or None if the object does not exist (404)."""
         try:
             return self.session.read(path)
         except ApiRefused as error:
@@ -270,14 +270,14 @@ class ApiRequests:
             raise
 
     def delete(self, path: str, kind: str) -> bool:
-        """Deletes an object of that kind and its dependents. Returns False if there was none."""
+        """Deletes an object of this kind and its dependents. Returns False if there was none."""
         return self.change("DELETE", path, {"propagationPolicy": "Background"}, ("Status", kind))
 
     def change(
         self, method: str, path: str, body: object, kinds: Sequence[str], content_type: str = JSON
     ) -> bool:
-        """Writes to an object, and expects an answer of one of these kinds. Returns False if the
-        object does not exist (404)."""
+        """Sends a write for one object, and checks that the answer is of one of these kinds.
+        Returns False if the object does not exist (404)."""
         try:
             check_kind(self.session.write(method, path, body, content_type).body, *kinds)
         except ApiRefused as error:

@@ -1,4 +1,4 @@
-"""The verdict of the scheduler on a pod, where no queue system holds pods back."""
+"""The scheduler's decision about a pod, if no queue system holds pods back."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dnm.kube.pod_reading import decode_conditions
 
 
 def read_verdict(status: Status) -> Mapping[str, bool]:
-    """Returns whether the scheduler has not reported an unbound pod as unschedulable, or has
-    nominated a node for it, from which it evicts other pods first."""
+    """Returns fields of Pod: whether the scheduler has not yet reported an unbound pod as
+    unschedulable, or has nominated a node for it, from which it evicts other pods first."""
     if status.nominated_node_name:
         return {"is_undecided": True, "is_nominated": True}
     return {} if _is_unschedulable(status) else {"is_undecided": True}

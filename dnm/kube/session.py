@@ -1,9 +1,9 @@
 """A keep-alive connection to the API server through the official client, with time limits and
 retries.
 
-A read is repeated if that can help, a write never if it may have happened. This module raises
-`ApiRefused`, `LostAnswer` or the errors of the operating system; `errors.py` makes sentences of
-them.
+A read is repeated if that can help, a write never if the server may have executed it. This module
+raises `ApiRefused`, `LostAnswer` or the errors of the operating system; `errors.py` makes sentences
+of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 
     @property
     def answered_at(self) -> datetime | None:
-        """Returns the time of the answer by the server's clock, to the second, if it is set."""
+        """Returns the server's time of the answer, to the second, or None if it has none."""
         try:
             return parsedate_to_datetime(self.date).astimezone(UTC)
         except (TypeError, ValueError, OverflowError):
@@ -53,7 +53,7 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 
 
 class _ApiStatus(msgspec.Struct, frozen=True):
-    """The part of a `v1.Status` for people."""
+    """The texts in a `v1.Status` that explain a refusal."""
 
     message: str | None = None
     reason: str | None = None
@@ -64,9 +64,9 @@ _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def as_far_as_read(body: memoryview) -> memoryview:
-    """Returns the body without values that are nested too deep for a decoder. A tenant may write
-    them into `managedFields`. Decoders have less stack left, so the limit is lower here. The check
-    costs as much as decoding, so pages of a list are checked only after a decoder has failed."""
+    """Returns the body of an answer, without values that are nested too deep for a decoder. A
+    tenant may write them into `managedFields`. The limit leaves stack to the decoder. The check
+    costs as much as decoding, so a list's page is checked only after a decoder has failed."""
     try:
         with suppress(msgspec.MsgspecError, ValueError):  # it is no JSON, which its reader reports
             _skim(b"".join((b"[" * DEEPEST, body, b"]" * DEEPEST)))
@@ -76,7 +76,7 @@ def as_far_as_read(body: memoryview) -> memoryview:
 
 
 def _make_refusal(response: BaseHTTPResponse, body: memoryview) -> ApiRefused:
-    """Returns the refusal in an answer."""
+    """Returns the error for an answer with a failure status."""
     raw = bytes(body[:65536])
     try:
         status = _decode_status(raw)
@@ -91,8 +91,8 @@ def _make_refusal(response: BaseHTTPResponse, body: memoryview) -> ApiRefused:
 
 
 def _open_connections(access: Access) -> PoolManager:
-    """Returns the client's connections. dnm sends requests through urllib3, because the arguments
-    of the client's `call_api` differ from release to release.
+    """Returns the official client's pool of connections. dnm sends requests through urllib3,
+    because the arguments of the client's `call_api` differ from release to release.
 
     Raises KubeError for a proxy that is no HTTP proxy: dnm's own connections would bypass it.
     """
@@ -112,7 +112,7 @@ def _open_connections(access: Access) -> PoolManager:
 
 
 class Session:
-    """The requests of one run, in sequence. Not safe for several threads."""
+    """The requests of one run, one after the other. Several threads must not share it."""
 
     def __init__(self, access: Access, timeout: timedelta) -> None:
         self.timeout = timeout.total_seconds()  # of one request
@@ -140,19 +140,19 @@ class Session:
 
     @contextmanager
     def open(self, path: str) -> Iterator[Answer]:
-        """Sends a GET and yields its answer for one reading. It has a time-out until the answer
-        begins, and another for each `go_on`."""
+        """Sends a GET and yields its answer, which the caller can read once. The time-out covers
+        the request until the answer begins, and starts again at each `go_on`."""
         self._body = BodyBuffer()  # without the memory for the largest page so far
         with self._wire.reading(self._send("GET", path)) as answer:
             yield answer
 
     def go_on(self) -> None:
-        """Extends the answer that is being read by another time-out."""
+        """Gives the caller another time-out to read the answer from `open`."""
         self._wire.deadline = time.monotonic() + self.timeout
 
     def begin_lines(self, path: str, seconds: float) -> None:
-        """Sends a GET for a stream of lines that may take so long in all. Raises ApiRefused if the
-        answer is not a stream."""
+        """Sends a GET for a stream of lines, for at most `seconds` in all. Raises ApiRefused if the
+        server refuses it."""
         self._lines = None
         try:
             self._lines = self._send("GET", path, encoding="identity", seconds=seconds)
@@ -161,9 +161,9 @@ class Session:
                 raise
 
     def read_lines(self, longest: int) -> Generator[bytes]:
-        """Yields the lines of the stream. Any failure ends it, and an incomplete line at its end is
-        dropped. Closes the connection then, and also if the caller stops earlier. The caller must
-        have called `begin_lines`."""
+        """Yields the lines of the stream from `begin_lines`. A failure ends the stream, and an
+        incomplete last line is dropped. Then, and if the caller stops earlier, the connection is
+        closed."""
         response, self._lines = self._lines, None
         if response is None:
             return
@@ -180,8 +180,8 @@ class Session:
         content_type: str = JSON,
         is_throttled: bool = True,
     ) -> ApiAnswer:
-        """Sends a request once, and again only if the server refused it unread (429 means that,
-        unless `is_throttled` is False).
+        """Sends a request once. Repeats it only if the server refused it unread. 429 means that,
+        unless `is_throttled` is False.
 
         Raises LostAnswer if the write may have happened, else ApiRefused or OSError.
         """
@@ -206,7 +206,7 @@ class Session:
         encoding: str = "",
         seconds: float = 0.0,
     ) -> BaseHTTPResponse:
-        """Returns the answer's beginning. Raises ApiRefused for a refusal."""
+        """Sends a request. Returns its answer with an unread body. Raises ApiRefused."""
         if any(part in _NOWHERE for part in path.partition("?")[0].split("/")[1:]):
             raise ValueError(f"{path!r} names no object")
         headers = {
@@ -235,8 +235,8 @@ class Session:
         raise refusal
 
     def _retry(self, again: Set[int], *request: Any, is_page: bool = False) -> ApiAnswer:
-        """Sends a request at most `_ATTEMPTS` times: after a refusal with such a status, and a read
-        also after a broken connection, until a request time-out has passed."""
+        """Sends a request at most `_ATTEMPTS` times. Repeats it after a refusal with a status in
+        `again`; a read also after a broken connection, until a request time-out has passed."""
         is_read = again is _TRANSIENT
         give_up = time.monotonic() + self.timeout
         for attempt in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""The shapes of pods, each computed once for all pods with the same bytes, and of DaemonSets."""
+"""The shapes of pods and DaemonSets. A shape is computed once for all pods with the same bytes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _LONGEST_RULES = 16 * 1024  # bytes of a pod's rules that dnm reads
 
 
 class ShapeCache:
-    """The shapes so far. Equal ones are one object, so that code may group pods by identity. The
-    methods raise msgspec.MsgspecError or QuantityError."""
+    """A cache of the shapes so far. Equal shapes are one object, so that code may group pods by
+    identity. The methods raise msgspec.MsgspecError or QuantityError."""
 
     def __init__(self) -> None:
         self._requested: dict[object, tuple[PodShape, bool]] = {}
@@ -41,7 +41,7 @@ class ShapeCache:
         self._shapes: dict[bytes, PodShape] = {}
 
     def find_request(self, spec: Spec, status: Status) -> PodShape:
-        """Returns the shape without constraints, which is all that matters for a bound pod."""
+        """Returns the shape with its request only, since a bound pod needs no constraints."""
         containers = len(spec.containers) + len(spec.init_containers or ())
         if containers > MOST_CONTAINERS and not spec.node_name:
             return self.cut(PodShape(request={"pods": 1}))
@@ -55,7 +55,7 @@ class ShapeCache:
     def _learn(
         self, key: object, spec: Spec, status: Status, infeasible: bool
     ) -> tuple[PodShape, bool]:
-        """Returns the shape, and whether its containers' status differs from their spec."""
+        """Caches a new shape under `key`. Returns it, and whether a container is resized."""
         requested = read_request(spec, status, infeasible)
         counted = with_counted_names(requested)
         request = counted or requested
@@ -82,8 +82,8 @@ class ShapeCache:
         labels: dict[str, str],
         aligned: tuple[Amounts, Amounts] | None = None,
     ) -> PodShape:
-        """Returns the shape of an unbound pod. `labels` matter if other pods may keep it from a
-        node, `aligned` if a kubelet may align it to a NUMA node."""
+        """Returns the shape of an unbound pod, with its constraints. `labels` matter if other pods
+        may keep the pod from a node, `aligned` if a kubelet may align the pod to a NUMA node."""
         rules = spec.node_selector, spec.tolerations, spec.affinity
         raws = (*rules, spec.topology_spread_constraints)
         parts = [bytes(raw) if has_value(raw) else b"" for raw in raws]
@@ -108,11 +108,11 @@ class ShapeCache:
         return constrained
 
     def cut(self, shape: PodShape) -> PodShape:
-        """Returns the shape of an unbound pod with more rules or containers than dnm counts."""
+        """Returns the shape, marked as having more rules or containers than dnm counts."""
         return self._intern(msgspec.structs.replace(shape, is_cut=True))
 
     def _intern(self, shape: PodShape) -> PodShape:
-        """Returns the one object for equal shapes. The key is a text: a mapping is not hashable."""
+        """Returns the one object for equal shapes, by a text: a mapping is not hashable."""
         return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)
 
 
@@ -140,8 +140,8 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 
 
 def read_daemon_sets(requests: ApiRequests) -> tuple[DaemonSet, ...] | Unreadable:
-    """Returns the DaemonSets with countable pods. Pods of the others do not count as a DaemonSet's,
-    since a tenant may write a DaemonSet that dnm cannot count."""
+    """Returns the DaemonSets with pods that dnm can count. Pods of other DaemonSets count as
+    ordinary pods, since a tenant may write a DaemonSet that dnm cannot count."""
     task = "list the DaemonSets"
     try:
         with requests.asking(task, "list daemonsets"), fault_point("kube.list_daemon_sets"):

@@ -1,7 +1,7 @@
-"""Reads of Slinky's objects for `dnm check`: its NodeSets, and slurm-bridge's settings.
+"""The reading of Slinky's objects for `dnm check`: its NodeSets, and the settings of slurm-bridge.
 
-No run reads them. Discovery, which everyone may read, shows whether the API group is served. A
-missing permission is an error and never means that there are no objects.
+No run reads them. Discovery, which every user may read, shows whether the API group is served. If a
+permission is missing, that is an error and never means that there are no objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BRIDGE_CONFIG = "slurm-bridge-config"
 
 
 class SlurmdSet(Value):
-    """A set of slurmd pods; `shape` decides on which Nodes they may run."""
+    """A NodeSet of Slinky with its slurmd pods. `shape` decides on which Nodes they may run."""
 
     namespace: str
     name: str
@@ -79,7 +79,7 @@ class _Settings(msgspec.Struct, rename="camel"):
 
 
 def read_versions(api: ApiRequests) -> tuple[str, ...]:
-    """Returns the served versions of Slinky's kinds; none if the server has no such kinds. Raises
+    """Returns the API versions of Slinky that the server serves, or none without Slinky. Raises
     KubeError."""
     with api.asking(f"ask for the API group {GROUP}", "get /apis"), fault_point("kube.slinky"):
         answer = api.read_or_none(f"/apis/{GROUP}")
@@ -98,7 +98,7 @@ def list_node_sets(api: ApiRequests) -> tuple[SlurmdSet, ...]:
 
 
 def read_node_set_page(page: memoryview | bytes) -> list[SlurmdSet]:
-    """Returns the NodeSets of a page. Raises msgspec.MsgspecError for another document."""
+    """Returns the NodeSets of a page. Raises msgspec.MsgspecError if the page is something else."""
     return [
         SlurmdSet(
             namespace=item.metadata.namespace,
@@ -135,7 +135,7 @@ def read_bridge(api: ApiRequests, namespace: str) -> BridgeSettings:
 
 
 def parse_bridge(key: str, text: str) -> BridgeSettings:
-    """Returns the settings in the file. Raises ValueError or msgspec.MsgspecError without any."""
+    """Returns the settings in a config.yaml. Raises ValueError or msgspec.MsgspecError."""
     try:
         settings = msgspec.convert(yaml.safe_load(text), _Settings)
     except yaml.YAMLError as error:

@@ -1,4 +1,4 @@
-"""The registry of an instance in Kubernetes: the Secret beside its Lease."""
+"""The reads and writes of an instance's registry in Kubernetes: a Secret beside the Lease."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Secret(msgspec.Struct, frozen=True):
 
 
 class StateObjects(LeaseObject):
-    """The Secret and the Lease of one name, each in its namespace. Each method raises KubeError,
-    and a write KubeConflict if another client wrote in between."""
+    """The client of the Secret and the Lease of an instance, which have the same name. Each method
+    raises KubeError, and a write raises KubeConflict if another client wrote in between."""
 
     def __init__(self, api: ApiRequests, namespace: str, lease_namespace: str, name: str) -> None:
         super().__init__(api, lease_namespace, name)
@@ -34,14 +34,14 @@ class StateObjects(LeaseObject):
         self.secret_name = f"{namespace}/{name}"
 
     def read_registry(self) -> StoredRegistry | None:
-        """Returns the stored registry; None without a Secret."""
+        """Returns the stored registry, or None if the Secret does not exist."""
         task = f"read Secret {self.secret_name}"
         with self._api.asking(task, "get secrets"), fault_point("kube.read_state"):
             answer = self._api.read_or_none(path_of("secrets", self._name, self._secrets))
             return None if answer is None else self._decode_secret(answer.body)
 
     def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
-        """Changes it under its version, or creates it. Returns it with the new version."""
+        """Patches the Secret under its version, or creates it. Returns it with its new version."""
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -70,7 +70,7 @@ class StateObjects(LeaseObject):
 
 
 def _read_number(text: str) -> int:
-    """Returns the number of a run. Raises ValueError if no run can have written it."""
+    """Returns the run number in an annotation. Raises ValueError if no run can have written it."""
     is_number = len(text) <= len(str(HIGHEST)) and text.removeprefix("-").isdecimal()
     if is_number and -1 <= int(text) < HIGHEST:
         return int(text)

@@ -1,10 +1,11 @@
-"""The store of a run for the next one: all pods and nodes, reduced, with their versions.
+"""The store of a run for the next one: all pods and nodes, reduced and with their versions, in a
+file.
 
     magic, 32 bytes of BLAKE2b over the rest, MessagePack of the head, the pods, the nodes
 
-Each part is decoded on use, the head first. A damaged file is refused completely. The file is
-beside the registry and readable only by its owner. It is a copy, so dnm does not wait for the disk;
-after a power failure the checksum is wrong.
+Each part is decoded when it is needed, the head first. A damaged file is refused completely. It is
+beside the registry, and only its owner may read it. It is a copy, so dnm does not sync it to disk;
+if a power failure damages it, the checksum is wrong.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _ARRAY_OF_3 = b"\x93"  # of MessagePack: a `_File`, before its fields
 
 
 class StoreHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`lens` has all settings that affect what dnm reads and how it reduces that. The versions are
-    those of the last change, and of the list at or before it. `listed_at` is the time of the last
-    full list, `pods` its number of pods. `unproved` counts consecutive watches without proof.
-    `rests`: why none is tried before the next full list; the store is empty then."""
+    """The head of the store. `lens` has all settings that affect what dnm reads and reduces. The
+    versions are those of the last change and, in `..._listed`, of the last list. `listed_at` is the
+    time of the last full list, `pods` its number of pods. `unproved` counts consecutive watches
+    without proof. `rests`: why no watch is tried before the next full list; the store is empty
+    then."""
 
     lens: tuple[str, ...]
     cluster: str  # uid of the namespace kube-system
@@ -60,7 +62,7 @@ class _File(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class Store(msgspec.Struct):
-    """The decoded store. Its owner may change `pods`."""
+    """The decoded store. Only the code that has decoded it may change `pods`."""
 
     head: StoreHead
     pods: PodColumns
@@ -75,7 +77,7 @@ _BROKEN = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
 class StoreFile:
-    """The content of a store's file with only the head decoded."""
+    """The store as read from its file. Only its head is decoded yet."""
 
     def __init__(self, content: bytes) -> None:
         """Raises NotProved if the file is damaged or of another version of dnm."""
@@ -92,7 +94,7 @@ class StoreFile:
         self.head = self._file.head
 
     def decode(self) -> Store:
-        """Returns new objects for all parts. Raises NotProved."""
+        """Decodes the pods and nodes too. Each call returns new objects. Raises NotProved."""
         try:
             pods = _decode_pods(self._file.pods)
             pods.check()
@@ -102,12 +104,12 @@ class StoreFile:
 
 
 def encode_store(store: Store) -> Sequence[bytes]:
-    """Returns the content of its file in pieces, since joining 13 MB would copy them twice."""
+    """Returns the bytes of the store's file in pieces: joining them would copy 13 MB twice."""
     return _seal(store.head, _encode(store.pods), _encode(store.nodes))
 
 
 def encode_rest(head: StoreHead) -> Sequence[bytes]:
-    """Returns the content of a file that only has the reason for an empty store."""
+    """Returns the bytes of a store without objects; its head has the reason for that."""
     empty = _encode(PodColumns([], [], [], [], [], [], [], [], []))
     return _seal(head, empty, _encode(()))
 
@@ -124,7 +126,8 @@ def _seal(head: StoreHead, pods: bytes, nodes: bytes) -> Sequence[bytes]:
 
 
 def read_store(path: Path) -> bytes:
-    """Returns the content. Raises NotProved if there is none, or none that can be trusted."""
+    """Returns the content of the store's file. Raises NotProved if it is missing or another user
+    can write it."""
     try:
         os.lstat(path)  # without a file, nothing is read
         with fault_point("store.read"):
@@ -138,30 +141,30 @@ def read_store(path: Path) -> bytes:
 
 
 def write_store(path: Path, content: Sequence[bytes]) -> None:
-    """Replaces the file by these pieces. Raises OSError; the old file is intact then."""
+    """Replaces the store's file by these bytes. Raises OSError; the old file is intact then."""
     replace_file(path, content, "store", is_durable=False)
 
 
 def remove_store(path: Path) -> None:
-    """Removes the file, if there is one. Raises OSError."""
+    """Removes the store's file, if there is one. Raises OSError."""
     if path.exists():
         with fault_point("store.remove"), suppress(FileNotFoundError):
             path.unlink()
 
 
 def distrust_path(store: Path) -> Path:
-    """Returns the path of the note that a watch omitted an event. As long as it exists, every run
-    of this release reads the list. An administrator removes it."""
+    """Returns the path of a note that a watch has omitted an event. While the note exists, every
+    run of this release reads the full lists. An administrator removes it."""
     return store.with_name(store.name + "-distrusted")
 
 
 def note_distrust(store: Path, sentence: str) -> None:
-    """Writes the note. Raises OSError."""
+    """Writes the note that a watch has omitted an event. Raises OSError."""
     write_store(distrust_path(store), [f"{version('dnm')}\n{sentence}\n".encode()])
 
 
 def read_distrust(store: Path) -> str:
-    """Returns the note of this release, or an empty text."""
+    """Returns the note that a run of this release has written, or an empty text."""
     path = distrust_path(store)
     try:
         release, _, sentence = (

@@ -1,5 +1,5 @@
-"""Lists and patches of the objects that only some queue systems need, decoded as their packages ask
-for, and the pods of a template."""
+"""The list and patch of objects that only some queue systems need, decoded to the types of their
+callers, and the shape of a pod template."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class TypedObjects:
-    """The objects of one API server. Each method names the permission that it lacks."""
+    """The client of these objects. Each error names the permission that dnm lacks."""
 
     def __init__(self, api: ApiRequests) -> None:
         self._api = api
@@ -39,8 +39,8 @@ class TypedObjects:
     def list_objects(
         self, kind: str, namespace: str, of: type[T], read: Callable[[T], U]
     ) -> list[U]:
-        """Returns what `read` makes of each object of a kind in a namespace, decoded as `of`. A raw
-        part of an object is valid only in `read`. Raises KubeError."""
+        """Returns all objects of a kind in a namespace, each decoded as `of` and converted by
+        `read`. A raw part of an object is valid only in `read`. Raises KubeError."""
         api, plural = _KINDS[kind]
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
 
@@ -56,7 +56,7 @@ class TypedObjects:
         self, kind: str, namespace: str, name: str, patch: Mapping[str, object]
     ) -> None:
         """Sends a merge patch. If it has a resourceVersion, the API server applies it to that
-        version only. Raises KubeConflict for another version, KubeError otherwise."""
+        version only. Raises KubeConflict if the object has another one, KubeError otherwise."""
         api, plural = _KINDS[kind]
         path = path_of(plural, name, namespace, api)
         changing = self._api.changing(f"patch {kind} {namespace}/{name}", f"patch {plural}")
@@ -65,8 +65,8 @@ class TypedObjects:
             check_kind(answer.body, kind)
 
     def read_shape(self, spec: bytes) -> PodShape:
-        """Returns the shape of the pods of a template's spec. If dnm cannot count them, it is cut
-        off, like that of a pod with too many rules."""
+        """Returns the shape of the pods that a template's spec makes. If dnm cannot count them, the
+        shape is marked as cut, like that of a pod with too many rules."""
         try:
             decoded = msgspec.json.decode(spec, type=Spec)
             requested = self._shapes.find_request(decoded, Status())

@@ -1,11 +1,11 @@
 """The events of a watch, and the proof that they are complete.
 
 Versions of one resource compare as integers, and events come in their order (KEP-5504). So a watch
-from version S has sent every change up to R after any event of version R or later. The end of a
-stream, a pause and a time-out prove nothing.
-
-Barrier and watch of a resource use one connection, so that they reach the same API server if no
-proxy is in between. A server with an old cache is noticed even behind a proxy.
+from version S has sent every change up to R once it has sent an event of version R or later. The
+end of a stream, a pause or a time-out proves nothing. A read, the barrier, gives R, the version of
+the present moment. The barrier and the watch of a resource use one connection, so that they reach
+the same API server if no proxy is in between. A server with an old cache is noticed even behind a
+proxy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NotProved(Exception):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An event of a watch. `raw` is the object, or the last version of a deleted one."""
+    """An event of a watch. `raw` is the object's JSON, at its last version if it was deleted."""
 
     type: str  # ADDED | MODIFIED | DELETED
     version: int
@@ -80,9 +80,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Witness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last changed object and its version, which is 0 if it was deleted. If it has another
-    version now without an event, the history is another one: a cluster that is restored from a
-    backup repeats its versions."""
+    """The object that changed last before the watch, and its version, 0 if it was deleted. If it
+    now has another version without an event, the cluster was restored from a backup and repeats its
+    versions."""
 
     namespace: str = ""
     name: str = ""
@@ -125,12 +125,13 @@ def read_version(text: str) -> int:
 
 
 class WatchLog:
-    """The changes of a resource after version `since`, proved after an event of `goal` or later.
+    """The changes of a resource after version `since`. They are complete once an event of version
+    `goal` or later has arrived.
 
-    `witness` is read at the goal. The stored objects were listed at `listed`, perhaps later than
-    their last change: objects of events up to there must have been deleted by then. `changes` has
-    no change later than `last`, since that belongs to a later moment. `most` is the largest number
-    of changes that is worth following, or None.
+    `witness` is the object that changed last. The stored objects were listed at version `listed`,
+    which may be later than `since`. Objects with events up to `listed` must have been deleted by
+    then. `changes` ends at version `last`, if that is given. `most` is the largest number of
+    changes that is worth following, or None.
     """
 
     def __init__(
@@ -174,17 +175,17 @@ class WatchLog:
 
     @property
     def version(self) -> int:
-        """Returns the version of the last change, without bookmarks."""
+        """Returns the version of the last change. Bookmarks do not count."""
         return self.changes[-1].version if self.changes else self._since
 
     @property
     def last_witness(self) -> Witness:
-        """Returns the last changed object."""
+        """Returns the object that changed last, which is the witness for the next run."""
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved unless all objects of events up to the list were deleted by then and are
-        not among the keys of the list."""
+        """Raises NotProved if an object with an event up to the list was not deleted by then, or is
+        among `kept`, the keys of the list."""
         if not self._before:
             return
         listed_keys = set(kept)
@@ -197,8 +198,8 @@ class WatchLog:
                 )
 
     def check_witness(self, version: int) -> None:
-        """Raises NotProved unless the witness was at `version` (0: missing) when the goal was read,
-        as the events require."""
+        """Raises NotProved if the witness was at another `version` (0: missing), when the goal was
+        read, than its events require."""
         expected = self.witness
         name = (expected.namespace, expected.name)
         for change in self._told:
@@ -212,8 +213,7 @@ class WatchLog:
             )
 
     def take(self, line: bytes | memoryview) -> None:
-        """Reads an event of the stream. Raises NotProved if it reports lost events or is
-        invalid."""
+        """Adds one line of the stream. Raises NotProved if it is invalid or reports lost events."""
         try:
             event = _decode_event(line)
             if event.type == "ERROR":
@@ -264,7 +264,7 @@ def _as_lost(status: _Status) -> NotProved:
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """A watched resource with its field selector; `rule` is the required permission."""
+    """A resource to watch, with its field selector. `rule` is the permission for that."""
 
     kind: str
     plural: str
@@ -283,7 +283,7 @@ NODES = Watched("Node", "nodes", "watch nodes")
 
 class Watcher:
     """The watch of one resource, and the read that bounds it. It has its own session, because a
-    watch ends in the middle of an answer. Its methods raise NotProved or KubeError."""
+    watch ends in the middle of an answer. The methods raise NotProved or KubeError."""
 
     def __init__(self, access: Access, timeout: timedelta, resource: Watched) -> None:
         self._access = access
@@ -296,9 +296,9 @@ class Watcher:
         self._session.close()
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
-        """Returns a version at least as new as this moment, and that of the witness then (0:
-        missing). It is a consistent list of one name in one namespace, which costs the server one
-        look-up and one seat."""
+        """Returns a version at least as new as this moment, and the version that the witness has
+        now (0: missing). It is a consistent list of one name in one namespace, which costs the
+        server one look-up and one seat of priority and fairness."""
         resource = self._what
         named = f"metadata.name={witness.name or _NOBODY}"
         query = urlencode({"fieldSelector": ",".join(filter(None, (named, resource.selector)))})
@@ -316,7 +316,7 @@ class Watcher:
         return asking(self._access, f"watch {self._what.path}", self._what.rule)
 
     def begin(self, since: int) -> None:
-        """Requests the events after a version."""
+        """Requests the events after version `since`."""
         selectors = {"fieldSelector": self._what.selector} if self._what.selector else {}
         query = {
             **selectors,
@@ -329,7 +329,7 @@ class Watcher:
             self._session.begin_lines(f"{self._what.path}?{urlencode(query)}", _PATIENCE)
 
     def follow(self, log: WatchLog) -> None:
-        """Reads until the log is proved. Raises NotProved if the server ends the stream before."""
+        """Reads until the log is complete. Raises NotProved if the stream ends before that."""
         began = time.monotonic()
         with self._asking(), fault_point("kube.follow"):
             self._follow(log)
@@ -356,7 +356,7 @@ OpenWatchers: TypeAlias = Callable[[Access, Config], AbstractContextManager[Watc
 
 @contextmanager
 def watch_over_http(access: Access, config: Config) -> Iterator[Watchers]:
-    """Yields both watchers, each on its own connection, so that both wait at the same time."""
+    """Yields the watchers of nodes and pods, each on its own connection to wait together."""
     timeout = config.request_timeout
     watchers = Watcher(access, timeout, NODES), Watcher(access, timeout, PODS)
     try:

@@ -1,8 +1,8 @@
-"""Cutting of a list that comes in one answer into pages, so that memory does not grow with it.
+"""The cutting of a list that comes in one answer into pages, so that memory does not grow with it.
 
 An API server prints the items of a list in sequence, each with its `metadata` first. The bytes that
-end an item and begin the next cannot be within a string, where quotes are escaped. A cut anywhere
-else leaves brackets open: then the page cannot be decoded, and the loss is noticed.
+end an item and begin the next cannot be within a string, where quotes are escaped. If they occur
+elsewhere, a cut there leaves brackets open. Then the page cannot be decoded, and dnm notices that.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _PAGE = 1 << 20  # bytes
 
 
 def cut_list(body: Answer, page: int = _PAGE) -> Iterator[memoryview]:
-    """Yields pages of about `page` bytes, each valid until the next; the first has the head of the
-    list. Raises the errors of `body`, and AnswerTooLarge if there is no place for a cut."""
+    """Yields pages of about `page` bytes, each valid until the next. The first page has the head of
+    the list. Raises the errors of `body`, and AnswerTooLarge if no cut is possible."""
     lead = len(_BEGIN)
     buffer = bytearray(lead + page + len(_END))
     start = used = lead

@@ -1,5 +1,6 @@
-"""Workloads that lack pods: ReplicaSets, StatefulSets and Jobs, from spec and status. A refused pod
-exists nowhere else: conditions and Events keep the text of the first refusals only."""
+"""Workloads that lack pods: ReplicaSets, StatefulSets and Jobs, from their spec and status. A pod
+that a quota refuses has no object: conditions and Events keep the text of the first refusals
+only."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ class _Workload(msgspec.Struct, frozen=True):
 
     @property
     def since(self) -> str:
-        """Returns when a pod was refused; the creation, if the status does not report it."""
+        """Returns when a pod was refused, or else when the workload was created."""
         failures = (item.last_transition_time or "" for item in self.status.conditions or ()
                     if item.type == "ReplicaFailure" and item.status == "True")  # fmt: skip
         return max(failures, default="") or self.metadata.creation_timestamp or ""
@@ -100,11 +101,11 @@ class _LimitRange(msgspec.Struct, frozen=True):
 
 
 class WorkloadObjects(TypedObjects):
-    """The objects of one API server, with the workloads that lack pods."""
+    """The client of the workloads that lack pods."""
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
-        """Returns the workloads of a namespace that lack pods, the longest waiting first. Reads its
-        LimitRanges only if there are any. Raises KubeError."""
+        """Returns the workloads of a namespace that lack pods, the longest waiting first. Reads the
+        LimitRanges only if a workload lacks pods. Raises KubeError."""
         lacking: list[_Lacking] = []
         for kind in KINDS:
             listed = self.list_objects(kind, namespace, _Workload, partial(_read, kind))
@@ -144,9 +145,9 @@ def _lacking(
 
 
 def _with_defaults(spec: bytes, defaults: Sequence[_RangeItem]) -> tuple[bytes, bytes]:
-    """Returns the spec with the requests that its containers will have, and the spec with their
-    limits in place of requests. The API server takes a limit for a missing request, and then the
-    defaults of the LimitRanges."""
+    """Returns the pod spec with the requests that its containers will get, and the spec with their
+    limits in place of requests. For a missing request the API server takes the limit, else the
+    default of the LimitRanges."""
     fields: dict[str, Any] = msgspec.json.decode(spec)
     with_limits = {**fields}
     for kind in ("containers", "initContainers"):

@@ -52,7 +52,7 @@ class Lend(Value):
 
 
 class _Open:
-    """A lend whose end the reader has not reached yet."""
+    """A lend that has not ended in the lines read so far."""
 
     def __init__(self, line: HistoryLine, begin: datetime, account: str, request: str) -> None:
         self.first, self.begin, self.account, self.request = line, begin, account, request
@@ -181,7 +181,7 @@ class Biller:
 
 
 def _unseen(name: str, registry: Registry, now: datetime) -> _Open:
-    """Returns the lend of a node that is lent now but whose start is not in the history."""
+    """Returns the lend of a node that is lent now and has no start in the history."""
     entry, lent = registry.nodes[name], registry.memory.lent.get(name)
     line = HistoryLine(
         schema=SCHEMA, number=0, time=now, run="", instance=entry.owner, kind="node", event="lent",

@@ -40,7 +40,7 @@ def list_demand(
     cause: Cause,
     free_capacity: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
-    """Returns a line for each queue whose pods differ from its last line. If the free capacity of
+    """Returns a line for each queue with other pods than in its last line. If the free capacity of
     permanent nodes has changed too, a line for them comes first."""
     previous = {line.object: line.numbers for line in last}
     lines = []

@@ -1,7 +1,7 @@
-"""The Events that a run creates in Kubernetes: for each transition of a node, for each new kind of
-pods that wait without getting a node, and for each changed decision about waiting pods. Pure.
+"""The Events that a run creates in Kubernetes, from the lines of history. Pure.
 
-So their number is bounded by that of transitions and kinds, and an idle hour creates none.
+They report each transition of a node, each new kind of pods that wait without getting a node, and
+each changed decision about waiting pods. An idle hour creates none.
 """
 
 from __future__ import annotations

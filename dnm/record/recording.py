@@ -1,9 +1,9 @@
 """The registry with the lines of history for its own changes. Pure.
 
 **Every saved registry has, in `memory.unwritten`, a line for each difference from the last registry
-whose lines are in the history.** One rename saves both the change and its line, so a kill loses
-neither. A line is written to the history before it leaves `unwritten`, so a run may write it again.
-The history then recognizes it by its bytes, since each line has its own number.
+with lines in the history.** One rename saves both the change and its line, so a kill loses neither.
+A line is written to the history before it leaves `unwritten`, so a run may write it again. The
+history then recognizes it by its bytes, since each line has its own number.
 
 A change of limits happens in the cluster and not in the registry. Its lines are in
 `memory.intended` until the write is known to have happened. The next run reports the lines that a
@@ -141,7 +141,7 @@ def _text(changes: Sequence[LimitChange], side: str) -> str:
 
 
 def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
-    """Returns the intended lines whose change took effect: the plan changes no limit from their old
+    """Returns the intended lines that took effect: the plan changes no limit from their old
     value."""
     again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
     return [line for line in intended if (line.object, line.before) not in again]

@@ -31,8 +31,8 @@ class Stay(Value):
 
 
 class OpenStay:
-    """A stay whose end the reader has not reached yet. `phase` is the first phase, if the line that
-    began it is missing."""
+    """A stay that has not ended in the lines read so far. `phase` is the first phase, if the line
+    that began it is missing."""
 
     def __init__(self, node_type: str, queue: str, begin: datetime, phase: str = "") -> None:
         self.node_type, self.queue, self.begin = node_type, queue, begin
@@ -65,7 +65,7 @@ class OpenStay:
                     used=tuple(self._used))  # fmt: skip
 
     def close_without_end(self, name: str) -> Stay:
-        """Returns the stay of a node whose end is in no line: it ends with the last line."""
+        """Returns the stay of a node that has no line for its end: it ends with the last line."""
         last = self.phases[-1][1] if self.phases else self.begin
         return self.close(name, last, last)
 

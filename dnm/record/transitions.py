@@ -266,7 +266,7 @@ def _took(entry: LentNode) -> dict[str, object]:
 
 
 def _queues(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each queue whose decision or its reason has changed."""
+    """Yields a line for each queue with another decision or reason than before."""
     for queue, new in sorted(after.last_run.queues.items()):
         old = before.last_run.queues.get(queue)
         if new.verdict and (old is None or (old.verdict, old.code) != (new.verdict, new.code)):
@@ -356,7 +356,7 @@ def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[Hist
 
 
 def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each node type whose number of nodes that jobs wait for has changed, and
+    """Yields a line for each node type if the number of nodes that jobs wait for has changed, and
     for each lent type that no run has observed meanwhile."""
     reported, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)

@@ -93,8 +93,8 @@ class Actuator(Step):
         return replace(plan.registry, requests=requests)
 
     def _forget_unstarted(self, plan: Plan) -> None:
-        """Removes requests whose converter was not started because the run stopped before. The next
-        run makes new requests."""
+        """Removes requests for which no converter was started, because the run stopped before. The
+        next run makes new requests."""
         unstarted = {
             action.request.id for action in plan.actions if isinstance(action, StartConversion)
         } - self.tried

@@ -3,8 +3,8 @@
 If a holder died, another host takes over after it has *seen* the Lease unchanged for its full
 duration. It measures that with its own clock since boot and uses no time of another host. On one
 host and path there is one lock, which this run holds. So a Lease that was written with this host
-and path belongs to a dead run. A pod has no lasting host and path, and a file with what it saw ends
-with it. So a run in a pod watches the Lease for the full duration itself.
+and path belongs to a dead run. A pod has no lasting host and path, and its files are lost when it
+ends. So a run in a pod watches the Lease for the full duration itself.
 """
 
 from __future__ import annotations

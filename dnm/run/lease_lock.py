@@ -75,9 +75,9 @@ class LeaseLock(LeaseView):
             )
 
     def keep(self, anew: bool = False) -> None:
-        """Renews the Lease if a quarter of its time is over, or at once with `anew`, since this
-        host's clock stops with a virtual machine. Raises LeaseLostError if another run has the
-        Lease, and KubeError if it cannot be read."""
+        """Renews the Lease if a quarter of its time is over. A caller that cannot trust this host's
+        clock, which stops with a virtual machine, requests it at once. Raises LeaseLostError if
+        another run has the Lease, and KubeError if it cannot be read."""
         if self._is_lost:
             raise self.lose()
         is_fresh = self._clock() < self.until - self._seconds * (1 - _RENEWED_AFTER)

@@ -114,7 +114,7 @@ def _unreadable(state: State, why: str) -> str:
 
 
 def _on_the_way(document: dict[str, Any], state: State) -> str:
-    """Returns what to do about a registry that was moved away, or whose move is incomplete."""
+    """Returns the next step for a registry that was moved away, or is in the middle of its move."""
     if document["version"] == ARRIVING:
         return (
             f"the registry is on its path to {state.where}, but the move is incomplete: run "

@@ -75,7 +75,7 @@ class Step:
         return Cause(now=self.clock(), run=self.run, instance=self.config.instance_id)
 
     def replace_registry(self, registry: Registry) -> None:
-        """Writes a registry whose history is complete. Only this method writes the registry."""
+        """Writes a registry with all lines of its history. Only this method writes the registry."""
         save_registry(self.config, registry, self.state)
         self.registry = registry
 

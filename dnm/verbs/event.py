@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)  # more than any zone's clock is off UTC
 def add_event(
     config: Config, registry: Registry, event: CalendarEvent, now: datetime
 ) -> Registry | Refusal:
-    """Adds an event to the registry. Refuses one that is useless or whose name is in use."""
+    """Adds an event to the registry. Refuses a useless event, and a name that is in use."""
     refusal = _refuse_useless(config, event, now) or _refuse_duplicate(config, registry, event.name)
     if refusal is not None:
         return refusal
