@@ -121,7 +121,7 @@ def return_command(config: Config, node: str, fault: str = "") -> list[str]:
 
 
 def _checked(name: str) -> str:
-    """Returns the name if RFC 1123 allows it, so it is no option or path. Else raises
+    """Returns the name if RFC 1123 allows it, so it is no option or path, or raises
     ConverterError."""
     if len(name) > 253 or not NODE_NAME.fullmatch(name):
         raise ConverterError(f"{name!r} is not a name that may reach a command line (RFC 1123)")

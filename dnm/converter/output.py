@@ -112,8 +112,8 @@ class ConverterOutput:
         return tuple(dict.fromkeys(self._failed.values()))
 
     def _note_failure(self, line: str) -> None:
-        """Records a line that reports a failure for each node in it: for NODE of `NODE: failed: `,
-        the form of dnm's own converters, else for nodes of this call."""
+        """Records a line that reports a failure. `NODE: failed: …`, the form of dnm's own
+        converters, counts for NODE, any other line for each node of this call in it."""
         result = _RESULT.match(line)
         if result is None and not _FAILURE.search(line):
             return

@@ -1,11 +1,11 @@
 """Starts converters, each below a keeper process in a session of its own, so that they outlive a
 run. Waits for all converters at once.
 
-No shell is used. `<key>.process` identifies the keeper from its start, `<key>.converter` the
-converter before it may act, and `<key>.exit` has the exit code at the end, even if dnm or the
-keeper is killed in between. At the end the keeper triggers a run through `DNM_WAKE`
-(cron/dnm.path). dnm ends a converter that exceeds its time-out, with its children, and leaves a
-slow one running. It reports the exit code but does not trust it: callers read the clusters.
+No shell is used. The file `<key>.process` identifies the keeper from its start, `<key>.converter`
+the converter before it may act, and `<key>.exit` has the exit code. This holds if dnm or the keeper
+is killed in between. At the end the keeper triggers a run through `DNM_WAKE` (cron/dnm.path). dnm
+ends a converter that exceeds its time-out, with its children, and leaves a slow one running. It
+reports the exit code but does not trust it: callers read the clusters.
 """
 
 from __future__ import annotations

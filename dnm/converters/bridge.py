@@ -1,10 +1,10 @@
-"""Rules of which Nodes that slurm-bridge has put into Slurm may be moved, from Kubernetes' state.
-The module also reads these Nodes, their annotations, and dnm's record of removed labels.
+"""Rules that decide which Nodes of slurm-bridge may be moved, from Kubernetes' state. The module
+also reads these Nodes, their annotations, and dnm's record of removed labels.
 
-slurm-bridge puts a Node with its label into Slurm, taints it while Slurm knows it, and drains it
-while it is cordoned. Without the label it drains the Node, deletes its record and removes the
-taint. But whenever it finds the Node schedulable, it lifts its own drain again. So dnm drains with
-its own Reason, and cordons, before it removes the label.
+slurm-bridge adds a Node with its label to Slurm, taints it while Slurm has it, and drains it in
+Slurm while it is cordoned. If the label is removed, it drains the Slurm node, deletes its record
+and removes the taint. Whenever it finds the Node schedulable, it lifts its own drain. So dnm drains
+with its own Reason, and cordons, before it removes the label.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BASES = ("IDLE", "MIXED", "ALLOCATED")
 
 
 class Taken(Value):
-    """The label and annotation that an instance removed; the Node has them until it is back."""
+    """dnm's record on a lent Node of the labels and annotation of slurm-bridge that it removed."""
 
     instance: str
     labels: Mapping[str, str]  # those that put it into Slurm
@@ -47,7 +47,7 @@ class Taken(Value):
 
 
 class BridgedNode(Value):
-    """A Node and the annotations that matter here. `taken` None: nothing was removed."""
+    """A Node with slurm-bridge's annotation and dnm's record. `taken` None: dnm removed nothing."""
 
     node: Node
     partitions: str | None = None
@@ -59,8 +59,8 @@ class BridgedNode(Value):
 
 
 def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
-    """Returns why a node can't be lent, whatever Slurm reports; empty if it can. `is_cordoned`: a
-    cordon is allowed, since it is dnm's."""
+    """Returns why the Node's state forbids lending; empty if it does not. `is_cordoned`: the cordon
+    is dnm's, so it does not matter."""
     if (fault := node_fault(name, at.node if at else None, is_cordoned)) or at is None:
         return fault
     node = at.node
@@ -76,13 +76,13 @@ def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -
 
 
 def split_partitions(text: str | None) -> tuple[str, ...]:
-    """Returns the names in the annotation, as slurm-bridge parses it."""
+    """Returns the partitions in an annotation, as slurm-bridge parses it."""
     return tuple(filter(None, (name.strip() for name in (text or "").split(","))))
 
 
 def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequence[str]) -> str:
-    """Returns what is missing until Slurm has the node again, still cordoned; empty if nothing is.
-    Its drain does not matter, since slurm-bridge drains what is cordoned."""
+    """Returns why Slurm does not have the node again as expected; empty if it does. A drain is
+    expected, since slurm-bridge drains a cordoned Node."""
     if node is None:
         return "slurm-bridge has not put it into Slurm yet"
     if "EXTERNAL" not in node.state.flags:
@@ -98,8 +98,8 @@ def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequ
 
 
 def judge_bridged(judged: Sequence[Judged], at: Mapping[str, BridgedNode]) -> Sequence[Judged]:
-    """Returns the verdicts with SKIP for a node that can't be moved. Adds a row for each lent Node,
-    since Slurm does not list it any more."""
+    """Returns the verdicts, changed to SKIP for nodes that can't be moved. Adds a verdict for each
+    lent Node, since Slurm no longer lists it."""
     listed = {node.node.name for node in judged}
     absent = [
         _absent(node) for name, node in sorted(at.items()) if node.taken and name not in listed
@@ -122,7 +122,7 @@ def _absent(node: BridgedNode) -> Judged:
 
 
 def write_taken(taken: Taken) -> str:
-    """Returns the value of the annotation."""
+    """Returns the record as the text of its annotation."""
     return msgspec.json.encode(taken).decode()
 
 
@@ -133,7 +133,7 @@ def _make(node: Node, annotated: Described) -> BridgedNode:
 
 
 def _read_taken(text: str | None) -> Taken | None:
-    """Returns the record; an unreadable one is not dnm's and counts as none."""
+    """Returns the record in an annotation; None if it is unreadable, so not dnm's."""
     try:
         return msgspec.json.decode(text, type=Taken) if text else None
     except msgspec.MsgspecError:
@@ -141,14 +141,14 @@ def _read_taken(text: str | None) -> Taken | None:
 
 
 def read_bridged_page(page: memoryview | bytes) -> list[BridgedNode]:
-    """Returns the nodes of a page."""
+    """Returns the Nodes in a page of a list."""
     annotated = msgspec.json.decode(page, type=ListPage[Described]).items
     return [_make(node, state) for node, state in zip(read_node_page(page), annotated, strict=True)]
 
 
 @dataclass(frozen=True)
 class BridgeConnection:
-    """The API server's nodes, as the stages need them. Every method raises KubeError."""
+    """The calls for Nodes that only bridge-convert needs. Every method raises KubeError."""
 
     requests: ApiRequests
 

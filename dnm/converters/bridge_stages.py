@@ -53,7 +53,7 @@ def read_bridged(conversion: NodeConversion) -> BridgedNode:
 
 
 def check_movable(conversion: NodeConversion) -> None:
-    """Raises NotClaimed unless slurm-bridge has the Node and nothing keeps it from being moved."""
+    """Raises NotClaimed if the state of the Node or of slurm-bridge forbids moving the node."""
     is_cordoned = bool(conversion.journal.facts.get(CORDONED))
     at = conversion.kube.bridge.read_node(conversion.node)
     if refusal := bridge.lend_refusal(conversion.node, at, is_cordoned):
@@ -66,7 +66,7 @@ def check_cordon(conversion: NodeConversion) -> None:
 
 
 def cordon(conversion: NodeConversion) -> str:
-    """Cordons the Node. Otherwise slurm-bridge would lift the drain of a schedulable Node."""
+    """Cordons the Node, since slurm-bridge would lift the drain of a schedulable Node."""
     if not read_bridged(conversion).node.is_cordoned:
         conversion.writer.remember({CORDONED: "yes"})
         conversion.kube.set_cordon(conversion.node, True)
@@ -74,7 +74,7 @@ def cordon(conversion: NodeConversion) -> str:
 
 
 def check_leave(conversion: NodeConversion) -> None:
-    """Checks the claim again in Slurm, since slurm-bridge may have replaced the record."""
+    """Checks dnm's claim again, since slurm-bridge may have replaced Slurm's record of the node."""
     if not _has_removed_label(read_bridged(conversion)):
         check_movable(conversion)
         check_claim(conversion, is_reserved=False)
@@ -88,8 +88,8 @@ def _has_removed_label(at: BridgedNode) -> bool:
 
 
 def leave(conversion: NodeConversion) -> str:
-    """Removes the label that keeps the node in Slurm, after a last check, and records it on the
-    Node. The same change adds the fence, since slurm-bridge soon removes its own taint."""
+    """Removes, after a last check, the label that keeps the node in Slurm. The same change records
+    it on the Node and adds the fence, since slurm-bridge soon removes its taint."""
     if _has_removed_label(read_bridged(conversion)):
         return "the label is off already"
     release(conversion)
@@ -130,21 +130,21 @@ def _remainder(conversion: NodeConversion) -> str:
 
 
 def await_end(conversion: NodeConversion) -> str:
-    """Waits until Slurm has no record of the node, slurm-bridge's pods have ended, and its taint is
-    off: the taint would evict pods."""
+    """Waits until Slurm has no record of the node, slurm-bridge's pods have ended, and its taint,
+    which would evict other pods, is removed."""
     conversion.wait_until(lambda: _remainder(conversion), conversion.settings.drain_timeout_seconds)
     return "slurm-bridge has let go of it"
 
 
 def check_lent(conversion: NodeConversion) -> None:
-    """Checks that Slurm has no record of the node. Its pods do not matter: an interrupted opening
-    may have let some start."""
+    """Checks that Slurm has no record of the node. Pods on it do not matter: they may have started
+    before an earlier call was interrupted."""
     if node := conversion.patiently(lambda: find_slurm_node(conversion)):
         raise NotClaimed(f"Slurm has it {node.state.text} again")
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Sets labels and taints of the namespace, and removes fence and cordon, in one change."""
+    """Adds the namespace's labels and taints, and removes fence and cordon, in one change."""
 
     def refusal(node: Node) -> str:
         if labels := bridge_labels(node.labels):
@@ -157,13 +157,13 @@ def open_node(conversion: NodeConversion) -> str:
 
 
 def _partitions(at: BridgedNode) -> str | None:
-    """Returns the annotation of the Node, or else the one that it had before it was lent."""
+    """Returns the Node's annotation of partitions, or the one that it had before it was lent."""
     return at.partitions or (at.taken.partitions if at.taken else None)
 
 
 def check(conversion: NodeConversion) -> str:
-    """Raises unless the node can be returned: Slurm has no work on it, this instance lent it, and
-    slurm-bridge can take it back."""
+    """Raises an error unless the node can be returned: Slurm has no work on it, this instance lent
+    it, and slurm-bridge can add it to Slurm again."""
     at = read_bridged(conversion)
     node = conversion.patiently(lambda: find_slurm_node(conversion))
     state = InSlurm(node, conversion.read_jobs()) if node else None
@@ -194,9 +194,9 @@ def check(conversion: NodeConversion) -> str:
 
 
 def _give_up_node(conversion: NodeConversion) -> None:
-    """Gives up a node that was taken out of Slurm outside dnm. Removes dnm's fence, cordon and
-    reservation, with which Slurm would keep the record. The drain stays, since slurm-bridge lifts
-    its own from a schedulable Node, and goes with the record."""
+    """Gives up a node that was removed from Slurm outside dnm. Removes dnm's fence, cordon and
+    reservation, which would keep the record in Slurm. dnm's drain stays until the record is
+    deleted, since slurm-bridge lifts its own drain from a schedulable Node."""
     conversion.change_node(lambda: _lift_own_cordon(conversion))
     conversion.writer.remember({CORDONED: ""})
     release(conversion)
@@ -212,9 +212,9 @@ def _lift_own_cordon(conversion: NodeConversion) -> None:
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
-    """Forgets dnm's cordon if the Node has no fence. dnm removes both together, so a cordon on an
-    opened or returned Node without a fence is not dnm's. Lending cordons before it fences; such a
-    Node still has its label, and nothing was removed."""
+    """Forgets in the journal that dnm cordoned the Node, if a moved Node has no fence. dnm removes
+    fence and cordon together, so a cordon without a fence is an administrator's. A Node that was
+    only cordoned for lending, and is not fenced yet, still has slurm-bridge's label."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
     if was_moved and not standing_node.is_fenced(at.node):
         conversion.writer.remember({CORDONED: ""})
@@ -243,22 +243,22 @@ def _require_partitions(conversion: NodeConversion, at: BridgedNode) -> None:
 
 
 def fence(conversion: NodeConversion) -> str:
-    """Keeps new pods off, unless slurm-bridge has the node already. A Node that lending only
-    cordoned gets a fence too, which shows that the cordon is dnm's."""
+    """Adds the fence, which keeps new pods off, unless slurm-bridge already uses the Node. A Node
+    that was only cordoned gets it too, to show that the cordon is dnm's."""
     is_labelled = read_bridged(conversion).is_labelled
     is_at_work = is_labelled and not conversion.journal.facts.get(CORDONED)
     return "slurm-bridge has it" if is_at_work else standing_node.fence(conversion)
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Evicts the remaining pods, unless slurm-bridge may have pods on the node."""
+    """Evicts the remaining pods, unless slurm-bridge has the node, since they may be its pods."""
     if read_bridged(conversion).is_labelled:
         return "slurm-bridge has it"
     return to_batch.drain(conversion)
 
 
 def relabel(conversion: NodeConversion) -> str:
-    """Adds slurm-bridge's label to the cordoned Node and removes what lending added."""
+    """Adds slurm-bridge's label to the cordoned Node and removes what lending has added."""
     at = read_bridged(conversion)
     if at.taken is None and at.is_labelled:
         return "the label is on"
@@ -292,7 +292,7 @@ def _put_label_on(conversion: NodeConversion) -> None:
 
 
 def await_record(conversion: NodeConversion) -> str:
-    """Waits until slurm-bridge has put it into Slurm: idle, partitions as features."""
+    """Waits until slurm-bridge has added the node to Slurm: idle, its partitions as features."""
 
     def look() -> str:
         at = read_bridged(conversion)
@@ -305,8 +305,8 @@ def await_record(conversion: NodeConversion) -> str:
 
 
 def finish_return(conversion: NodeConversion) -> str:
-    """Removes fence and cordon in one change; slurm-bridge then lifts its drain. The drain of a
-    faulty node has another Reason by then and stays, and so does an administrator's cordon."""
+    """Removes fence and cordon in one change, after which slurm-bridge lifts its drain. A faulty
+    node stays drained with another Reason, and an administrator's cordon stays."""
     node = conversion.read_node()
     if conversion.settings.leave_drained:
         settle_drain(conversion, node, standing_node.is_our_drain(conversion, node), BRIDGE_REASON)
@@ -328,7 +328,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """Returns the verdicts by Kubernetes' state, with rows for lent nodes."""
+    """Returns the verdicts, changed by the Nodes' state, with further ones for lent nodes."""
     at = {node.node.name: node for node in KubeSide(settings).bridge.read_nodes()}
     return bridge.judge_bridged(judged, at)
 

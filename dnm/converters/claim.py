@@ -1,9 +1,9 @@
-"""Claims: dnm takes a node from Slurm by a reservation and a drain, and gives it back. No other
-module drains or resumes. Reservations of events (`event_reservations`) and of turns are no claims.
+"""Claims: dnm claims a node in Slurm by a reservation and a drain, and releases both. No other
+module drains or resumes nodes. Reservations for events or as locks (`reservation`) are no claims.
 
-The reservation is an atomic test-and-set (`reserve_command`). The drain follows, with dnm's mark
-and the operation in its Reason; it lasts. Then both are read back. dnm undoes only what carries its
-mark, after reading it.
+The reservation is an atomic test-and-set (`reserve_command`). The drain follows and outlasts it.
+Its Reason contains dnm's mark and the operation. Then dnm reads both back. It undoes only a drain
+and reservation that carry its mark, after reading them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has
 
 
 def reserve(conversion: NodeConversion, flags: str = "") -> None:
-    """Reserves the node. Raises NotClaimed if Slurm refuses. With IGNORE_JOBS the reservation holds
-    a node on which a job runs, so that no other job starts. A node that is reserved for an event
-    gets a second reservation over that one, which keeps other users' jobs away. Slurm still gives
-    the name only once, and the drain checks for jobs again. After a lost answer the command may
-    still be carried out, so an existing reservation then counts as this operation's. The operation
-    in the drain's Reason shows if it is not."""
+    """Reserves the node. Raises NotClaimed if Slurm refuses. With IGNORE_JOBS the reservation also
+    covers a node on which a job runs, and keeps further jobs off. A node that is reserved for an
+    event gets a second reservation, against other users' jobs. In both cases Slurm still gives the
+    name only once, and the drain checks for jobs. If Slurm's answer is lost, a reservation with
+    this name counts as this operation's. If it is another operation's, the operation in the drain's
+    Reason shows that."""
     name = conversion.reservation
     existing = reservations_of(conversion)
     if any(reservation.name == name for reservation in existing):
@@ -79,7 +79,7 @@ def _has_event(conversion: NodeConversion, existing: tuple[Reservation, ...]) ->
 
 
 def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
-    """Returns a minute before the node's next reservation: dnm's must not overlap it."""
+    """Returns the end of dnm's reservation, a minute before the next one; None if there is none."""
     now = datetime.now(UTC)
     starts = [
         resv.start
@@ -90,7 +90,7 @@ def _end_before(existing: tuple[Reservation, ...]) -> datetime | None:
 
 
 class InSlurm(NamedTuple):
-    """Slurm's state of the node, its jobs, and dnm's reservations of it."""
+    """Slurm's record of the node, the jobs on it, and dnm's reservations of it."""
 
     node: SlurmNode
     jobs: Sequence[SlurmJob]
@@ -104,7 +104,7 @@ class InSlurm(NamedTuple):
         return f"{self.node.state.text}, {len(self.jobs)} job(s)"
 
     def refuse_work(self) -> None:
-        """Raises ConverterError if Slurm has work on a lent node."""
+        """Raises ConverterError if Slurm has the lent node in service."""
         if self.in_service:
             raise ConverterError(
                 f"there is work on {self.node.name} ({self}) although it is "
@@ -112,7 +112,7 @@ class InSlurm(NamedTuple):
             )
 
     def refuse_unknown(self) -> None:
-        """Raises ConverterError if it is unknown whether Slurm has the node in service."""
+        """Raises ConverterError if the state does not show whether the node is in service."""
         if self.in_service is None:
             raise ConverterError(
                 f"whether Slurm has {self.node.name} in service can't be read "
@@ -121,15 +121,15 @@ class InSlurm(NamedTuple):
 
 
 def in_slurm(conversion: NodeConversion) -> InSlurm:
-    """Returns Slurm's state; jobs come last, so that a new one is seen. Raises SlurmError."""
+    """Returns Slurm's state, with jobs read last, so that none is missed. Raises SlurmError."""
     node, own = conversion.read_node(), own_reservations(conversion)
     return InSlurm(node, conversion.read_jobs(), own)
 
 
 def drain(conversion: NodeConversion, may_work: bool = False) -> None:
-    """Drains the node with dnm's mark. Raises NotClaimed if the node has changed since it was
-    chosen, also after an attempt with an unknown outcome: an administrator may have drained it.
-    `may_work`: jobs that will be preempted may be on it."""
+    """Drains the node with dnm's mark. Raises NotClaimed if the node is no longer in the state in
+    which it was chosen, e.g. because an administrator has drained it. `may_work`: jobs that dnm
+    will preempt may run on it."""
     conversion.change_slurm(
         lambda: _drain(conversion, may_work),
         lambda: _is_drained_by(conversion, conversion.read_node()),
@@ -158,21 +158,21 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
-    """Returns the mark for Comment, or Extra (from Slurm 21.08), if free; old marks are cleared."""
+    """Returns texts that set dnm's mark in a free Comment or Extra (21.08), and clear old marks."""
     texts = {"comment": node.comment} | ({"extra": node.extra or ""} if node.has_last_busy else {})
     free = [key for key, text in texts.items() if not text or text.startswith("dnm:")]
     return {**{key: "" for key in free if texts[key]}, **dict.fromkeys(free[:1], mark)}
 
 
 def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
-    """Returns this instance's marks as empty texts, which clear them."""
+    """Returns empty texts for Comment and Extra if they have this instance's mark, to clear it."""
     node, own_mark = conversion.read_node(), f"dnm:{conversion.settings.instance} "
     texts = {"comment": node.comment, "extra": node.extra or ""}
     return {key: "" for key, text in texts.items() if text.startswith(own_mark)}
 
 
 def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether the drain has dnm's mark with this operation."""
+    """Returns whether the Reason of the node's drain has dnm's mark and this operation."""
     reason = reason_of_drain(node)
     is_of_operation = f"op={conversion.journal.operation}" in reason.split()
     return is_of_operation and is_own_reason(conversion.settings, reason)
@@ -181,10 +181,10 @@ def _is_drained_by(conversion: NodeConversion, node: SlurmNode) -> bool:
 def check_claim(
     conversion: NodeConversion, may_be_away: bool = False, is_reserved: bool = True
 ) -> None:
-    """Reads the claim back: drained by this operation, no job, nothing allocated, dnm's
-    reservation. `may_be_away`: its slurmd may have been stopped. `is_reserved` False: the
-    reservation had to be deleted, and the drain alone holds the node. Raises NotClaimed. A
-    suspended job shows only in the jobs and the memory."""
+    """Raises NotClaimed unless Slurm shows the claim: this operation's drain, dnm's reservation, no
+    job, and nothing allocated. A suspended job shows only in the list of jobs and the allocated
+    memory. `may_be_away`: slurmd on the node may be stopped. `is_reserved` False: the reservation
+    is deleted already, and the drain alone holds the node."""
     state = in_slurm(conversion)
     node = plain_state(conversion.settings.machines, state.node)
     if not _is_drained_by(conversion, node):
@@ -207,8 +207,8 @@ def check_claim(
 
 
 def return_nodes(conversion: NodeConversion) -> str:
-    """Undoes this operation's drain and reservation; returns a note if a drain is left. Raises
-    SlurmError if that is impossible now; the node then stays out of service."""
+    """Removes this operation's drain and reservation. Returns a note if another drain is left.
+    Raises SlurmError if Slurm does not carry that out; the node then stays out of service."""
     node = conversion.read_node()
     is_drained = "DRAIN" in node.state.flags
     is_own = is_own_reason(conversion.settings, node.reason)
@@ -223,9 +223,9 @@ def return_nodes(conversion: NodeConversion) -> str:
 
 
 def lift_drain(conversion: NodeConversion) -> str:
-    """Resumes the node and clears dnm's marks in one command. Callers check first that the drain is
-    dnm's. The drain, and the reservation once it is uncharged, hold the node until then. A drain
-    from before dnm's is restored instead."""
+    """Resumes the node and clears dnm's marks in one command. Callers first check that the drain is
+    dnm's. The reservation is uncharged first, so that it holds the node with the drain. If a test
+    replaced an administrator's drain, that drain is restored instead."""
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
         return _leave_drained(conversion, previous)
     uncharge(conversion)
@@ -244,8 +244,8 @@ def lift_drain(conversion: NodeConversion) -> str:
 def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
-    """Lifts dnm's drain; on a faulty node, replaces it by an unmarked one for an administrator.
-    Other drains stay, but on a faulty node those that begin with `passing`; its owner lifts it."""
+    """Lifts dnm's drain. On a faulty node, replaces it by one without a mark, for an administrator,
+    as it does with drains that begin with `passing`, which their owner would lift."""
     fault = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
@@ -261,13 +261,13 @@ def settle_drain(
 
 
 def _lacks_its_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether the reservation alone holds a node that stays drained, after a kill."""
+    """Returns whether a node that is to stay drained has lost its drain by a kill of dnm."""
     stays = conversion.settings.leave_drained or PREVIOUS_DRAIN in conversion.journal.facts
     return bool(stays and "DRAIN" not in node.state.flags and own_reservations(conversion))
 
 
 def _leave_drained(conversion: NodeConversion, reason: str) -> str:
-    """Drains a node for good. It may be DOWN; the reservation holds it while it is resumed."""
+    """Drains a node permanently. Resumes a DOWN node first, while the reservation holds it."""
     uncharge(conversion)
     marks = _own_marks(conversion)
 
@@ -284,7 +284,7 @@ def _leave_drained(conversion: NodeConversion, reason: str) -> str:
 
 
 def clear_marks(conversion: NodeConversion) -> None:
-    """Clears the marks that are left if the drain was lifted outside dnm."""
+    """Clears dnm's marks in Comment and Extra, which remain if the drain was lifted outside dnm."""
     conversion.change_slurm(
         lambda: conversion.slurm.mark(conversion.node, _own_marks(conversion)),
         lambda: not _own_marks(conversion),

@@ -1,14 +1,14 @@
-"""Claims of nodes, their owners and their progress, for `--list`; and nodes that are not used for a
-while after a failure.
+"""Claims of nodes, their owners and their progress, for `--list`; and the pauses of nodes after a
+failed conversion.
 
-Slurm shows the claims: dnm's reservations, and drains with a mark. The journals show how far a
-conversion is, and their locks show whether a converter works on it now. Slurm is read before the
+Slurm shows the claims: dnm's reservations, and drains with a mark. The journals show the progress
+of a conversion, and their locks show whether a converter works on it now. Slurm is read before the
 journals, so that every claim that was read has its journal.
 
 A failure costs two boots and delays pods, and a broken machine fails again. So each failure in a
 row doubles the pause of a node, from twice `min_idle_seconds` up to a day. The next call chooses
-another node at once, and a repaired one is tried again. A success resets the count; `--node-name`
-ignores the pause. The count passes from journal to journal.
+another node at once, and tries a repaired one after its pause. A success ends the row.
+`--node-name` ignores pauses. Each journal takes over the count of failures from the previous one.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _FIRST_TOUCH = ("prepare", "reset", "cordon", "leave", "fence")
 
 
 class Claimed(NamedTuple):
-    """Claims by node, None if they can't be read, and the last conversion of each node."""
+    """The claims by node (None: unreadable), and the journal of each node's last conversion."""
 
     claims: dict[str, BatchClaim] | None = None
     journals: Mapping[str, Journal] = {}
 
     @property
     def errors(self) -> dict[str, str]:
-        """The errors of nodes with a failed claim or an unreadable journal."""
+        """Returns the error of each node with a failed conversion or an unreadable journal."""
         return {node: claim.error for node, claim in (self.claims or {}).items() if claim.error}
 
 
 def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None]) -> Claimed:
-    """Returns the claims. If the journals can't be read, `log` gets the reason."""
+    """Returns all claims. If the journals can't be read, passes the reason to `log`."""
     unreadable: dict[str, str] = {}
     try:
         # None: nothing was ever converted here; --list makes no directory.
@@ -73,8 +73,8 @@ def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None
 
 
 def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
-    """Returns the nodes with a reservation of their own, each with its account. The predecessor's
-    shared reservation is no claim: dnm or an administrator keeps the nodes in it."""
+    """Returns the nodes with a reservation of their own, each with the account that it is charged
+    to. The predecessor's shared reservation is no claim: an administrator may keep nodes in it."""
     return {
         node: reservation.charged_to
         for reservation in facts.reservations
@@ -117,7 +117,7 @@ def _from_journal(journal: Journal, direction: str) -> BatchClaim:
 
 
 def _time_of(operation: str) -> datetime | None:
-    """Returns the time that an operation's name contains."""
+    """Returns the time in the name of an operation; None if it has none."""
     try:
         return datetime.strptime(operation.partition("-")[0], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
@@ -137,8 +137,8 @@ class Survey(NamedTuple):
 def judge_all(
     settings: Settings, judge: Judge | None, log: Callable[[str], None], is_named: bool = False
 ) -> Survey:
-    """Returns every node with its verdict. The verdict depends on Slurm, on the program's `judge`,
-    on a readable journal, and on earlier failures; `is_named` ignores failures."""
+    """Returns every node with its verdict, claims included. The verdict depends on Slurm, on the
+    program's `judge`, on a readable journal, and on earlier failures unless `is_named`."""
     facts = read_facts(connect_slurm(settings))
     judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
@@ -168,7 +168,7 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
 
 
 def next_commands(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
-    """Returns the commands for a stopped conversion. The next run of dnm uses one of them."""
+    """Returns the commands that continue or undo a stopped conversion; the next run does it too."""
     back = f"'{program} --set batch --node-name {node}' returns it"
     if direction == "batch":
         return back
@@ -181,13 +181,13 @@ _COUNT, _LAST = "failures", "failed_at"  # keys of the journal's facts
 
 
 def carry_over(last: Journal | None) -> dict[str, str]:
-    """Returns the facts about earlier failures, for the node's next conversion."""
+    """Returns the count and time of failures in a journal, for the node's next journal."""
     facts = last.facts if last else {}
     return {key: facts[key] for key in (_COUNT, _LAST) if key in facts}
 
 
 def count_failure(journal: Journal, now: datetime) -> dict[str, str]:
-    """Returns the facts after one more failure in a row."""
+    """Returns the facts for the journal that count one more failure in a row."""
     return {_COUNT: str(_failures(journal) + 1), _LAST: now.isoformat()}
 
 
@@ -195,7 +195,7 @@ NO_FAILURE: Mapping[str, str] = {_COUNT: "0"}
 
 
 def pause_end(journal: Journal, shortest: timedelta) -> datetime | None:
-    """Returns the end of the node's pause; None if it has not failed or the time is unknown."""
+    """Returns when the node's pause ends; None if it has not failed or the time is unknown."""
     failures = _failures(journal)
     try:
         failed_at = datetime.fromisoformat(journal.facts.get(_LAST, ""))
@@ -213,7 +213,7 @@ def _failures(journal: Journal) -> int:
 
 
 def pause_reason(journal: Journal, shortest: timedelta, now: datetime) -> str:
-    """Returns the reason for the node's pause after a failure; empty if it has none."""
+    """Returns the reason why a node with a pause after a failure is not lent; otherwise empty."""
     end = pause_end(journal, shortest)
     if end is None or now >= end:
         return ""

@@ -41,7 +41,7 @@ _DESCRIPTIONS = {
 
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Returns a parser that turns the text of a ValueError into argparse's message."""
+    """Returns a parser for argparse, which shows the text of a ValueError that `parse` raises."""
 
     def convert(text: str) -> Any:
         try:
@@ -121,7 +121,7 @@ def make_parser(machines: Machines = Machines.OWN) -> argparse.ArgumentParser:
 def parse_arguments(
     arguments: Sequence[str], machines: Machines = Machines.OWN
 ) -> argparse.Namespace:
-    """Returns the options. Exits with 2 and a message if they can't be combined."""
+    """Returns the parsed options. Exits with 2 and a message if they can't be combined."""
     parser = make_parser(machines)
     options = parser.parse_args(arguments)
     if options.version:
@@ -152,7 +152,7 @@ def parse_arguments(
 
 
 def changes_reservations(options: argparse.Namespace) -> bool:
-    """Returns whether --reserve or --unreserve is given; an empty name is refused later."""
+    """Returns whether the call has --reserve or --unreserve; another check refuses empty names."""
     return options.reserve is not None or options.unreserve is not None
 
 
@@ -181,12 +181,12 @@ def main(arguments: Sequence[str] | None = None, machines: Machines = Machines.O
 
 
 def nodeset_main() -> None:
-    """Runs nodeset-convert."""
+    """Runs nodeset-convert: the entry point of that program."""
     main(machines=Machines.PODS)
 
 
 def bridge_main() -> None:
-    """Runs bridge-convert."""
+    """Runs bridge-convert: the entry point of that program."""
     main(machines=Machines.BRIDGED)
 
 
@@ -206,7 +206,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _judge_of(machines: Machines) -> Judge | None:
-    """Returns the function that judges permanent Nodes by Kubernetes too; else None."""
+    """Returns the program's function that adjusts verdicts by Kubernetes' state, if it has one."""
     if machines is Machines.OWN:
         return None
     from dnm.converters.pool import program_of
@@ -247,7 +247,7 @@ def show_list(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _further_options(settings: Settings) -> tuple[str, ...]:
-    """Returns the options that not every program supports; slurmrestd supports few."""
+    """Returns the options that `--list` reports as supported. Few work with slurmrestd."""
     if settings.slurmrestd_url:
         return (LEAVE_DRAINED,)
     charges = False

@@ -35,15 +35,15 @@ SLURM_PATIENCE = timedelta(minutes=2)  # a restart of slurmctld
 
 
 class Interrupted(Exception):
-    """A stop by a signal: no failure, and a later call continues with the open journal."""
+    """The error if a signal stops the program. A later call continues with the open journal."""
 
 
 class NotClaimed(ConverterError):
-    """The node could not be claimed: it has another owner, or a job has started on it."""
+    """The error if a node can't be claimed: it has another owner, or a job has started on it."""
 
 
 class StopRequest:
-    """The signals so far: the first lets a running hook end by itself, the second ends it too."""
+    """The signals so far. After the first, a running hook may end by itself; the second ends it."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -59,7 +59,7 @@ class StopRequest:
 
 
 class DryRun(NamedTuple):
-    """The node for which a dry run prints stages; `jobs` would be preempted for it."""
+    """The node of a dry run, and the ids of jobs that a real run would preempt on it."""
 
     settings: Settings
     node: str
@@ -73,9 +73,9 @@ class DryRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of a conversion. `act` works within the stage's time-out, returns a note for the
-    journal, or raises DnmError. `require`, the precondition, raises before the stage counts as
-    begun. `shows`: the lines of a dry run; in a text `{node}` is the node."""
+    """A step of a conversion. `require` raises an error if its precondition fails, before the stage
+    begins. `act` runs it within its time-out and returns a note for the journal, or raises
+    DnmError. `shows` are the lines of a dry run, in which `{node}` is the node."""
 
     name: str
     act: Callable[[NodeConversion], str]
@@ -83,7 +83,7 @@ class Stage:
     shows: str | Callable[[DryRun], Sequence[str]] = ""
 
     def lines(self, run: DryRun) -> list[str]:
-        """Returns the lines that a dry run prints for it."""
+        """Returns the lines that a dry run prints for the stage."""
         if isinstance(self.shows, str):
             return self.shows.format(node=run.node).splitlines()
         return list(self.shows(run))
@@ -91,10 +91,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """The stages of one converter program, and the nodes that it moves. Choice, claims, journals,
-    locks, hooks and results are common code. `lending` and `returning` are the stages. From the
-    stage `touches` of `lending` on, only all of `returning` returns a node. `check` raises
-    `to_batch.AlreadyBack` if there is nothing to do."""
+    """The differences between the three converters. `lending` and `returning` are the stages. Once
+    the stage `touches` of `lending` has begun, a rollback runs all stages of `returning`. `check`
+    precedes them and raises `to_batch.AlreadyBack` if Slurm has the node. `judge` changes verdicts.
+    Everything else, e.g. claims, journals and hooks, is common code."""
 
     lending: tuple[Stage, ...]
     touches: str
@@ -108,17 +108,17 @@ class Program:
 
     @property
     def claiming(self) -> tuple[Stage, ...]:
-        """Returns the stages before the first change of the node itself."""
+        """Returns the stages of lending that only claim the node and do not change it."""
         return self.lending[: [stage.name for stage in self.lending].index(self.touches)]
 
     def has_touched(self, journal: Journal) -> bool:
-        """Returns whether the node was changed, so that undraining it is not enough."""
+        """Returns whether the node itself may have changed, so that undraining is not enough."""
         return journal.has_begun(self.touches)
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The functions that connect to Slurm and to Kubernetes. They send nothing yet."""
+    """Functions that make the clients of Slurm and of Kubernetes. They send no request."""
 
     slurm: Callable[[Settings], Slurm] = connect_slurm
     kube: Callable[[Settings], KubeSide] = KubeSide
@@ -129,7 +129,7 @@ BY_SETTINGS = Sides()
 
 @dataclass(eq=False)
 class NodeConversion:
-    """A conversion that is running. A thread uses it alone, with its own connections."""
+    """A running conversion. Only one thread uses it, with its own connections."""
 
     settings: Settings
     writer: JournalWriter
@@ -155,11 +155,11 @@ class NodeConversion:
 
     @property
     def reservation(self) -> str:
-        """The name of dnm's reservation of this node."""
+        """Returns the name of dnm's reservation of this node."""
         return f"{self.settings.res_name}-{self.node}"
 
     def wait(self, duration: timedelta) -> None:
-        """Waits. Raises Interrupted as soon as a signal stops the program."""
+        """Sleeps. Raises Interrupted as soon as a signal stops the program."""
         self.control.stop.wait(duration.total_seconds())
         self.check_control()
 
@@ -171,13 +171,13 @@ class NodeConversion:
 
     @property
     def todo(self) -> str:
-        """The commands with which an administrator can continue after a stop."""
+        """Returns the commands by which an administrator can continue a stopped conversion."""
         way, program = self.journal.way.value, self.settings.machines.value
         return next_commands(self.node, way, self.journal.namespace, program)
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Calls `ask` until Slurm answers, as long as a restart of slurmctld may take. A refusal
-        counts as an answer. Raises SlurmError."""
+        """Returns the result of `ask`, which is repeated while Slurm does not answer, at most as
+        long as a restart of slurmctld takes. Raises SlurmError then, and at once for a refusal."""
         deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         last = ""
         while True:
@@ -194,8 +194,8 @@ class NodeConversion:
                 self.wait(self.settings.poll_seconds)
 
     def read_node(self) -> SlurmNode:
-        """Returns Slurm's node once Slurm knows its state. A slurmctld that has just started knows
-        no state for some seconds. Raises SlurmError."""
+        """Returns Slurm's record of the node. Waits while a slurmctld that has just started does
+        not know the node's state. Raises SlurmError."""
 
         def ask() -> SlurmNode:
             node = self.slurm.read_node(self.node)
@@ -210,9 +210,9 @@ class NodeConversion:
         return self.patiently(lambda: self.slurm.read_jobs_on(self.node))
 
     def change_slurm(self, change: Callable[[], None], is_so: Callable[[], object]) -> None:
-        """Makes a change unless `is_so` holds already, and reads the outcome back. A refusal or a
-        lost answer does not matter if `is_so` holds then. Raises SlurmError if it does not hold
-        within SLURM_PATIENCE."""
+        """Calls `change` unless the desired state `is_so` already holds, and reads the state back.
+        A refused or unanswered change is no error if the state holds afterwards. Raises SlurmError
+        if it does not hold within SLURM_PATIENCE."""
         deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         while not self.patiently(is_so):
             refused: SlurmError | None = None
@@ -236,8 +236,8 @@ class NodeConversion:
         timeout: timedelta,
         errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
-        """Waits until `look` returns "" and not what is missing; `errors` count as missing. Raises
-        ConverterError with what was missing last, NotClaimed if that was the error."""
+        """Repeats `look` until it returns an empty text instead of what is missing. `errors` count
+        as missing. Raises ConverterError after `timeout`, NotClaimed if that was the last error."""
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""
         while True:
@@ -257,8 +257,8 @@ class NodeConversion:
             self.wait(self.settings.poll_seconds)
 
     def change_node(self, attempt: Callable[[], Answer]) -> Answer:
-        """Repeats `attempt`, which reads and changes the Node, while other clients write it in
-        between. Raises KubeConflict after the stage's time-out."""
+        """Calls `attempt`, which reads and changes the Node, again while other clients change the
+        Node in between. Raises KubeConflict after the stage's time-out."""
         return repeat_on_conflict(attempt, self.settings.stage_timeout_seconds, self.wait)
 
     def run_hook(
@@ -268,8 +268,8 @@ class NodeConversion:
         timeout: timedelta | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> bool:
-        """Runs a hook; returns whether the site has it. First waits for a hook that an earlier call
-        left running. `on_line` gets the output lines; by default they are logged. Raises
+        """Runs a hook and returns whether the site has it. First waits for a hook that an earlier
+        call left running. `on_line` gets each line of output; by default it is logged. Raises
         HookFailed, or ConverterError if a required hook is missing."""
         path = find_hook(self.settings, name, is_required)
         if path is None:
@@ -290,8 +290,8 @@ class NodeConversion:
 
 
 def check_hooks(settings: Settings, required: str, *others: str) -> None:
-    """Checks hooks before anything is changed. Raises ConverterError if the required one is
-    missing, or any is unusable."""
+    """Raises ConverterError if the required hook is missing, or if any of these hooks is unusable.
+    Called before anything is changed."""
     find_hook(settings, required, is_required=True)
     for name in others:
         find_hook(settings, name)
@@ -317,7 +317,7 @@ def hook_facts(settings: Settings, journal: Journal, name: str) -> dict[str, str
 
 
 def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
-    """Runs the stages that are not done yet, in order."""
+    """Runs in order the stages that the journal does not show as done."""
     for stage in stages:
         if not conversion.journal.is_done(stage.name):
             conversion.check_control()
@@ -325,7 +325,7 @@ def run_stages(conversion: NodeConversion, stages: Sequence[Stage]) -> None:
 
 
 def run_stage(conversion: NodeConversion, stage: Stage) -> str:
-    """Runs a stage, even after a signal. Returns its note, or writes its failure to the journal."""
+    """Runs a stage, even after a signal, and returns its note. Writes a failure to the journal."""
     try:
         if stage.require is not None:
             stage.require(conversion)

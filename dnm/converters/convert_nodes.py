@@ -1,7 +1,7 @@
-"""A call that converts: it chooses nodes and direction, prints results and sets the exit code.
+"""A call of a converter that moves nodes: it chooses nodes, prints results and sets the exit code.
 
-stdout has the names of converted nodes as they are ready, or one JSON document at the end. Progress
-is on stderr.
+stdout has each converted node as soon as it is ready, or one JSON document at the end. Progress is
+on stderr.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dnm.model.slurm_state import ABSENT
 
 @dataclass(eq=False)
 class ConvertCall:
-    """The parsed command line. `run` raises DnmError before it changes anything."""
+    """A call with its parsed options. `run` raises DnmError only before it changes anything."""
 
     options: argparse.Namespace
     settings: Settings
@@ -79,7 +79,7 @@ class ConvertCall:
         return not is_left_out and self.settings.is_of_type(node.node.name, self.options.node_type)
 
     def _unfinished(self) -> list[Candidate]:
-        """Returns interrupted conversions first: their nodes are out of service already."""
+        """Returns interrupted lends of this namespace, which are continued first."""
         return [
             Candidate(node=journal.node)
             for journal in self._open_journals()
@@ -133,7 +133,7 @@ class ConvertCall:
         return self._end(self._pool().bring_back(nodes), count)
 
     def _lent(self, count: int) -> list[str]:
-        """Returns the nodes to return: returns in progress, then nodes with few pods to evict."""
+        """Returns the nodes to return: interrupted returns, then nodes with few pods to evict."""
         seen = judge_all(self.settings, self.program.judge, self._log)
         lent = [
             node.node.name
@@ -183,7 +183,7 @@ class ConvertCall:
         )  # fmt: skip
 
     def _name(self, node: str) -> None:
-        """Prints a node that is claimed, or returned: dnm must know it if this call ends early."""
+        """Prints a claimed or returned node at once, so that dnm knows it after a kill."""
         if self.options.output == "text":
             self._print(node)
 
@@ -191,7 +191,7 @@ class ConvertCall:
         self._print(printable(text), sys.stderr)
 
     def _print(self, text: str, to: TextIO | None = None) -> None:
-        """Prints a line. Errors are ignored: the conversion continues after ssh has ended."""
+        """Prints a line, without errors: a conversion continues after its ssh session has ended."""
         with self._lock, suppress(OSError):
             print(text, file=to, flush=True)
 
@@ -206,7 +206,7 @@ class ConvertCall:
                 self.settings.wake.touch(0o600)
 
     def _way_back(self, journal: Journal | None = None) -> Sequence[Stage]:
-        """Returns the stages of a return; for an unchanged node only GIVE_BACK."""
+        """Returns the stages of a return. A node that was only claimed needs just GIVE_BACK."""
         if journal and journal.direction is Direction.K8S and not self.program.has_touched(journal):
             return (to_batch.GIVE_BACK,)
         return self.program.check, *self.program.returning
@@ -222,7 +222,7 @@ class ConvertCall:
         return ExitCode.OK if len(plans) >= count else ExitCode.FAILED
 
     def _end(self, results: Sequence[NodeResult], count: int) -> int:
-        """Prints the results and returns the exit code. A node already back counts as returned."""
+        """Prints the results; returns the exit code. A node already in Slurm counts as returned."""
         if self.options.output == "json":
             self._print(json_text({"schema": SCHEMA, "nodes": list(results)}))
         is_lending = self.options.direction == Direction.K8S.value
@@ -234,7 +234,7 @@ class ConvertCall:
 
 
 def _basis(node: Judged) -> str:
-    """Returns the reason why a node may be lent."""
+    """Returns the reason why a node may be lent, for its journal."""
     if node.verdict is ListVerdict.PREEMPT:
         return node.reason
     return f"idle for {format_duration(node.idle)}" if node.idle is not None else "idle"

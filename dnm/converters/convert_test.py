@@ -1,8 +1,8 @@
-"""`dnm convert-test`: lends and returns a node that is out of service, round after round. At the
-end of each round the site's hook `leftovers` checks what is left over on the node.
+"""`dnm convert-test`: lends and returns a node that is out of service, in several rounds. At the
+end of each round the site's hook `leftovers` checks what the lend has left on the node.
 
-If the hook does not report a thing, the thing is unknown, which never means that nothing is left. A
-round is one journal. Wherever it stops, the drain that was there before is restored.
+A thing that the hook does not report is unknown, which never means that nothing is left. Each round
+has one journal. Wherever a round stops, the drain from before the test is restored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's report
 
 
 class Rest(Value, frozen=True):
-    """A thing that is left over, and the hook that should clear it; no hook: it is unknown."""
+    """A thing that is left on the node, and the hook to clear it; without a hook: unknown."""
 
     thing: str
     text: str
@@ -56,7 +56,7 @@ class Round(Value, frozen=True):
 
 
 def parse_reports(lines: Iterable[str]) -> Reports:
-    """Parses the hook's output. Other lines come from ssh or a banner and are skipped."""
+    """Parses the hook's output. Skips other lines, which come from ssh or a banner."""
     reports: dict[str, frozenset[tuple[str, str]]] = {}
     for line in lines:
         thing, word, text = (*line.split(None, 2), "", "", "")[:3]
@@ -66,7 +66,7 @@ def parse_reports(lines: Iterable[str]) -> Reports:
 
 
 def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
-    """Yields what is left over or unknown. The rows `now` of both reports must be equal."""
+    """Yields things that are left or unknown. Values with `now` must be equal before and after."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         of_thing = after.get(thing, frozenset())
         if not of_thing:
@@ -85,7 +85,7 @@ def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
 
 
 class _Checks:
-    """The stages of a test, and what the hook reported about the node."""
+    """The stages that a test adds to a conversion, and the hook's reports about the node."""
 
     def __init__(self) -> None:
         self.before: Reports = {}
@@ -93,7 +93,7 @@ class _Checks:
 
     @property
     def program(self) -> Program:
-        """A conversion and a return, with a check before the first change and one at the end."""
+        """Returns the stages of a round: lend and return, with checks before and after changes."""
         *claiming, prepare, join, ready = to_k8s.STAGES
         *returning, finish_return = to_batch.STAGES
         look, cordon = Stage("look", self.look), Stage("cordon", _cordon)
@@ -104,12 +104,12 @@ class _Checks:
         )
 
     def look(self, conversion: NodeConversion) -> str:
-        """Checks the unchanged node. If that fails, the node is given back as it is."""
+        """Runs the hook on the unchanged node. If it fails, the node is given back as it is."""
         self.before = self.before or _ask(conversion)
         return f"{len(list(judge_rests(self.before, self.before)))} left over or unknown before"
 
     def look_again(self, conversion: NodeConversion) -> str:
-        """Checks the node at the end. It is returned whatever the check finds."""
+        """Runs the hook at the end. The node is returned whatever the hook reports."""
         try:
             self.rests = tuple(judge_rests(self.before, _ask(conversion)))
         except ConverterError as error:
@@ -118,7 +118,7 @@ class _Checks:
 
 
 def _ask(conversion: NodeConversion) -> Reports:
-    """Runs the hook. Raises ConverterError if it is missing, fails, or exceeds a limit."""
+    """Runs the hook. Raises ConverterError if it is missing, fails, or prints too much."""
     lines: list[str] = []
 
     def add_line(line: str) -> None:
@@ -132,7 +132,7 @@ def _ask(conversion: NodeConversion) -> Reports:
 
 
 def _cordon(conversion: NodeConversion) -> str:
-    """Cordons the Node, so that only pods of DaemonSets run on a node that is about to return."""
+    """Cordons the Node, so that no ordinary pod starts on a node that is about to be returned."""
 
     def look() -> str:
         if conversion.kube.read_node(conversion.node) is None:
@@ -180,8 +180,8 @@ def drain_of(settings: Settings, node: str, log: Callable[[str], None]) -> str:
 def play_rounds(
     settings: Settings, node: str, namespace: str, rounds: int, log: Callable[[str], None]
 ) -> Iterator[Round]:
-    """Yields each round as it ends. A failure or a signal ends the test. Raises DnmError before the
-    node is changed if it can't be tested."""
+    """Yields the result of each round. Ends after a failure or a signal. Raises DnmError before any
+    change if the node can't be tested."""
     control = StopRequest()
     control.listen()
     connect_slurm(settings).check_changes()

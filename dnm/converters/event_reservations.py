@@ -1,11 +1,11 @@
 """`--reserve` and `--unreserve`: reservations in Slurm before an event.
 
 The invariant has three parts. **Each reservation has one node. It has no flag that ignores jobs or
-other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses
-nodes that are busy then, no job ends for the event, and the scheduler plans around it.
+other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses to
+reserve nodes that are busy then, no job ends for the event, and the scheduler plans around it.
 
-If a node is already reserved for the occurrence, but from a later time, its reservation is moved to
-the earlier begin in one call, before other nodes are tried. If Slurm refuses, it stays as it was.
+If a node is reserved for the occurrence, but from a later time, dnm moves that reservation to the
+earlier time, in one call, before it tries other nodes. If Slurm refuses, nothing changes.
 
 A node with a pause after a failure until the event begins is not reserved, since dnm could not lend
 it. A node with a shorter pause, or with an unreadable journal, is the last choice.
@@ -46,7 +46,7 @@ def reserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> in
 
 
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
-    """Returns the nodes that are reserved for the occurrence, but from a later time."""
+    """Returns the nodes that are reserved for this occurrence, but from a later time."""
     reserved = _nodes_of_occurrence(facts.reservations, options.reserve, instance)
     return frozenset(node for node, resv in reserved if is_late(resv.start, options.begins))
 
@@ -54,7 +54,7 @@ def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> 
 def _nodes_of_occurrence(
     reservations: Iterable[Reservation], name: str, instance: str
 ) -> Iterator[tuple[str, Reservation]]:
-    """Yields the nodes of an occurrence, each with its reservation."""
+    """Yields each node that is reserved for an occurrence of an event, with its reservation."""
     for resv in reservations:
         if len(resv.nodes) == 1 and occurrence_of(resv.name, resv.nodes[0], instance) == name:
             yield resv.nodes[0], resv
@@ -63,14 +63,14 @@ def _nodes_of_occurrence(
 def reserve_nodes(
     slurm: Slurm, nodes: Sequence[str], late: Container[str], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Reserves nodes as requested until there are enough, and yields them."""
+    """Reserves as many of the nodes as were requested, and yields those that Slurm has granted."""
     late_first = sorted(nodes, key=lambda node: node not in late)
     reserved = (node for node in late_first if _reserve(slurm, node, late, options))
     return islice(reserved, options.num_nodes)
 
 
 def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Namespace) -> bool:
-    """Reserves the node, or moves its reservation; returns False if Slurm refuses this node."""
+    """Reserves the node, or moves its reservation if it is `late`; returns False if refused."""
     name = f"{options.reserve}-{node}"
     try:
         if node in late:
@@ -85,7 +85,7 @@ def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Na
 
 
 def unreserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Deletes an occurrence's reservations, but not of `exclude`'s nodes; prints the nodes."""
+    """Deletes the reservations of an occurrence, except of nodes in `exclude`; prints the nodes."""
     _check_name(options.unreserve, settings)
     existing = slurm.read_reservations()
     for node, reservation in _nodes_of_occurrence(existing, options.unreserve, settings.instance):
@@ -103,7 +103,7 @@ def _check_name(name: str, settings: Settings) -> None:
 def list_candidates(
     facts: SlurmFacts, claimed: Claimed, settings: Settings, options: argparse.Namespace
 ) -> list[str]:
-    """Returns the nodes of the type that are in service, not lent, and can be lent when the event
+    """Returns the nodes of the type that are in service and that dnm could lend when the event
     begins. Idle nodes come first."""
     excluded = facts.in_own_reservations(settings.res_name) | options.exclude
     pauses = {

@@ -1,13 +1,13 @@
 """Hooks: executables of the site in the hooks directory, called with the node's name.
 
-A hook must be repeatable: it can be ended at any point and is then run again. It gets its facts in
-an environment of its own. Secrets come by variables that the site names (`pass_environment`) or by
-the hook's files, never on a command line; they are blacked out in its output. A hook runs in a
-session of its own and ends with its children when its time is up. The journal has its process
-before it begins, so that a repetition finds it.
+A hook must be repeatable: it can be ended at any point and is then run again. It gets facts about
+the conversion in an environment of its own. Secrets come by variables in `pass_environment` or by
+the hook's files, never on a command line; dnm blacks them out in its output. A hook runs in a
+session of its own. If its time is up, it is ended with its children. The journal records its
+process before it begins, so that a later call finds it.
 
-The kubelet's configuration file for a lent node is written beside the journals; a hook gets its
-path. Equal settings give equal bytes. A node has no file if its type sets nothing.
+The kubelet's configuration file for a lent node is written beside the journals, and a hook gets its
+path. Equal settings give equal bytes. A node has no file if its type has no kubelet settings.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class HookFailed(ConverterError):
-    """The hook failed, or its time was up."""
+    """The error if a hook fails or exceeds its time-out."""
 
 
 def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path | None:
-    """Returns the hook's path; None if the site has no such hook. Raises ConverterError for an
-    unusable hook, and for a missing one that is required."""
+    """Returns the hook's path; None if the site has no such hook. Raises ConverterError if the hook
+    is unusable, or missing although it is required."""
     path = settings.hooks_dir / name
     try:
         check_trust(path, ConverterError)
@@ -69,7 +69,7 @@ def find_hook(settings: Settings, name: str, is_required: bool = False) -> Path 
 def hook_environment(
     settings: Settings, facts: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns all variables that a hook gets (etc/hooks/README explains each)."""
+    """Returns all environment variables of a hook; etc/hooks/README explains each."""
     environment = {
         "PATH": ":".join(filter(None, (environ.get("PATH", ""), _PATH))),
         "HOME": environ.get("HOME", "/"),
@@ -89,7 +89,7 @@ def hook_environment(
 
 
 class HookCall:
-    """A hook that is running."""
+    """A started hook: a process that waits for `let_go`, and its output."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class HookCall:
         secrets: Secrets,
         log: Callable[[str], None],
     ) -> None:
-        """Starts the process, which waits until `let_go`. Raises ConverterError."""
+        """Starts the process, which does nothing until `let_go`. Raises ConverterError."""
         self.command = list(command)
         self.log = log
         self.lines = SafeLines(secrets, _LONGEST_LINE)
@@ -122,16 +122,16 @@ class HookCall:
         )
 
     def let_go(self) -> None:
-        """Lets the hook begin, with an empty standard input."""
+        """Lets the started process become the hook, with an empty standard input."""
         assert self.child.stdin is not None
         with fault_point("hook.let_go"), suppress(BrokenPipeError):
             self.child.stdin.write(b"\n")
             self.child.stdin.close()
 
     def wait(self, timeout: timedelta, is_hurried: Callable[[], bool]) -> None:
-        """Waits until the hook has ended, but not for children that keep its output open. Raises
-        HookFailed with its last lines for a non-zero exit code. Ends it and its children, and
-        raises, when its time is up or `is_hurried` turns true."""
+        """Waits until the hook has ended; children that keep its output open do not matter. Ends
+        hook and children after the timeout, or if `is_hurried` returns true. Raises HookFailed,
+        with the hook's last lines, in these cases and for a non-zero exit code."""
         assert self.child.stdout is not None
         deadline = time.monotonic() + timeout.total_seconds()
         stop = ""
@@ -171,7 +171,7 @@ class HookCall:
 
 
 def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
-    """Ends a hook and its children by TERM, and by KILL ten seconds later."""
+    """Sends TERM to a hook and its children, and KILL ten seconds later."""
 
     def send(sent: signal.Signals) -> None:
         with fault_point("hook.signal"), suppress(ProcessLookupError):
@@ -181,7 +181,7 @@ def end_session(leader: int, has_ended: Callable[[], bool]) -> None:
 
 
 def outlive(process: ConverterProcess, patience: timedelta, log: Callable[[str], None]) -> None:
-    """Waits for a hook that an earlier node-convert left running, then ends it."""
+    """Waits for a hook of an earlier call that still runs, and ends it after `patience`."""
     if not is_alive(process):
         return
     log(f"waits for a hook of an earlier call (process {process.pid})")
@@ -198,7 +198,7 @@ _FOLDER = "kubelet"  # below state_dir
 
 
 def check_kubelets(settings: Settings, node_type: str) -> None:
-    """Raises ConverterError, before any claim, if the type's kubelets would not start."""
+    """Raises ConverterError, before any claim, if kubelets of this node type would not start."""
     of_type = settings.node_types.get(node_type)
     if of_type is None or of_type.kubelet is None:
         return
@@ -209,8 +209,8 @@ def check_kubelets(settings: Settings, node_type: str) -> None:
 
 
 def kubelet_facts(settings: Settings, journal: Journal, hook: str) -> Mapping[str, str]:
-    """Writes the node's kubelet file and returns the variable with its path. Returns nothing for
-    hooks or types that need no file. Raises ConverterError."""
+    """Writes the node's kubelet file and returns the variable with its path for the hook's
+    environment. Returns no variable if hook or node type need no file. Raises ConverterError."""
     of_type = settings.node_types.get(journal.node_type)
     has_file = hook in _WITH_FILE and journal.direction is Direction.K8S
     if not has_file or of_type is None or of_type.kubelet is None:

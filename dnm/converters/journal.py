@@ -1,9 +1,9 @@
 """The journals of node-convert: its actions on each node, written before and after every stage.
 
 Each node has one JSON document in the state directory, replaced atomically (temporary file, fsync,
-rename, fsync of the directory), and one lock that ends with its process. A later call continues a
-conversion with an open journal. It reads the actual state and does not trust the journal alone. An
-unreadable journal stops work on its node.
+rename, fsync of the directory), and one lock. The lock ends with the process that holds it. A later
+call continues a conversion with an open journal. It reads the actual state and does not trust the
+journal alone. An unreadable journal prevents work on its node.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Direction(Enum):
 
 
 class StageMark(Enum):
-    """The state of a stage that a line records."""
+    """The progress of a stage, in a line of a journal."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -56,7 +56,7 @@ class StageLine(Value, frozen=True):
 
 
 class Journal(Value, frozen=True):
-    """The conversion of one node. A rollback changes `direction` to batch."""
+    """The record of one conversion of a node. A rollback changes `direction` to batch."""
 
     node: str
     operation: str  # part of Slurm's Reason, so that two conversions differ
@@ -76,11 +76,11 @@ class Journal(Value, frozen=True):
 
     @property
     def way(self) -> Direction:
-        """The side where it ends: for a test Slurm, wherever the test stops."""
+        """Returns the side where the node finally is to be: Slurm after a convert-test."""
         return Direction.BATCH if PREVIOUS_DRAIN in self.facts else self.direction
 
     def is_done(self, stage: str) -> bool:
-        """Returns whether the stage's last line is DONE."""
+        """Returns whether the stage's last line in the journal is DONE."""
         marks = [line.mark for line in self.lines if line.stage == stage]
         return bool(marks) and marks[-1] is StageMark.DONE
 
@@ -89,7 +89,7 @@ class Journal(Value, frozen=True):
 
 
 def new_operation() -> str:
-    """Returns a unique name that sorts by time."""
+    """Returns a unique name for a conversion. Names sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -97,7 +97,7 @@ class JournalStore:
     """The journals and locks of one state directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Makes the directory; raises ConverterError if it can't be used or trusted."""
+        """Creates the directory. Raises ConverterError if it is unusable or not trusted."""
         self.directory = directory
         try:
             with fault_point("journal.make_directory"):
@@ -113,7 +113,7 @@ class JournalStore:
         return self.directory / f"{node}.json"
 
     def load(self, node: str) -> Journal | None:
-        """Returns the last conversion of the node, open or not; None if there never was one."""
+        """Returns the journal of the node's last conversion, open or not; None if there is none."""
         path = self._path(node)
         try:
             with fault_point("journal.read"):
@@ -138,14 +138,14 @@ class JournalStore:
         return journal
 
     def load_open(self, instance: str, on_unreadable: Callable[[str], None]) -> tuple[Journal, ...]:
-        """Returns this instance's conversions that were interrupted or need an administrator. An
-        unreadable journal is reported and stops only its own node."""
+        """Returns this instance's open journals: interrupted or failed conversions. `on_unreadable`
+        gets a message for each unreadable journal, which prevents work only on its own node."""
         journals = self.load_all(lambda node, why: on_unreadable(why)).values()
         return tuple(item for item in journals if item.is_open and item.instance == instance)
 
     def load_all(self, on_unreadable: Callable[[str, str], None]) -> dict[str, Journal]:
-        """Returns the last conversion of each node, by node. `on_unreadable` gets a node with an
-        unreadable journal, and a message with the next step. Raises OSError."""
+        """Returns the journal of each node's last conversion, by node. `on_unreadable` gets the
+        node of an unreadable journal, and a message with the next step. Raises OSError."""
         journals = {}
         for node in (
             file[:-5] for file in sorted(os.listdir(self.directory)) if file[-5:] == ".json"
@@ -158,7 +158,7 @@ class JournalStore:
         return journals
 
     def is_at_work(self, node: str) -> bool:
-        """Returns whether a living process holds the node's lock."""
+        """Returns whether a running converter holds the node's lock."""
         try:
             with fault_point("journal.lock"):
                 descriptor = os.open(self.directory / f"{node}.lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -174,7 +174,7 @@ class JournalStore:
             ) from error
 
     def save(self, journal: Journal) -> None:
-        """Writes the journal durably. Raises ConverterError; the caller must then stop."""
+        """Writes the journal durably. Raises ConverterError, after which the caller must stop."""
         path = self._path(journal.node)
         content = msgspec.json.format(msgspec.json.encode(journal), indent=1) + b"\n"
         try:
@@ -187,8 +187,8 @@ class JournalStore:
 
     @contextmanager
     def lock(self, node: str) -> Iterator[bool]:
-        """Yields whether this process got the node's lock, which ends with it. It does not wait for
-        another converter, only for a list that holds the lock for a moment."""
+        """Yields whether this process has acquired the node's lock, until the end of the block.
+        Does not wait for another converter, but for a `--list` that holds the lock for a moment."""
         path = self.directory / f"{node}.lock"
         try:
             fix_access(path, FileMode(owner=os.geteuid()))  # who opens it can lock the node
@@ -218,7 +218,7 @@ def _try_lock(descriptor: int, how: int) -> bool:
 
 @dataclass(eq=False)
 class JournalWriter:
-    """The journal of the running conversion; each change is on disk before the method returns."""
+    """The journal of a running conversion. Each method returns after its change is on disk."""
 
     store: JournalStore
     journal: Journal
@@ -232,7 +232,7 @@ class JournalWriter:
         self.change(lines=(*self.journal.lines, line)[-_MOST_LINES:])
 
     def reopen(self, stages: Collection[str]) -> None:
-        """Records that these stages must run again."""
+        """Records that these stages, if they are done, must run again."""
         for stage in stages:
             if self.journal.is_done(stage):
                 self.write(stage, StageMark.FAILED, "to be done again")
@@ -241,7 +241,7 @@ class JournalWriter:
         self.change(facts={**self.journal.facts, **facts})
 
     def close(self, error: str = "") -> None:
-        """Closes the journal: the conversion is finished."""
+        """Closes the journal, so that no later call continues the conversion."""
         self.change(is_open=False, error=error)
 
 
@@ -257,7 +257,7 @@ class StageResult(Value, frozen=True):
 
 
 class NodeResult(Value, frozen=True):
-    """The result for a node. `skipped`: nothing was done, or nothing was necessary."""
+    """The result for a node. `skipped`: no work was possible (another owner) or necessary."""
 
     node: str
     result: str  # ok | failed | skipped
@@ -266,7 +266,7 @@ class NodeResult(Value, frozen=True):
 
 
 def stages_of(journal: Journal, began: datetime) -> tuple[StageResult, ...]:
-    """Returns this call's stages, each with the seconds between its first and its last line."""
+    """Returns the stages since `began`, each with the seconds between its first and last line."""
     results: list[StageResult] = []
     begun: dict[str, datetime] = {}
     for line in journal.lines:

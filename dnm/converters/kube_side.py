@@ -1,7 +1,7 @@
-"""The Kubernetes side of a conversion: cordon, evict by the Eviction API, delete, label.
+"""The Kubernetes client of the converters: cordon, evict by the Eviction API, delete, label.
 
-It extends the Kubernetes edge of a run by calls that a run never needs. The imports take too long
-for `--list`, so the client is made when a stage first needs it.
+It adds calls to the client of a run, which a run never needs. Its imports take too long for
+`--list`, so that a stage creates the client when it first needs it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dnm.model.node_type import Taint
 
 
 class KubeSide(KubeClient):
-    """The API server as the stages need it. Its methods raise KubeError."""
+    """The Kubernetes client of the stages. Its methods raise KubeError."""
 
     def __init__(self, settings: Settings) -> None:
-        """Loads the access; sends nothing yet. Raises KubeError."""
+        """Loads the credentials, without a request. Raises KubeError."""
         config = Config(
             path=settings.config_path or Path("node-convert"),
             namespaces={},
@@ -34,12 +34,12 @@ class KubeSide(KubeClient):
 
     @property
     def node_sets(self) -> NodeSetConnection:
-        """The calls that only nodeset-convert needs."""
+        """Returns the client for calls that only nodeset-convert needs."""
         return NodeSetConnection(self.requests)
 
     @property
     def bridge(self) -> BridgeConnection:
-        """The calls that only bridge-convert needs."""
+        """Returns the client for calls that only bridge-convert needs."""
         return BridgeConnection(self.requests)
 
     def set_cordon(self, node: str, cordon: bool) -> None:
@@ -53,8 +53,8 @@ class KubeSide(KubeClient):
         is_uncordoned: bool = False,
         annotations: Mapping[str, str | None] = {},
     ) -> None:
-        """Makes one change of the Node, if it is still as it was read. `taints`: all of them;
-        unchanged ones are not written, so that they keep their times."""
+        """Changes the Node in one request, if it is unchanged since it was read. `taints`: all new
+        taints; equal ones are not sent, so that they keep their times."""
         self.patch_node(
             node.name,
             resource_version=node.resource_version,

@@ -46,7 +46,7 @@ SCHEMA = "node-convert.list/1"
 
 
 def connect_slurm(settings: Settings) -> Slurm:
-    """Returns the client. It sends nothing yet."""
+    """Returns the client for Slurm, by commands or slurmrestd. It sends no request yet."""
     if not settings.slurmrestd_url:
         return SlurmClient(os.environ)
     from dnm.converters.slurm.rest import SlurmRestClient  # costs 20 ms
@@ -55,8 +55,8 @@ def connect_slurm(settings: Settings) -> Slurm:
 
 
 def read_facts(client: Slurm) -> SlurmFacts:
-    """Reads nodes, reservations and jobs. Jobs come last, so that a job which starts in between is
-    seen. Raises SlurmError."""
+    """Reads nodes, reservations and jobs of Slurm. Jobs come last, so that none that starts
+    meanwhile is missed. Raises SlurmError."""
     client.check_controller()
     nodes = client.read_nodes()
     reservations = client.read_reservations()
@@ -65,8 +65,8 @@ def read_facts(client: Slurm) -> SlurmFacts:
 
 
 def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datetime | None]]:
-    """Returns for each node the reservations that are not over, however far ahead, and their
-    begins. Reservations of conversions are left out."""
+    """Returns the current and all future reservations of each node, with their begins, except dnm's
+    reservations for conversions."""
     by_node: dict[str, dict[str, datetime | None]] = defaultdict(dict)
     for reservation in facts.reservations:
         if reservation.end is None or reservation.end >= facts.read_at:
@@ -79,8 +79,8 @@ def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datet
 def with_reasons(
     judged: Sequence[Judged], claims: Mapping[str, BatchClaim], settings: Settings
 ) -> tuple[Judged, ...]:
-    """Returns the verdicts with Slurm's Reasons. If a claimed node has a drain that is not dnm's,
-    the verdict's reason adds it."""
+    """Adds Slurm's Reason to each verdict. If a node that dnm has claimed has another drain than
+    dnm's, the reason of the verdict mentions it too."""
     return tuple(_with_reason(node, claims.get(node.node.name), settings) for node in judged)
 
 
@@ -101,8 +101,8 @@ def list_as_json(
     reserved: Mapping[str, Mapping[str, datetime | None]] = {},
     options: Sequence[str] = (),
 ) -> str:
-    """Returns the JSON document. Without `claims` its rows have none. `reserved`: the reservations
-    of each node and their begins. `options`: supported options besides --exclude."""
+    """Returns the document of `--list`. If `claims` is None, its rows lack claims. `reserved`: the
+    begins of each node's reservations. `options`: supported options besides --exclude."""
     nodes = [
         {
             "node": node.node.name,
@@ -131,8 +131,8 @@ def list_as_text(
     of: str,
     more: Sequence[str] = (),
 ) -> str:
-    """Returns a table with free text in its last column, an empty line, a summary, and the lines of
-    `more`. `of` describes the nodes that are listed."""
+    """Returns the table of `--list`, a summary, and the lines in `more`. `of` describes the choice
+    of nodes in the summary, e.g. by their type."""
     rows = [("NODE", "STATE", "IDLE", "VERDICT", "REASON"), *map(_row, judged)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[4])) for row in rows]
@@ -140,7 +140,7 @@ def list_as_text(
 
 
 def describe_waiting(waiting: Sequence[WaitingJobs], now: datetime) -> list[str]:
-    """Returns a line for each partition and node type that jobs wait for."""
+    """Returns a line about the waiting jobs of each partition and node type."""
     lines = []
     for jobs in waiting:
         since = f", the first for {format_duration(now - jobs.since)}" if jobs.since else ""
@@ -194,8 +194,8 @@ def list_waiting_jobs(
     facts: SlurmFacts, reservation: str, type_of: Callable[[str], str]
 ) -> tuple[WaitingJobs, ...]:
     """Returns a row for each node type and partition in which jobs wait. A job with several
-    partitions counts in the first that has nodes of the type. `reservation`: dnm's prefix;
-    `type_of` returns the type of a node, empty if none."""
+    partitions counts in the first that has nodes of the type. `reservation` is the prefix of dnm's
+    reservations; `type_of` returns a node's type, or an empty text."""
     types: dict[str, dict[str, None]] = {}  # of each partition, in the order of the nodes
     sizes: Counter[str] = Counter()
     for node in facts.nodes:
@@ -220,8 +220,8 @@ def list_waiting_jobs(
 
 
 def would_start(job: SlurmJob, claimed: Set[str] = frozenset()) -> bool:
-    """Returns whether a pending job lacks only nodes. `claimed`: nodes that dnm has claimed; a job
-    that requires one of them waits for it."""
+    """Returns whether a pending job lacks only nodes, or requires one of the nodes that dnm has
+    `claimed` and that are therefore not available."""
     if not job.priority or job.reservation:
         return False
     if job.pending_reason in _LACKS_NODES or job.pending_reason.startswith(_NODES_AWAY):

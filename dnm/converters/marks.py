@@ -1,5 +1,5 @@
-"""Ownership of a node in Slurm, by the Reason of its drain, Comment, Extra, and the flags of its
-kind. Pure.
+"""Rules that show which dnm instance or other program owns a node in Slurm: by the Reason of its
+drain, Comment, Extra, and state flags.
 
 node-convert moves machines that leave Kubernetes, nodeset-convert those with slurmd in a pod of
 slurm-operator, bridge-convert those that slurm-bridge has put into Slurm. dnm never touches a drain
@@ -33,19 +33,19 @@ def drain_reason(settings: Settings, operation: str) -> str:
 
 
 def is_own_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether a Reason begins as this instance's. Slurm appends ("… : Not responding")."""
+    """Returns whether a Reason begins with this instance's mark. Slurm may append a text to it."""
     return f"{reason} ".startswith(f"dnm:{settings.instance} ")
 
 
 def reason_of_drain(node: SlurmNode) -> str:
-    """Returns the Reason if the node is drained. On a node in service it means nothing: Slurm 23.11
-    to 25.11 without slurmdbd leaves it there."""
+    """Returns the Reason if the node is drained, otherwise an empty text: Slurm 23.11 to 25.11
+    without slurmdbd leave an old Reason on a node in service."""
     return node.reason if "DRAIN" in node.state.flags else ""
 
 
 def other_instance(settings: Settings, node: SlurmNode) -> str:
-    """Returns the other instance that the node's marks name; empty if none. Beside this instance's
-    drain, other marks are leftovers."""
+    """Returns another instance that has marked the node; empty if there is none. If this instance
+    has drained the node, other marks are leftovers and do not count."""
     marks = [] if is_own_reason(settings, reason_of_drain(node)) else instances_on(node)
     return next((mark for mark in marks if mark != settings.instance), "")
 
@@ -56,7 +56,7 @@ def refuse_other_instance(settings: Settings, node: SlurmNode) -> None:
 
 
 def refuse_other(settings: Settings, name: str, instance: str) -> None:
-    """Raises ConverterError if `instance` is another instance."""
+    """Raises ConverterError if `instance`, which has lent the node, is not this instance."""
     if instance != settings.instance:
         raise ConverterError(
             f"{name} is lent by instance '{instance}': nothing is done; "
@@ -65,7 +65,7 @@ def refuse_other(settings: Settings, name: str, instance: str) -> None:
 
 
 def instances_on(node: SlurmNode) -> list[str]:
-    """Returns the instances in the node's marks, the drain's first."""
+    """Returns the instances that drain, Comment and Extra of the node name, in this order."""
     texts = reason_of_drain(node), node.comment, node.extra or ""
     return [instance for text in texts if (instance := _instance_in(text))]
 
@@ -76,9 +76,9 @@ def _instance_in(text: str) -> str:
 
 
 def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> SlurmReason | None:
-    """Returns why a node is drained, down or failed, and who set it; None without a Reason. If this
-    instance has claimed it (`is_claimed`), a Reason of the predecessor's script counts as this
-    instance's."""
+    """Returns Slurm's Reason for a node that is drained, down or failed, with its author; None if
+    there is none. `is_claimed`: this instance has claimed the node, so a Reason of the
+    predecessor's script counts as its own."""
     is_out = node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}
     if not (node.reason and is_out):
         return None
@@ -89,17 +89,17 @@ def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> Sl
 
 
 def operation_of(reason: str) -> str:
-    """Returns the operation in a Reason; empty if none."""
+    """Returns the name of dnm's operation in a Reason; empty if there is none."""
     return next((word[3:] for word in reason.split() if word.startswith("op=")), "")
 
 
 def is_predecessors_reason(settings: Settings, reason: str) -> bool:
-    """Returns whether the predecessor's script set the Reason: it wrote only MARK_REASON."""
+    """Returns whether the predecessor's script, which writes only MARK_REASON, set the Reason."""
     return bool(settings.mark_reason) and reason.startswith(settings.mark_reason)
 
 
 def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
-    """Returns the node without the flags that all nodes of its kind have."""
+    """Returns the node without the state flags that all nodes of this program have."""
     if machines is Machines.OWN or not _is_of_kind(machines, node):
         return node
     state = msgspec.structs.replace(node.state, flags=node.state.flags - _OF_KIND)
@@ -107,8 +107,8 @@ def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
 
 
 def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
-    """Returns whether the node is of the program's kind. Only flags show a bridged node, since its
-    features are its partitions. A node without its own flags counts as its kind."""
+    """Returns whether the program moves such nodes: those with a slurmd pod in the Comment, or for
+    slurm-bridge those with the flag EXTERNAL, since their features are their partitions."""
     if machines is Machines.PODS:
         return bool(pod_of(node.comment))
     return "EXTERNAL" in node.state.flags
@@ -117,7 +117,7 @@ def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
 def foreign_reason(
     machines: Machines, node: SlurmNode, maintained: dict[str, str] | None = None
 ) -> str:
-    """Returns why the program leaves a node alone, whatever runs on it; empty for its own kind."""
+    """Returns why this program must not move the node, whatever runs on it; empty if it may."""
     if machines is Machines.OWN:
         return slinky_reason(node, maintained)
     refusal, prefix = _KINDS[machines]
@@ -131,7 +131,7 @@ def foreign_reason(
 
 
 def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
-    """Returns node -> the operator's reservation that names it, however far ahead it begins."""
+    """Returns node -> slurm-operator's current or future maintenance reservation of it."""
     return {
         node: reservation.name
         for reservation in reservations

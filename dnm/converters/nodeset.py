@@ -1,8 +1,8 @@
-"""Rules of which Nodes with a slurmd pod may be moved, from Kubernetes' state. Pure.
+"""Rules that decide which Nodes with a slurmd pod may be moved, from Kubernetes' state.
 
 The operator's own check before it ends a pod fails open: without Slurm's answer it treats a node as
-drained. So dnm does not rely on it, and leaves a node alone unless everything is clearly well. A
-missing condition of a pod means unknown, not idle.
+drained. So dnm does not rely on it, and moves a node only if all facts allow it. A pod without a
+condition is in an unknown state, not idle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BUSY = frozenset(("Allocated", "Mixed", "Completing"))
 
 
 class SlurmdPod(Value):
-    """A pod of a NodeSet. `states`: the operator's report on its Slurm node, e.g. Idle, Drain."""
+    """A pod of a NodeSet. `states`: its Slurm node's by the operator's report, e.g. Idle, Drain."""
 
     namespace: str
     name: str
@@ -68,7 +68,7 @@ class NodeSet(Value):
 
 
 class OnNode(Value):
-    """A Node, the slurmd pods on it, and all NodeSets. `node` None: there is no Node."""
+    """A Node, the slurmd pods on it, and all NodeSets. `node` None: the Node does not exist."""
 
     node: Node | None
     pods: Sequence[SlurmdPod]
@@ -76,7 +76,7 @@ class OnNode(Value):
 
 
 def node_fault(name: str, node: Node | None, may_be_cordoned: bool = False) -> str:
-    """Returns why a Node is left alone, whichever system uses it; empty if it is well."""
+    """Returns why a Node must not be moved, whichever system uses it; empty if it may."""
     if node is None:
         return f"Kubernetes has no Node {name}: its Node must have the name that Slurm knows"
     if node.is_deleting or not node.is_ready:
@@ -85,7 +85,7 @@ def node_fault(name: str, node: Node | None, may_be_cordoned: bool = False) -> s
 
 
 def lend_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
-    """Returns why a node can't be lent, whatever Slurm reports; empty if it can."""
+    """Returns why Kubernetes' state forbids to lend the node; empty if it does not."""
     node, (key, value) = at.node, label
     if (fault := node_fault(name, node)) or node is None:
         return fault
@@ -121,7 +121,7 @@ def _pod_refusal(name: str, at: OnNode, label: tuple[str, str]) -> str:
 
 
 def _set_refusal(node_set: NodeSet) -> str:
-    """Returns what else ends or starts pods of a NodeSet now; empty if nothing does."""
+    """Returns what besides dnm may end or start pods of a NodeSet now; empty if nothing may."""
     shown = f"NodeSet {node_set.key}"
     if node_set.is_deleting:
         return f"{shown} is being deleted"
@@ -135,7 +135,7 @@ def _set_refusal(node_set: NodeSet) -> str:
 
 
 def turn_refusal(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod) -> str:
-    """Returns which other pod a conversion on any host is removing; empty if none."""
+    """Returns a message if a conversion on any host is removing another pod; empty if none is."""
     for other in fellows:
         if other.uid != pod.uid and other.cost <= LOWEST_COST:
             return f"pod {other.key} of NodeSet {node_set.key} is being removed: one at a time"
@@ -145,10 +145,9 @@ def turn_refusal(node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod
 def scale_refusal(
     node_set: NodeSet, fellows: Sequence[SlurmdPod], pod: SlurmdPod, spares: Sequence[str]
 ) -> str:
-    """Returns why, in StatefulSet mode, the operator might end another pod than this one, or later
-    start one on another Node. Empty: it ends this one, if no other conversion runs. The deletion
-    cost decides only among pods that are all Running and Ready. `spares`: Nodes that the NodeSet
-    selects and has no pod on."""
+    """Returns why, in StatefulSet mode, a scale-down might end another pod than `pod`, or a later
+    scale-up might start a pod on another Node; empty if it can't. The deletion cost decides only if
+    all pods are Running and Ready. `spares` are Nodes without a pod that the NodeSet selects."""
     if refusal := _set_refusal(node_set):
         return refusal
     shown = f"NodeSet {node_set.key}"
@@ -167,7 +166,7 @@ def scale_refusal(
 
 
 def wrong_pod_removal(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: int) -> str:
-    """Returns a message if the operator ends or has ended another pod instead; else empty."""
+    """Returns a message if the operator ends or has ended another pod than `pod`; else empty."""
     for other in fellows:
         if other.uid != pod.uid and (other.is_terminating or other.is_condemned):
             return f"slurm-operator ends pod {other.key}, not {pod.key}"
@@ -177,15 +176,15 @@ def wrong_pod_removal(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: in
 
 
 def report_fault(pod: SlurmdPod) -> str:
-    """Returns why the operator's report on a pod's Slurm node is unusable; empty: it is usable."""
+    """Returns why the operator's report on a pod's Slurm node is unusable; empty if it is not."""
     if len(pod.states & _BASES) != 1:
         return f"slurm-operator reports no Slurm state for pod {pod.key}"
     return ""
 
 
 def busy_reason(pod: SlurmdPod) -> str:
-    """Returns why the operator reports the pod's Slurm node as busy; empty if idle. Callers ask
-    Slurm itself too."""
+    """Returns why the pod's Slurm node is busy by the operator's report; empty if it is idle.
+    Callers ask Slurm too."""
     if fault := report_fault(pod):
         return fault
     if "Idle" not in pod.states or pod.states & _BUSY:
@@ -194,8 +193,8 @@ def busy_reason(pod: SlurmdPod) -> str:
 
 
 def outdated_report(pod: SlurmdPod, is_drained: bool) -> str:
-    """Returns a message if the operator still shows a pod's earlier Slurm state. Empty: it shows
-    the node up, and drained if `is_drained`."""
+    """Returns a message if the operator still reports a pod's old Slurm state; empty if it reports
+    the node as up, and as drained only if `is_drained`."""
     is_shown = not report_fault(pod) and "Down" not in pod.states
     if is_shown and ("Drain" in pod.states) == is_drained:
         return ""
@@ -203,14 +202,14 @@ def outdated_report(pod: SlurmdPod, is_drained: bool) -> str:
 
 
 def is_down_by_its_pod(reason: str) -> bool:
-    """Returns whether the Reason shows that a node is down because its pod ended. It comes from the
-    pod's preStop (slurm-operator 1.1.0 without the prefix, later ones with it), from a later
-    undrain, or from Slurm if there was no preStop."""
+    """Returns whether the Reason shows that a node is down because its pod ended. The Reason comes
+    from the pod's preStop hook (slurm-operator 1.1.0 writes it without a prefix), from a later
+    undrain, or from Slurm if no hook ran."""
     return reason.startswith((OPERATOR_REASON, "Pod is terminating", "Not responding"))
 
 
 def missing_for_return(name: str, pods: Sequence[SlurmdPod]) -> str:
-    """Returns what is missing until slurmd runs in its pod again; empty if nothing is."""
+    """Returns why slurmd does not run in a pod on the node again; empty if it does."""
     staying = [pod for pod in pods if not pod.is_terminating]
     if len(staying) != 1:
         return f"no pod of slurmd is on {name} yet" if not staying else "it has two slurmd pods"
@@ -225,8 +224,8 @@ def missing_for_return(name: str, pods: Sequence[SlurmdPod]) -> str:
 def judge_places(
     judged: Sequence[Judged], places: dict[str, OnNode], label: tuple[str, str]
 ) -> Sequence[Judged]:
-    """Returns the verdicts, with SKIP for a node that can't be moved or has a pod that the operator
-    reports as not idle."""
+    """Returns the verdicts, changed to SKIP for nodes that can't be moved, and for nodes that the
+    operator reports as not idle."""
     return [held(node, _skip_reason(node, places[node.node.name], label)) for node in judged]
 
 

@@ -1,9 +1,9 @@
 """StatefulSet mode of nodeset-convert: one replica fewer, or one more, on this node.
 
-The operator chooses which pod ends, and a pod's deletion cost decides only if all pods are well. So
-dnm moves one node at a time and checks everything just before it changes the number, on an
-unchanged NodeSet. Then it watches which pod ends. If it is another one, dnm restores the number at
-once: the operator keeps a pod that still has jobs. A node that must wait is unchanged, and that is
+The operator chooses which pod ends, and a pod's deletion cost decides only if all pods are Ready.
+So dnm moves one node at a time, and checks everything just before it scales an unchanged NodeSet.
+Then it watches which pod ends. If it is another pod, dnm restores the number at once; the operator
+keeps a pod that still has jobs. If a node must wait for another one, it is unchanged, and that is
 no failure.
 """
 
@@ -25,12 +25,12 @@ _BEFORE = "replicas before"  # and its replicas before that
 
 
 class OthersTurn(NotClaimed):
-    """Another node of the NodeSet is being moved. Waiting is no failure of this node."""
+    """The error if another node of the NodeSet is being moved. It does not count as a failure."""
 
 
 def stateful_set(conversion: NodeConversion) -> str:
-    """Returns the NodeSet in StatefulSet mode that selects the machine; empty if one in DaemonSet
-    mode does. Raises ConverterError if that is ambiguous."""
+    """Returns the NodeSet in StatefulSet mode that selects the machine; empty if a NodeSet in
+    DaemonSet mode selects it. Raises ConverterError if several NodeSets may."""
     if scaled := conversion.journal.facts.get(SCALED):
         return scaled
     key, value = label_of(conversion.settings)
@@ -53,7 +53,7 @@ def _pods_on(conversion: NodeConversion) -> Sequence[SlurmdPod]:
 
 
 def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod]]:
-    """Returns a NodeSet and its pods, with those that began after the NodeSet was read."""
+    """Returns a NodeSet and its pods. Pods are read last, so that none is missed."""
     side = conversion.kube.node_sets
     node_set = next((node_set for node_set in side.read_sets() if node_set.key == key), None)
     if node_set is None or node_set.is_daemon_set:
@@ -64,7 +64,7 @@ def _read(conversion: NodeConversion, key: str) -> tuple[NodeSet, list[SlurmdPod
 
 @contextmanager
 def _turn(conversion: NodeConversion, key: str) -> Iterator[None]:
-    """Waits for a lock: one conversion of this host at a time scales a NodeSet."""
+    """Holds a lock during the block: on this host, one conversion at a time scales a NodeSet."""
     name = f"NodeSet_{key.replace('/', '_')}"  # no node name has a `_`
     deadline = time.monotonic() + conversion.settings.drain_timeout_seconds.total_seconds()
     while True:
@@ -118,8 +118,8 @@ def _shrink_once(conversion: NodeConversion, key: str) -> str:
 
 
 def _scale_down(conversion: NodeConversion, node_set: NodeSet) -> None:
-    """Scales down by one. A refused write (conflict) changed nothing, so the facts are restored: if
-    the number became smaller anyway, dnm did not do it."""
+    """Scales down by one. The journal records the scaling first. If the API server refuses the
+    write (conflict), the earlier record is restored."""
     facts = conversion.journal.facts
     before = {name: facts.get(name, "") for name in (SCALED, _BEFORE)}
     conversion.writer.remember({SCALED: node_set.key, _BEFORE: str(node_set.replicas)})
@@ -131,8 +131,8 @@ def _scale_down(conversion: NodeConversion, node_set: NodeSet) -> None:
 
 
 def _is_scaled(conversion: NodeConversion, node_set: NodeSet) -> bool:
-    """Returns whether dnm has scaled the NodeSet down. Other conversions wait until the pod has
-    ended, or the number is restored."""
+    """Returns whether this conversion has scaled the NodeSet down and the number is still smaller.
+    Other conversions wait until the pod has ended or the number is restored."""
     facts = conversion.journal.facts
     return bool(facts.get(SCALED)) and node_set.replicas < int(facts.get(_BEFORE, "0"))
 
@@ -144,7 +144,7 @@ def _spares(conversion: NodeConversion, fellows: Sequence[SlurmdPod]) -> list[st
 
 
 def _take_label_off(conversion: NodeConversion) -> str:
-    """Removes the label, so that no other pod starts here; one may just have started."""
+    """Removes the NodeSet's label. Returns a message if another slurmd pod has started."""
     if is_label_on(conversion, read_own_node(conversion)):
         key, value = label_of(conversion.settings)
         conversion.kube.node_sets.remove_label(conversion.node, key, value)
@@ -152,8 +152,8 @@ def _take_label_off(conversion: NodeConversion) -> str:
 
 
 def grow(conversion: NodeConversion, key: str) -> None:
-    """Takes the next step to start slurmd again: adds a replica if every pod has its Node, else
-    restores the pod's deletion cost. Raises KubeError, also if the NodeSet has changed."""
+    """Takes the next step to start slurmd again: adds a replica if every pod has its Node, or
+    restores a pod's deletion cost. Raises KubeError, also if the NodeSet has changed."""
     node_set, fellows = _read(conversion, key)
     side = conversion.kube.node_sets
     staying = [pod for pod in fellows if not pod.is_terminating]
@@ -169,8 +169,8 @@ def grow(conversion: NodeConversion, key: str) -> None:
 
 
 def grow_in_turn(conversion: NodeConversion, key: str) -> None:
-    """Calls `grow` while no other conversion waits for a pod of the NodeSet to end or start. It
-    needs no turn if there is nothing to undo."""
+    """Calls `grow` under the lock of the NodeSet. Does nothing if a pod is on the Node and neither
+    scale nor deletion cost is to be restored."""
     staying = [pod for pod in _pods_on(conversion) if not pod.is_terminating]
     is_scaled = bool(conversion.journal.facts.get(SCALED))
     if staying and not is_scaled and all(pod.cost != LOWEST_COST for pod in staying):

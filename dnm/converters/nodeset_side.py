@@ -1,6 +1,6 @@
-"""Kubernetes calls of nodeset-convert beside `kube_side.py`. It reads slurmd's pods, NodeSets and
-their autoscalers, reduced to the deciding facts. It changes costs, replicas and labels, each only
-if the object is as expected."""
+"""The Kubernetes client of nodeset-convert, besides `kube_side.py`. It reads slurmd's pods,
+NodeSets and their autoscalers, reduced to the facts that decide. It changes deletion costs,
+replicas and labels, each only if the object is unchanged."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class _Set(msgspec.Struct):
 
 
 def read_pod_page(page: memoryview | bytes) -> list[SlurmdPod]:
-    """Returns the unfinished slurmd pods of a page. A pod counts only if a NodeSet owns it: any
-    tenant may set the labels, and would hold up a node for ever."""
+    """Returns the unfinished slurmd pods of a page. A pod counts only if a NodeSet owns it, because
+    any tenant can set the labels of its own pods and could block a node for ever."""
     pods = msgspec.json.decode(page, type=ListPage[_Pod]).items
     return [
         _make_pod(pod, owner.name)
@@ -132,9 +132,9 @@ def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
 
 
 def _slurm_name(pod: _Pod) -> str:
-    """Returns the pod's name in Slurm, as the operator determines it (GetSlurmNodeName, 1.1 to
-    1.2). The label is written before the pod has a Node. So in StatefulSet mode with hostNetwork it
-    is the pod's own name, which Slurm does not know."""
+    """Returns the name of the pod's Slurm node, like the operator (GetSlurmNodeName, 1.1 to 1.2).
+    In StatefulSet mode with hostNetwork that is the Node's name. The label then has the pod's own
+    name, since the operator writes it before the pod has a Node."""
     labels = pod.metadata.labels or {}
     if labels.get(_MODE) == "StatefulSet" and pod.spec.host_network:
         return pod.spec.node_name
@@ -142,7 +142,7 @@ def _slurm_name(pod: _Pod) -> str:
 
 
 def _cost(text: str) -> int:
-    """Returns the cost as the operator parses it: 0 if it is no number."""
+    """Returns the deletion cost as the operator parses it: 0 if the text is no number."""
     try:
         return int(text)
     except ValueError:
@@ -173,7 +173,7 @@ def _make_set(item: _Set) -> NodeSet:
 
 def _scaler(owner: _Manager) -> str:
     """Returns the manager that owns `.spec.replicas` and would set it again, by server-side apply
-    or the scale subresource. kubectl and dnm write it once; autoscalers are listed separately."""
+    or the scale subresource. kubectl and dnm set it only once; autoscalers are read separately."""
     writes_once = owner.manager in (MANAGER, _AUTOSCALERS) or owner.manager.startswith("kubectl")
     is_scaling = owner.subresource == "scale" and not writes_once
     if not (owner.operation == "Apply" or is_scaling):
@@ -203,7 +203,7 @@ class _Scaler(msgspec.Struct):
 
 
 class Autoscaler(Value):
-    """An autoscaler of a NodeSet. `is_idle`: its status shows that it sets nothing now."""
+    """An autoscaler of a NodeSet. `is_idle`: its status shows that it does not scale now."""
 
     namespace: str
     node_set: str
@@ -212,7 +212,7 @@ class Autoscaler(Value):
 
 
 def read_scaler_page(page: memoryview | bytes) -> list[Autoscaler]:
-    """Returns each autoscaler of a NodeSet, also one that KEDA has made."""
+    """Returns each autoscaler of a NodeSet in a page, including those that KEDA has created."""
     scalers = []
     for item in msgspec.json.decode(page, type=ListPage[_Scaler]).items:
         target = item.spec.scale_target_ref
@@ -241,12 +241,12 @@ _API = "/apis/slinky.slurm.net/v1beta1"
 
 @dataclass(frozen=True)
 class NodeSetConnection:
-    """The API server's NodeSets, as the stages need them. Every method raises KubeError."""
+    """The calls for NodeSets that only nodeset-convert needs. Every method raises KubeError."""
 
     requests: ApiRequests
 
     def read_pods(self, node: str = "") -> Sequence[SlurmdPod]:
-        """Returns the slurmd pods of a Node, or all of them."""
+        """Returns the slurmd pods of a Node, or of the cluster if `node` is empty."""
         query = {"labelSelector": _SLURMD}
         if node:
             query["fieldSelector"] = f"spec.nodeName={node}"
@@ -266,7 +266,7 @@ class NodeSetConnection:
         return [_with_scalers(node_set, scalers) for node_set in sets]
 
     def read_chosen(self, key: str, value: str) -> Sequence[str]:
-        """Returns the names of Nodes with that label that are Ready and not cordoned."""
+        """Returns the Ready Nodes with this label that are not cordoned."""
         label = f"{key}={value}"
         request = List(path_of("nodes"), "NodeList", {"labelSelector": label})
         nodes = self._list(f"the Nodes with {label}", "nodes", request, read_node_page)
@@ -279,14 +279,14 @@ class NodeSetConnection:
             return self.requests.collect(request, read)
 
     def set_cost(self, pod: SlurmdPod, cost: int | None) -> None:
-        """Writes or removes the pod's pod-deletion-cost, if it is still the same pod."""
+        """Sets or removes the pod's pod-deletion-cost. Fails if another pod has its name by now."""
         annotations = {COST: None if cost is None else str(cost)}
         patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         path = path_of("pods", pod.name, pod.namespace)
         self._patch(f"write the deletion cost of pod {pod.key}", "pods", path, patch)
 
     def scale(self, node_set: NodeSet, replicas: int) -> None:
-        """Changes the desired number of pods, if the NodeSet is still as it was read."""
+        """Changes the NodeSet's replicas. Fails if the NodeSet has changed since it was read."""
         path = path_of("nodesets", node_set.name, node_set.namespace, _API)
         patch = {
             "metadata": {"resourceVersion": node_set.resource_version},
@@ -296,7 +296,7 @@ class NodeSetConnection:
         self._patch(shown, "nodesets/scale", f"{path}/scale?fieldManager={MANAGER}", patch)
 
     def remove_label(self, node: str, key: str, value: str) -> None:
-        """Removes the label if it has that value, else raises."""
+        """Removes the label. Fails if it has another value."""
         path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}]
         shown = f"take the label {key} off node {node}"

@@ -300,8 +300,7 @@ class ChosenLedger(NamedTuple):
 
 
 def choose_ledger(a: Authorship) -> ChosenLedger:
-    """Returns the ledger that describes the limits. Raises QueueError with a question of the
-    table."""
+    """Returns the ledger that describes the limits. Raises QueueError if dnm has to ask."""
     row = find_row(a)
     if row.choice is Choice.ASK:
         raise undecided(row.why, row.problem)

@@ -6,9 +6,9 @@ applied again. The rest of the document decides about any other value. If a mani
 the value is the new baseline. Otherwise an administrator has set a new total, and the baseline is
 that total minus the lent amount. A total below the lent amount is frozen.
 
-dnm lowers a limit at most to the largest of: the allocated amount, the guarantees of the queue and
-its children, the limits of its users, and the limits below it. It raises a limit at most to the
-ancestors' limits. No max becomes zero in all resources, since YuniKorn would read that as no limit.
+dnm never lowers a limit below the allocated amount, the guarantees of the queue and its children,
+the limits of its users, or the limits below it. It never raises one above the ancestors' limits. No
+max becomes zero in all resources, since YuniKorn would read that as no limit.
 """
 
 from __future__ import annotations
