@@ -1,4 +1,4 @@
-"""The ClusterQueue of a namespace with queue_system = kueue."""
+"""The ClusterQueue of a namespace that uses Kueue (`queue_system = kueue`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def find_cluster_queue(namespace: str, settings: Mapping[str, Any], problems: list[str]) -> str:
-    """Returns the ClusterQueue of a namespace in the queue map. Without an entry its LocalQueues
-    decide at each run, and this is the name of the namespace."""
+    """Returns the ClusterQueue of a namespace from the queue map. Without an entry, each run reads
+    it from the namespace's LocalQueues, and this returns the name of the namespace."""
     file = settings.get("namespace_queue_paths")
     try:
         queues = read_queue_map(file, problems) if file is not None else {}

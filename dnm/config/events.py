@@ -1,8 +1,8 @@
-"""Parsing of the sections [event:NAME] of a configuration or of a file of events, and of the
-options of `dnm event add`, into `CalendarEvent`. Each event is parsed alone: an error in one does
-not affect the others or the rest of the file.
+"""The parsing of sections [event:NAME] of the configuration or of a file of events, and of the
+options of `dnm event add`, into `CalendarEvent`.
 
-A problem is a sentence, as in `sections.py`.
+Each event is parsed alone: an error in one does not affect the others or the rest of the file. A
+problem is a sentence for the user, as in `sections.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAME = r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?"
 
 
 def event_name(text: str) -> str:
-    """Returns a name that is also valid in the name of a reservation."""
+    """Returns the text if it is an event name, which must fit into that of a reservation."""
     if not re.fullmatch(_NAME, text):
         raise ValueError(
             f"'{shown(text)}' is no event name; write up to 52 of a-z, 0-9 and '-', with "
@@ -58,7 +58,7 @@ def event_name(text: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Returns a day and a time, as clocks show them."""
+    """Returns the day and time in the text, without a time zone."""
     match = re.fullmatch(rf"{_DAY}[ T]{_CLOCK}", text)
     if match is None:
         raise ValueError("is no time; write e.g. 2026-12-01 09:00")
@@ -66,7 +66,7 @@ def moment(text: str) -> datetime:
 
 
 def moment_at(text: str, zone: str) -> datetime:
-    """Returns the moment of a time in a zone, or with its own offset."""
+    """Returns the day and time in the text in UTC. It is in `zone` unless it has its own offset."""
     try:
         with_offset = datetime.fromisoformat(text)
     except ValueError:
@@ -78,7 +78,7 @@ def moment_at(text: str, zone: str) -> datetime:
 
 
 def day(text: str) -> date:
-    """Returns a day of the calendar."""
+    """Returns the day in the text, e.g. 2026-12-01."""
     try:
         if not re.fullmatch(_DAY, text):
             raise ValueError
@@ -103,12 +103,12 @@ def _since_midnight(text: str) -> timedelta:
 
 
 def until(text: str) -> datetime | timedelta:
-    """Returns a day and a time, or the time alone."""
+    """Returns the end in the text: a day and a time, or the time of the day as a duration."""
     return _since_midnight(text) if re.fullmatch(r"\d{1,2}:\d{2}", text) else moment(text)
 
 
 def weekdays(text: str) -> tuple[int, ...]:
-    """Returns days of the week from their first three letters, e.g. Mon, Wed."""
+    """Returns the days in the text, each by its first three letters (Mon, Wed); Monday is 0."""
     days = values.names(text)
     for name in days:
         if name.lower() not in _DAYS:
@@ -133,7 +133,7 @@ EVENT_KEYS: Keys = {
 
 
 def read_events(sections: EventSections, zone: str, source: str) -> CalendarReading:
-    """Returns the events of all sections [event:NAME], and the errors of unreadable ones."""
+    """Returns the events of these sections, and by event name the errors of those with errors."""
     events: dict[str, CalendarEvent] = {}
     unread: dict[str, tuple[str, ...]] = {}
     if len(sections) > MOST_EVENTS:
@@ -157,7 +157,7 @@ def read_events(sections: EventSections, zone: str, source: str) -> CalendarRead
 def read_event(
     name: str, section: str, entries: Mapping[str, str], zone: str, problems: list[str]
 ) -> CalendarEvent | None:
-    """Returns the event, or None after adding its errors to `problems`."""
+    """Returns the event of a section, or None if it has errors, which are added to `problems`."""
     errors: list[str] = []
     if not name:
         problems.append(f"[{shown(section)}]: has no name; write [event:NAME]")
@@ -217,7 +217,7 @@ def _event(
 
 
 def _end(begins: datetime, text: datetime | timedelta) -> datetime:
-    """Returns the end. A time alone means its next occurrence after the start."""
+    """Returns the end of an event. A duration means its next time of the day after the start."""
     if isinstance(text, datetime):
         return text
     ends = datetime.combine(begins.date(), datetime.min.time()) + text
@@ -259,7 +259,7 @@ def read_events_text(path: Path) -> str:
 
 
 def parse_sections(lines: list[str], events: Mapping[str, list[int]]) -> EventSections:
-    """Returns the keys of each section [event:NAME], and the errors of its form."""
+    """Returns the keys and texts of each section [event:NAME], and the errors in its form."""
     return {
         name: _parse_event(name, lines, of_event) if place < MOST_EVENTS else ({}, ())
         for place, (name, of_event) in enumerate(events.items())
@@ -285,8 +285,8 @@ def _parse_event(
 
 
 def parse_events_alone(text: str) -> tuple[EventSections, tuple[str, ...]]:
-    """Returns the sections [event:NAME] of a file for events only, and a problem for each other
-    line."""
+    """Returns the sections [event:NAME] of a file of events, and a problem for each line outside
+    them."""
     lines, events = split_events(text)
     of_events = lines_of_events(events)
     problems: list[str] = []

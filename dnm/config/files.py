@@ -1,6 +1,6 @@
 """The two configuration files as text: the ini as sections, the JSON map as a dict.
 
-This module checks only the form; config.py interprets the keys. A file that is missing, unreadable,
+This module checks only the form; `load.py` interprets the keys. A file that is missing, unreadable,
 not text, too large or writable by other users raises ConfigError at once, because its content
 cannot be trusted. Errors inside the file are added to `problems`, and reading continues.
 """
@@ -38,7 +38,7 @@ _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
 
 
 def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
-    """Returns the path with `~`, `$NAME` and `${NAME}` replaced, relative to `base`.
+    """Returns the path with `~`, `$NAME` and `${NAME}` replaced. A relative one is below `base`.
 
     Raises ValueError for an unknown variable or user.
     """
@@ -92,11 +92,11 @@ _REMEDIES = {
 
 
 def read_ini(path: Path, problems: list[str]) -> Sections:
-    """Returns section -> key -> text, with `%%` and `%(key)s` resolved as in the standard library.
+    """Returns section -> key -> text, with `%%` and `%(key)s` resolved as in Python's configparser.
 
-    The keys of a section [DEFAULT] fill gaps of [settings], which was once the only section. Only
-    entire lines can be comments (`#`, `;`), as in the standard library. Sections [event:NAME] are
-    left out.
+    The keys of a section [DEFAULT] apply to [settings] if it lacks them, since [settings] was once
+    the only section. Only entire lines can be comments (`#`, `;`), as in configparser. The result
+    has no sections [event:NAME].
     """
     return read_ini_with_events(path, problems)[0]
 
@@ -104,8 +104,8 @@ def read_ini(path: Path, problems: list[str]) -> Sections:
 def read_ini_with_events(
     path: Path, problems: list[str]
 ) -> tuple[Sections, list[str], dict[str, list[int]]]:
-    """Returns the same, all lines, and the line numbers of each section [event:NAME]. Errors in
-    those are not problems of the file."""
+    """Returns what `read_ini` returns, all lines, and the line numbers of each section
+    [event:NAME]. Errors in these sections are not added to `problems`."""
     lines, events = split_events(read_trusted_text(path, "configuration file"))
     of_events = lines_of_events(events)
     raw = parse_lines(["" if n in of_events else line for n, line in enumerate(lines)], problems)
@@ -117,8 +117,8 @@ def read_ini_with_events(
 
 
 def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
-    """Returns the lines, and the line numbers of each section [event:NAME], with all occurrences of
-    a repeated one."""
+    """Returns all lines, and the line numbers of each section [event:NAME]. If a section is
+    repeated, its numbers include all occurrences."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     by_section: dict[str, list[int]] = {}
     section = ""
@@ -134,13 +134,13 @@ def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
 
 
 def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
-    """Returns the numbers of all their lines."""
+    """Returns the line numbers of all these sections."""
     return {number for numbers in sections.values() for number in numbers}
 
 
 def is_meant_only(line: str) -> bool:
-    """Returns whether a line was intended to begin an event but does not. The lines after it belong
-    to no section, since their keys would make the entire file unreadable."""
+    """Returns whether a line looks like the header of an event but is none, e.g. with capitals. The
+    next lines count to this event, because their keys would make the entire file unreadable."""
     header = HEADER.match(line)
     is_event = header is not None and _EVENT.match(header[1]) is not None
     return not is_event and _MEANT.match(line) is not None
@@ -152,7 +152,7 @@ def parse_lines(
     numbers: Sequence[int] | None = None,
     tries: int = _MOST_DUPLICATES,
 ) -> Sections:
-    """Returns the sections as in the file; `numbers` are the numbers of these lines in the file."""
+    """Returns section -> key -> text. `numbers` has the number of each line in the file."""
     numbers = range(len(lines)) if numbers is None else numbers
     parser = configparser.RawConfigParser(default_section="\0")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
@@ -167,7 +167,7 @@ def _parse_into(
     numbers: Sequence[int],
     tries: int,
 ) -> None:
-    """Parses the lines, and again after each duplicate is renamed, so that all are reported."""
+    """Parses the lines, and again after it renames a duplicate, so that all are reported."""
     for attempt in range(tries):
         parser.clear()
         try:
@@ -208,7 +208,7 @@ def _parse_into(
 
 
 def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Returns the section with its references resolved."""
+    """Returns the section with `%%` and `%(key)s` replaced. Errors are added to `problems`."""
     resolved = {}
     folded = {key.lower(): value for key, value in section.items()}
     for key, text in section.items():
@@ -223,7 +223,7 @@ def resolve_section(name: str, section: Mapping[str, str], problems: list[str]) 
 
 
 def _fill_references(text: str, folded: Mapping[str, str]) -> str:
-    """Returns the text with one level of references, bounded against values that repeat itself."""
+    """Returns the text with references replaced, one level deep and up to a limit of characters."""
     if _PERCENTAGE.fullmatch(text):  # no reference: the parser of the key checks it
         return text
     length = 0
@@ -252,7 +252,7 @@ def _check_text(text: str) -> str:
 
 
 def read_queue_map(path: Path, problems: list[str]) -> dict[str, str]:
-    """Returns the queue path of each namespace as in the file; adds a problem for a wrong entry.
+    """Returns namespace -> queue path as in the file. A wrong entry is added to `problems`.
 
     Raises ConfigError if the file is not a map.
     """

@@ -1,7 +1,7 @@
-"""All keys: the field of the model that a key fills, and the parser of its text.
+"""The tables of all keys: the field of Config that a key fills, and the parser of its text.
 
 A key without a field is used to compute another field; `*` means several fields. The models have
-the defaults; the four below belong to keys without a field.
+the defaults of fields; the four defaults below belong to keys without a field.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Keys = Mapping[str, tuple[str, Parser]]
 
 
 class RuleKey(NamedTuple):
-    """The declaration of a key for one rule. If it is set, its value is in `options` of the model
-    under its name."""
+    """A key that belongs to one rule of the planner. If it is set, its value is in `options` of the
+    Config or of the namespace, under the name of the key."""
 
     parse: Parser
     about: str  # its meaning in docs/configuration.md

@@ -1,7 +1,7 @@
-"""The keys about a node type's kubelets, one value at a time, like `values.py`.
+"""Parsers of the keys about a node type's kubelets, one value at a time, like `values.py`.
 
 This module checks only the form. The package `kubelet` decides whether a kubelet would start with
-all of them: a type that would not start is not lent, but the others are.
+all values together. If not, dnm lends no node of this type, but of other types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 2**60  # bytes; more is a typing error, and some parts of Kubernetes can
 
 
 def _choice(*words: str) -> Callable[[str], str]:
-    """Returns a parser of words that the kubelet accepts only in this spelling."""
+    """Returns a parser that accepts only these words, in the spelling that the kubelet requires."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -38,13 +38,13 @@ topology_scope = _choice("container", "pod")
 
 
 def memory_amount(text: str) -> str:
-    """Returns the reserved amount as it is written; none is 0."""
+    """Returns an amount of reserved memory as it is written; 0 means none."""
     _byte_count(text)
     return text
 
 
 def _amount(parse: Callable[[str, str], int], resource: str, text: str) -> int | None:
-    """Returns the amount in a text, or None if it is not an amount."""
+    """Returns the amount that `parse` reads from the text, or None if it is not an amount."""
     try:
         return parse(resource, text)
     except (ValueError, DnmError):
@@ -59,7 +59,7 @@ def cpu_amount(text: str) -> str:
 
 
 def kept_back(part: str) -> Callable[[str], dict[str, str]]:
-    """Returns a parser of `cpu=500m, memory=4Gi`, like the kubelet's own option."""
+    """Returns a parser of e.g. `cpu=500m, memory=4Gi`, for the reserved resources of `part`."""
 
     def parse(text: str) -> dict[str, str]:
         amounts: dict[str, str] = {}
@@ -76,7 +76,7 @@ def kept_back(part: str) -> Callable[[str], dict[str, str]]:
 
 
 def eviction_threshold(text: str) -> str:
-    """Returns an amount, or a percentage of a machine's memory."""
+    """Returns the text if it is an amount of memory, or a percentage of a machine's memory."""
     if text.endswith("%"):
         if not re.fullmatch(_PERCENTAGE, text) or float(text[:-1]) > 100:
             raise ValueError("is not a percentage; write one from 0% to 100%, or e.g. 100Mi")
@@ -86,7 +86,8 @@ def eviction_threshold(text: str) -> str:
 
 
 def _byte_count(text: str) -> int:
-    """Returns exact bytes, since programs round fractions of a byte differently."""
+    """Returns the bytes in the text. Refuses fractions of a byte: programs round them
+    differently."""
     amount = _amount(parse_exact, "memory", text)
     if amount is None or amount < 0:
         hint = " (Kubernetes spells it k)" if re.fullmatch(r"[0-9.]+K", text) else ""
@@ -97,7 +98,8 @@ def _byte_count(text: str) -> int:
 
 
 def _by_node(text: str, example: str) -> Iterator[tuple[str, int, str]]:
-    """Yields each entry, its NUMA node, and the text after the colon."""
+    """Yields the entries of e.g. `0: 512Gi`: the text, the NUMA node and the part after the
+    colon."""
     for entry in names(text):
         node, colon, rest = (part.strip() for part in entry.partition(":"))
         if not colon or not re.fullmatch(_NUMA_NODE, node):
@@ -106,8 +108,8 @@ def _by_node(text: str, example: str) -> Iterator[tuple[str, int, str]]:
 
 
 def reserved_memory(text: str) -> tuple[ReservedMemory, ...]:
-    """Returns `0: 4300Mi, 1: 4300Mi`, also `0: hugepages-2Mi=512Mi`. The package `kubelet` checks
-    the amounts further."""
+    """Returns the reservations in e.g. `0: 4300Mi, 1: hugepages-2Mi=512Mi`. The package `kubelet`
+    checks the amounts further."""
     entries = []
     for entry, node, rest in _by_node(text, "0: 4300Mi, 1: 4300Mi"):
         resource, equals, amount = (part.strip() for part in rest.rpartition("="))
@@ -123,7 +125,7 @@ def reserved_memory(text: str) -> tuple[ReservedMemory, ...]:
 
 
 def numa_memory(text: str) -> dict[int, int]:
-    """Returns `0: 512Gi, 1: 512Gi`: the memory of each NUMA node, as the kernel reports it."""
+    """Returns the memory of each NUMA node from e.g. `0: 512Gi, 1: 512Gi`, in bytes."""
     by_node: dict[int, int] = {}
     for entry, node, amount in _by_node(text, "0: 512Gi, 1: 512Gi"):
         if node in by_node:

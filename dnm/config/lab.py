@@ -1,6 +1,5 @@
-"""`[lab]`: values for a sandbox or a test, with seconds in the place of minutes, instead of
-constants. No site has this section.
-"""
+"""The section `[lab]`, for a sandbox or a test: it replaces constants of dnm, for example minutes
+by seconds. No site has this section."""
 
 from __future__ import annotations
 
@@ -31,6 +30,6 @@ CONVERTER_KEYS: Keys = {
 
 
 def read_lab(sections: Sections, keys: Keys, problems: list[str]) -> dict[str, Any]:
-    """Returns the values of the section that replace these constants."""
+    """Returns the fields that the section `[lab]` sets, among those of `keys`."""
     every = {**RUN_KEYS, **CONVERTER_KEYS}
     return fields_of(parse_section("lab", sections["lab"], every, problems), keys)

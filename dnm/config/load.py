@@ -1,7 +1,7 @@
-"""Loading of the ini and the JSON map into `Config`, or one ConfigError with all problems.
+"""The loading of the ini and the JSON map into `Config`, or one ConfigError with all problems.
 
-An unknown key is an error, since with a misspelt cap nothing would limit lending. The result of
-`find_config_path` is the file; paths in it are relative to its folder. At the end, dnm checks for
+An unknown key is an error: if a cap were misspelt, nothing would limit lending. Paths in the ini
+are relative to the folder of the file that `find_config_path` returns. At the end, dnm checks for
 names that collide and caps that contradict each other.
 """
 
@@ -57,8 +57,8 @@ _FEWEST_RETURNS = 4  # nodes in one run, even if a run may lend fewer
 
 
 def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
-    """Returns the option, else $DNM_CONFIG, else the default, relative to the working directory.
-    Raises ConfigError."""
+    """Returns the path of the configuration: the option, else $DNM_CONFIG, else the default. A
+    relative path is below the working directory. Raises ConfigError."""
     text = str(path) if path is not None else environ.get("DNM_CONFIG", "").strip()
     try:
         return expand_path(text or str(DEFAULT_PATH), Path.cwd(), environ)
@@ -69,8 +69,8 @@ def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
 def load_config(
     path: Path | None, environ: Mapping[str, str], changes: Mapping[str, str] | None = None
 ) -> Config:
-    """Returns the content of both files after all checks. `changes` replace keys of [settings].
-    Raises ConfigError with a line for each problem."""
+    """Returns the configuration from both files after all checks. `changes` replace keys of
+    [settings]. Raises ConfigError with a line for each problem."""
     file = find_config_path(path, environ)
     problems: list[str] = []
     sections, lines, of_events = read_ini_with_events(file, problems)
@@ -97,7 +97,7 @@ def load_config(
 
 
 def _with_events(config: Config, read: CalendarReading) -> Config:
-    """Adds the events. A bad one does not stop a run, which can still return nodes without it."""
+    """Adds the valid events, and errors of others. A run without those can still return nodes."""
     of_no_use = {
         event.name: (f"[event:{event.name}] {why}",)
         for event in read.events
@@ -111,7 +111,7 @@ def _with_events(config: Config, read: CalendarReading) -> Config:
 
 
 def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the fields that depend on several keys or on the host."""
+    """Returns the fields with values that depend on several keys or on the host."""
     state_dir = state_folder(settings.get("state_dir") or _DEFAULTS.state_dir)
     lent = pick(settings, "max_conversions_per_run", _DEFAULTS.max_conversions_per_run)
     request = _DEFAULTS.default_request
@@ -128,7 +128,7 @@ def _by_default(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict
 
 
 def find_converter(environ: Mapping[str, str]) -> Path:
-    """Returns the site's own converter if it exists, else the one that dnm ships."""
+    """Returns the path of the site's own converter if it exists, else that of dnm's own."""
     if os.path.exists(SITE_CONVERTER):
         return SITE_CONVERTER
     shipped = Path(sys.executable).parent / "node-convert"
@@ -194,7 +194,7 @@ def _read_queues(settings: Mapping[str, Any], problems: list[str]) -> dict[str, 
 
 
 def _queue_named_after(namespace: str, system: str, problems: list[str]) -> str:
-    """Returns the queue of a namespace that is not in YuniKorn: the namespace itself."""
+    """Returns the queue of a namespace outside YuniKorn and Kueue: the namespace itself."""
     if namespace == "root":  # which would be the top of YuniKorn's queues
         problems.append(
             "[settings] monitored_namespaces = root: a namespace of this name cannot be lent nodes "
@@ -229,7 +229,8 @@ def parse_node_types(
     namespaces: Mapping[str, NamespacePolicy],
     problems: list[str],
 ) -> dict[str, NodeType]:
-    """Returns the types with a section, and those of `node_type` with the size node_*_capacity.
+    """Returns the types with a section, and others that the key `node_type` names, of the default
+    size.
 
     A type that only a namespace names must have a section, because its size is unknown otherwise.
     """
@@ -266,7 +267,7 @@ def parse_node_types(
 
 
 def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
-    """Adds a problem if a node's name, a prefix with digits, does not identify its type."""
+    """Adds a problem if a node name, a prefix with digits, could belong to two types."""
     prefixes = {name: node_type.name_prefix or name for name, node_type in types.items()}
     for name, prefix in prefixes.items():
         for other, longer in prefixes.items():
@@ -279,7 +280,7 @@ def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
 
 
 def check_together(config: Config, queue_map: Path, problems: list[str]) -> None:
-    """Adds a problem for each contradiction; `queue_map` is the file of the queue map."""
+    """Adds a problem for each contradiction between keys. `queue_map` is the queue map's path."""
     _check_caps(config, problems)
     for name in config.type_floors.keys() - config.node_types.keys():
         why = f"there is no node type {name}; write partition {name} if that is one"
@@ -304,7 +305,7 @@ def _check_caps(config: Config, problems: list[str]) -> None:
 
 
 def _check_label_lengths(config: Config, problems: list[str]) -> None:
-    """Adds a problem for labels over Kubernetes' limit of 63 characters, with the namespace in."""
+    """Adds a problem for labels that a namespace makes longer than Kubernetes' 63 characters."""
     longest = max(config.namespaces, key=len, default="")
     for node_type in config.node_types.values():
         texts = [*node_type.labels.items(), *((t.key, t.value) for t in node_type.taints)]

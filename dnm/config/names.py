@@ -1,7 +1,7 @@
-"""Names, labels and addresses, one value at a time, as `values.py` reads texts.
+"""Parsers of names, labels and addresses, one value at a time, like `values.py`.
 
-Each value must fit the grammar of its final reader, because it reaches command lines, API paths and
-annotations: RFC 1123 and the label grammar of Kubernetes, and Slurm's grammar.
+Each value must fit the grammar of the program that reads it last, because it reaches command lines,
+API paths and annotations: RFC 1123 and the label grammar of Kubernetes, and Slurm's grammar.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 def _matching(
     pattern: str, wrong: str, most: int = 10_000, may_be_empty: bool = False
 ) -> Callable[[str], str]:
-    """Returns a parser of texts that match; `wrong` is the error, with `{}` for the text."""
+    """Returns a parser of texts that match the pattern. `wrong` is its error; `{}` is the text."""
 
     def parse(text: str) -> str:
         is_valid = len(text) <= most and re.fullmatch(pattern, text)
@@ -86,8 +86,8 @@ node_prefix = _matching(
 
 
 def exclusions(text: str) -> dict[str, object]:
-    """Returns nodes from Slurm's host list, and the names after `partition`, `feature` and
-    `reservation`."""
+    """Returns the nodes in a host list of Slurm, and the names that follow the words `partition`,
+    `feature` and `reservation`."""
     words: dict[str, list[str]] = {"partition": [], "feature": [], "reservation": []}
 
     def take(match: re.Match[str]) -> str:
@@ -106,7 +106,7 @@ def exclusions(text: str) -> dict[str, object]:
 
 
 def host_list(text: str) -> frozenset[str]:
-    """Returns nodes from Slurm's host lists: `a[001-004], b007`."""
+    """Returns the nodes in one or more host lists of Slurm, e.g. `a[001-004], b007`."""
     try:
         nodes = expand_hostlist(re.sub(r"(\s*[,\n]\s*)+", ",", text).strip(","))
     except DnmError as error:
@@ -119,13 +119,13 @@ def host_list(text: str) -> frozenset[str]:
 
 
 def time_zone(text: str) -> str:
-    """Returns a name of a time zone in the IANA database of this host."""
+    """Returns the text if this host's IANA database has a time zone with that name."""
     zone_named(text)
     return text
 
 
 def variable_names(text: str) -> tuple[str, ...]:
-    """Returns names of environment variables in the grammar of POSIX."""
+    """Returns the names of environment variables in the text. They must fit POSIX's grammar."""
     return tuple(map(_variable_name, names(text)))
 
 
@@ -140,7 +140,7 @@ def registry_place(text: str) -> dict[str, str]:
 
 
 def queue_system(text: str) -> str:
-    """Returns the name of a queue system that dnm knows."""
+    """Returns the text if it is the name of a queue system that dnm supports."""
     if text not in QUEUE_SYSTEMS:
         hint = suggest(text, QUEUE_SYSTEMS) or ";"
         choices = ", ".join(QUEUE_SYSTEMS[:-1])
@@ -157,24 +157,24 @@ def label_key(text: str) -> str:
 
 
 def charged_account(text: str) -> str:
-    """Returns a Slurm account in lower case, as Slurm writes it, or - for none."""
+    """Returns the name of a Slurm account in lower case, as Slurm writes it, or `-` for none."""
     return text if text == "-" else slurm_name(text).lower()
 
 
 def slurm_reason(text: str) -> str:
-    """Returns one line, because Slurm cuts a Reason at an opening bracket."""
+    """Returns the text if it is one line without `[`, at which Slurm cuts a Reason."""
     if not text.isprintable() or "[" in text or len(text) > 200:
         raise ValueError("is not a reason; write one line of up to 200 characters without [")
     return text
 
 
 def preemption(text: str) -> dict[str, bool]:
-    """Returns the value of `false`, `true`, or `USER/ACCOUNT` for the shipped converter."""
+    """Returns whether dnm's converter may preempt jobs: `false`, `true`, or `USER/ACCOUNT`."""
     return {"allow_preempt": bool(preempted_jobs(text)) or values.boolean(text)}
 
 
 def preempted_jobs(text: str) -> dict[str, str]:
-    """Returns the user and account with jobs to preempt; empty for `true` and `false`."""
+    """Returns the user and the account of jobs to preempt, or nothing for `true` and `false`."""
     user, slash, account = text.partition("/")
     if not slash:
         values.boolean(text)
@@ -185,7 +185,7 @@ def preempted_jobs(text: str) -> dict[str, str]:
 
 
 def slurmrestd_url(text: str) -> str:
-    """Returns an address without a name and password, since it is logged."""
+    """Returns the address of slurmrestd. Refuses a name or password in it, since it is logged."""
     if not (text.startswith("unix:/") and len(text) > len("unix:/")):
         here = "http://127.0.0.1:6820 or unix:/run/slurmrestd/slurmrestd.sock"
         _check_address(text, "slurmrestd", here)
@@ -201,17 +201,17 @@ _HTTP_HERE = r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)"
 
 
 def search_domain(text: str) -> str:
-    """Returns the domain of the nodes' names in DNS, without dots at its ends."""
+    """Returns the DNS domain of the nodes, without dots at the ends of the text."""
     return object_name(text.strip(".")) if text else ""
 
 
 def node_type_names(text: str) -> tuple[str, ...]:
-    """Returns node types in order of preference."""
+    """Returns the node types in the text, in their order, which is that of preference."""
     return tuple(map(node_type_name, some_names(text, "a node type, e.g. a")))
 
 
 def url(text: str) -> str:
-    """Returns an address without a name and password, since it is logged."""
+    """Returns the address of YuniKorn. Refuses a name or password in it, since it is logged."""
     _check_address(text, "YuniKorn's REST service", "http://yunikorn-service.yunikorn:9080")
     return text.rstrip("/")
 
@@ -233,7 +233,7 @@ def _has_usable_host(address: str) -> bool:
 
 
 def labels(text: str) -> dict[str, str]:
-    """Returns labels from `key=value, key=value`; both may contain `{namespace}`."""
+    """Returns the labels in `key=value, key=value`. Keys and values may contain `{namespace}`."""
     by_key: dict[str, str] = {}
     for entry in names(text):
         key, equals, value = (part.strip() for part in entry.partition("="))
@@ -247,14 +247,14 @@ def labels(text: str) -> dict[str, str]:
 
 
 def single_label(text: str) -> tuple[str, str]:
-    """Returns a label from `key=value`."""
+    """Returns the key and the value of the only label in the text, `key=value`."""
     if len(parsed := labels(text)) != 1 or "{" in text:
         raise ValueError("is not one label; write key=value")
     return next(iter(parsed.items()))
 
 
 def taints(text: str) -> tuple[Taint, ...]:
-    """Returns taints from `key=value:NoSchedule, key:NoExecute`; both may contain `{namespace}`."""
+    """Returns the taints in e.g. `a=b:NoSchedule, c:NoExecute`. They may contain `{namespace}`."""
     parsed: list[Taint] = []
     for entry in names(text):
         pair, colon, effect = (part.strip() for part in entry.rpartition(":"))
@@ -273,7 +273,8 @@ def taints(text: str) -> tuple[Taint, ...]:
 
 
 def _check_template(key: str, value: str) -> None:
-    """Checks key and value with a short namespace, since a namespace is valid at any place."""
+    """Checks key and value with a short namespace for `{namespace}`, since any namespace is
+    valid."""
     label_key(fill_namespace(key, "x"))
     if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
         write = f"write up to 63 letters, digits, '-', '_' and '.', {_ENDS}"

@@ -1,4 +1,4 @@
-"""Parsing of `readiness_checks` and `fault_conditions`, which are lists of checks. Pure."""
+"""The parsing of the keys `readiness_checks` and `fault_conditions`, both lists of checks. Pure."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
 
 
 def parse_readiness_checks(text: str) -> tuple[Check, ...]:
-    """Returns the readiness checks of a node type, each with or without `within TIME`."""
+    """Returns the readiness checks in the text. Each check may end in `within TIME`."""
     return _steps(text, _KINDS, has_time=True)
 
 
 def parse_fault_conditions(text: str) -> tuple[Check, ...]:
-    """Returns the signs of a faulty lent node."""
+    """Returns the conditions in the text that show that a lent node is faulty."""
     steps = _steps(text, _FAULTS, has_time=False)
     if any((step.name, step.status) == _HEALTHY for step in steps):
         raise ValueError("has 'condition Ready=True', which every healthy node has; name the fault")

@@ -1,4 +1,4 @@
-"""Parsing of the section of a node type into the facts of its machines."""
+"""The parsing of the section [node_type:NAME] into the facts about these machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dnm.model.printable import printable
 def read_node_type(
     name: str, section: str, sections: Sections, usual: Mapping[str, int], problems: list[str]
 ) -> NodeType:
-    """Returns the node type of a section; `usual` is the size if it has none."""
+    """Returns the node type of a section. `usual` is its size if the section sets none."""
     try:
         names.node_type_name(name)
     except ValueError as error:
@@ -44,12 +44,12 @@ def read_node_type(
 
 
 def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
-    """Returns the settings of a section for kubelets, or None without any."""
+    """Returns the kubelet settings of a section, or None if it has none."""
     fields = fields_of(parsed, KUBELET_KEYS)
     return KubeletSettings(**fields) if fields else None
 
 
 def _with_huge_pages(kubelet: KubeletSettings, size: Mapping[str, int]) -> KubeletSettings:
-    """Returns the settings with the huge pages of the type's nodes."""
+    """Returns the kubelet settings with the huge pages that the size of the type has."""
     pages = {"hugepages_2mi": size.get("hugepages-2Mi"), "hugepages_1gi": size.get("hugepages-1Gi")}
     return replace(kubelet, **pages)

@@ -1,4 +1,4 @@
-"""Numbers, durations, shares and percentages, one value at a time, as `values.py` reads texts."""
+"""Parsers of numbers, durations, shares and percentages, one value at a time, like `values.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", int, float)
 def _number(
     pattern: str, wrong: str, least: int, most: int, make: Callable[[str], T]
 ) -> Callable[[str], T]:
-    """Returns a parser of numbers from `least` to `most`; `wrong` is the error for other texts."""
+    """Returns a parser of numbers from `least` to `most`. `wrong` is its error for another text."""
 
     def parse(text: str) -> T:
         if not re.fullmatch(pattern, text):
@@ -40,7 +40,7 @@ def amount(least: int, most: int) -> Callable[[str], float]:
 
 
 def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
-    """Returns a parser of durations in whole minutes, hours or days; days may have a d."""
+    """Returns a parser of durations in whole units: minutes, hours or days. Days may end in `d`."""
     parse = integer(least, most)
     return lambda text: timedelta(
         **{unit: parse(text.removesuffix("d") if unit == "days" else text)}
@@ -48,7 +48,7 @@ def span(unit: str, least: int, most: int) -> Callable[[str], timedelta]:
 
 
 def cap(text: str) -> int | Share:
-    """Returns a number of nodes, or a percentage of those of the batch side."""
+    """Returns the cap in the text: a number of nodes, or a percentage of those in Slurm."""
     if "%" not in text:
         return integer(0, 100_000)(text)
     percent = _percent(text)
@@ -58,7 +58,7 @@ def cap(text: str) -> int | Share:
 
 
 def reserved_ahead(text: str) -> timedelta:
-    """Returns the days of reservations in advance; `true` is seven, `false` or 0 is none."""
+    """Returns how many days ahead dnm reserves nodes. `true` is seven, `false` or 0 is none."""
     if text.lower() in _FALSE or text == "0":
         return timedelta()
     try:
@@ -68,7 +68,7 @@ def reserved_ahead(text: str) -> timedelta:
 
 
 def share(text: str) -> float:
-    """Returns a share above 0 and up to 1."""
+    """Returns the share in the text, a number above 0 and up to 1."""
     if percent := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,7})?) ?%{1,2}", text):
         raise ValueError(f"is a percentage; write {float(percent[1]) / 100:g}")
     is_number = text and re.fullmatch(r"[0-9]{0,3}(\.[0-9]{1,9})?", text)
@@ -79,7 +79,7 @@ def share(text: str) -> float:
 
 
 def floors(text: str) -> dict[str, object]:
-    """Returns the floors that Slurm keeps, e.g. `10, b: 5%, partition p: 2`."""
+    """Returns the numbers of nodes that Slurm must keep, from e.g. `10, b: 5%, partition p: 2`."""
     fields: dict[str, object] = {}
     types: dict[str, Floor] = {}
     partitions: dict[str, Floor] = {}
@@ -102,7 +102,7 @@ def floors(text: str) -> dict[str, object]:
 
 
 def floor(text: str) -> Floor:
-    """Returns a number of nodes, or a percentage of them."""
+    """Returns the floor in the text: a number of nodes, or a percentage of all nodes."""
     if re.fullmatch(r"[0-9]{1,6}", text):
         return Floor(nodes=int(text))
     percent = _percent(text)
@@ -112,6 +112,6 @@ def floor(text: str) -> Floor:
 
 
 def _percent(text: str) -> float | None:
-    """Returns a percentage from 0 to 100, or None for other texts."""
+    """Returns the percentage in the text, from 0 to 100, or None if it is another text."""
     match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%{1,2}", text)
     return None if match is None or float(match[1]) > 100 else float(match[1])

@@ -13,13 +13,13 @@ _CREDENTIALS = re.compile(r"//[^/\s]*@")
 
 
 def shown(text: str) -> str:
-    """Returns a text of a file as a message quotes it: printable, at most 80 characters, without
-    the user and password of a URL."""
+    """Returns a text from a file in the form for messages: printable, at most 80 characters,
+    without the user and password of a URL."""
     return printable(_CREDENTIALS.sub("//…@", text), 80)
 
 
 def line_start(line: str) -> str:
-    """Returns the part of a line that a message may quote: a key without its value, or the first
+    """Returns the part of a line that a message may show: a key without its value, or the first
     word. The rest may be a secret."""
     return shown(re.split(r"[=:\s]", line.strip(), maxsplit=1)[0])
 
@@ -33,8 +33,8 @@ def list_problems(where: str, problems: list[str]) -> str:
 
 
 def problem(section: str, key: str, text: str, why: object, has_value: bool = True) -> str:
-    """Returns the sentence about one key, with its value or without. If the next line begins with
-    a blank, it continues the value of the key, and the sentence is about that line."""
+    """Returns the message about one key, with or without its value. If an indented line follows
+    that looks like another key, it continues the value, and the message is about that line."""
     from dnm.config.keys import BY_KIND
 
     all_keys = {key for keys in BY_KIND.values() for key in keys}
@@ -53,19 +53,19 @@ def problem(section: str, key: str, text: str, why: object, has_value: bool = Tr
 
 
 def unknown_key(section: str, key: str, keys: Collection[str]) -> str:
-    """Returns the sentence about an unknown key, without its value, which may be a secret."""
+    """Returns the message about an unknown key, without its value, which may be a secret."""
     return f"[{shown(section)}] {shown(key)}: unknown key{key_hint(key.lower(), keys)}"
 
 
 def comment_hint(text: str) -> str:
-    """Returns a hint for a text that may contain a comment: Python's ini parser knows only
-    comments on their own lines."""
+    """Returns a hint if the text may contain a comment: in an ini file, a comment needs a line of
+    its own."""
     is_commented = re.search(r"\s[#;]", text)
     return " (a comment needs a line of its own)" if is_commented else ""
 
 
 def key_hint(key: str, keys: Collection[str]) -> str:
-    """Returns a hint for an unknown key: the sections that have it, or a similar key."""
+    """Returns a hint about an unknown key: the sections that have it, or a similar key."""
     from dnm.config.keys import BY_KIND, ELSEWHERE, NAMED_SECTIONS, RESOURCE
     from dnm.config.values import suggest
 

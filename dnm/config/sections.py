@@ -1,7 +1,7 @@
-"""Parsing of one section of the ini by a table of keys, for every program of dnm.
+"""The parsing of one section of the ini by a table of keys, for every program of dnm.
 
 A problem is a sentence with the section, the key and the text. It is added to `problems`, and
-reading continues, so that the user gets all problems at once.
+parsing continues, so that the user gets all problems at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_section_names(sections: Sections, problems: list[str]) -> None:
 
 
 def named_sections(sections: Sections, kind: str) -> dict[str, str]:
-    """Returns NAME -> the full name of the section `kind:NAME`."""
+    """Returns NAME -> full name of the section, for the sections `kind:NAME`."""
     named = {}
     for section in sections:
         kind_of_section, colon, name = section.partition(":")
@@ -54,8 +54,8 @@ def named_sections(sections: Sections, kind: str) -> dict[str, str]:
 def parse_section(
     section: str, entries: Mapping[str, str], keys: Keys, problems: list[str]
 ) -> dict[str, Any]:
-    """Returns key -> value for the valid keys in the section, None for those without a usable
-    value. Keys are valid in upper and lower case."""
+    """Returns key -> value for the known keys in the section. The value is None if the text is
+    invalid. Keys may be in upper or lower case."""
     parsed: dict[str, Any] = {}
     for written, text in entries.items():
         key = written.lower()
@@ -78,8 +78,8 @@ def parse_section(
 
 
 def select_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:
-    """Returns the entries of these keys that have a value, for a program that ignores all other
-    keys."""
+    """Returns the entries that are among `keys` and not empty, for a program that ignores the
+    others."""
     return {written: text for written, text in entries.items() if text and written.lower() in keys}
 
 
@@ -90,8 +90,8 @@ def resolve_paths(
     at: tuple[Path, Mapping[str, str]],
     problems: list[str],
 ) -> None:
-    """Replaces the texts of paths in `parsed` by paths; `at` has their base directory and the
-    environment for variables."""
+    """Replaces the path texts in `parsed` by absolute paths. `at` has the directory for relative
+    paths, and the environment for variables."""
     for key, (_, parser) in keys.items():
         if parser is path_text and parsed.get(key) is not None:
             try:
@@ -106,8 +106,8 @@ def state_folder(
     begun_in: Path = Path("/etc/dynamic-node"),
     kept_in: Path = Path("/var/lib/dynamic-node"),
 ) -> Path:
-    """Returns the folder state_dir, or its old place if a registry is only there. Packages moved
-    the registry below /var/lib, and an edit of the configuration must not lose lent nodes."""
+    """Returns the folder of the registry: `named`, or its old place if a registry is only there.
+    Packages moved it from /etc to /var/lib, and an edit of the ini must not lose lent nodes."""
     if not named.is_relative_to(kept_in):
         return named
     before = begun_in / named.relative_to(kept_in)
@@ -116,7 +116,7 @@ def state_folder(
 
 
 def _is_missing(path: Path) -> bool:
-    """Returns whether a path is missing. An unreadable path counts as present."""
+    """Returns whether a path is missing. A path that cannot be examined counts as present."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -127,7 +127,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
-    """Returns the fields of the model for the parsed keys; keys without a value have none."""
+    """Returns the fields of the model for the parsed keys. A key without a value gives no field."""
     fields: dict[str, Any] = {}
     for key, (field, _) in keys.items():
         if field and (value := parsed.get(key)) is not None:
@@ -138,6 +138,6 @@ def fields_of(parsed: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
 
 
 def pick(settings: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Returns the value of a key, or the default if it has none."""
+    """Returns the value of a key, or the default if the key is missing or has no value."""
     value = settings.get(key)
     return default if value is None else value

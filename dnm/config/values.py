@@ -1,9 +1,6 @@
-"""Parsers of configuration values. Pure. Every refusal is a ValueError with a sentence about the
-error and the correct form.
-
-A queue's name must match YuniKorn's `^[a-zA-Z0-9_:#/@-]{1,64}$` (configvalidator.go, 1.6 to 1.9), a
-namespace's RFC 1123.
-"""
+"""Parsers of configuration values. Pure. A parser raises ValueError with a sentence about the error
+and the correct form. A queue's name must match YuniKorn's `^[a-zA-Z0-9_:#/@-]{1,64}$`
+(configvalidator.go, 1.6 to 1.9), a namespace's RFC 1123."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _FALSE = ("0", "false", "no", "off")
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
-    """Returns `, did you mean 'x'?` for the closest candidate, or an empty text."""
+    """Returns `, did you mean 'x'?` with the candidate closest to the word, or an empty text."""
     import difflib  # it takes 5 ms, needed only for a wrong file
 
     folded = {name.lower(): name for name in candidates}
@@ -31,7 +28,7 @@ def suggest(word: str, candidates: Iterable[str]) -> str:
 
 
 def seconds(least: float, most: int) -> Callable[[str], timedelta]:
-    """Returns a parser of durations: seconds with an optional fraction, or 90m, 2h, 1d."""
+    """Returns a parser of durations: seconds with an optional fraction, or e.g. 90m, 2h, 1d."""
 
     def parse(text: str) -> timedelta:
         span = parse_span(text, "s")
@@ -55,7 +52,7 @@ def boolean(text: str) -> bool:
 
 
 def quantity(resource: str) -> Callable[[str], int]:
-    """Returns a parser of positive amounts in Kubernetes' grammar, or with YuniKorn's spaces."""
+    """Returns a parser of positive amounts as in Kubernetes, or with YuniKorn's spaces."""
 
     def parse(text: str) -> int:
         spaced = _SPACED_QUANTITY.fullmatch(text)
@@ -72,7 +69,7 @@ def quantity(resource: str) -> Callable[[str], int]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Returns the entries between commas or line ends, without empty ones. Refuses repetitions."""
+    """Returns the names that commas or line ends separate. Refuses a name that is repeated."""
     entries = tuple(entry.strip() for entry in re.split(r"[,\n]", text) if entry.strip())
     seen: set[str] = set()
     for entry in entries:
@@ -97,7 +94,7 @@ def namespaces(text: str) -> tuple[str, ...]:
 
 
 def some_names(text: str, description: str) -> tuple[str, ...]:
-    """Returns at least one name, all without spaces."""
+    """Returns the names in the text. Refuses an empty text, and a name with a space."""
     entries = names(text)
     if not entries:
         raise ValueError(f"is empty; name {description}")
@@ -108,7 +105,7 @@ def some_names(text: str, description: str) -> tuple[str, ...]:
 
 
 def queue_path(text: str) -> str:
-    """Returns a path in lower case, from root. YuniKorn ignores the case and a missing root."""
+    """Returns a queue's path in lower case, from root. YuniKorn ignores case and a missing root."""
     path = text.strip().lower()
     path = path if path == "root" or path.startswith("root.") else f"root.{path}"
     for name in path.split("."):
@@ -121,7 +118,7 @@ def queue_path(text: str) -> str:
 
 
 def path_text(text: str) -> str:
-    """Returns a path as it is written; `resolve_paths` makes it absolute later."""
+    """Returns the text of a path. `resolve_paths` later makes an absolute path of it."""
     if "\n" in text:
         raise ValueError("has several lines; write one path")
     return text

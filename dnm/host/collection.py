@@ -1,4 +1,4 @@
-"""Creation of many values without Python's search for cyclic garbage."""
+"""The suspension of Python's search for cyclic garbage while many values are created."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Disables the collector during the creation of many small objects that all stay. A search for
-    garbage among them would take a third of the time."""
+    """Disables the garbage collector while code creates many small objects that stay in use. The
+    collector would take a third of the time and find nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:

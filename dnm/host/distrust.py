@@ -24,7 +24,7 @@ class Distrust(Value):
 
 
 def foreign(file: str, path: str, info: os.stat_result, danger: str, option: str = "") -> Distrust:
-    """Returns the distrust of a file of another user. `file` describes it."""
+    """Returns why a file of another user is not trusted. `file` describes it in the message."""
     return Distrust(
         problem=f"{file} belongs to user id {info.st_uid}, who {danger}",
         command=f"chown {option}{os.geteuid()} {quote(path)}",
@@ -32,7 +32,7 @@ def foreign(file: str, path: str, info: os.stat_result, danger: str, option: str
 
 
 def writable(file: str, path: str, info: os.stat_result, danger: str = "") -> Distrust:
-    """Returns the distrust of a file that other users can write."""
+    """Returns why a file that other users can write is not trusted. `file` describes it."""
     writers = "every user" if info.st_mode & stat.S_IWOTH else f"group id {info.st_gid}"
     mode = stat.S_IMODE(info.st_mode)
     return Distrust(

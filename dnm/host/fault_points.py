@@ -1,8 +1,8 @@
 """Fault points: names for all places where a run accesses something outside.
 
 `with fault_point("registry.rename"): os.replace(...)` does nothing in production; `faults.py` makes
-it fail in tests. At points with requests to other programs dnm waits for them, and a signal ends
-such a wait after its grace.
+it fail in tests. At points where dnm waits for another program, a signal may end the wait, after a
+time of grace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _waits: list[float] = []  # until when each current wait is not ended, outermost
 
 @contextmanager
 def waiting(patience: float = 0.0) -> Iterator[None]:
-    """Marks a wait of dnm. After the grace it is ended when `patience` is over; `inf`: never."""
+    """Marks a wait of dnm that a signal may end, after the grace and `patience` (`inf`: never)."""
     _waits.append(time.monotonic() + patience)
     try:
         yield
@@ -34,12 +34,12 @@ def waiting(patience: float = 0.0) -> Iterator[None]:
 
 
 def waits_too_long() -> bool:
-    """Returns whether dnm is in a wait that may be ended."""
+    """Returns whether dnm waits for another program, and the wait may be ended now."""
     return float("inf") not in _waits and any(time.monotonic() >= until for until in _waits)
 
 
 def fault_point(point: str) -> Step:
-    """Returns a named step at the edge. If it is set to fail, it raises OSError."""
+    """Returns the context for an access to something outside. It may raise OSError in a test."""
     patience = _PATIENCE if point in _RECORDING else 0.0
     step = waiting(patience) if point.startswith(_ASKING) else _IDLE
     return faults.passed(point, step) if faults.is_armed else step

@@ -1,9 +1,9 @@
-"""Failures at fault points, for the tests: the test sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`.
-WHEN is before or after. WHAT is kill, hang, stop (SIGSTOP), fail (as a broken disk or link) or full
-(as a full disk). NTH counts the passes of that point from 1. The point `#K` is the K-th pass of any
-point. DNM_FAULT_LOG names a file to which each passed point is appended. These are read once, at
-import. Within one process `inject_faults` makes every fault point call a function, which may raise.
-"""
+"""Failures at fault points, for the tests. A test sets DNM_FAULT to `POINT:WHEN:WHAT[:NTH]`. WHEN
+is before or after. WHAT is kill, hang, stop (SIGSTOP), fail (as a broken disk or link) or full (as
+a full disk). NTH counts the passes of that point from 1. The point `#K` is the K-th pass of any
+point. DNM_FAULT_LOG names a file to which each passed point is appended. dnm reads the variables
+once, at import. Within one process `inject_faults` makes every fault point call a function, which
+may raise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _injectors: list[Callable[[str, str], None]] = []
 
 
 def arm(fault: str, log: str) -> None:
-    """Sets the faults in a process that was forked."""
+    """Sets the faults of this process, which a test has forked after the import."""
     global _fault, _log
     _fault, _log = fault, log
     _seen.clear()
@@ -35,7 +35,8 @@ def arm(fault: str, log: str) -> None:
 
 @contextmanager
 def inject_faults(inject: Callable[[str, str], None]) -> Iterator[None]:
-    """Makes every point call `inject(point, "before")` and `(point, "after")` while it is open."""
+    """Makes every point call `inject(point, "before")` and `(point, "after")` within its
+    context."""
     _injectors.append(inject)
     _set()
     try:
@@ -52,7 +53,7 @@ def _set() -> None:
 
 @contextmanager
 def passed(point: str, step: AbstractContextManager[None]) -> Iterator[None]:
-    """Passes a point, with the injected faults before and after its step."""
+    """Executes `step`, with the faults that a test has set before and after it."""
     _seen.update((point, "#"))
     names = (f"{point}:{_seen[point]}", f"#{_seen['#']}:1")
     if _log:

@@ -1,4 +1,4 @@
-"""The place of this dnm: its host, its boot, and the path of its registry."""
+"""The place of this dnm: its host, the host's current boot, and the path of its registry."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"  # every kubelet sets it
 
 @lru_cache
 def boot_id() -> str:
-    """Returns the kernel's id of this boot, or an empty text. Process numbers and ticks restart at
-    each boot, and a timer starts the same programs at about the same moment."""
+    """Returns the kernel's id of this boot, or an empty text. Process ids and start times need it
+    to be unique, since they repeat after each boot."""
     with suppress(OSError), open(_BOOT, encoding="ascii") as file:
         return file.read(100).strip()
     return ""
@@ -36,9 +36,9 @@ def host_name() -> str:
 
 
 def this_place(config: Config, machine_id: Path | None = None) -> Place:
-    """Returns the place of this dnm. A machine id must not leave the host, so it is hashed with the
-    name and the path. Copied images share one, and containers often have none. A pod has no place:
-    its disk ends with it, and its name may be that of its host."""
+    """Returns the place of this dnm. Its `home` is a hash of machine id, host name and path, since
+    a machine id must not leave the host. Host images may share an id, and containers often have
+    none. A pod gets no `home`: its disk ends with it, and its name may be that of its host."""
     name = f"{host_name()}:{os.path.realpath(config.converted_nodes_path)}"
     try:
         machine = read_regular(machine_id or _MACHINE_ID, 1024).decode("ascii").strip()

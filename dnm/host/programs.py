@@ -1,7 +1,5 @@
-"""External programs, run with a bound in bytes and in time.
-
-A program that prints without end must neither fill the memory of a run nor hold its lock.
-"""
+"""External programs, run with a bound in bytes and in time. A program that prints without end must
+neither fill the memory of a run nor hold its lock."""
 
 from __future__ import annotations
 
@@ -33,9 +31,9 @@ def run_bounded(
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command in a session of its own, without input, and returns its output.
 
-    It ends with its own process: children that it leaves are killed, even if they hold an output
-    open. If it takes longer than `seconds` or prints more than `largest` bytes, it is killed with
-    its children. Raises TimeoutExpired and OSError, EFBIG for too much output.
+    The command has ended once its own process ends. Then its children are killed, even if they hold
+    an output open. If it takes longer than `seconds` or prints more than `largest` bytes, it is
+    killed with its children. Raises TimeoutExpired and OSError, EFBIG for too much output.
     """
     child = None
     with ExitStack() as ends:
@@ -63,8 +61,8 @@ def _read_all(
     deadline: float,
     largest: int,
 ) -> tuple[bytes, bytes] | None:
-    """Returns the child's output after its end, or None after the deadline. By then its output is
-    in the pipes. Children that it leaves can hold these open, and are killed."""
+    """Returns the child's stdout and stderr after its end, or None after the deadline. Kills the
+    child's own children when it ends, since they could hold the pipes open."""
     read: dict[int, list[bytes]] = {stream.fileno(): [] for stream in streams}
     total = 0
     with selectors.DefaultSelector() as selector:
@@ -93,7 +91,7 @@ def _read_all(
 
 
 def _has_ended(pid: int) -> bool:
-    """Returns whether a child has ended. It is not reaped, so that its number is not used again."""
+    """Returns whether a child has ended. It is not reaped, so that its process id is not reused."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

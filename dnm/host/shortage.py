@@ -13,7 +13,7 @@ _NEXT = "The next run continues where this command ended."
 def describe_shortage(error: BaseException | None) -> str:
     """Returns which limit an error or its cause reports, and how to raise it, or an empty string.
 
-    An import that fails for lack of memory or of files can hide the reason in its context.
+    If an import fails for lack of memory or files, the reason may be only in the error's context.
     """
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
@@ -35,7 +35,8 @@ def describe_shortage(error: BaseException | None) -> str:
 
 
 def end_command(shortage: str) -> NoReturn:
-    """Prints and logs a shortage. Ends the command with exit code 2, since a person must act."""
+    """Prints and logs the shortage. Ends the command with exit code 2: an administrator must
+    act."""
     print(f"dnm: {shortage}", file=sys.stderr)
     if "logging" in sys.modules and (logger := sys.modules["logging"].getLogger("dnm")).handlers:
         logger.error("error=%r", shortage)

@@ -2,12 +2,12 @@
 
 The writers of dnm's configuration, its state, its converter or a hook decide which machines are
 power-cycled. So each file must belong to root or to dnm's user, and no other user or group may
-write it. The same holds for every folder and link on its path (as sshd's StrictModes). Otherwise
-another file could replace it between check and use. In a folder with the sticky bit, as /tmp, users
-can't rename files that are not theirs.
+write it. The same rule applies to every folder and link on its path (as sshd's StrictModes).
+Otherwise another file could replace it between check and use. A folder with the sticky bit, as
+/tmp, is allowed, since users can't rename files there that are not theirs.
 
-The registry and its history can be read by their owner. If their directory has the setgid bit, as
-after `chmod g+s`, its group can read them too. The two contain converters' output and lends.
+Only the owner can read the registry and its history, since they contain converters' output and
+lends. If their directory has the setgid bit, as after `chmod g+s`, its group can read them too.
 
 Every read has a bound in bytes: a device or a named pipe instead of a file must neither fill the
 memory of a run nor hold its lock.
@@ -35,8 +35,8 @@ _MOST_LINKS = 40  # the kernel's limit
 def find_distrust(path: Path, info: os.stat_result) -> Distrust | None:
     """Returns the reason not to trust `path`, or None.
 
-    `info` is the result of `os.stat` or, without a race, of `os.fstat` of the opened file. Raises
-    OSError if a part of the path can't be examined.
+    `info` is the result of `os.stat`, or of `os.fstat` of the opened file, which excludes a race.
+    Raises OSError if a part of the path can't be examined.
     """
     for step, on_the_way in _way_to(path):
         if distrust := _distrust_of_step(path, step, on_the_way):
@@ -50,14 +50,13 @@ def find_distrust(path: Path, info: os.stat_result) -> Distrust | None:
 
 
 def check_trust(path: Path, error: type[DnmError] = ConfigError) -> None:
-    """Raises `error` with the command that fixes it; OSError if `path` can't be examined."""
+    """Raises `error` if other users can change `path`, and OSError if that can't be examined."""
     if distrust := find_distrust(path, os.stat(path)):
         raise error(str(distrust))
 
 
 def _way_to(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields every folder and link on the path from the root, with links followed, but not its
-    last part."""
+    """Yields every folder and link on the path to `path`, from the root. Follows links."""
     todo = _parts(os.path.abspath(path))
     place, links = "/", 0
     yield place, os.lstat(place)
@@ -83,7 +82,7 @@ def _way_to(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _parts(path: str) -> list[str]:
-    """Returns the names of a path, the first name last."""
+    """Returns the names in a path in reverse order, without empty ones and dots."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
@@ -104,9 +103,9 @@ def _is_own(info: os.stat_result) -> bool:
 def read_trusted(path: Path, largest: int, error: type[DnmError] = ConfigError) -> bytes:
     """Returns the content of a file that only root and dnm's user can write.
 
-    The check applies to the opened file, so that it cannot be exchanged in between. Raises `error`
-    if the file cannot be trusted, is not regular or is larger than `largest` bytes, and OSError if
-    it cannot be read.
+    dnm checks the file after it has opened it, so that no user can exchange it in between. Raises
+    `error` if the file cannot be trusted, is not regular or is larger than `largest` bytes, and
+    OSError if it cannot be read.
     """
 
     def judge(info: os.stat_result) -> None:
@@ -130,8 +129,8 @@ def read_regular(
     path: Path, largest: int, judge: Callable[[os.stat_result], None] | None = None
 ) -> bytes:
     """Returns the content of a regular file of at most `largest` bytes. Opening does not wait, so a
-    named pipe cannot block dnm. `judge` may refuse the file. Raises OSError, also for a file that
-    is not regular."""
+    named pipe cannot block dnm. `judge` may raise an error to refuse the file. Raises OSError, also
+    for a file that is not regular."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         info = os.fstat(descriptor)
@@ -152,7 +151,7 @@ def read_regular(
 
 
 class FileMode(Value):
-    """The mode of a file, and the ids of its group and owner; -1: unchanged."""
+    """The mode, group id and owner id that a file should have. An id of -1 leaves it unchanged."""
 
     mode: int = 0o600
     group: int = -1
@@ -160,8 +159,8 @@ class FileMode(Value):
 
 
 def access_in(directory: Path) -> FileMode:
-    """Returns the access to dnm's files in a directory: for their owner, and for the directory's
-    group if it has the setgid bit. Raises OSError."""
+    """Returns the mode and group for dnm's files in a directory: the owner can read them, and if
+    the directory has the setgid bit, its group too. Raises OSError."""
     try:
         info = os.stat(directory)
     except FileNotFoundError:  # the write reports it
@@ -170,14 +169,14 @@ def access_in(directory: Path) -> FileMode:
 
 
 def give_access(descriptor: int, access: FileMode) -> None:
-    """Sets the access to a file that was created for its owner alone. Raises OSError."""
+    """Sets group and mode of a file that so far only its owner can access. Raises OSError."""
     os.fchown(descriptor, -1, access.group)
     os.fchmod(descriptor, access.mode)
 
 
 def fix_access(path: Path, access: FileMode) -> None:
-    """Restores the access to a file that an administrator has changed. The file is never open to
-    more users in between. Raises OSError, but not for a missing file."""
+    """Restores mode, group and owner of a file that an administrator has changed. No other user
+    gets access in between. Ignores a missing file. Raises OSError."""
     with suppress(FileNotFoundError):
         info = os.lstat(path)
         is_right = (
@@ -201,10 +200,10 @@ def replace_file(
     keep: Callable[[], None] | None = None,
     ending: str = "new",
 ) -> None:
-    """Replaces a file by these pieces. Raises OSError; the old file is intact then. `point` names
-    the fault points. `keep` is called just before the rename. `is_durable`: file and directory are
-    synced before this returns. `ending` names the temporary file, and must differ for concurrent
-    writers."""
+    """Replaces the content of a file. Raises OSError; the old file is intact then. `point` is the
+    prefix of the fault points. `keep` is called just before the rename. With `is_durable`, file and
+    directory are synced before the function returns. `ending` is the suffix of the temporary file,
+    and must differ for concurrent writers."""
     temporary = path.parent / f"{path.name}.{ending}"  # a directory may have no name
     try:
         with fault_point(point + ".write"):

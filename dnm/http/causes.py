@@ -1,4 +1,4 @@
-"""The failures of a request: the cause of an error of urllib3."""
+"""The cause of a failed request, found behind urllib3's error."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CUT = "the connection was cut in the middle of the answer"
 
 
 class NoHttp(ConnectionError):
-    """An answer that is not HTTP."""
+    """The error for an answer that is not HTTP."""
 
 
 class ProxyFailed(OSError):
-    """A failed connection through the proxy."""
+    """The error for a connection that failed at the proxy."""
 
 
 def cause_of(error: BaseException) -> Exception:
-    """Returns the failure of the connection behind an error of urllib3."""
+    """Returns the error that made urllib3 raise `error`, such as a refused connection."""
     cause, is_of_proxy = error, False
     while isinstance(cause, HTTPError):
         is_of_proxy |= isinstance(cause, ProxyError)
@@ -35,8 +35,8 @@ def cause_of(error: BaseException) -> Exception:
 
 
 def _without_cause(error: HTTPError) -> Exception:
-    """Returns an error with the meaning of urllib3's. The sentences about its pools do not help an
-    administrator."""
+    """Returns an error with the same meaning as urllib3's, in words for an administrator, who does
+    not know its pools."""
     if isinstance(error, HTTPTimeoutError):
         return TimeoutError("it exceeded its time")
     is_of_pool = isinstance(error, PoolError)

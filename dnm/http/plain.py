@@ -1,4 +1,4 @@
-"""A client for few requests without credentials in files: to schedulers and slurmrestd."""
+"""A client for the few requests to schedulers and slurmrestd. It reads no files of credentials."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dnm.http.reader import BodyBuffer, Wire
 
 
 class PlainAnswer(NamedTuple):
-    """The answer of a server, with the status of HTTP."""
+    """The answer of a server: its HTTP status and its body."""
 
     status: int
     body: bytes
 
 
 class PlainClient:
-    """The requests to one server, each on its own connection, without redirects and retries.
-    `socket_path`: the path of its unix socket. `largest`: bytes of an answer."""
+    """The client of one server, with a connection for each request, without redirects and retries.
+    `socket_path`: the path of its unix socket. `largest`: the bytes that an answer may have."""
 
     def __init__(self, url: str, seconds: float, largest: int, socket_path: str = "") -> None:
         self._url = url.rstrip("/")
@@ -40,8 +40,8 @@ class PlainClient:
         headers: Mapping[str, str],
         largest: int | None = None,
     ) -> PlainAnswer:
-        """Returns the answer with any status. Raises OSError and ValueError without an answer.
-        `largest`: bytes of this answer; None: those of the client."""
+        """Returns the answer, whatever its status. Raises OSError or ValueError if there is none.
+        `largest` replaces the bound of the client for this answer."""
         largest = self._largest if largest is None else largest
         try:
             response = self._wire.send(

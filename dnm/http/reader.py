@@ -1,10 +1,10 @@
-"""Reader of answers: with a deadline for the entire answer, a bound in bytes, and gzip.
+"""The reading of HTTP answers with a deadline for the entire answer, a bound in bytes, and gzip.
 
 urllib3 connects, sends and keeps connections. It gives up after a pause without bytes, but not if a
-byte arrives now and then. So its connections return answers that check the request's deadline
-before every read. dnm reads them with the standard library below urllib3, because urllib3 takes
-twice as long for the chunks of 2 KiB in which an API server streams its lists. Invalid answers
-raise ValueError or OSError, and a connection that ends too early raises ConnectionResetError.
+byte arrives now and then. So dnm's connections check the deadline of the request before every read.
+dnm reads answers with the standard library below urllib3, because urllib3 takes twice as long for
+the chunks of 2 KiB in which an API server streams its lists. Invalid answers raise ValueError or
+OSError, and a connection that ends too early raises ConnectionResetError.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _READ_AHEAD = 1 << 18
 
 
 class Wire:
-    """The connections of one PoolManager, of which one is used at a time. It has the deadline of
-    the current request, whether that may have reached the server, and its answer.
+    """The connections of one PoolManager, used one at a time, with the deadline of the current
+    request, its answer, and whether it may have reached the server.
 
     `socket_path`: all connections go to this unix socket, regardless of the address.
     """
@@ -64,7 +64,7 @@ class Wire:
         return left
 
     def send(self, request: Callable[[], BaseHTTPResponse], seconds: float) -> BaseHTTPResponse:
-        """Sends a request with `preload_content=False` and a time limit for its entire answer."""
+        """Calls `request`, which sets `preload_content=False`, with a time limit for its answer."""
         self.deadline = time.monotonic() + seconds
         self.was_sent, self.answer = False, None
         try:
@@ -74,7 +74,7 @@ class Wire:
 
     @contextmanager
     def reading(self, response: BaseHTTPResponse) -> Iterator[Answer]:
-        """Yields the answer of a sent request. The caller must read it to its end; otherwise the
+        """Yields the answer of a sent request. If the caller does not read all of it, the
         connection is closed."""
         answer, self.answer = self.answer, None
         assert answer is not None
@@ -92,7 +92,7 @@ class Wire:
 
 
 class _TimedReader(io.RawIOBase):
-    """A reader of a socket with the deadline of the request, however slowly bytes arrive."""
+    """A reader of a socket that fails at the request's deadline, even if bytes still arrive."""
 
     def __init__(self, wire: Wire, sock: socket.socket) -> None:
         self._wire = wire
@@ -115,7 +115,7 @@ class _TimedReader(io.RawIOBase):
 
 
 class Answer(HTTPResponse):
-    """The standard answer over a reader with a large buffer and a deadline."""
+    """The answer of Python's http.client with a large buffer, a deadline, and gzip unpacked."""
 
     def __init__(self, wire: Wire, sock: socket.socket, **options: Any) -> None:
         super().__init__(sock, **options)
@@ -132,7 +132,7 @@ class Answer(HTTPResponse):
         del self.headers["Content-Encoding"]  # it is already unpacked
 
     def fill(self, view: memoryview) -> int:
-        """Fills the view from the body. Returns fewer bytes only at the end."""
+        """Reads the body into `view`. Returns the number of bytes, smaller only at the end."""
         return self._fill(view) if self._unpacker is None else self._unpack(view)
 
     def _fill(self, view: memoryview) -> int:
@@ -162,7 +162,7 @@ class Answer(HTTPResponse):
 
 
 class _Timed:
-    """A connection with answers that check the deadline."""
+    """A part of a connection class: its answers stop at the deadline of the Wire."""
 
     sock: Any
     port: int
@@ -177,7 +177,7 @@ class _Timed:
         self.response_class = partial(Answer, wire)
 
     def _new_conn(self) -> socket.socket:
-        """Returns a connection to the first address that answers; all addresses share the time."""
+        """Returns a socket to the first address that answers. All addresses share the time."""
         failed: OSError = TimeoutError("the name has no address")
         addresses = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
         for number, (*_, address) in enumerate(addresses):
@@ -231,14 +231,14 @@ class AnswerTooLarge(ValueError):
 
 
 class BodyBuffer:
-    """A buffer for bodies. A body is valid until the next one is read."""
+    """A buffer that is used again for each body. A body is valid until the next one is read."""
 
     def __init__(self, largest: int | None = None) -> None:
         self._largest = LARGEST_BODY if largest is None else largest
         self._bytes = bytearray(min(1 << 16, self._largest))
 
     def read(self, response: Answer) -> memoryview:
-        """Returns the entire body, unpacked. The buffer never exceeds the largest body."""
+        """Returns the entire body, unpacked. The buffer grows to at most the bound in bytes."""
         size, expected = 0, response.length or 0
         if expected > self._largest:
             raise AnswerTooLarge(self._largest)
@@ -254,8 +254,8 @@ class BodyBuffer:
             self._reserve(size, size)
 
     def _reserve(self, used: int, more: int) -> None:
-        """Provides `more` bytes behind `used`, up to the largest body. Views of the old buffer stay
-        valid. The copy goes from view to view: a slice of a bytearray would copy twice."""
+        """Enlarges the buffer to `used + more` bytes, up to its bound. Views of the old buffer stay
+        valid. Copies from view to view, since a slice of a bytearray would copy twice."""
         wanted = min(used + more, self._largest)
         if wanted > len(self._bytes):
             larger = bytearray(wanted)
