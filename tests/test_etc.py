@@ -113,6 +113,7 @@ def test_every_key_of_the_example_has_a_comment(etc: Path) -> None:
 OF_A_RUN = (
     "ClusterRole dynamic-node-manager",
     "Role dynamic-node-manager",
+    "Role dynamic-node-manager-lease",
     "ClusterRole dynamic-node-manager-converter",
     "ClusterRole dynamic-node-manager-evict",
     "ClusterRole dynamic-node-manager-events",
@@ -176,8 +177,12 @@ def test_roles_grant_exactly_the_permissions_that_check_tests() -> None:
     }
     granted = {
         (verb, where, name)
-        for role, where in (("Role", "yunikorn"), ("ClusterRole", ""))
-        for rule in roles()[f"{role} dynamic-node-manager"]
+        for role, where in (
+            ("Role dynamic-node-manager", "yunikorn"),
+            ("Role dynamic-node-manager-lease", "dnm"),
+            ("ClusterRole dynamic-node-manager", ""),
+        )
+        for rule in roles()[role]
         for verb in rule["verbs"]
         for name in rule.get("resourceNames", ())
     }

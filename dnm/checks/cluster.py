@@ -190,7 +190,7 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
 def _check_test_load(config: Config, kube: KubeClient) -> Iterator[Finding]:
     """Checks an optional role: a namespace without it gets advice, one with a part of it a
     warning."""
-    account = f"{config.lease_namespace}:dynamic-node-manager"  # etc/rbac.yaml, deploy/none
+    account = f"{config.account_namespace}:dynamic-node-manager"
     bind = (
         "kubectl create rolebinding dnm-test-load --namespace {} --clusterrole "
         f"dynamic-node-manager-test-load --serviceaccount {account}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dnm.checks.queue_checks import checks_of
 from dnm.model.config import Config
+from dnm.model.lease import LEASE_NAMESPACE
 from dnm.model.permission import Permission
 
 _IN_LARGE_CLUSTERS = "in a large cluster every run reads the full lists"
@@ -25,7 +26,7 @@ def _for_state(config: Config) -> Iterator[Permission]:
         (
             "leases",
             "coordination.k8s.io",
-            config.lease_namespace,
+            LEASE_NAMESPACE,
             "nothing is lent or returned, because another dnm may act as this instance",
         ),
         (

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dnm.model.calendar import CalendarEvent
+from dnm.model.lease import LEASE_NAMESPACE
 from dnm.model.node_type import NodeType
 from dnm.model.opening import Check
 from dnm.model.share import Floor, Share
@@ -124,12 +125,10 @@ class Config(Value):
         return self.yunikorn_cm_namespace, self.yunikorn_cm_name
 
     @property
-    def lease_namespace(self) -> str:
-        """Returns the namespace of the instance's Lease: that of YuniKorn's queues, so that hosts
-        with different settings of `registry` find the same Lease, or that of `registry` if no
-        namespace has a queue in YuniKorn."""
+    def account_namespace(self) -> str:
+        """Returns the namespace of dnm's ServiceAccount in etc/rbac.yaml, or in deploy/none."""
         has_yunikorn = "yunikorn" in self.queue_systems
-        return self.yunikorn_cm_namespace if has_yunikorn else self.registry_namespace
+        return self.yunikorn_cm_namespace if has_yunikorn else LEASE_NAMESPACE
 
     @property
     def object_name(self) -> str:

@@ -25,6 +25,9 @@ class Place(Value):
     up_for: timedelta = timedelta(0)
 
 
+LEASE_NAMESPACE = "dnm"
+"""The namespace of each Lease. No key changes it, so that hosts with different configurations find
+the same Lease; etc/rbac.yaml creates it."""
 LONGEST_KEPT = 128 * 1024
 """Characters of `Lease.kept`; Kubernetes allows 256 KiB of annotations."""
 HIGHEST = 2**31 - 1

@@ -16,6 +16,7 @@ import msgspec
 
 from dnm.host.place import this_place
 from dnm.model.config import Config
+from dnm.model.lease import LEASE_NAMESPACE
 from dnm.model.registry import Registry
 from dnm.model.stored_registry import VERSION
 from dnm.plan.lease import names_to_keep
@@ -61,7 +62,7 @@ def state_in(config: Config, kube: KubeClient) -> State:
     """Returns the storage of the registry in the cluster that the client is connected to."""
     from dnm.run.kube_state import KubeState
 
-    places = config.registry_namespace, config.lease_namespace
+    places = config.registry_namespace, LEASE_NAMESPACE
     objects = kube.state_objects(*places, config.object_name)
     return KubeState(config, objects, this_place(config))
 
@@ -69,7 +70,7 @@ def state_in(config: Config, kube: KubeClient) -> State:
 def attach_lease(config: Config, state: State, kube: KubeClient) -> None:
     """Connects a registry file to the Lease of its instance. KubeState is connected already."""
     if state.kind == "file":
-        lease = kube.lease_object(config.lease_namespace, config.object_name)
+        lease = kube.lease_object(LEASE_NAMESPACE, config.object_name)
         state.attach(lease, this_place(config))
 
 

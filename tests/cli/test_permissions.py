@@ -22,7 +22,7 @@ NAME = "dynamic-node-manager"
 
 def roles(*parts: str) -> list[dict[str, Any]]:
     """Returns the roles of dnm itself, and of these parts: -state, -evict, -conditions."""
-    names = [NAME, *(f"{NAME}{part}" for part in parts)]
+    names = [NAME, f"{NAME}-lease", *(f"{NAME}{part}" for part in parts)]
     return [
         item
         for item in yaml.safe_load_all(RBAC.read_text(encoding="utf-8"))
@@ -32,12 +32,7 @@ def roles(*parts: str) -> list[dict[str, Any]]:
 
 def roles_without_yunikorn() -> list[dict[str, Any]]:
     """Returns the roles of dnm itself as deploy/none has them (tests/test_deploy.py)."""
-    manifests = roles()
-    for role in manifests:
-        role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["configmaps"]]
-        if "namespace" in role["metadata"]:
-            role["metadata"]["namespace"] = "dnm"
-    return manifests
+    return [role for role in roles() if role["metadata"].get("namespace") != "yunikorn"]
 
 
 def verbs(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[int, int, str]]]:

@@ -18,7 +18,7 @@ from dnm.cli.look.explain import explain_name
 from dnm.cli.look.history import lines_since
 from dnm.cli.look.status import status_document
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.errors import ExitCode, KubeError, LeaseError
+from dnm.model.errors import ExitCode, KubeError, LeaseError, RegistryError
 from dnm.plan.lost_registry import keep_names
 from dnm.queues.yunikorn.admin.rebase_verb import rebase
 from tests.cli.questions import answer_questions
@@ -47,7 +47,7 @@ def west(sandbox: Sandbox, east: Site, tmp_path: Path) -> Site:
 
 
 def versions(sandbox: Sandbox) -> list[str]:
-    rows = [sandbox.get(*MAP, "yunikorn"), sandbox.get(*LEASE, "yunikorn")]
+    rows = [sandbox.get(*MAP, "yunikorn"), sandbox.get(*LEASE, "dnm")]
     return [str(entry["metadata"]["resourceVersion"]) for entry in rows if entry]
 
 
@@ -123,11 +123,38 @@ def test_unreadable_lease_stops_all_hosts(east: Site) -> None:
     def spoil(item: dict[str, dict[str, object]]) -> None:
         item["spec"]["leaseTransitions"] = "many"
 
-    east.sandbox.edit(*LEASE, spoil, "yunikorn")
+    east.sandbox.edit(*LEASE, spoil, "dnm")
     plan = east.plan()
     assert plan.exit_code and not plan.plan.actions
-    assert "Lease yunikorn/dnm-prod" in plan.plan.errors[0]
+    assert "Lease dnm/dnm-prod" in plan.plan.errors[0]
     assert check_findings(east, "lease").result is CheckResult.FAILED
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"queue_system": "none"},
+        {"queue_system": "resource_quota"},
+        {"yunikorn_cm_namespace": "other"},
+    ],
+    ids=lambda settings: ", ".join(settings.values()),
+)
+def test_host_with_another_queue_system_finds_the_same_lease(
+    east: Site, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    """Otherwise two runs would act for one instance, each with its own cap."""
+    other = Site(east.sandbox, tmp_path / "other", **settings)
+    plan = other.plan()
+    assert plan.exit_code == ExitCode.NEEDS_PERSON and plan.plan.actions == ()
+    assert f"{east.directory}/state" in plan.plan.errors[0]
+    assert changing(other) == 1  # the conversion that east has requested
+
+
+def test_registry_in_another_namespace_finds_the_same_lease(east: Site, tmp_path: Path) -> None:
+    other = Site(east.sandbox, tmp_path / "other", queue_system="none", registry="kubernetes other")
+    with pytest.raises(RegistryError, match=r"names another one.*east/state"):
+        other.plan()
+    assert changing(other) == 1
 
 
 def changing(site: Site) -> int:
@@ -135,7 +162,7 @@ def changing(site: Site) -> int:
 
 
 def test_missing_lease_permission_stops_lending_and_check_names_it(east: Site) -> None:
-    east.sandbox.delete(*LEASE, "yunikorn")
+    east.sandbox.delete(*LEASE, "dnm")
     rights = {("list", kind, "") for kind in ("nodes", "pods")}
     rights |= {("get", "configmaps", "yunikorn"), ("update", "configmaps", "yunikorn")}
     east.sandbox.access.restrict(rights)
@@ -152,7 +179,7 @@ def test_missing_lease_permission_stops_lending_and_check_names_it(east: Site) -
 
 
 def test_takeover_fails_if_the_lease_cannot_be_written(east: Site, west: Site) -> None:
-    west.sandbox.access.restrict({("get", "leases", "yunikorn")})
+    west.sandbox.access.restrict({("get", "leases", "dnm")})
     with pytest.raises(KubeError, match="403"):
         takeover(west.config, yes=True)
 
@@ -166,7 +193,7 @@ def test_takeover_needs_no_queue_document(east: Site, west: Site) -> None:
 def test_deleted_lease_is_recreated_and_a_refused_host_stays_refused(
     east: Site, west: Site
 ) -> None:
-    east.sandbox.delete(*LEASE, "yunikorn")
+    east.sandbox.delete(*LEASE, "dnm")
     refused = west.run()
     assert refused.exit_code == ExitCode.NEEDS_PERSON and "deleted" in refused.plan.errors[0]
     assert east.plan().exit_code == 0
@@ -197,7 +224,7 @@ def test_takeover_from_a_vanished_running_host(
         item["spec"].update(holderIdentity="mgmt9:/dnm", leaseDurationSeconds=2**31 - 1)
         item["metadata"]["annotations"]["dynamic-node-manager/home"] = "of mgmt9"
 
-    sandbox.edit(*LEASE, at_work, "yunikorn")
+    sandbox.edit(*LEASE, at_work, "dnm")
     assert site.command("run").returncode == ExitCode.LOCKED
     finding = check_findings(site, "lease")
     assert finding.result is CheckResult.WARNING and "mgmt9:/dnm is at work" in finding.text

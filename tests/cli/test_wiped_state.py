@@ -28,7 +28,7 @@ def test_new_site_is_not_treated_as_wiped(site: Site) -> None:
     for _ in range(2):
         ended = site.command("run")
         assert ended.returncode == ExitCode.OK and "resume" not in ended.stdout + ended.stderr
-    assert site.sandbox.get("leases", "dnm-prod", "yunikorn") is None
+    assert site.sandbox.get("leases", "dnm-prod", "dnm") is None
 
 
 def test_pause_hold_and_exclusion_survive_the_state_directory(site: Site) -> None:
@@ -36,7 +36,7 @@ def test_pause_hold_and_exclusion_survive_the_state_directory(site: Site) -> Non
     site.command("exclude", "a002", "--for", "2d", "--reason", "s3cret")
     site.command("pause", "--reason", "s3cret")
     assert site.command("run").returncode == ExitCode.OK
-    lease = str(site.sandbox.get("leases", "dnm-prod", "yunikorn"))
+    lease = str(site.sandbox.get("leases", "dnm-prod", "dnm"))
     assert "a001" in lease and "a002" in lease and "s3cret" not in lease
     wipe(site)
     site.sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=3000)
@@ -69,7 +69,7 @@ def test_lent_nodes_are_adopted_but_nothing_is_lent_until_resume(site: Site) -> 
         site.run()
         site.sandbox.tick(60)
     assert site.lent()
-    site.sandbox.delete("leases", "dnm-prod", "yunikorn")
+    site.sandbox.delete("leases", "dnm-prod", "dnm")
     wipe(site)
     ended = site.command("run")
     assert ended.returncode == ExitCode.NEEDS_PERSON

@@ -453,7 +453,7 @@ def test_client_writes_its_leader_lock_in_an_idle_run(site: Site) -> None:
 
 
 def transitions(site: Site) -> int:
-    lease = site.sandbox.get("leases", "dnm-prod", "yunikorn")
+    lease = site.sandbox.get("leases", "dnm-prod", "dnm")
     assert lease is not None
     number: int = lease["spec"]["leaseTransitions"]
     return number

@@ -64,7 +64,7 @@ def pages(total: int) -> int:
     return -(-total // PAGE)
 
 
-LEASE = "GET /TWIN/apis/coordination.k8s.io/v1/namespaces/yunikorn/leases/dnm-prod"
+LEASE = "GET /TWIN/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
 WHERE_NAMED = {"dnm.kube.credentials", "dnm.queues.yunikorn.rest"}  # by the site's configuration
 
 

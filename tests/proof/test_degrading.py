@@ -167,7 +167,7 @@ def test_unreadable_namespace_does_not_stop_the_other_namespaces(world: World) -
                   ("get", "configmaps", "yunikorn"), ("update", "configmaps", "yunikorn"),
                   ("list", "persistentvolumeclaims", "*"), ("list", "persistentvolumes", "*"),
                   ("list", "daemonsets", "*"), ("list", "pods", "lab"),
-                  *((verb, "leases", "yunikorn") for verb in LEASE_VERBS)]  # fmt: skip
+                  *((verb, "leases", "dnm") for verb in LEASE_VERBS)]  # fmt: skip
     sandbox.access.restrict(everything)
     labs = sandbox.add_pods(2, "lab", queue=LAB, cpu="100", memory="200G")
     for minute in range(4):

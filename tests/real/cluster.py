@@ -16,7 +16,7 @@ NAMESPACES = ("yunikorn", "dev", "notebook")
 SERVERS_OWN = ("default", "yunikorn")
 # The registry of the instance `prod` in Kubernetes, and its Lease.
 SECRET = "/api/v1/namespaces/dnm/secrets/dnm-prod"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/yunikorn/leases/dnm-prod"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/dnm/leases/dnm-prod"
 CPU, MEMORY = 64, "256Gi"
 
 

@@ -35,7 +35,7 @@ def test_holds_and_exclusions_survive_a_wiped_state_directory(
     rig: Rig, make_site: MakeSite, registry: str
 ) -> None:
     site = make_site(instance_id="prod", registry=registry)
-    rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
+    rig.shell("kubectl delete lease --namespace dnm --ignore-not-found dnm-prod")
     site.dnm("hold", "a001")
     site.dnm("exclude", "a002", "--for", "2d")
     site.dnm("pause", "--reason", "it burns")
@@ -80,7 +80,7 @@ def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
     rig: Rig, make_site: MakeSite
 ) -> None:
     east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
-    rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
+    rig.shell("kubectl delete lease --namespace dnm --ignore-not-found dnm-prod")
     east.dnm("hold", "a008")
     demand, codes = Demand(rig, [east], 2), Counter[tuple[str, int]]()
     demand.move_on()
@@ -105,7 +105,7 @@ def test_second_host_with_its_own_file_does_not_act_until_a_takeover(
 
 def test_two_hosts_with_a_shared_file_act_alternately(rig: Rig, make_site: MakeSite) -> None:
     east, west = sites = make_hosts(make_site, HOSTS, registry="file", max_converted_nodes=2)
-    rig.shell("kubectl delete lease --namespace yunikorn --ignore-not-found dnm-prod")
+    rig.shell("kubectl delete lease --namespace dnm --ignore-not-found dnm-prod")
     text = west.config.read_text()
     west.config.write_text(text.replace(f"{west.directory}/state", f"{east.directory}/state"))
     demand, codes = Demand(rig, sites, 2), Counter[tuple[str, int]]()

@@ -29,7 +29,7 @@ def role_path(role: Json) -> str:
 VERBS = [
     (verb, rule["resources"][0], rule.get("resourceNames", [""])[0])
     for role in ROLES
-    if role["metadata"]["name"] == NAME
+    if role["metadata"]["name"] in (NAME, f"{NAME}-lease")
     for rule in role["rules"]
     for verb in rule["verbs"]
 ]

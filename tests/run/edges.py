@@ -31,7 +31,7 @@ class Leases:
     """The Lease of an instance on an API server with its clock, under optimistic locking.
     `meanwhile`: what another client does before the next write."""
 
-    secret_name = lease_name = "yunikorn/dnm-prod"
+    secret_name = lease_name = "dnm/dnm-prod"
 
     def __init__(self, kube: Kube | None = None) -> None:
         self.kube = kube

@@ -34,7 +34,7 @@ from tests.builders import NOW
 from tests.site import Site
 
 NAME = "dnm-prod"
-OBJECTS = {"secrets": "dnm", "leases": "yunikorn"}
+OBJECTS = {"secrets": "dnm", "leases": "dnm"}
 NUMBER = "dynamic-node-manager/number"
 ONE, TWO, THREE = (
     encode_registry(Registry(pause=Pause(since=NOW, reason=word))) for word in ("1", "2", "3")
@@ -54,7 +54,7 @@ class Host:
 
     def run(self) -> KubeState:
         patient = msgspec.structs.replace(self.config, request_timeout=timedelta(minutes=5))
-        objects = KubeClient.connect(patient).state_objects("dnm", "yunikorn", NAME)
+        objects = KubeClient.connect(patient).state_objects("dnm", "dnm", NAME)
         return KubeState(self.config, objects, self.place, lambda: self.seconds, self.sleep)
 
     def sleep(self, seconds: float) -> None:
@@ -168,7 +168,7 @@ def test_foreign_writes_to_the_lease_do_not_extend_a_dead_run(
         with pytest.raises(LockedError):
             west.run().stand_by()
         west.seconds += seconds / 3 + 1
-        sandbox.edit("leases", NAME, label, "yunikorn")
+        sandbox.edit("leases", NAME, label, "dnm")
     assert west.run().write(TWO)
 
 
@@ -293,7 +293,7 @@ def test_registry_numbers_grow_even_after_the_lease_was_deleted(
 ) -> None:
     for content in (ONE, TWO, ONE):
         wrote(east, content)
-    sandbox.delete("leases", NAME, "yunikorn")
+    sandbox.delete("leases", NAME, "dnm")
     wrote(east, TWO)
     secret, lease = (sandbox.get(kind, NAME, where) or {} for kind, where in OBJECTS.items())
     assert secret["metadata"]["annotations"]["dynamic-node-manager/number"] == "4"
@@ -340,7 +340,7 @@ def test_first_write_to_a_secret_without_number_takes_the_lease_too(
     sandbox.edit("secrets", NAME, annotated(None), "dnm")
     state = east.run()
     state.write(TWO)
-    lease = sandbox.get("leases", NAME, "yunikorn") or {}
+    lease = sandbox.get("leases", NAME, "dnm") or {}
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("east:/dnm", 2)
     with pytest.raises(LockedError):
         west.run().write(THREE)
@@ -357,10 +357,10 @@ def test_malformed_registry_number_is_reported(sandbox: Sandbox, east: Host, num
 def test_lease_with_the_highest_number_is_reported(sandbox: Sandbox, east: Host) -> None:
     wrote(east, ONE)
     spec = {"leaseTransitions": 2**31 - 1}
-    sandbox.edit("leases", NAME, lambda item: item["spec"].update(spec), "yunikorn")
+    sandbox.edit("leases", NAME, lambda item: item["spec"].update(spec), "dnm")
     with pytest.raises(RegistryError, match="delete the Lease"):
         east.run().write(TWO)
-    sandbox.delete("leases", NAME, "yunikorn")
+    sandbox.delete("leases", NAME, "dnm")
     assert east.run().write(TWO)
 
 
@@ -384,7 +384,7 @@ def test_lease_values_are_bounded_by_the_local_configuration(
         item["spec"].update({key: value for key, value in claim.items() if key != "run"})
 
     east.run().write(ONE)
-    sandbox.edit("leases", NAME, edit, "yunikorn")
+    sandbox.edit("leases", NAME, edit, "dnm")
     seconds = lease_seconds(west.config)
     for later in (0, seconds - 1):
         west.seconds = 1000 + later
@@ -445,7 +445,7 @@ def test_first_write_with_a_lost_answer_is_recognized(
             state.begin()
         assert state.write(ONE) == (lost == "secrets")
         state.end()
-        sandbox.delete("leases", NAME, "yunikorn")
+        sandbox.delete("leases", NAME, "dnm")
     assert west.run().read() == ONE
 
 
@@ -480,7 +480,7 @@ def test_deleted_secret_is_not_an_empty_registry(sandbox: Sandbox, east: Host) -
     assert "dnm resume" in why
     with pytest.raises(RegistryError, match="dnm resume"):
         state.begin()
-    sandbox.delete("leases", NAME, "yunikorn")
+    sandbox.delete("leases", NAME, "dnm")
     assert east.run().missing_error() is None
 
 

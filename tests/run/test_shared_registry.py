@@ -147,7 +147,7 @@ def test_missing_secret_and_lease_stop_lending_until_resume(
     play(hosts, sandbox, 5)
     assert len(east.lent()) == 2
     sandbox.delete("secrets", "dnm-prod", "dnm")
-    sandbox.delete("leases", "dnm-prod", "yunikorn")
+    sandbox.delete("leases", "dnm-prod", "dnm")
     for site in (east, west):
         reported = site.run()
         assert (reported.exit_code, len(site.lent())) == (ExitCode.NEEDS_PERSON, 2)
@@ -165,7 +165,7 @@ def test_deleted_secret_stops_all_hosts_until_resume_and_keeps_holds(
     east, west = hosts
     admin.pause(west.config, reason="s3cret reason")
     change_registry(west.config, lambda registry: replace(registry, held=("a001",)))
-    lease = sandbox.get("leases", "dnm-prod", "yunikorn") or {}
+    lease = sandbox.get("leases", "dnm-prod", "dnm") or {}
     assert "a001" in str(lease) and "s3cret" not in str(lease)
     sandbox.delete("secrets", "dnm-prod", "dnm")
     for site in hosts:

@@ -55,7 +55,7 @@ class EmbeddedCluster:
         self.batch = Batch(self.clock, self._violations)
         self.conversion = Converter(self.store, self.batch, self.timing, self._violations)
         self._shared: set[str] = set()
-        for namespace in ("default", "kube-system", NAMESPACE):
+        for namespace in ("default", "kube-system", NAMESPACE, "dnm"):  # "dnm" has the Lease
             self.add_namespace(namespace)
 
     @property

@@ -77,7 +77,6 @@ def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") 
     else:
         taint = {"key": LENT, "value": "{namespace}", "effect": "NoSchedule"}
         sandbox.add_machine_type("a", labels={LENT: "{namespace}"}, taints=[taint])
-        sandbox.add_namespace("dnm")  # of the Lease
     for number in (1, 2):
         name = f"k{number:02}"
         sandbox.add_node(name, cpu="64", memory="128G")

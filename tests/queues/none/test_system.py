@@ -90,15 +90,6 @@ def test_queue_system_follows_the_namespaces(namespaces: Any, name: str) -> None
     assert type(system_of(a_config(namespaces=namespaces))).__name__ == name
 
 
-@pytest.mark.parametrize(
-    ("namespaces", "expected"),
-    [(ALONE, "dnm"), (YUNIKORN, "yunikorn"), ({**YUNIKORN, **ALONE}, "yunikorn")],
-    ids=["none", "yunikorn", "both"],
-)
-def test_lease_is_where_hosts_with_either_registry_look(namespaces: Any, expected: str) -> None:
-    assert a_config(namespaces=namespaces).lease_namespace == expected
-
-
 # --- decisions ----------------------------------------------------------------------------------
 
 
