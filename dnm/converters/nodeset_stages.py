@@ -49,14 +49,14 @@ def _place(conversion: NodeConversion) -> OnNode:
 
 
 def check_movable(conversion: NodeConversion) -> None:
-    """Raises NotClaimed unless operator and NodeSet allow slurmd to end and to start again."""
+    """Raises NotClaimed if the Node, its slurmd pod or its NodeSet forbids moving the node."""
     label = standing_node.label_of(conversion.settings)
     if refusal := nodeset.lend_refusal(conversion.node, _place(conversion), label):
         raise NotClaimed(refusal)
 
 
 def check_leave(conversion: NodeConversion) -> None:
-    """Checks the claim again in Slurm, since the operator may have lifted dnm's drain."""
+    """Checks dnm's claim again, since the operator may have lifted dnm's drain."""
     node = standing_node.read_own_node(conversion)
     if standing_node.is_label_on(conversion, node):
         if conversion.journal.facts.get(SCALED):  # its pod is ending, or has ended
@@ -66,8 +66,8 @@ def check_leave(conversion: NodeConversion) -> None:
 
 
 def leave(conversion: NodeConversion) -> str:
-    """Removes the label that keeps slurmd on the node, after a last check. In StatefulSet mode it
-    first removes a replica."""
+    """Removes the label by which the NodeSet keeps slurmd on the node, after a last check. In
+    StatefulSet mode, first removes a replica."""
     if not standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
         return "the label is off already"
     if not conversion.journal.facts.get(SCALED):  # else its pod is ending, or has ended
@@ -82,9 +82,9 @@ def leave(conversion: NodeConversion) -> str:
 
 
 def _wait_until_reserved(conversion: NodeConversion) -> None:
-    """Waits until Slurm shows the node as reserved, some seconds after the reservation. When
-    slurmd's pod ends (slurm-operator 1.1), it deletes its Slurm node, and the reservation with it.
-    Slurm refuses that for a node that is shown as reserved."""
+    """Waits until Slurm shows the node as reserved, some seconds after the reservation. The ending
+    slurmd pod (slurm-operator 1.1) deletes its Slurm node, and the reservation with it, unless
+    Slurm refuses that because the node is shown as reserved."""
 
     def look() -> str:
         check_claim(conversion)
@@ -95,7 +95,7 @@ def _wait_until_reserved(conversion: NodeConversion) -> None:
 
 
 def check_lent(conversion: NodeConversion) -> None:
-    """Checks the reservation: the operator may replace the drain when it ends the pod."""
+    """Checks dnm's reservation, since the operator may replace the drain when it ends the pod."""
     state = in_slurm(conversion)
     if not state.own:
         raise NotClaimed(f"the reservation {conversion.reservation} is gone ({state})")
@@ -104,7 +104,7 @@ def check_lent(conversion: NodeConversion) -> None:
 
 
 def await_end(conversion: NodeConversion) -> str:
-    """Waits until slurmd's pod has ended, and Slurm has the node down."""
+    """Waits until the slurmd pod has ended and Slurm shows the node as DOWN."""
 
     def look() -> str:
         pods = conversion.kube.node_sets.read_pods(conversion.node)
@@ -118,7 +118,7 @@ def await_end(conversion: NodeConversion) -> str:
 
 
 def open_node(conversion: NodeConversion) -> str:
-    """Sets the namespace's labels and taints, and removes the fence, in one change."""
+    """Adds the namespace's labels and taints, and removes the fence, in one change."""
 
     def refusal(node: Node) -> str:
         has_label = standing_node.is_label_on(conversion, node)
@@ -128,7 +128,7 @@ def open_node(conversion: NodeConversion) -> str:
 
 
 def check(conversion: NodeConversion) -> str:
-    """Raises unless the node can be returned: lent by dnm, no work, state known."""
+    """Raises an error unless dnm has lent the node, it has no work, and its state is known."""
     state = in_slurm(conversion)
     slurm_node = state.node
     refuse_other_instance(conversion.settings, slurm_node)
@@ -153,15 +153,15 @@ def check(conversion: NodeConversion) -> str:
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Evicts the remaining pods, unless slurmd may be back already."""
+    """Evicts the remaining pods, unless the NodeSet's label is on, so that slurmd may be back."""
     if standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
         return "slurmd comes back"
     return to_batch.drain(conversion)
 
 
 def add_label(conversion: NodeConversion) -> str:
-    """Adds the NodeSet's label and removes everything that lending added, also dnm's cordon, which
-    would keep slurmd's pod off. It is one change, so a later cordon is not dnm's."""
+    """Adds the NodeSet's label and removes what lending has added. The same change removes dnm's
+    cordon, which would keep slurmd's pod off. So a later cordon is an administrator's."""
     _read_uncordoned(conversion)
     uncharge(conversion)  # the new pod's record removes the drain
     conversion.change_node(lambda: _put_label_on(conversion))
@@ -193,9 +193,9 @@ def _put_label_on(conversion: NodeConversion) -> None:
 
 
 def wait_for_slurmd(conversion: NodeConversion) -> str:
-    """Waits until a pod is Ready on the Node, and the operator and Slurm have it idle. The earlier
-    pod left it down in Slurm. The operator resumes it only if the new pod has another name; in
-    StatefulSet mode dnm does."""
+    """Waits until a slurmd pod on the Node is Ready, and operator and Slurm show the node as idle.
+    The earlier pod left it DOWN in Slurm. The operator resumes it only if the new pod has another
+    name, so in StatefulSet mode dnm resumes it."""
     node_set = stateful_set(conversion)
 
     def look() -> str:
@@ -222,8 +222,8 @@ def wait_for_slurmd(conversion: NodeConversion) -> str:
 
 
 def finish_return(conversion: NodeConversion) -> str:
-    """Settles the drain, then deletes the reservation. slurm-operator may have lifted dnm's drain,
-    and lifts none with another Reason. The fence stays: it shows that Slurm has the node."""
+    """Lifts dnm's drain, or leaves a faulty node drained, and then deletes the reservation. The
+    fence stays, since it shows that Slurm has the node."""
     node = conversion.read_node()
     note = settle_drain(
         conversion, node, standing_node.is_our_drain(conversion, node), OPERATOR_REASON
@@ -234,9 +234,9 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _await_operator(conversion: NodeConversion) -> str:
-    """Waits until slurm-operator shows on the pod that the node is up, and drained if Slurm has it
-    drained. It shows a change up to 30 s later, and until then the node can't be lent. Slurm has
-    the node already, so a time-out is only a note."""
+    """Waits until slurm-operator reports on the pod that the node is up, and drained if it is. Its
+    report may be 30 s late, and until then the node can't be lent. Returns a note after a time-out,
+    since Slurm already has the node."""
 
     def look() -> str:
         is_drained = "DRAIN" in conversion.slurm.read_node(conversion.node).state.flags
@@ -264,7 +264,7 @@ def _show_back(run: DryRun) -> list[str]:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """Returns the verdicts by Kubernetes' report on the slurmd pods."""
+    """Returns the verdicts, adjusted to the state of Nodes and slurmd pods in Kubernetes."""
     label = standing_node.label_of(settings)
     kube = KubeSide(settings)
     nodes = kube.read_nodes()

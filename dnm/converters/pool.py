@@ -1,4 +1,4 @@
-"""Several nodes at once: the choice of the next candidate, the handling of failures, the results.
+"""Conversion of several nodes in parallel: it picks candidates, handles failures, returns results.
 
 Each node has a thread, a lock and a journal of its own. If a node can't be claimed, the next
 candidate replaces it. A failure is rolled back as far as that is safe. Otherwise the node stays
@@ -51,7 +51,7 @@ BUSY = "another converter works on it"
 
 
 def program_of(machines: Machines) -> Program:
-    """Returns the program for this kind of machines. The modules of the others are not loaded."""
+    """Returns the converter program for this kind of machines, and loads only its modules."""
     if machines is Machines.PODS:
         from dnm.converters import nodeset_stages
 
@@ -64,7 +64,7 @@ def program_of(machines: Machines) -> Program:
 
 
 class Candidate(Value, frozen=True):
-    """A node that may be lent, and the reason. `jobs`: ids to preempt, comma-separated."""
+    """A node that may be lent, and the reason. `jobs`: ids of jobs to preempt, with commas."""
 
     node: str
     why: str = ""
@@ -73,7 +73,7 @@ class Candidate(Value, frozen=True):
 
 @dataclass(eq=False)
 class ConversionPool:
-    """The values that all conversions of a call share."""
+    """The conversions of one call, and the settings and clients that they share."""
 
     settings: Settings
     program: Program
@@ -88,8 +88,8 @@ class ConversionPool:
     def lend(
         self, candidates: Sequence[Candidate], count: int, node_type: str, namespace: str
     ) -> list[NodeResult]:
-        """Converts up to `count` of the candidates and returns the result of each that was tried.
-        Stops after `count` failures; a candidate with another owner is no failure."""
+        """Lends up to `count` of the candidates. Returns the results of all that were tried. Stops
+        after `count` failures. A candidate that can't be claimed is no failure."""
         waiting = list(candidates)
         results: list[NodeResult] = []
         failures = 0
@@ -149,8 +149,8 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
-        """Returns the nodes of open journals to Slurm. It does not know whether an interrupted
-        lending is still needed; dnm continues that one by `lend`."""
+        """Returns the nodes of these open journals to Slurm, also of interrupted lends: dnm
+        continues a lend that is still needed by `lend`."""
         return self._each([journal.node for journal in journals], self._resume)
 
     def _resume(self, node: str, journal: Journal | None) -> NodeResult:
@@ -161,7 +161,7 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
-        """Returns whether the conversion had nearly ended and the Node has dnm's mark."""
+        """Returns whether the lend had nearly ended, so that the Node has dnm's mark."""
         if journal.direction is Direction.BATCH or not self.program.has_touched(journal):
             return False
         node = self.sides.kube(self.settings).read_node(journal.node)
@@ -183,7 +183,7 @@ class ConversionPool:
     def _locked(
         self, node: str, work: Callable[[Journal | None], NodeResult], busy: str = "failed"
     ) -> NodeResult:
-        """Runs the work with the node's lock and its last journal; returns the result."""
+        """Calls `work` with the node's last journal, under its lock. Returns the result."""
         try:
             with self.store.lock(node) as is_locked:
                 if is_locked:
@@ -205,7 +205,7 @@ class ConversionPool:
         namespace: str = "",
         node_type: str = "",
     ) -> Journal:
-        """Returns a journal that begins now. Without `node_type` it has the node's own type."""
+        """Returns a new journal. If `node_type` is empty, the node's name determines its type."""
         return Journal(
             node=node,
             operation=new_operation(),
@@ -219,7 +219,7 @@ class ConversionPool:
         )
 
     def carry_on(self, journal: Journal) -> NodeResult:
-        """Continues the journal's conversion to its end. The caller holds the node's lock."""
+        """Runs the journal's conversion to its end. The caller holds the node's lock."""
         began = datetime.now(UTC)
         writer = JournalWriter(self.store, journal)
 
@@ -257,7 +257,7 @@ class ConversionPool:
         return "ok", ""
 
     def _turn_round(self, conversion: NodeConversion, error: DnmError) -> tuple[str, str]:
-        """Rolls a failed conversion back, or leaves it with a message with the next step."""
+        """Rolls back a lend that has failed, or returns a message with the next step."""
         conversion.log(f"failed: {error}")
         if not isinstance(error, NotClaimed):
             conversion.writer.remember(count_failure(conversion.journal, datetime.now(UTC)))

@@ -1,9 +1,9 @@
-"""Preemption: frees a node of jobs that the site allows to preempt. Opt-in, only single-node jobs
-of one user and account, the youngest first.
+"""Preemption: frees a node of jobs that the site allows to preempt. It is opt-in, and only for
+single-node jobs of one user and account, the youngest first.
 
-The node is reserved and drained before a job gets a signal, so nothing else starts there. Then come
-TERM, a grace time, and a requeue (or a cancel if so configured). A job that did not succeed by
-itself is requeued in any case, also after a kill of node-convert in between.
+The node is reserved and drained before a job gets a signal, so that no other job starts on it. Each
+job gets TERM and a grace time, and is then requeued (or cancelled, if so configured). A job that
+did not succeed by itself is always requeued, even if node-convert is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ITS_OWN_END = ("COMPLETED", "CANCELLED")  # by itself, or by its user; dnm's TE
 
 
 def claim_from_jobs(conversion: NodeConversion) -> str:
-    """Reserves, drains and empties the node. Raises NotClaimed while no job got a signal, and if
-    one can't be removed; the jobs then continue or are requeued."""
+    """Reserves and drains the node and removes its jobs. Raises NotClaimed if that is not allowed,
+    before any signal, or if a job can't be removed; the jobs then continue or are requeued."""
     jobs = conversion.journal.facts[JOBS].split(",")
     for job in jobs:
         _check_preemptible(conversion, job)
@@ -45,7 +45,7 @@ def claim_from_jobs(conversion: NodeConversion) -> str:
 
 
 def make_good(conversion: NodeConversion) -> None:
-    """Requeues, before a node is given back, each job that got dnm's TERM and has ended."""
+    """Requeues, before a node is given back, each job that ended after dnm's TERM."""
     for key, state in conversion.journal.facts.items():
         job = key.removeprefix(_TOUCHED)
         if job == key or state != _BEGUN or conversion.settings.preempt_mode == "cancel":
@@ -72,7 +72,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 
 
 def _make_leave(conversion: NodeConversion, job: str) -> None:
-    """Removes a job, also after a kill. A job that is not here and got no signal is left alone."""
+    """Removes a job, also after a kill of an earlier call, unless it has left without a signal."""
     settings = conversion.settings
     grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)
@@ -110,7 +110,7 @@ def _requeue(conversion: NodeConversion, job: str) -> None:
 
 
 def _is_requeued(conversion: NodeConversion, job: str) -> bool:
-    """Returns whether the job waits again, runs on another node, or has ended by itself."""
+    """Returns whether the job is pending again, runs on another node, or has ended by itself."""
     state = conversion.slurm.read_job(job).state
     if state in _AT_WORK:
         return not _is_on_node(conversion, job)
@@ -118,7 +118,7 @@ def _is_requeued(conversion: NodeConversion, job: str) -> bool:
 
 
 def _is_on_node(conversion: NodeConversion, job: str) -> bool:
-    """Returns whether the job is on the node and not completing."""
+    """Returns whether the job is on the node and is not completing already."""
     running = conversion.read_jobs()
     return any(item.id == job and item.state != "COMPLETING" for item in running)
 
@@ -131,7 +131,7 @@ def _wait_for_end(conversion: NodeConversion, job: str, patience: timedelta) -> 
 
 
 def _wait_for_idle(conversion: NodeConversion) -> None:
-    """Waits until the jobs' remains are gone. Raises NotClaimed after a time-out."""
+    """Waits until the preempted jobs have left the node. Raises NotClaimed after a time-out."""
 
     def look() -> str:
         node = conversion.read_node()

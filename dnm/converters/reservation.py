@@ -1,15 +1,15 @@
-"""dnm's existing reservation of a node: charged to an account, changed back to a claim, deleted,
-and split from the predecessor's shared reservation.
+"""Changes of dnm's existing reservation of a node: charge to an account, change back to a claim,
+delete, and split from the predecessor's shared reservation.
 
-Slurm's accounting counts a charged reservation as planned time. At each moment something holds the
-node: first the reservation, which Slurm grants once; then the drain with dnm's mark, which is read
-back twice. Only then the reservation is charged, because Slurm allows others over an accounting
-reservation. Until it is uncharged, drain and mark are the lock, since every claim checks for a
-drain. It is uncharged before the drain is lifted, so that it holds the node again until it is
-deleted. Each change is read back. No failure here stops a lend.
+Slurm's accounting counts a charged reservation as planned time. Something holds the node at each
+moment: first the reservation, which Slurm grants once; then also the drain with dnm's mark, which
+is read back twice. Only then dnm charges the reservation, because Slurm allows others over a
+charged one. While it is charged, drain and mark are the lock, since every claim checks for a drain.
+dnm uncharges it before it lifts the drain, so that it holds the node again until it is deleted. dnm
+reads each change back. A lend succeeds even if it can't be charged.
 
-Conversions on any host take turns at the shared reservation. A turn is a reservation with a fixed
-name: Slurm grants it once, and ends it by itself if its owner is killed.
+Conversions on any host take turns at the shared reservation. The lock is a reservation with a fixed
+name: Slurm grants it once, and it ends by itself if its owner is killed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NEXT_ROW = timedelta(seconds=1)
 
 
 def charge(conversion: NodeConversion) -> str:
-    """Charges a claim, if an account is set; returns a text for the journal. A node that can't be
-    charged is lent all the same."""
+    """Charges dnm's reservation if an account is set, and returns a text for the journal. A node
+    that can't be charged is lent nevertheless."""
     account = conversion.journal.facts.get(ACCOUNT, "").lower()  # Slurm's spelling
     if not account:
         return ""
@@ -49,7 +49,7 @@ def charge(conversion: NodeConversion) -> str:
 
 
 def _charge(conversion: NodeConversion, account: str) -> str:
-    """Returns why the reservation can't be charged; empty if it is charged."""
+    """Charges the reservation. Returns why that is not possible; empty if it is charged."""
     if not conversion.patiently(conversion.slurm.keeps_accounts):
         return "this Slurm has no slurmdbd (AccountingStorageType)"
     if other := _reserved_besides(conversion):
@@ -67,7 +67,7 @@ def _charge(conversion: NodeConversion, account: str) -> str:
 
 
 def _reserved_besides(conversion: NodeConversion) -> str:
-    """Returns another reservation that holds the node, such as an event's; empty if none."""
+    """Returns another reservation that now holds the node, e.g. an event's; empty if none does."""
     now = datetime.now(UTC)
     besides = (resv for resv in reservations_of(conversion) if resv.name != conversion.reservation)
     return next((reservation.name for reservation in besides if reservation.holds_at(now)), "")
@@ -79,8 +79,8 @@ def _own(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def uncharge(conversion: NodeConversion) -> None:
-    """Changes the reservation back to a claim. If another reservation has the node by now, it can't
-    be one; then it lets no jobs in, and the node goes to the other one next."""
+    """Changes the charged reservation back to a claim. Slurm refuses this if another reservation
+    has the node by now. Then only jobs are kept off, until dnm's reservation is deleted."""
     try:
         _uncharge(conversion, keeps_flag=False)
     except SlurmRefused as error:
@@ -107,7 +107,7 @@ def reservations_of(conversion: NodeConversion) -> tuple[Reservation, ...]:
 
 
 def own_reservations(conversion: NodeConversion) -> tuple[Reservation, ...]:
-    """Returns dnm's reservation of this node, and the predecessor's shared one with it."""
+    """Returns dnm's reservation of this node, and the predecessor's shared one with the node."""
     node, prefix = conversion.node, conversion.settings.res_name
     of_node = reservations_of(conversion)
     return tuple(resv for resv in of_node if is_own_reservation(resv, node, prefix))
@@ -121,18 +121,18 @@ def _named(conversion: NodeConversion, name: str) -> Reservation | None:
 
 
 def _turn(conversion: NodeConversion) -> str:
-    """Returns the name of the reservation that serves as a lock; its `_` is in no node name."""
+    """Returns the name of the reservation that is the lock. No node name contains its `_`."""
     return f"{conversion.settings.res_name}_turn"
 
 
 def has_turn(conversion: NodeConversion) -> bool:
-    """Returns whether this node still has the lock, which ends after a minute."""
+    """Returns whether this node holds the lock, which ends by itself after a minute."""
     return _own(conversion, _turn(conversion)) is not None
 
 
 @contextmanager
 def our_turn(conversion: NodeConversion) -> Iterator[None]:
-    """Holds the lock meanwhile. Raises SlurmError if it does not become free in time."""
+    """Holds the lock during the block. Raises SlurmError if it does not become free in time."""
     name = _turn(conversion)
     deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
     while not _takes_turn(conversion, name):
@@ -164,8 +164,8 @@ def _takes_turn(conversion: NodeConversion, name: str) -> bool:
 
 
 def release(conversion: NodeConversion) -> None:
-    """Removes the node from dnm's reservation and from the predecessor's shared one. Conversions of
-    all hosts change the shared one in turns, and each reads it again."""
+    """Deletes dnm's reservation and removes the node from the predecessor's shared one. Conversions
+    of all hosts change the shared one in turns, and each reads it again."""
     if all(len(reservation.nodes) == 1 for reservation in own_reservations(conversion)):
         return _release(conversion)
     with our_turn(conversion):
@@ -187,8 +187,8 @@ def _delete(conversion: NodeConversion, name: str) -> None:
 
 
 def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
-    """Removes the node from the shared reservation, atomically from Slurm 23.02 on. Earlier ones
-    can only replace the whole list and would lose concurrent additions; so it is split."""
+    """Removes the node from the shared reservation. Slurm before 23.02 can only replace the whole
+    list of nodes and would lose concurrent changes, so the reservation is split instead."""
 
     def has_left() -> bool:
         current = _named(conversion, shared.name)
@@ -205,8 +205,8 @@ def _leave_shared(conversion: NodeConversion, shared: Reservation) -> None:
 
 
 def _split(conversion: NodeConversion, shared: Reservation) -> None:
-    """Reserves each other node by itself (OVERLAP, since it is still in the shared one), then
-    deletes the shared one. A repetition finishes after a kill."""
+    """Reserves each other node of the shared reservation by itself (with OVERLAP), then deletes the
+    shared one. If this is interrupted, the next call finishes it."""
     members = [node for node in shared.nodes if node != conversion.node]
     conversion.log(f"splits the reservation {shared.name} into one a node: {', '.join(members)}")
     for node in members:

@@ -1,5 +1,5 @@
-"""Verdicts: which nodes may be lent now, and why others may not. Pure; used by --list and
-conversions.
+"""Verdicts: which nodes may be lent now, and why others may not. --list and conversions use them.
+The module does no I/O.
 
 A node is OK only if its base state is IDLE without any other flag and nothing of a job is on it. It
 must not be planned for a pending job, nor reserved now or soon, and must have been idle for long
@@ -45,7 +45,7 @@ class SlurmFacts(Value, frozen=True):
     read_at: datetime
 
     def in_own_reservations(self, prefix: str) -> set[str]:
-        """Returns the nodes that dnm's reservations hold."""
+        """Returns the nodes in reservations of dnm's conversions, by the prefix of their names."""
         return {
             node
             for reservation in self.reservations
@@ -55,7 +55,7 @@ class SlurmFacts(Value, frozen=True):
 
 
 class Judged(Value, frozen=True):
-    """The verdict on a node. `idle` None: unknown to Slurm. `jobs`: the jobs on it."""
+    """The verdict on a node. `idle` None: its idle time is unknown. `jobs`: the jobs on it."""
 
     node: SlurmNode
     verdict: ListVerdict
@@ -67,14 +67,14 @@ class Judged(Value, frozen=True):
 
 
 def held(node: Judged, refusal: str) -> Judged:
-    """Returns the verdict; SKIP if `refusal` is not empty. A SKIP keeps its own reason."""
+    """Returns the verdict, or SKIP with a `refusal` that is not empty. A SKIP stays as it is."""
     if node.verdict is ListVerdict.SKIP or not refusal:
         return node
     return msgspec.structs.replace(node, verdict=ListVerdict.SKIP, reason=refusal)
 
 
 class _Index:
-    """The facts by node, made once for all nodes, and the settings."""
+    """The settings, and Slurm's jobs and reservations indexed by node."""
 
     def __init__(self, facts: SlurmFacts, settings: Settings) -> None:
         self.now, self.settings = facts.read_at, settings
@@ -116,19 +116,19 @@ class _Index:
 
 
 def is_own_reservation(reservation: Reservation, node: str, prefix: str) -> bool:
-    """Returns whether a reservation is dnm's. It has one node and the name `<prefix>-<node>`; the
-    shared `<prefix>` is the predecessor's."""
+    """Returns whether dnm's conversion made this reservation of the node: its name is
+    `<prefix>-<node>`, or `<prefix>` for the predecessor's shared one."""
     is_of_node = reservation.name == f"{prefix}-{node}" and reservation.nodes == (node,)
     return is_of_node or (reservation.name == prefix and node in reservation.nodes)
 
 
 def is_for_own_event(reservation: Reservation, node: str, instance: str) -> bool:
-    """Returns whether dnm made the reservation for an event, for this node alone."""
+    """Returns whether this instance reserved the node, and no other, for an event."""
     return reservation.nodes == (node,) and bool(occurrence_of(reservation.name, node, instance))
 
 
 def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
-    """Returns every node with its verdict; nodes that may be lent are first, best first."""
+    """Returns every node with its verdict; nodes that may be lent are first, in order of choice."""
     index = _Index(facts, settings)
     nodes = (plain_state(settings.machines, node) for node in facts.nodes)
     judged = [_judge(node, index) for node in nodes]
@@ -141,8 +141,8 @@ def judge_nodes(facts: SlurmFacts, settings: Settings) -> tuple[Judged, ...]:
 
 
 def _rank(judged: Judged, event_nodes: frozenset[str]) -> tuple[int, float, str]:
-    """Returns the sort key. Reserved nodes come first, then the longest idle, then the nodes with
-    the youngest jobs."""
+    """Returns the sort key of a node: nodes reserved for an event first, then those that are idle
+    longest, then those with the youngest jobs."""
     name = judged.node.name
     if judged.verdict is ListVerdict.OK and name in event_nodes:
         return -1, 0.0, name
@@ -168,14 +168,14 @@ def _judge(node: SlurmNode, index: _Index) -> Judged:
 
 
 def has_work(node: SlurmNode, jobs: Sequence[SlurmJob]) -> bool:
-    """Returns whether any part of a job is on it. A suspended job shows only in the memory."""
+    """Returns whether any part of a job is on the node. Only the memory shows a suspended job."""
     is_allocated = node.cpus_allocated or node.memory_allocated
     return bool(jobs or is_allocated or node.state.has_work)
 
 
 def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) -> bool | None:
-    """Returns whether Slurm has the node in service. Any work means that it has. A node without
-    work in dnm's own reservation is not in service."""
+    """Returns whether Slurm has the node in service; None if unknown. A node with work is in
+    service. A node without work in dnm's own reservation is not."""
     if has_work(node, jobs):
         return True
     in_service = in_service_of(node.state)
@@ -205,7 +205,8 @@ def _verdict(
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """Returns a reason from the state's flags. Jobs and reservations give their own reasons."""
+    """Returns why a state flag forbids lending, except flags that come from jobs or
+    reservations."""
     flags = node.state.flags - (_WHILE_RESERVED if node.name in index.event_nodes else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()
@@ -219,7 +220,7 @@ def _held_by_flag(node: SlurmNode, index: _Index) -> str:
 
 
 def _explained(text: str, node: SlurmNode) -> str:
-    """Returns the text with Slurm's Reason, which may be old if nothing is wrong with the node."""
+    """Returns the text with Slurm's Reason appended. The Reason may be old."""
     return f"{text}: {node.reason}" if node.reason else text
 
 
@@ -239,7 +240,7 @@ def _judge_work(
 
 
 def _not_preemptible(job: SlurmJob, index: _Index) -> str:
-    """Returns why a job must not be preempted; empty only for the configured user and account."""
+    """Returns why a job must not be preempted; empty if it is the configured user's and may be."""
     shown, settings = f"job {job.display_id} of {job.user}", index.settings
     if not settings.preempt_user or not settings.preempt_account:
         return shown
@@ -258,8 +259,8 @@ def _not_preemptible(job: SlurmJob, index: _Index) -> str:
 
 
 def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
-    """Returns a lower bound: a restart of slurmctld or a resume resets it. A node that was never
-    busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
+    """Returns a lower bound of the idle time: a restart of slurmctld or a resume resets it. A node
+    that was never busy is idle since its slurmd started. None: not idle, or unknown."""
     if node.state.base != "IDLE":
         return None
     since = node.last_busy or (node.slurmd_started if node.has_last_busy else None)
@@ -280,9 +281,9 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
 def _protect(
     judged: Sequence[Judged], jobs: Iterable[SlurmJob], event_nodes: frozenset[str]
 ) -> list[Judged]:
-    """Keeps as many OK nodes as the largest pending job of each partition needs, the last in the
-    order. Nodes reserved for an event stay OK, since no job gets them earlier. Held jobs and jobs
-    with a reservation do not count: they wait for something else."""
+    """Changes OK to SKIP for as many nodes as the largest pending job of each partition needs, from
+    the end of the order. Nodes reserved for an event stay OK, since no job could use them. Held
+    jobs and jobs with a reservation do not count, since they wait for something else."""
     largest: dict[str, SlurmJob] = {}
     for job in jobs:
         if job.state == "PENDING" and job.priority and not job.reservation:
@@ -305,7 +306,7 @@ def _protect(
 
 
 def format_duration(duration: timedelta) -> str:
-    """Returns `2d3h`, `2h5m`, `45m` or `12s`, without a space, for a column."""
+    """Returns a duration as `2d3h`, `2h5m`, `45m` or `12s`, for a column of a table."""
     seconds = max(0, int(duration.total_seconds()))
     days, hours, minutes = seconds // 86400, seconds // 3600, seconds // 60
     if days:

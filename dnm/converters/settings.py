@@ -1,4 +1,4 @@
-"""The settings of node-convert: defaults < `[node_convert]` of dnm's ini < environment < options.
+"""The settings of node-convert, in rising precedence: defaults, dnm's ini, environment, options.
 
 The environment has a variable for each key, its name in capitals, as the predecessor's script has.
 The program and dnm share `[settings]` and `[node_type:NAME]`. All problems are reported at once.
@@ -42,7 +42,7 @@ class Machines(Enum):
 
 
 class Settings(Value, frozen=True):
-    """Every default is in this class. Names in capitals are variables of the environment."""
+    """The settings of a call, with all defaults. Names in capitals are environment variables."""
 
     config_path: Path | None = None  # None: there is no file, and none was named
     instance: str = "prod"
@@ -86,29 +86,29 @@ class Settings(Value, frozen=True):
         return {**labels, **declared.labels_for(namespace)} if declared else labels
 
     def taints(self, node_type: str, namespace: str) -> tuple[Taint, ...]:
-        """Returns its type's taints, and the one that keeps pods off until dnm removes it. Without
-        a namespace, taints with the namespace as key are left out."""
+        """Returns the type's taints, and one that keeps pods off until readiness checks pass.
+        Without a namespace, taints with the namespace as key are left out."""
         declared = self.node_types.get(node_type)
         opens = (CLOSED,) if declared and declared.readiness_checks else ()
         own = declared.taints_for(namespace) if declared else ()
         return (*(taint for taint in own if taint.key), *opens)
 
     def is_of_type(self, node: str, node_type: str) -> bool:
-        """Returns whether the name is the type's prefix followed only by digits."""
+        """Returns whether the node's name is the type's prefix followed only by digits."""
         declared = self.node_types.get(node_type)
         prefix = (declared and declared.name_prefix) or node_type
         return node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
     def type_of(self, node: str) -> str:
-        """Returns the node's type by the prefixes, or the letters before the number if no types are
-        configured. Empty: no type has such a node."""
+        """Returns the node's type: by the configured prefixes, or if there are none, the letters
+        before its number. Empty: no type has such a name."""
         if not self.node_types:
             return node.rstrip("0123456789")
         return next((name for name in self.node_types if self.is_of_type(node, name)), "")
 
 
 def _stage_timeouts(text: str) -> dict[str, timedelta]:
-    """Returns the limits of the stages if a conversion may last longer than by default."""
+    """Returns time-outs of stages, longer than the defaults if a conversion may last longer."""
     longest, usual = SETTINGS["convert_timeout_seconds"][1](text), Settings()
     return {
         "stage_timeout_seconds": max(longest / 2, usual.stage_timeout_seconds),
@@ -148,8 +148,8 @@ def load_settings(
     config: Path | None = None,
     machines: Machines = Machines.OWN,
 ) -> Settings:
-    """Returns the settings; `options` are the parsed options of the command line. Raises
-    ConfigError (exit 2) that lists every problem. A file that was named must exist."""
+    """Returns the settings; `options` are those of the command line. Raises ConfigError (exit 2)
+    that lists every problem. A file that is named explicitly must exist."""
     problems: list[str] = []
     file = find_config_path(config, environ)
     is_named = config is not None or bool(environ.get("DNM_CONFIG", "").strip())
@@ -180,7 +180,7 @@ def load_settings(
 def _shared(
     sections: Sections, at: tuple[Path, Mapping[str, str]], problems: list[str], program: str
 ) -> dict[str, Any]:
-    """Returns the values of dnm's own sections that both programs use; dnm checks all others."""
+    """Returns the values of dnm's own sections that the converters use; dnm checks all others."""
     settings = sections.get("settings", {})
     entries = select_entries(settings, _SHARED)
     if settings.get("pass_environment") == "":  # empty differs from the default
@@ -200,7 +200,7 @@ def _shared(
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """Returns the values of variables; an empty one counts as not set, as it always has."""
+    """Returns the values of variables; an empty one counts as not set, as in the predecessor."""
     fields: dict[str, Any] = {}
     variables = {
         **{key.upper(): entry for key, entry in NODE_CONVERT_KEYS.items()}, **PREDECESSOR_VARIABLES,

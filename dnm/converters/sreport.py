@@ -1,4 +1,4 @@
-"""Accounts, and billing weights of nodes, as Slurm's commands print them."""
+"""Readers of Slurm's accounts and of nodes' billing weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _AMOUNT = re.compile(r"([0-9.]+)([KMGTP]?)")
 
 
 def knows_account(environ: Mapping[str, str], name: str) -> bool:
-    """Returns whether the account exists. Raises SlurmError if slurmdbd does not answer."""
+    """Returns whether Slurm has this account. Raises SlurmError if slurmdbd does not answer."""
     command = ("sacctmgr", "-nP", "show", "account", checked_name(name.lower()), "format=account")
     return name.lower() in SlurmClient(environ).ask(*command).split()
 
 
 def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
-    """Returns the billing units of an hour of each node. A node is left out if no partition of it
-    has TRESBillingWeights. Raises SlurmError."""
+    """Returns the billing units of an hour of each node. A node without a partition with
+    TRESBillingWeights is left out. Raises SlurmError."""
     client = SlurmClient(environ)
     config = client.ask("scontrol", "show", "config")
     is_most = bool(re.search(r"^PriorityFlags\s*=.*MAX_TRES", config, re.MULTILINE))

@@ -1,5 +1,5 @@
 """Operations on a machine that is always a Node: its fence, its labels and taints for a namespace,
-and the ownership of its cordon and drain."""
+and the owner of its cordon and drain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_own_node(conversion: NodeConversion) -> Node:
 
 
 def is_fence(taint: Taint) -> bool:
-    """Returns whether the taint is the fence: batch has the machine."""
+    """Returns whether the taint is dnm's fence, which shows that batch has the machine."""
     return (taint.key, taint.effect) == (FENCE.key, FENCE.effect)
 
 
@@ -44,7 +44,7 @@ def is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def fence(conversion: NodeConversion) -> str:
-    """Keeps new pods off. dnm, too, ignores the Node while it is fenced."""
+    """Adds the fence to the Node, which keeps new pods off. dnm ignores a fenced Node."""
 
     def attempt() -> str:
         node = read_own_node(conversion)
@@ -58,9 +58,9 @@ def fence(conversion: NodeConversion) -> str:
 def open_to_pods(
     conversion: NodeConversion, refusal: Callable[[Node], str], is_uncordoned: bool = False
 ) -> str:
-    """Sets the namespace's labels and taints and removes the fence, in one change; with
-    `is_uncordoned` the cordon too. A Node without a fence is open already, so its cordon is not
-    dnm's. Raises ConverterError as soon as `refusal` returns a reason."""
+    """Adds the namespace's labels and taints and removes the fence, in one change; with
+    `is_uncordoned` also the cordon. If a Node has no fence, this is done already, and its cordon is
+    an administrator's. Raises ConverterError as soon as `refusal` returns a reason."""
 
     def look() -> str:
         node = read_own_node(conversion)
@@ -81,9 +81,9 @@ def open_to_pods(
 def undress(
     conversion: NodeConversion, node: Node
 ) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
-    """Returns the labels and mark to remove, as patches, and the taints that stay without the
-    fence. dnm may have moved the Node to another namespace, so both namespaces' labels and taints
-    are removed. A taint left over would keep Slurm's pods off."""
+    """Returns what a return removes: labels and annotations (as patches), and the taints that stay.
+    The fence is not among them. dnm may have moved the Node to another namespace, so labels and
+    taints of both namespaces are removed. A taint that stays would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for item in served for name in settings.labels(node_type, item)}
@@ -99,7 +99,7 @@ def undress(
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
-    """Returns whether dnm or this conversion cordoned the Node."""
+    """Returns whether a run of this instance or this conversion has cordoned the Node."""
     is_own = node.is_marked_by(conversion.settings.instance) and node.is_fenced
     return is_own or bool(conversion.journal.facts.get(CORDONED))
 
@@ -115,6 +115,6 @@ def label_of(settings: Settings) -> tuple[str, str]:
 
 
 def is_label_on(conversion: NodeConversion, node: Node) -> bool:
-    """Returns whether the Node has the label: slurmd runs there, or will."""
+    """Returns whether the Node has the NodeSet's label, so that slurmd runs on it, or will."""
     key, value = label_of(conversion.settings)
     return node.labels.get(key) == value

@@ -1,4 +1,4 @@
-"""The stages Kubernetes -> batch: check, drain, reset, delete, boot, health, return.
+"""The stages of a return to batch: check, drain, reset, delete, boot, health, return.
 
 The Node is deleted only when it is empty and after the reset, when the earlier kubelet can't
 register it again. Slurm's drain is lifted only if slurmd has registered after the reset, the health
@@ -29,12 +29,12 @@ _CLOCK_SKEW = timedelta(seconds=30)  # between this host and the node
 
 
 class AlreadyBack(ConverterError):
-    """Slurm has the node in service, so nothing has to be done."""
+    """The error if Slurm already has the node, so that a return has nothing to do."""
 
 
 def check(conversion: NodeConversion) -> str:
-    """Raises unless the node can be returned: lent by this instance, without work, in a known
-    state. Raises AlreadyBack if Slurm has it in service."""
+    """Raises an error unless the node can be returned: this instance has lent it, it has no work,
+    and Slurm's state is known. Raises AlreadyBack if Slurm has it in service."""
     state = claim.in_slurm(conversion)
     node, reservations = state.node, state.own
     refuse_other_instance(conversion.settings, node)
@@ -76,8 +76,8 @@ def _in_service(conversion: NodeConversion, state: InSlurm) -> str:
 
 
 def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether this instance drained the node, or the predecessor's script in dnm's
-    reservation."""
+    """Returns whether this instance drained the node. The drain of the predecessor's script counts
+    if dnm's reservation holds the node."""
     if marks.is_own_reason(conversion.settings, reason := marks.reason_of_drain(node)):
         return True
     is_predecessors = marks.is_predecessors_reason(conversion.settings, reason)
@@ -85,14 +85,14 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether the journal shows an earlier start of this return. Its drain can be gone."""
+    """Returns whether an earlier call began this return or the claim, so the drain may be gone."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Cordons, then evicts until only pods that stay are left. --force also evicts pods that
-    nothing recreates, and ignores pods that never end since their kubelet is gone. It respects
-    disruption budgets. After a failure the Node is uncordoned, if dnm cordoned it."""
+    """Cordons the Node and evicts pods, except those that may stay, e.g. of DaemonSets. --force
+    also evicts pods that nothing recreates, and ignores pods that never end since their kubelet is
+    gone. It respects disruption budgets. After a failure dnm lifts its own cordon."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return "Kubernetes has no such Node"
@@ -131,7 +131,7 @@ def _pods_that_leave(conversion: NodeConversion) -> list[PodOnNode]:
 
 
 def _evict(conversion: NodeConversion, pods: list[PodOnNode]) -> list[str]:
-    """Evicts the pods; returns why disruption budgets keep some of them."""
+    """Evicts the pods. Returns the reasons for which disruption budgets keep some of them."""
     return [
         blocked
         for pod in pods
@@ -156,7 +156,7 @@ def _uncordon(conversion: NodeConversion) -> None:
 
 def reset(conversion: NodeConversion) -> str:
     """Runs the site's hooks that end all work on the machine: `leave` and `clear` (optional) clean
-    up, `reset` power-cycles. Each is slow, and another host may return the node meanwhile."""
+    up, `reset` power-cycles. Checks before each that no other host has returned it meanwhile."""
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.writer.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
@@ -167,8 +167,8 @@ def reset(conversion: NodeConversion) -> str:
 
 
 def check_still_out(conversion: NodeConversion) -> None:
-    """Checks Slurm again, and Kubernetes for a slurmd pod, since Slurm may know its jobs by another
-    node name. A machine with work is never reset, even with --force."""
+    """Raises ConverterError if Slurm has the node in service, or if a slurmd pod is on it, which
+    may have jobs under another node name. A machine with work is never reset, even with --force."""
     slurmds: list[PodOnNode] = []
 
     def look() -> str:
@@ -202,7 +202,7 @@ def delete(conversion: NodeConversion) -> str:
 
 
 def boot(conversion: NodeConversion) -> str:
-    """Waits for a slurmd that started after the reset: an earlier one would lose its jobs."""
+    """Waits for a slurmd that started after the reset: an earlier one would be killed with jobs."""
     facts = conversion.journal.facts
     before = facts.get(_SLURMD_BEFORE, "")
     reset_at = datetime.fromisoformat(facts[_RESET_AT]) - _CLOCK_SKEW
@@ -228,7 +228,7 @@ def health(conversion: NodeConversion) -> str:
 
 
 def finish_return(conversion: NodeConversion) -> str:
-    """Lifts dnm's drain, then deletes the reservation. A drain with another Reason stays."""
+    """Lifts dnm's drain, then deletes the reservation. A drain that is not dnm's stays."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"Kubernetes has a Node {conversion.node} again: its kubelet still starts at boot; "
@@ -245,7 +245,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _not_usable(conversion: NodeConversion) -> str:
-    """Returns what is missing until it is usable. After a test it must answer, drained or not."""
+    """Returns why Slurm cannot use the node yet; empty for a drained node, except in a test."""
     node = conversion.slurm.read_node(conversion.node)
     if "DRAIN" in node.state.flags and PREVIOUS_DRAIN not in conversion.journal.facts:
         return ""
@@ -256,13 +256,13 @@ def _not_usable(conversion: NodeConversion) -> str:
 
 
 def undo_claim(conversion: NodeConversion) -> str:
-    """Gives back a node that was claimed and not changed."""
+    """Gives back to Slurm a node that was only claimed."""
     make_good(conversion)
     return claim.return_nodes(conversion)
 
 
 def show_release(run: DryRun) -> list[str]:
-    """Returns the lines of a dry run that undo a claim."""
+    """Returns the lines of a dry run for the commands that undo a claim."""
     return [
         " ".join(resume_command(run.node, {"comment": "<cleared>"})),
         f"scontrol delete ReservationName={run.settings.res_name}-{run.node}",
@@ -286,8 +286,8 @@ STAGES = (
 
 
 def reopen_stages(conversion: NodeConversion) -> None:
-    """Reopens stages of an earlier call, since pods may have started meanwhile. A Node that is
-    uncordoned, or Ready after its reset, repeats all stages; else only the drain is repeated."""
+    """Marks done stages to be run again, since pods may have started meanwhile. This is only the
+    drain, or all stages if the Node is uncordoned, or Ready after its reset."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return

@@ -1,8 +1,8 @@
-"""The stages batch -> Kubernetes: select (by the caller), claim, verify, reach, prepare, join,
-ready.
+"""The stages of a lend from batch to Kubernetes: select (by the caller), claim, verify, reach,
+prepare, join, ready.
 
-Up to *reach* the node itself is unchanged, and a rollback only lifts the drain. From *prepare* on,
-a rollback is the whole of `to_batch`, reset included.
+Until the end of *reach* the node itself is unchanged, and a rollback only lifts the drain. From
+*prepare* on, a rollback runs all of `to_batch`, reset included.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def claim(conversion: NodeConversion) -> str:
 
 
 def verify(conversion: NodeConversion) -> str:
-    """Checks the claim again after Slurm has saved its state. Acknowledged is not durable: a crash
-    of slurmctld within the first seconds loses a reservation or a drain."""
+    """Checks the claim again after Slurm has saved its state. A crash of slurmctld within seconds
+    loses a reservation or drain that it has acknowledged."""
     check_claim(conversion)
     conversion.wait(conversion.settings.verify_seconds)
     check_claim(conversion)
@@ -49,7 +49,7 @@ def verify(conversion: NodeConversion) -> str:
 
 
 def reach(conversion: NodeConversion) -> str:
-    """Checks that the machine answers, and that Kubernetes answers and has no such Node yet."""
+    """Checks that the machine answers, and that Kubernetes has no Node with its name yet."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"Kubernetes has a Node {conversion.node} already: 'kubectl describe node "
@@ -99,8 +99,8 @@ def join(conversion: NodeConversion) -> str:
 def set_namespace(
     conversion: NodeConversion, node: Node, kept: Sequence[Taint], is_uncordoned: bool = False
 ) -> bool:
-    """Sets the namespace's labels and taints on a Node in one change, and keeps the taints of
-    `kept`. Returns whether anything had to change."""
+    """Sets the namespace's labels and taints on a Node in one change; of its other taints, those in
+    `kept` stay. Returns whether anything had to change."""
     settings, journal = conversion.settings, conversion.journal
     labels = settings.labels(journal.node_type, journal.namespace)
     taints = settings.taints(journal.node_type, journal.namespace)
@@ -113,8 +113,8 @@ def set_namespace(
 
 
 def ready(conversion: NodeConversion) -> str:
-    """Waits until the Node is Ready, sets labels and taints that the kubelet did not, then runs the
-    hook `ready`. The hook `join` gets labels and taints, so the kubelet registers with them."""
+    """Waits until the Node is Ready, then runs the hook `ready`. Sets the namespace's labels and
+    taints if the kubelet has not registered with them, as the hook `join` can arrange."""
 
     def look() -> str:
         node = conversion.kube.read_node(conversion.node)
@@ -147,7 +147,7 @@ def _show_verify(run: DryRun) -> list[str]:
 
 
 def claiming(require: Callable[[NodeConversion], None] | None = None) -> tuple[Stage, Stage]:
-    """Returns the first stages of every program."""
+    """Returns the stages claim and verify, which every converter program begins with."""
     return (
         Stage("claim", claim, require, _show_claim),
         Stage("verify", verify, shows=_show_verify),

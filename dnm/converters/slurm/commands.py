@@ -1,9 +1,9 @@
 """The Slurm edge by commands: scontrol, squeue and scancel, one at a time, each with a time-out.
 
-Every command gets an environment of its own: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ
-silently empties or shifts an answer. slurmctld may still carry out a command that timed out, so
-that raises `SlurmOutcomeUnknown`, and callers read the state back. A command names one node,
-because an update of a list is carried out in part if one name is wrong.
+Every command gets an environment of its own: an inherited SQUEUE_STATES, SQUEUE_USERS or TZ would
+silently empty or shift an answer. slurmctld may still carry out a command that timed out. This
+raises `SlurmOutcomeUnknown`, and callers read the state back. A command names one node, because
+Slurm carries out an update of a list in part if one name is wrong.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ARRAY_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
 
 
 class SlurmOutcomeUnknown(SlurmError):
-    """A change that got no answer: Slurm may or may not have carried it out."""
+    """The error if Slurm does not answer a change, which it may have carried out or not."""
 
 
 class SlurmRefused(SlurmError):
-    """A refusal by Slurm; `answer` is Slurm's message."""
+    """The error if Slurm refuses a request; `answer` is Slurm's message."""
 
     def __init__(self, message: str, answer: str, consequence: str = "") -> None:
         super().__init__(message, consequence)
@@ -53,7 +53,7 @@ class SlurmRefused(SlurmError):
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of Slurm's commands; only SLURM_CONF is inherited for them."""
+    """Returns the environment of Slurm's commands. Only SLURM_CONF may change their behaviour."""
     environment = {
         "PATH": ":".join(filter(None, (environ.get("PATH", ""), _SEARCH_PATH))),
         "HOME": environ.get("HOME", "/"),
@@ -78,10 +78,10 @@ End: TypeAlias = datetime | timedelta | None
 def reserve_command(
     name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
 ) -> list[str]:
-    """Returns the command that reserves a node, from now on or later. Without a flag it is an
-    atomic test-and-set: it fails if a job runs or may run by then, if another reservation overlaps,
-    and if the name is taken. With MAINT or OVERLAP only the name counts. UNLIMITED is a year in
-    every version; `end` avoids a later reservation."""
+    """Returns the command that reserves a node, from now or from `start` on. Without a flag it is
+    an atomic test-and-set: it fails if a job runs or may run by then, if another reservation
+    overlaps, or if the name is in use. With MAINT or OVERLAP only the name counts. Without `end`,
+    UNLIMITED means a year; an `end` avoids an overlap with a later reservation."""
     if isinstance(end, datetime):
         until = f"EndTime={_moment(end)}"
     else:
@@ -99,24 +99,24 @@ def _moment(moment: datetime) -> str:
 
 
 def _update_node(node: str, changes: Mapping[str, str]) -> list[str]:
-    """Returns a command that makes all changes in one RPC."""
+    """Returns the command that makes all these changes of a node in one RPC."""
     words = (f"{key}={value}" for key, value in changes.items())
     return ["scontrol", "update", f"nodename={checked_name(node)}", *words]
 
 
 def drain_command(node: str, reason: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that sets state, reason and marks (`comment`, `extra`)."""
+    """Returns the command that drains a node, with its reason and marks (`comment`, `extra`)."""
     return _update_node(node, {"state": "drain", "reason": reason, **marks})
 
 
 def resume_command(node: str, marks: Mapping[str, str]) -> list[str]:
-    """Returns the command that clears DRAIN, DOWN and FAIL, and the marks that are empty."""
+    """Returns the command that clears DRAIN, DOWN and FAIL, and sets marks; an empty one clears."""
     return _update_node(node, {"state": "resume", **marks})
 
 
 class SlurmClient:
-    """Slurm, read and changed by commands. A refusal raises SlurmRefused. Without an answer a read
-    raises SlurmError, a change SlurmOutcomeUnknown."""
+    """A client of Slurm by commands. Raises SlurmRefused if Slurm refuses. If Slurm does not
+    answer, a read raises SlurmError and a change SlurmOutcomeUnknown."""
 
     def __init__(
         self, environ: Mapping[str, str] = os.environ, timeout: timedelta = COMMAND_TIMEOUT
@@ -125,7 +125,7 @@ class SlurmClient:
         self.timeout = timeout
 
     def check_controller(self) -> None:
-        """Raises SlurmError within seconds if no slurmctld answers; other commands take ten."""
+        """Raises SlurmError within seconds if no slurmctld answers; other commands need ten."""
         try:
             answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
         except SlurmOutcomeUnknown as error:
@@ -138,7 +138,7 @@ class SlurmClient:
             )
 
     def check_changes(self) -> None:
-        """Does nothing, since commands can change nodes; slurmrestd may raise SlurmError."""
+        """Does nothing, since commands can change nodes; with slurmrestd it is a check."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return text.parse_nodes(self._show("nodes"))
@@ -152,8 +152,8 @@ class SlurmClient:
         return nodes[0]
 
     def read_jobs(self) -> tuple[SlurmJob, ...]:
-        """Returns the unfinished jobs of all users and partitions. With PrivateData an unprivileged
-        user silently gets fewer."""
+        """Returns the unfinished jobs of all users and partitions. With PrivateData, Slurm silently
+        leaves out other users' jobs for an unprivileged user."""
         return self._ask_for_jobs()
 
     def read_jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
@@ -170,7 +170,7 @@ class SlurmClient:
         return text.parse_reservations(self._show("reservation"))
 
     def read_partitions(self) -> tuple[str, ...]:
-        """Returns the names of all partitions, also of those without nodes."""
+        """Returns the names of all partitions, including those without nodes."""
         return text.parse_partitions(self._show("partition"))
 
     def read_job(self, job: str) -> JobRecord:
@@ -182,35 +182,35 @@ class SlurmClient:
     def create_reservation(
         self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
-        """Reserves a node; `reserve_command` describes how."""
+        """Reserves a node. `reserve_command` describes the parameters and the failures."""
         command = reserve_command(name, node, end, flags, start)
         self._change("slurm.create_reservation", command)
 
     def _update(self, name: str, *changes: str) -> None:
-        """Changes a reservation in one RPC."""
+        """Makes these changes of a reservation in one RPC."""
         command = ["scontrol", "update", f"ReservationName={checked_name(name)}", *changes]
         self._change("slurm.update_reservation", command)
 
     def move_reservation(self, name: str, begins: datetime, until: datetime) -> None:
-        """Changes the times of an event's reservation. Slurm refuses them as for a new one, and
+        """Changes the times of an event's reservation. Slurm may refuse them as for a new one, and
         then leaves it unchanged (slurmctld/reservation.c, update_resv)."""
         self._update(name, f"StartTime={_moment(begins)}", f"EndTime={_moment(until)}")
 
     def keeps_accounts(self) -> bool:
-        """Returns whether Slurm has a slurmdbd."""
+        """Returns whether Slurm uses a slurmdbd for accounting."""
         config = self.ask("scontrol", "show", "config")
         return bool(re.search(r"^AccountingStorageType\s*= \S*slurmdbd$", config, re.MULTILINE))
 
     def charge_reservation(self, name: str, account: str) -> None:
-        """Charges a reservation's time to an account, as planned time; with IGNORE_JOBS it would
-        count as idle. Slurm refuses an unknown account and then leaves the reservation
-        unchanged."""
+        """Charges a reservation's time to an account, as planned time. Removes IGNORE_JOBS, with
+        which the time would count as idle. Slurm refuses an unknown account and then leaves the
+        reservation unchanged."""
         accounts = f"Accounts={checked_name(account)}"
         self._update(name, "Flags+=MAINT", "Flags-=IGNORE_JOBS", accounts, "Users=")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
-        """Makes a reservation root's alone again. Without `keeps_flag` it becomes a claim again,
-        which Slurm refuses if another reservation overlaps it."""
+        """Restricts a reservation to root again. Without `keeps_flag` it also removes MAINT, which
+        Slurm refuses if another reservation overlaps this one."""
         flag = () if keeps_flag else ("Flags-=MAINT",)
         self._update(name, *flag, "Users=root", "Accounts=")
 
@@ -219,7 +219,7 @@ class SlurmClient:
         self._change("slurm.delete_reservation", command)
 
     def remove_from_reservation(self, name: str, node: str) -> None:
-        """Removes a node atomically; Slurm before 23.02 does not know `-=` and refuses."""
+        """Removes a node from a reservation atomically. Slurm before 23.02 refuses `-=`."""
         self._update(name, f"Nodes-={checked_name(node)}")
 
     def drain(self, node: str, reason: str, marks: Mapping[str, str]) -> None:
@@ -229,7 +229,7 @@ class SlurmClient:
         self._change("slurm.resume", resume_command(node, marks))
 
     def mark(self, node: str, marks: Mapping[str, str]) -> None:
-        """Sets `comment` and `extra`, or clears them if empty; the state stays."""
+        """Sets Comment and Extra of a node; an empty text clears one. The state stays."""
         self._change("slurm.mark", _update_node(node, marks))
 
     def terminate_job(self, job: str) -> None:
@@ -244,7 +244,7 @@ class SlurmClient:
         self._change("slurm.cancel_job", ["scancel", checked_job(job)])
 
     def ask(self, *command: str) -> str:
-        """Returns the output of a command that changes nothing. Raises SlurmError."""
+        """Returns the output of a command that only reads. Raises SlurmError."""
         try:
             answer = self._run("slurm.read", command, self.timeout)
         except SlurmOutcomeUnknown as error:
@@ -287,8 +287,8 @@ class SlurmClient:
 
 
 def _is_away(answer: CompletedProcess[str]) -> bool:
-    """Returns whether the controller went away during the command. SIGPIPE then ends some clients
-    without a message (26.05)."""
+    """Returns whether the controller ended during the command. Some clients (26.05) then end by
+    SIGPIPE, without a message."""
     return answer.returncode < 0 or means_away(_sentence_of(answer))
 
 
@@ -298,13 +298,13 @@ def means_away(sentence: str) -> bool:
 
 
 def _sentence_of(answer: CompletedProcess[str]) -> str:
-    """Returns Slurm's message; some commands print it on stdout."""
+    """Returns Slurm's error message. Some commands print it on stdout."""
     output = " ".join(f"{answer.stderr} {answer.stdout}".split())
     return output[:300] or f"exit {answer.returncode} without a message"
 
 
 def checked_name(name: str) -> str:
-    """Returns the name of a node or reservation, or raises if it could be an option or list."""
+    """Returns the name of a node or reservation, or raises SlurmError if it may be an option."""
     if not _NAME.fullmatch(name):
         raise SlurmError(f"{name[:80]!r} is not a valid name of a node or reservation")
     return name

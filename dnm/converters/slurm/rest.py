@@ -1,10 +1,10 @@
 """The Slurm edge over slurmrestd: one request after another, each with a deadline and a size limit.
 
-It is for hosts without munge and Slurm's commands. A request over TCP has a token (JWT); over a
-unix socket the peer's user id counts. Only root or dnm's user can write the token's file. It is
-read for each request, since a token lasts half an hour by default. Messages name the file and never
-the token. Connections are closed after each request, because slurmrestd has few. A change without
-an answer raises `SlurmOutcomeUnknown`, as with commands.
+It is for hosts without munge and Slurm's commands. A request over TCP has a token (JWT). Over a
+unix socket, slurmrestd identifies the client by its user id. Only root or dnm's user may be able to
+write the token's file. dnm reads it for each request, since a token lasts half an hour by default.
+Messages name the file and never the token. dnm closes the connection after each request, because
+slurmrestd has few. A change without an answer raises `SlurmOutcomeUnknown`, as with commands.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNSPECIFIED = -1  # 22.05's code both for a bad token and for a slurmctld that 
 
 
 def _unable(action: str) -> Callable[..., NoReturn]:
-    """Returns a method that refuses, since slurmrestd has no such request."""
+    """Returns a method that raises SlurmError, since slurmrestd has no request for the action."""
 
     def refuse(self: SlurmRestClient, *_: object, **__: object) -> NoReturn:
         raise self._cannot(action)
@@ -59,9 +59,9 @@ def _unable(action: str) -> Callable[..., NoReturn]:
 
 
 class SlurmRestClient:
-    """Slurm, read and changed through slurmrestd. `url` begins with http://HOST:PORT, https:// or
-    unix:/PATH. Without a `token_file` only the socket identifies the user. Errors are those of
-    SlurmClient."""
+    """A client of Slurm through slurmrestd, with the errors of SlurmClient. `url` begins with
+    http://HOST:PORT, https:// or unix:/PATH. Without a `token_file`, the user of the unix socket
+    counts."""
 
     def __init__(
         self, url: str, token_file: Path | None = None, timeout: timedelta = COMMAND_TIMEOUT
@@ -74,16 +74,16 @@ class SlurmRestClient:
         self._http = PlainClient(server, timeout.total_seconds(), _LARGEST, path)
 
     def check_controller(self) -> None:
-        """Raises SlurmError if slurmrestd, the token or slurmctld fails. It makes a small read:
-        `ping` of 24.11 reports DOWN if slurmctld refuses the token."""
+        """Raises SlurmError if slurmrestd, the token or slurmctld fails. It reads reservations,
+        because `ping` of 24.11 reports DOWN if slurmctld only refuses the token."""
         self.read_reservations()
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return rest_body.parse_nodes(self._read("nodes"))
 
     def read_node(self, name: str) -> SlurmNode:
-        """Returns the node. Its partitions are unreliable: 25.05 and 25.11 fill them wrongly for a
-        single one."""
+        """Returns the node. Its partitions are unreliable: 25.05 and 25.11 report wrong ones if the
+        request names one node."""
         nodes = rest_body.parse_nodes(self._read(f"node/{quote(checked_name(name))}"))
         if [node.name for node in nodes] != [name]:
             raise SlurmRefused(f"slurmrestd knows no node {name}", "no such node")
@@ -125,11 +125,11 @@ class SlurmRestClient:
     def create_reservation(
         self, name: str, node: str, end: End = None, flags: str = "", start: datetime | None = None
     ) -> None:
-        """Reserves a node as the command does: only one of several converters gets it, and none if
-        a job runs. slurmrestd would change an existing reservation of the name, even another
-        owner's. So a reservation of a minute with a unique name is the test-and-set: Slurm refuses
-        it if it overlaps another one. Its owner then checks that the name is free, and takes the
-        name."""
+        """Reserves a node like the command: only one of several converters gets it, and none if a
+        job runs. slurmrestd would change an existing reservation with this name, even another
+        owner's. So dnm first makes a reservation of one minute with a unique name, which Slurm
+        refuses if it overlaps another one. This is the test-and-set. dnm then checks that the name
+        is free, and makes the reservation."""
         if start or flags == IN_ANOTHER:
             raise self._cannot("reserve nodes for events" if start else "share reservations out")
         checked_name(name), checked_name(node)
@@ -157,7 +157,7 @@ class SlurmRestClient:
     keeps_accounts = charge_reservation = _unable("charge nodes to accounts")
 
     def uncharge_reservation(self, name: str, *, keeps_flag: bool) -> None:
-        """Does nothing, since the reservation is deleted next."""
+        """Does nothing, since callers delete the reservation next."""
 
     def remove_from_reservation(self, name: str, node: str) -> None:
         raise self._cannot(f"take {node} out of the reservation {name}, which others are in")
@@ -198,7 +198,7 @@ class SlurmRestClient:
 
     @cached_property
     def offer(self) -> Offer:
-        """The API version and the requests that slurmrestd offers, read once."""
+        """Returns the API version and the requests that slurmrestd offers, read once."""
         answer = self._ask("slurm.read", _READ, "/openapi/v3")
         if answer.status != 200:
             raise self._refusal(_READ, "/openapi/v3", answer)
@@ -208,15 +208,15 @@ class SlurmRestClient:
         return self._call("slurm.read", _READ, path)
 
     def _call(self, point: str, method: str, path: str, body: bytes = b"") -> bytes:
-        """Sends a read or a change, once, and returns the answer's body."""
+        """Sends one request and returns the body of the answer. Raises SlurmError for a refusal."""
         answer = self._ask(point, method, f"/slurm/{self.offer.version}/{path}", body)
         if answer.status != 200 or rest_body.read_errors(answer.body) != []:
             raise self._refusal(method, path, answer)
         return answer.body
 
     def _ask(self, point: str, method: str, path: str, body: bytes = b"") -> PlainAnswer:
-        """Returns the answer, whatever it is. Without one, raises SlurmError, or
-        SlurmOutcomeUnknown if a change may have been carried out."""
+        """Returns the answer to a request, also an error. If there is none, raises SlurmError, or
+        SlurmOutcomeUnknown if Slurm may have carried out a change."""
         headers = {"Accept": "application/json", "Connection": "close"}
         if self._token_file:
             headers |= read_token(self._token_file).headers
@@ -235,7 +235,7 @@ class SlurmRestClient:
             ) from error
 
     def _refusal(self, method: str, path: str, answer: PlainAnswer) -> SlurmError:
-        """Returns the error for an answer, judged by its body."""
+        """Returns the error to raise for an unsuccessful answer."""
         request, is_change = f"{method} {path}", method != _READ
         if errors := rest_body.read_errors(answer.body):
             return self._judge(request, errors[0], is_change)
@@ -290,24 +290,24 @@ class _Claims(msgspec.Struct):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token that has not expired by this host's clock."""
+    """A Slurm token that has not expired by this host's clock."""
 
     text: str
     user: str  # empty if it names none
 
     def __repr__(self) -> str:
-        """Returns a text without the token, since it may end in a log."""
+        """Returns a text without the token itself, since the text may be logged."""
         return f"Token(user={self.user!r})"
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers: Slurm 22.05 requires the name too; later ones need the token alone."""
+        """Returns HTTP headers. Slurm 22.05 requires the user's name too, later ones the token."""
         user = {"X-SLURM-USER-NAME": self.user} if self.user else {}
         return {**user, "X-SLURM-USER-TOKEN": self.text}
 
 
 def read_token(file: Path) -> Token:
-    """Returns the token: bare, or as `scontrol token` prints it. Raises SlurmError."""
+    """Returns the token in a file: alone, or as `scontrol token` prints it. Raises SlurmError."""
     try:
         content = read_trusted(file, _LARGEST_TOKEN, SlurmError)
     except OSError as error:
@@ -328,7 +328,7 @@ def read_token(file: Path) -> Token:
 
 
 def _read_claims(text: str) -> _Claims | None:
-    """Returns the token's claims; only slurmctld can check whether it is genuine."""
+    """Returns the token's claims, unverified: only slurmctld can check the signature."""
     if not _JWT.fullmatch(text):
         return None
     middle = text.split(".")[1]

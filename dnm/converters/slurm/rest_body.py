@@ -27,7 +27,7 @@ OLDEST, NEWEST = 38, 45  # v0.0.37 (Slurm 21.08) and before hide states
 
 
 class RestError(msgspec.Struct):
-    """An entry of `errors`; 22.05 has two shapes of it."""
+    """An entry of `errors` in an answer. Slurm 22.05 has two shapes of it."""
 
     description: str | None = None
     error: str | None = None
@@ -46,13 +46,13 @@ class RestError(msgspec.Struct):
 
 
 class RestAnswer(msgspec.Struct):
-    """The common part of answers: the request succeeded if `errors` is empty."""
+    """The common part of answers. The request has succeeded if `errors` is empty."""
 
     errors: list[RestError] = []
 
 
 def read_errors(body: bytes) -> list[RestError] | None:
-    """Returns the errors of an answer; None if it is not slurmrestd's."""
+    """Returns the errors in an answer's body; None if slurmrestd did not write the body."""
     try:
         return msgspec.json.decode(body, type=RestAnswer).errors
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -60,7 +60,7 @@ def read_errors(body: bytes) -> list[RestError] | None:
 
 
 def decode_list(body: bytes, name: str, item: type[T]) -> list[T]:
-    """Returns the list of that name in a body. Raises SlurmError if there is no such list."""
+    """Returns the list with this name in a body. Raises SlurmError if there is none."""
     fields = decode(body, name, dict[str, msgspec.Raw])
     if name not in fields:
         raise _unreadable(name, f"it has no `{name}`")
@@ -68,7 +68,7 @@ def decode_list(body: bytes, name: str, item: type[T]) -> list[T]:
 
 
 def decode(body: bytes | msgspec.Raw, subject: str, shape: type[T]) -> T:
-    """Returns the body as that shape. Raises SlurmError for any other."""
+    """Decodes the body as type `shape`. Raises SlurmError if it does not fit."""
     try:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -92,7 +92,7 @@ class _Specification(msgspec.Struct):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The API version to use, and the changes it supports: (method, path below the version)."""
+    """The API version to use, and the requests that it has: (method, path below the version)."""
 
     version: str
     methods: frozenset[tuple[str, str]]
@@ -102,8 +102,8 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
-    """Returns the newest version that slurmrestd and dnm know, from the answer to `/openapi/v3`.
-    Raises SlurmError with the next step if there is none."""
+    """Returns the newest API version that both slurmrestd and dnm know, from the answer to
+    `/openapi/v3`. Raises SlurmError with the next step if there is none."""
     specification = decode(body, "openapi/v3", _Specification)
     versions: dict[int, set[tuple[str, str]]] = {}
     for path, methods in specification.paths.items():
@@ -125,8 +125,8 @@ def choose_version(body: bytes, newest: int = NEWEST) -> Offer:
 
 
 def _hiding(version: str) -> range:
-    """Returns the API versions in which this Slurm hides states of nodes. EXTERNAL came with 25.05;
-    v0.0.43 of 26.05 shows such a node as IDLE."""
+    """Returns the API versions that hide states of nodes in this Slurm. EXTERNAL exists since
+    25.05, and e.g. v0.0.43 of 26.05 shows an EXTERNAL node as IDLE."""
     release = re.match(r"Slurm-([0-9]{2})\.([0-9]{2})\b", version)
     is_old = release is not None and (int(release[1]), int(release[2])) < (25, 5)
     return range(0) if is_old else range(40, 44)
@@ -140,7 +140,7 @@ def _amount(value: int | None) -> dict[str, Any]:
 
 
 def encode_node_change(marks: Mapping[str, str], state: str = "", reason: str = "") -> bytes:
-    """Returns the body of POST node/NAME. It is one RPC, in which an empty mark clears."""
+    """Returns the body of POST node/NAME, which is one RPC. An empty mark clears the field."""
     states = {"state": [state]} if state else {}
     return msgspec.json.encode({**states, **({"reason": reason} if reason else {}), **marks})
 
@@ -148,7 +148,7 @@ def encode_node_change(marks: Mapping[str, str], state: str = "", reason: str = 
 def encode_reservation(
     name: str, node: str, start: datetime, end: datetime | timedelta | None, flags: Sequence[str]
 ) -> bytes:
-    """Returns the body of POST reservation, for root, for one node; `end` None: without an end."""
+    """Returns the body of POST reservation, for user root and one node. `end` None: no end."""
     if isinstance(end, datetime):
         until = {"end_time": _amount(int(end.timestamp()))}
     else:
@@ -256,7 +256,7 @@ def parse_partitions(body: bytes) -> tuple[str, ...]:
 
 
 def parse_jobs(body: bytes) -> tuple[SlurmJob, ...]:
-    """Parses GET jobs and returns the unfinished ones, as squeue does."""
+    """Parses GET jobs and returns the unfinished jobs, which squeue lists too."""
     jobs = decode_list(body, "jobs", _Job)
     return tuple(_make_job(job) for job in jobs if not _has_finished(job))
 
@@ -296,7 +296,7 @@ def _words(state: _Words) -> list[str]:
 
 
 def _number(value: _Number) -> int | None:
-    """Returns the number; None if it is not set, infinite, or Slurm's number for none."""
+    """Returns the number; None if it is not set, infinite, or the number that means none."""
     if isinstance(value, _Amount):
         value = int(value.number) if value.set and not value.infinite else None
     return None if value is None or value >= _NO_NUMBER else value
@@ -337,13 +337,13 @@ def _make_node(node: _Node) -> SlurmNode:
 
 
 def _features(listed: list[str] | str | None) -> tuple[str, ...]:
-    """Returns the features, which v0.0.38 has as one text."""
+    """Returns the features of a node. v0.0.38 has them in one text."""
     words = listed.split(",") if isinstance(listed, str) else listed or ()
     return tuple(filter(None, words))
 
 
 def _job_state(job: _Job) -> str:
-    """Returns squeue's single word: a flag before the base. v0.0.38 returns just that."""
+    """Returns a job's state in squeue's one word: a flag, else the base state. v0.0.38 has that."""
     words = _words(job.job_state)
     for word in (*_JOB_FLAGS, *_JOB_BASES):
         if word in words:
@@ -382,7 +382,7 @@ def _make_job(job: _Job) -> SlurmJob:
 
 
 def _display_id(job: _Job) -> str:
-    """Returns the id as squeue's %i shows it, for arrays and for jobs of several parts."""
+    """Returns a job's id as %i of squeue prints it, for arrays and heterogeneous jobs too."""
     array, task = _number(job.array_job_id), _number(job.array_task_id)
     if job.array_task_string:
         return f"{array}_[{job.array_task_string}]"

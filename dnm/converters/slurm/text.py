@@ -1,11 +1,11 @@
-"""Parsers of scontrol's and squeue's output. Pure; the same for Slurm 20.11 to 26.05.
+"""Parsers of scontrol's and squeue's output, which is equal for Slurm 20.11 to 26.05.
 
 The commands print text. JSON is no alternative: before 23.02 it lacks reservations, it has had
 three shapes since, and 21.08 and 22.05 report no jobs with exit 0 if the controller is away. Times
 are epoch seconds (SLURM_TIME_FORMAT=%s), or ISO in UTC if Slurm does not know that format.
 
-Free text (OS, Reason, Comment, Extra) is cut out by its position in the line, so a Reason with
-`State=IDLE` changes nothing. Unparsable text is a SlurmError, never a default.
+Free text (OS, Reason, Comment, Extra) is cut out by its position in the line, so that a Reason with
+`State=IDLE` has no effect. Unparsable text raises a SlurmError and has no default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Without slurmdbd, %a, the account, is any text of the user, even several lines."
 
 
 class SlurmNode(Value, frozen=True, gc=False):
-    """A node as slurmctld reports it. A time of None: Slurm has none."""
+    """A node as slurmctld reports it. A time is None if Slurm has none."""
 
     name: str
     state: NodeState
@@ -88,12 +88,12 @@ class Reservation(Value, frozen=True):
 
     @property
     def is_charged(self) -> bool:
-        """Returns whether Slurm accounts its time as planned."""
+        """Returns whether Slurm's accounting counts the reservation's time as planned."""
         return "MAINT" in self.flags
 
     @property
     def charged_to(self) -> str:
-        """The account as requested; empty if it is not charged."""
+        """Returns the account that is charged, as it was requested; empty if none is."""
         if not self.is_charged:
             return ""
         return NOBODY if self.accounts == ABOVE_ALL else self.accounts
@@ -109,7 +109,7 @@ class JobRecord(Value, frozen=True):
 
 
 def parse_time(text: str) -> datetime | None:
-    """Parses epoch seconds or ISO in UTC; returns None for Slurm's words for no time."""
+    """Parses epoch seconds or ISO in UTC. Returns None for Slurm's words for no time, e.g. None."""
     if text in _NO_TIME:
         return None
     try:
@@ -133,8 +133,8 @@ def parse_partitions(text: str) -> tuple[str, ...]:
 
 
 def records(text: str, kind: str) -> list[tuple[str, str]]:
-    """Returns the name and line of each record. Any line other than a record or "No …s in the
-    system" is an error. So is a repeated name: slurmd's OS= text may contain line ends."""
+    """Returns the name and line of each record. Raises SlurmError for any other line except "No …s
+    in the system", and for a repeated name: slurmd's text OS= may contain line ends."""
     lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) == 1 and lines[0].startswith(f"No {kind.lower()}s in the"):
         return []
@@ -201,7 +201,7 @@ def _first(text: str, key: str, default: str | None = None) -> str:
 
 
 class _Reason(NamedTuple):
-    """A Reason without its `[user@time]`."""
+    """A Reason, split into its text and the `[user@time]` that Slurm appends."""
 
     text: str = ""
     by: str = ""
@@ -209,7 +209,7 @@ class _Reason(NamedTuple):
 
 
 def _free_text(tail: str) -> tuple[_Reason, str, str | None]:
-    """Returns Reason, Comment and Extra, which come in this order."""
+    """Returns the texts of Reason, Comment and Extra from the end of a line, in this order."""
     reason = _Reason()
     if tail.startswith(" Reason="):
         body = tail[len(" Reason=") :]
@@ -222,7 +222,7 @@ def _free_text(tail: str) -> tuple[_Reason, str, str | None]:
 
 
 def _parse(body: str, end: re.Match[str]) -> _Reason:
-    """Returns the Reason. An invalid time is no error: it could be part of the Reason's text."""
+    """Parses a Reason. An invalid time is no error, since it could be a part of the text."""
     at = None
     with suppress(SlurmError):
         at = parse_time(end[2])
@@ -230,7 +230,7 @@ def _parse(body: str, end: re.Match[str]) -> _Reason:
 
 
 def without_marks(text: str, mark: str) -> str:
-    """Replaces bars, blanks and line ends by `?` in each account, which is between two marks."""
+    """Removes the marks around each account. Bars, blanks and line ends in it become `?`."""
     parts = text.split(mark)
     parts[1::2] = [re.sub(r"[|\s]", "?", account) for account in parts[1::2]]
     return "".join(parts)
@@ -292,8 +292,8 @@ def parse_reservations(text: str) -> tuple[Reservation, ...]:
 
 
 def parse_job_record(text: str) -> JobRecord:
-    """Parses `scontrol -a -o show job ID`, the first record. A job's name can't imitate a field
-    before it, and fields after it concern only the user's own job."""
+    """Parses the first record of `scontrol -a -o show job ID`. A job's name can't imitate a field
+    before it. It may imitate later ones, which concern only the user's own job."""
     line = text.split("\n", 1)[0]
     try:
         return JobRecord(
