@@ -124,7 +124,7 @@ class ConverterOutput:
                 self._failed[node[:_LONGEST_NAME]] = line[:LONGEST_REASON]
 
     def read_exit_code(self) -> int | None:
-        """Returns the exit code; None while the converter runs or if its keeper was killed."""
+        """Returns the exit code; None if the converter runs, or if it or its keeper was killed."""
         code = read_or_empty(file_of(self.call, "exit"))
         return int(code) if code.isdigit() else None
 

@@ -47,7 +47,7 @@ def take_lease(
         registry = replace(registry, lease_words=(*registry.lease_words[-1:], state.registry))
         save_registry(config, registry, state)
     state.begin()
-    if state.is_unfenced:
+    if state.needs_exclusion:
         exclude_earlier_writes(config, kube, state)
     return replace(registry, lease_words=(state.registry,), elsewhere=None)
 
@@ -69,4 +69,4 @@ def exclude_earlier_writes(config: Config, kube: KubeClient, state: State) -> No
     """Makes the API server refuse limits that an earlier run has prepared. Raises KubeError."""
     text = f"{config.instance_id} {state.highest}"
     system_of(config).exclude_earlier_writes(config, kube, text, partial(state.keep, anew=True))
-    state.is_unfenced = False
+    state.needs_exclusion = False

@@ -33,13 +33,13 @@ _RENEWED_AFTER = 0.25  # of its duration
 
 class LeaseLock(LeaseView):
     """The right of one run to act. Until `until`, in seconds since boot, no other run acts.
-    `is_unfenced`: the previous run may be asleep, and its write to the queue document is not
+    `needs_exclusion`: the previous run may be asleep, and its write to the queue document is not
     excluded yet. `begins_anew`: an administrator has decided that a new registry replaces a lost
     Secret, or a registry elsewhere. `moves`: the registry is being moved to the Secret, or away
     from it."""
 
     begins_anew = moves = False
-    is_unfenced = _is_lost = False
+    needs_exclusion = _is_lost = False
     until = 0.0
     _run = _acquired = ""
 
@@ -60,7 +60,7 @@ class LeaseLock(LeaseView):
             return
         self.check()
         lease, number = self._look(), self._next_number(above)
-        self.is_unfenced = self.is_unfenced or bool(lease.holder and not self.number)
+        self.needs_exclusion = self.needs_exclusion or bool(lease.holder and not self.number)
         self.registry, self.kept = self.registry or lease.registry, lease.kept
         self._run = self._run or os.urandom(8).hex()
         self._acquired = _now()
@@ -101,7 +101,7 @@ class LeaseLock(LeaseView):
         the release fails, or if this run has not yet excluded a write of an earlier run."""
         lease, number = self._lease, self.number
         self.number, self._lease = 0, None
-        if lease is not None and number and not (self._is_lost or self.is_unfenced):
+        if lease is not None and number and not (self._is_lost or self.needs_exclusion):
             with suppress(KubeError, StoppedError):
                 self._edge.write_lease(self._free(lease, number))
 

@@ -135,8 +135,8 @@ def test_killed_run_is_followed_at_once_on_the_same_host(east: Host, west: Host)
     assert after.observe().holder
     after.stand_by()
     after.write(TWO)
-    assert after.is_unfenced, "a write of the dead run may still be on its way"
-    after.is_unfenced = False
+    assert after.needs_exclusion, "a write of the dead run may still be on its way"
+    after.needs_exclusion = False
     after.end()
     assert not west.run().observe().holder and west.run().read() == TWO
 
@@ -153,7 +153,7 @@ def test_run_of_a_dead_host_is_followed_after_an_unchanged_lease_time(
     west.seconds = 1000 + seconds
     state = west.run()
     state.stand_by()
-    assert state.write(TWO) and state.is_unfenced
+    assert state.write(TWO) and state.needs_exclusion
 
 
 def test_foreign_writes_to_the_lease_do_not_extend_a_dead_run(
@@ -200,7 +200,7 @@ def test_pod_after_a_dead_pod_waits_for_the_lease_time(sandbox: Sandbox, tmp_pat
     state, began = second.run(), second.seconds
     state.stand_by()
     assert second.seconds - began >= lease_seconds(second.config)
-    assert state.write(TWO) and state.is_unfenced
+    assert state.write(TWO) and state.needs_exclusion
 
 
 def test_pod_waiting_for_a_lease_ends_when_the_holder_renews_it(

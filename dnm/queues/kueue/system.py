@@ -25,7 +25,7 @@ from dnm.queues.none.system import PodsByNamespace
 from dnm.queues.system import ConfigMaps, KueueObjects, PodReading
 
 _TRIES = 5  # if other clients write at the same time
-_FENCE = "dynamic-node-manager/fence"
+_EXCLUSION = "dynamic-node-manager/fence"
 """An annotation that decides nothing, but a write of it gives a Cohort another version."""
 _CONFLICTS = (
     f"cannot write the Cohorts: other clients changed them {_TRIES} times in a row. The next run "
@@ -126,7 +126,7 @@ class Kueue:
                     continue
                 except KubeConflict:
                     pass  # it exists since
-            objects.annotate_object("Cohort", item.cohort.name, {_FENCE: text})
+            objects.annotate_object("Cohort", item.cohort.name, {_EXCLUSION: text})
 
     def write(
         self,

@@ -32,7 +32,7 @@ from dnm.queues.system import ConfigMaps, PodReading
 
 _TRIES = 5  # if other clients write at the same time
 _READY_TRIES, _READY_PAUSE = 20, 0.1  # kube-controller-manager takes about 0.2 seconds
-_FENCE = "dynamic-node-manager/fence"
+_EXCLUSION = "dynamic-node-manager/fence"
 """An annotation that decides nothing, but a write of it gives a quota another version."""
 
 
@@ -119,7 +119,7 @@ class ResourceQuotas:
                 for quota in read_facts(config, kube.typed_objects, with_pods=False).quotas:
                     if quota.place not in excluded:
                         before_write()
-                        _patch(kube, quota, {_FENCE: text}, {})
+                        _patch(kube, quota, {_EXCLUSION: text}, {})
                         excluded.add(quota.place)
                 return
         raise KubeConflict(_CONFLICTS)

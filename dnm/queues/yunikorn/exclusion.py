@@ -11,7 +11,7 @@ from dnm.model.errors import KubeConflict
 from dnm.queues.system import ConfigMaps
 
 _TRIES = 5  # against other clients that write at the same time
-_FENCE = "dynamic-node-manager/fence"
+_EXCLUSION = "dynamic-node-manager/fence"
 """An annotation of the queue document. It decides nothing, but a write of it gives the document
 another version, so that the API server refuses a write which an earlier run has prepared."""
 
@@ -27,7 +27,9 @@ def exclude_earlier_writes(
             return  # no run can change a limit
         before_write()
         try:
-            kube.write_config_map(replace(queues, annotations={**queues.annotations, _FENCE: text}))
+            kube.write_config_map(
+                replace(queues, annotations={**queues.annotations, _EXCLUSION: text})
+            )
             return
         except KubeConflict:
             continue
