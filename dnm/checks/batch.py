@@ -1,5 +1,5 @@
-"""The checks of Slurm's nodes for `dnm check`: supply of each type, caps, excluded nodes, claims
-without a lend, and charged accounts."""
+"""The checks of Slurm's nodes for `dnm check`: the supply of each type, caps, excluded nodes,
+claims of nodes that are not lent, and charged accounts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from dnm.plan.supply import Supply, supply_now
 def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Checks that `--list` answers, and yields the supply of each type, and claims."""
+    """Checks that the converter can list Slurm's nodes, and with that list caps, supply, exclusions
+    and claims."""
     program = config.node_convert_path
     if not program.exists():
         yield skipped(f"they need {program}")
@@ -72,7 +73,7 @@ def _judge_supply(supply: Supply) -> Finding:
 
 @looks_at("caps")
 def check_caps(config: Config, batch: Mapping[str, BatchNode] | None) -> Iterator[Finding]:
-    """Checks the caps. A cap in per cent of an unknown number of nodes prevents all lending.
+    """Checks the caps. If a cap is a percentage of an unknown number of nodes, no node is lent.
     `batch` is None if Slurm's nodes are unreadable."""
     for node_cap in list_node_caps(config):
         total = node_cap.total(batch or {}, config)
@@ -94,8 +95,8 @@ def _cap_sentence(node_cap: NodeCap, total: int, left: int) -> str:
 
 
 def _floors_leave(node_cap: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
-    """Returns how many of a cap's nodes could be lent if all were idle: the floors of their types
-    and partitions stay in Slurm."""
+    """Returns how many of a cap's nodes could be lent if all were idle, because the floors of their
+    types and partitions must stay in Slurm."""
     types = {name: config.type_of(name) for name in batch}
     count = Counter(of for of in types.values() if of in node_cap.node_types)
     floors = {of: config.floor_of(of) or Floor() for of in node_cap.node_types}
@@ -115,7 +116,7 @@ _LONGEST = 200  # characters of a list of nodes
 def check_exclusions(
     config: Config, registry: Registry, listed: BatchList, now: datetime
 ) -> Iterator[Finding]:
-    """Checks the excluded nodes, and yields nothing if none is excluded."""
+    """Checks that exclusions and holds match nodes, and that the converter can exclude nodes."""
     why = excluded_nodes(config, registry, listed.nodes, now)
     out = [name for name in why if name in listed.nodes]
     yield from _unknown_words(config, listed)
@@ -173,7 +174,7 @@ def _short(names: Iterable[str]) -> str:
 def check_claims(
     config: Config, registry: Registry, listed: Mapping[str, BatchNode]
 ) -> Iterator[Finding]:
-    """Reports each claim without a lent node and without a working converter."""
+    """Reports each claim of a node that is not lent, if no converter is working on it."""
     findings = [
         finding
         for name, row in sorted(listed.items())
@@ -230,7 +231,8 @@ _PAGE = "docs/accounting.md"
 def check_charges(
     config: Config, registry: Registry, listed: BatchList, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Checks the accounts to charge; yields nothing without accounting and charged accounts."""
+    """Checks the Slurm accounts that pay for lent nodes. Yields nothing without such accounts and
+    without accounting."""
     named = _accounts(config, registry)
     if not named and listed.charges:
         yield fine(
@@ -250,7 +252,7 @@ def check_charges(
 
 
 def _accounts(config: Config, registry: Registry) -> list[str]:
-    """Returns all named accounts, each once."""
+    """Returns the distinct accounts that namespaces and orders name."""
     named = [namespace.charge_account for namespace in config.namespaces.values()]
     return list(
         dict.fromkeys(filter(None, (*named, *(order.account for order in registry.orders))))
@@ -258,7 +260,7 @@ def _accounts(config: Config, registry: Registry) -> list[str]:
 
 
 def _unknown_accounts(named: list[str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Reports unknown accounts, if Slurm's commands are installed."""
+    """Reports named accounts that Slurm does not know, if Slurm's commands are installed."""
     if not (find_spec("dnm.converters") and shutil.which("sacctmgr", path=environ.get("PATH"))):
         return
     from dnm.converters.sreport import knows_account
@@ -290,7 +292,7 @@ def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
 
 @looks_at("fault_conditions")
 def check_faults(config: Config, listed: BatchList) -> Iterator[Finding]:
-    """Reports a converter that would resume a faulty node."""
+    """Reports a converter that would resume a faulty node and cannot leave it drained."""
     if config.fault_conditions and not listed.leaves_drained:
         yield wrong(
             f"the converter has no option {LEAVE_DRAINED}: dnm empties a faulty node, and it stays "

@@ -1,6 +1,6 @@
 """The checks of the Kubernetes cluster for `dnm check`: kubeconfig, clock, permissions.
 
-`pods.py` has the checks of nodes and pods, each queue system those of its queues.
+`pods.py` checks nodes and pods. The package of each queue system checks its queues.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _SKEW_WRONG = timedelta(seconds=60)
 def check_cluster(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Checks everything that needs the API; if the API does not answer, yields only that."""
+    """Checks everything that needs the API server, or reports only that the server does not
+    answer."""
     findings = list(check_kubeconfig(config))
     yield from findings
     if any(finding.result is CheckResult.FAILED for finding in findings):
@@ -86,7 +87,7 @@ def check_cluster(
 
 @looks_at("queue system")
 def check_queue_systems(config: Config) -> Iterator[Finding]:
-    """Reports which namespaces have which queue system, and what dnm does there."""
+    """Reports the queue system of each namespace, and what dnm does with limits in it."""
     for name, system in zip(sorted(config.queue_systems), checks_of(config), strict=True):
         policies = config.namespaces.values()
         namespaces = sorted(item.name for item in policies if item.queue_system == name)
@@ -95,7 +96,7 @@ def check_queue_systems(config: Config) -> Iterator[Finding]:
 
 
 def _limits(config: Config, snapshot: Snapshot) -> Mapping[str, QueueLimits] | None:
-    """Returns the limits, or None if they could not be read, as `check_limits` reports."""
+    """Returns the limits of queues, or None if they are unreadable: `check_limits` reports that."""
     if snapshot.queue_facts.unread:
         return None
     try:
@@ -107,7 +108,8 @@ def _limits(config: Config, snapshot: Snapshot) -> Mapping[str, QueueLimits] | N
 def _batch_rows(
     config: Config, environ: Mapping[str, str], snapshot: Snapshot, nodes: Iterable[Node]
 ) -> Mapping[str, BatchNode] | None:
-    """Returns Slurm's nodes, read again only if slurm-bridge is at work; None if unreadable."""
+    """Returns Slurm's nodes from the snapshot. If it has none and slurm-bridge manages a Node,
+    reads them. Returns None if they are unreadable."""
     rows = snapshot.batch
     if rows is None and any(node.is_managed for node in nodes):
         listed = NodeConvert(config, environ).list_nodes()
@@ -117,7 +119,7 @@ def _batch_rows(
 
 @looks_at("lease")
 def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterator[Finding]:
-    """Checks whether this registry may act, and whether a run of another host is at work."""
+    """Checks whether this registry may act, and whether a run on another host is active."""
     with opened_state(config) as state:
         attach_lease(config, state, kube)
         if refusal := judge_here(config, state, registry, datetime.now(UTC)).refusal:
@@ -149,7 +151,8 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
 
 @looks_at("clock")
 def check_clock(kube: KubeClient) -> Iterator[Finding]:
-    """Compares the clocks: pods' ages depend on the server's clock, idle times on this host's."""
+    """Compares this host's clock with the server's. Ages of pods depend on the latter, idle times
+    on the former."""
     skew = abs(datetime.now(UTC) - read_server_time(kube.requests))
     text = f"this host and the API server differ by {duration(skew)}"
     remedy = "synchronise both (chronyc tracking): grace times and idle times depend on them"
@@ -188,8 +191,8 @@ def check_permissions(config: Config, kube: KubeClient) -> Iterator[Finding]:
 
 
 def _check_test_load(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    """Checks an optional role: a namespace without it gets advice, one with a part of it a
-    warning."""
+    """Checks the optional role for test loads. A namespace without it gets advice, one with only a
+    part of its permissions a warning."""
     account = f"{config.account_namespace}:dynamic-node-manager"
     bind = (
         "kubectl create rolebinding dnm-test-load --namespace {} --clusterrole "

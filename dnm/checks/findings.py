@@ -24,7 +24,7 @@ class CheckResult(Enum):
 
 
 class Finding(Value, frozen=True):
-    """The result of a check: its subject, the result, and the remedy unless it is ok."""
+    """The result of a check: its subject, the result, and a remedy unless the result is ok."""
 
     check: str  # empty: the name that `looks_at` gives
     result: CheckResult
@@ -45,7 +45,8 @@ def wrong(text: str, remedy: str = "", check: str = "") -> Finding:
 
 
 def all_wrong(error: DnmError, check: str) -> Iterator[Finding]:
-    """Returns a finding for each problem of an error: a line each, after a line with the count."""
+    """Returns a finding for each problem in an error's text, which has a line with their number and
+    then a line for each."""
     head, *problems = str(error).splitlines()
     return (wrong(line.strip(), check=check) for line in problems or [head])
 
@@ -55,8 +56,8 @@ def skipped(text: str, check: str = "") -> Finding:
 
 
 def looks_at(check: str) -> Callable[[Look[P]], Look[P]]:
-    """Returns a decorator that names a function's findings and turns an error into a finding, so
-    that one failure does not hide others."""
+    """Returns a decorator for a check. It names the subject of the findings, and turns an error
+    into a finding, so that one failure does not hide others."""
 
     def named(look: Look[P]) -> Look[P]:
         @wraps(look)

@@ -1,4 +1,4 @@
-"""All checks of `dnm check`, and those of this host. They only read.
+"""The list of all checks of `dnm check`, and the checks of this host. Checks only read.
 
 A check yields findings; a check that fails does not stop the others. A run would report the same
 problems as errors or reasons, so both use the same functions.
@@ -51,7 +51,7 @@ _SYSLOG = Path("/dev/log")
 def find_everything(
     path: Path | None, environ: Mapping[str, str], is_deep: bool = False
 ) -> Iterator[Finding]:
-    """Yields all findings, in the order in which an administrator fixes them."""
+    """Yields the findings of all checks, in the order in which an administrator should fix them."""
     try:
         config = load_config(path, environ)
     except DnmError as error:
@@ -90,7 +90,7 @@ def find_everything(
 
 @looks_at("configuration")
 def check_configuration(config: Config) -> Iterator[Finding]:
-    """Shows the file, the instance, the namespaces and the node types."""
+    """Reports which file, instance, namespaces and node types dnm uses."""
     yield fine(
         f"{config.path}: instance {config.instance_id}, "
         f"namespaces {', '.join(config.namespaces)}, types {', '.join(config.node_types)}"
@@ -98,7 +98,7 @@ def check_configuration(config: Config) -> Iterator[Finding]:
 
 
 def check_kubelets(config: Config) -> Iterator[Finding]:
-    """Checks the node types that have kubelet settings."""
+    """Checks whether kubelets would start with the configured settings of each node type."""
     if config.has_kubelets:
         from dnm.checks.kubelets import judge
 
@@ -113,7 +113,7 @@ def check_kubelets(config: Config) -> Iterator[Finding]:
 
 @looks_at("state directory")
 def check_state_directory(config: Config) -> Iterator[Finding]:
-    """Checks the directories of registry and lock: owner, mode and free space."""
+    """Checks the directories of the registry and of the lock: owner, mode and free space."""
     for path in dict.fromkeys((config.converted_nodes_path.parent, config.state_dir)):
         try:
             info = os.stat(path)
@@ -134,8 +134,8 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
 
 
 def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
-    """Returns whether the registry can still be written. Only root can use the reserved blocks. A
-    file system without a limit of files reports none."""
+    """Returns whether the disk has space to write the registry. Blocks that only root can use do
+    not count. Some file systems report no limit of files."""
     free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
     files = disk.f_ffree if is_root else disk.f_favail
     remedy = "free space or delete files there: a run that can't record a step does not take it"
@@ -149,7 +149,7 @@ def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
 
 @looks_at("lock")
 def check_lock(config: Config) -> Iterator[Finding]:
-    """Reports the process that holds the lock, and a lock file that others could open."""
+    """Reports the process that holds the lock, and a lock file that other users could open."""
     if trouble := find_open_lock(config.lock_path):
         yield doubtful(trouble.problem, trouble.remedy)
     holder = find_lock_holder(config.lock_path)
@@ -194,7 +194,7 @@ def check_registry(config: Config, registry: Registry, where: str) -> Iterator[F
 
 @looks_at("events")
 def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[Finding]:
-    """Reports unreadable calendars and events; the last readable version applies meanwhile."""
+    """Reports unreadable calendars and events. Their last readable version applies meanwhile."""
     troubles = list(list_problems(config, registry, now))
     yield from (wrong(text) for text in troubles)
     if not troubles and (count := len(usable_events(config, registry))):
@@ -203,7 +203,8 @@ def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[
 
 @looks_at("manual nodes")
 def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
-    """Reports nodes that were converted manually, from the last run that read Slurm's nodes."""
+    """Reports nodes that were moved to Kubernetes manually, from the last run that read Slurm's
+    nodes."""
     for name in registry.manual:
         yield doubtful(
             f"{name} was moved to Kubernetes manually and is not recorded: it counts for no queue",
@@ -259,7 +260,7 @@ def check_syslog(environ: Mapping[str, str]) -> Iterator[Finding]:
 @looks_at("converter")
 def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Checks that the converter is executable and that only its owner can change it, because it
-    power-cycles machines. Checks also the section of the shipped converter."""
+    power-cycles machines. Checks the section of dnm's own converter too."""
     path = config.node_convert_path
     if not path.exists():
         yield wrong(f"{path} is missing", "install it, or set node_convert_path")
@@ -281,7 +282,8 @@ def check_converter(config: Config, environ: Mapping[str, str]) -> Iterator[Find
 
 
 def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Checks that the converter's variables are set, and long enough to be redacted in logs."""
+    """Checks that the variables in `pass_environment` are set, and long enough to be redacted in
+    logs."""
     for name in config.pass_environment:
         value = environ.get(name, "")
         if not value and name not in PASSED_BY_DEFAULT:
@@ -298,8 +300,8 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
 
 @looks_at("stored cluster state")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
-    """Compares the cached cluster state with full lists, as a run does every hour. A watch first
-    brings the cache to the moment of the lists."""
+    """Compares the stored pods and nodes with full lists, as a run does every hour. Before that, a
+    watch updates the stored ones to the moment of the lists."""
     from dnm.kube.client import KubeClient
     from dnm.kube.reflector import Reflector
 

@@ -1,4 +1,4 @@
-"""The check of a node type's kubelet settings. It reads only the ini."""
+"""The check of the kubelet settings of a node type. It reads only the ini."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
 
 
 def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
-    """Returns the keys that are set, without the facts of the machine, as the ini has them."""
+    """Returns the kubelet settings that are set, under their keys in the ini. Omits machine
+    facts."""
     if kubelet is None:
         return {}
     named: dict[str, Any] = {
@@ -42,7 +43,8 @@ def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
 
 
 def judge(node_type: NodeType) -> list[Finding]:
-    """Returns a finding for each problem of a type, or one finding that it has no problem."""
+    """Returns a finding for each problem of a node type's settings, or one if there is no
+    problem."""
     check = f"node type {node_type.name}"
     problems = check_node_type(node_type)
     if problems:

@@ -1,4 +1,4 @@
-"""The API permissions of a run, and the effect of each missing one; etc/rbac.yaml grants them."""
+"""The API permissions that a run needs, and the effect of each missing one, as in etc/rbac.yaml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOR_CHANGES = (
 
 
 def _for_state(config: Config) -> Iterator[Permission]:
-    """Yields the permissions for the Lease, and for a registry in Kubernetes."""
+    """Yields the permissions for the Lease, and for a registry in a Secret if it is there."""
     name = config.object_name
     for resource, group, namespace, consequence in (
         (
@@ -44,7 +44,7 @@ def _for_state(config: Config) -> Iterator[Permission]:
 
 
 def _for_opening(config: Config) -> Iterator[Permission]:
-    """Yields the permissions for readiness checks."""
+    """Yields the permissions that the configured readiness checks need."""
     kinds = {
         step.kind for node_type in config.node_types.values() for step in node_type.readiness_checks
     }

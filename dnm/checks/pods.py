@@ -1,4 +1,4 @@
-"""The checks of lent nodes, pending pods and opening for `dnm check`."""
+"""The checks of lent nodes, pending pods and readiness checks for `dnm check`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_KINDS = 50  # of pods, a line each
 
 @looks_at("nodes")
 def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
-    """Reports lent nodes that differ from their type."""
+    """Reports lent nodes that differ from the configuration of their type."""
     lent = [node for node in nodes if node.mark and node.mark.instance == config.instance_id]
     yield fine(f"{len(nodes)} in Kubernetes, {len(lent)} of them lent by this instance")
     for text, names in _differing_nodes(config, lent).items():
@@ -46,7 +46,7 @@ def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
 
 
 def _differing_nodes(config: Config, nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """Returns each difference from the type that the mark names, with the nodes that have it."""
+    """Returns difference -> nodes that differ so from the type that their mark names."""
     by_difference: dict[str, list[str]] = {}
     for node in nodes:
         node_type = config.node_types.get(node.mark.node_type) if node.mark else None
@@ -63,7 +63,8 @@ def check_pods(
     snapshot: Snapshot,
     checks: Sequence[QueueChecks],
 ) -> Iterator[Finding]:
-    """Reports pending pods that no node type would help, and what the queue systems report."""
+    """Reports pending pods that would fit no node type, and what queue systems report about
+    demand."""
     pods, nodes = snapshot.pods, snapshot.nodes
     if isinstance(pods, Unreadable) or isinstance(nodes, Unreadable):
         for unread in (pods, nodes):
@@ -90,7 +91,7 @@ def check_pods(
 def _own_demand(
     config: Config, limits: Mapping[str, QueueLimits], snapshot: Snapshot, pods: PodList
 ) -> Demand:
-    """Returns the demand without the scheduler's queues and sums, to compare it with them."""
+    """Returns the demand as dnm counts it, without the scheduler's numbers, to compare the two."""
     read = snapshot.queue_facts.view
     twice = isinstance(read, SchedulerView) and read.counts_sidecars_twice
     view = SchedulerView(queue_of_pod={}, allocated={}, pending={}, counts_sidecars_twice=twice)
@@ -137,7 +138,8 @@ def _check_fit(
 
 @looks_at("readiness checks")
 def check_opening(config: Config, kube: KubeClient) -> Iterator[Finding]:
-    """Checks the DaemonSets that nodes wait for, and those that do not tolerate dnm's taint."""
+    """Checks the DaemonSets for which joining nodes wait. Reports those that do not tolerate dnm's
+    taint."""
     waiting = [
         item
         for item in config.node_types.values()

@@ -17,8 +17,8 @@ from dnm.model.value import Value
 
 
 class QueueProperties(Value):
-    """The differences between queue systems. The contract suite of the tests relies on them, and
-    `dnm check` shows them."""
+    """The properties in which queue systems differ. The contract suite of the tests relies on them,
+    and `dnm check` shows them."""
 
     writes_limits: bool  # False: there is no limit, and nodes alone bound the pods
     zero_means: str  # a limit of 0: `none` (no limit) or `nothing` (no pod)
@@ -28,7 +28,7 @@ class QueueProperties(Value):
 
     @property
     def sentence(self) -> str:
-        """Returns the properties for an administrator."""
+        """Returns the properties as a sentence for an administrator."""
         if not self.writes_limits:
             return "without quota: dnm changes no limit"
         above = " and of the queues above it" if self.ancestors_grow else ""

@@ -1,8 +1,9 @@
 """The checks for Slinky in `dnm check`: conflicts of slurm-operator and slurm-bridge with lending.
 
-slurm-operator's NodeSets could start a slurmd on a lent node. slurm-bridge has pods evicted from
-Nodes that Slurm knows by name, and schedules the pods of its namespaces itself. Without signs of
-either, the check yields one line; it reports signs that it cannot verify for lack of rights.
+slurm-operator's NodeSets could start a slurmd on a lent node. slurm-bridge taints Nodes that Slurm
+knows by name, so that their pods are evicted, and schedules the pods of its namespaces itself.
+Without signs of either, the check yields one line. It reports signs that it cannot verify for lack
+of rights.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def check_slinky(
     nodes: Sequence[Node],
     batch: Mapping[str, BatchNode] | None,
 ) -> Iterator[Finding]:
-    """Checks everything about Slinky. `batch` is None if Slurm could not be asked."""
+    """Yields all findings about Slinky. `batch` is None if Slurm's nodes could not be read."""
     versions = slinky.read_versions(api)
     bridges, unknown = _find_bridges(api)
     tainted = [node for node in nodes if node.is_managed]
@@ -63,7 +64,7 @@ def _find_bridges(api: ApiRequests) -> tuple[tuple[str, ...], str]:
 
 
 def judge_lent(registry: Registry, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Reports lent nodes from which Kubernetes evicts pods because of Slinky's taint."""
+    """Reports lent nodes with a taint of Slinky for which Kubernetes evicts their pods."""
     for node in nodes:
         if node.name in registry.nodes and (taint := node.evicting_taint):
             why = describe_taint_eviction(taint)
@@ -76,7 +77,7 @@ def judge_names(
     nodes: Sequence[Node],
     batch: Mapping[str, BatchNode] | None,
 ) -> Iterator[Finding]:
-    """Checks whether slurm-bridge would have pods evicted from lent nodes."""
+    """Checks whether slurm-bridge would taint lent nodes, so that their pods are evicted."""
     if batch is None:
         yield skipped("whether slurm-bridge knows nodes that are lent: Slurm's list is")
         return
@@ -120,7 +121,8 @@ def _check_node_sets(
 def judge_node_sets(
     config: Config, registry: Registry, nodes: Sequence[Node], node_sets: Sequence[slinky.SlurmdSet]
 ) -> Iterator[Finding]:
-    """Reports the NodeSets that would start a slurmd on a node that is lent, or will be."""
+    """Reports NodeSets that would start a slurmd on a node that is lent now, or that dnm would
+    lend."""
     bad = 0
     traits = _lent_traits(config, registry, nodes)
     for item in node_sets:
@@ -145,7 +147,7 @@ def judge_node_sets(
 def _lent_traits(
     config: Config, registry: Registry, nodes: Sequence[Node]
 ) -> dict[str, NodeTraits]:
-    """Returns the traits of lent nodes, and the expected traits of future nodes."""
+    """Returns the labels and taints of lent nodes, and those that future lent nodes would have."""
     supply = NodeSupply(nodes=tuple(nodes), lent=registry.nodes)
     traits = {node.name: traits_of(node) for node in nodes if node.name in registry.nodes}
     for (namespace, node_type), expected_node in expected_nodes(config, _NO_DEMAND, supply).items():

@@ -1,4 +1,4 @@
-"""The `dnm` command, also as `python -m dnm.cli`. A Ctrl-C during its imports is reported."""
+"""The `dnm` command, also as `python -m dnm.cli`. A Ctrl-C during its imports prints a message."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""The `dnm` app. This is the only place that catches DnmError."""
+"""The `dnm` app, which turns each DnmError into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def options(
     ] = False,
     config_path: DnmConfigOption = None,
 ) -> None:
-    """Accepts the options before the command."""
+    """Accepts the options that precede the command, such as `dnm --config FILE plan`."""
 
 
 app = make_app(
@@ -41,7 +41,7 @@ app = make_app(
 
 
 def main() -> None:
-    """Runs the `dnm` command; prints an expected failure as a sentence and sets the exit code."""
+    """Runs the `dnm` command. If it raises DnmError, prints its sentence and sets the exit code."""
     try:
         app()
     except DnmError as error:

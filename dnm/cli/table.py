@@ -1,5 +1,5 @@
-"""The table of commands. A command's module is imported only for that command: `dnm status` loads
-no Kubernetes client."""
+"""The table of commands. Only the module of the chosen command is imported, so that `dnm status`
+loads no Kubernetes client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dnm.cli.terminal.commands import ACT, LOOK, MANUAL, SET_UP, Entry
 def _of(
     panel: str, module: str, prefix: str = "", needs: str = "", /, **texts: str
 ) -> dict[str, Entry]:
-    """Returns the commands of a module by name: the function `test_load` is `test-load`, `list_` is
-    `list`. Each text is the first line of the function's docstring."""
+    """Returns the commands of a module by name: the function `test_load` is the command
+    `test-load`, `list_` is `list`. `texts` maps functions to the first line of their docstring."""
     return {
         prefix + name.rstrip("_").replace("_", "-"): Entry(panel, text, f"{module}:{name}", needs)
         for name, text in texts.items()

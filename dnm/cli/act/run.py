@@ -1,4 +1,4 @@
-"""`dnm run`, the run that a command makes with `--now`, and how a signal ends a run."""
+"""`dnm run`, the run that other commands make with `--now`, and how a signal ends a run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(
 
 
 def pass_once(config: Config, log_console: bool) -> Pass:
-    """Makes one run as `dnm run` does; returns its result."""
+    """Makes one run as `dnm run` does, with its log and signals. Returns its plan and result."""
     from dnm.run import runner  # it takes longer to load than the help
 
     is_console = log_console or is_console_log_asked(os.environ)
@@ -62,8 +62,8 @@ def pass_once(config: Config, log_console: bool) -> Pass:
 
 
 def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoReturn:
-    """Prints the answer of a command, makes a run, prints its result and the state of the orders
-    that the command gave. Ends with the run's exit code."""
+    """Prints the answer of a command that has the option `--now`, makes a run, and prints its
+    result and the orders that the command changed. Ends the process with the run's exit code."""
     previous = tuple(operations)  # of the command; the run adds its own
     if output == "text":
         print_answer(lines, output)
@@ -82,7 +82,7 @@ def answer_and_run(config: Config, lines: Sequence[str], output: str) -> NoRetur
 
 def print_run(result: Pass, zone: str = "UTC") -> None:
     """Prints the actions of a run in one line, with notes and errors below it. Without a terminal,
-    as in cron, it prints only news: nothing if the run did nothing and no error is new."""
+    as in cron, prints only news, and nothing if the run did nothing and no error is new."""
     outcome = result.outcome
     actions = outcome.actions if outcome else ()
     errors = [*result.plan.errors, *(outcome.errors if outcome else ())]
@@ -103,7 +103,7 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
 
 
 def _describe(result: Pass) -> str:
-    """Returns the actions of a run, from its history lines, or else the number of lent nodes."""
+    """Returns the actions of a run from its history lines, or else the number of lent nodes."""
     if parts := summarize(result.outcome.history) if result.outcome else ():
         return "; ".join(parts)
     if result.outcome and result.outcome.actions:
@@ -120,8 +120,8 @@ _LOOK_EVERY = 0.1  # seconds between checks, once a signal's grace is over
 
 
 class StopSignals:
-    """Handlers of TERM and INT. The first signal gives the current action a grace period to end; a
-    second INT ends the run at once. After the grace, every current and later wait is ended."""
+    """The handlers of TERM and INT. After the first signal, the current action has a grace period
+    to end; after that, every wait is ended. A second INT ends the run at once."""
 
     def __init__(self, grace: timedelta) -> None:
         self.came = self._is_at_once = False
@@ -149,14 +149,14 @@ class StopSignals:
             raise StoppedError(f"ended by a signal after a grace period of {self._grace:g} s")
 
     def close(self) -> None:
-        """Stops the timer that ends waits."""
+        """Stops the timer that ends waits after the grace period."""
         signal.signal(signal.SIGALRM, signal.SIG_IGN)  # the interpreter would restore it at exit
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Lets a signal end the run at once while it only observes and plans: nothing is half done
-        then. Raises StoppedError."""
+        """Lets a signal end the run at once in this context, in which the run only reads and plans:
+        no action is half done. Raises StoppedError."""
         self._is_at_once = True
         try:
             if self.came:

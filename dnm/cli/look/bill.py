@@ -1,4 +1,4 @@
-"""`dnm report --format`: one row for each lend, for spreadsheets and programs."""
+"""The usage report, `dnm report --format`: one row for each lend, for spreadsheets and programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bill_of(config: Config, times: tuple[str, str], form: str) -> int:
 
 
 def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, ...]:
-    """Returns the lends of a span, each clipped to the span. Raises DnmError."""
+    """Returns the lends between two times, each cut to that span. Raises DnmError."""
     biller = Biller(since, until)
     for line in lines_since(config, _LONG_AGO, _KINDS):
         biller.add(line)
@@ -49,7 +49,7 @@ def make_bill(config: Config, since: datetime, until: datetime) -> tuple[Lend, .
 
 
 def _read_weights() -> dict[str, float]:
-    """Returns the billing units of an hour of each node; none if Slurm does not answer."""
+    """Returns node -> billing units for an hour of it. Empty if Slurm does not answer."""
     if not find_spec("dnm.converters"):
         return {}
     from dnm.converters.sreport import read_weights
@@ -62,7 +62,7 @@ def _read_weights() -> dict[str, float]:
 
 
 def show_bill(config: Config, span: tuple[datetime, datetime], form: str) -> int:
-    """Prints the usage report; returns the exit code."""
+    """Prints the usage report as csv or json. Returns the exit code."""
     since, until = span
     weights = _read_weights()
     lends = make_bill(config, since, until)
@@ -93,7 +93,7 @@ def _sum_row(total: Sum) -> dict[str, Any]:
 
 
 def lend_row(row: Lend, weights: Mapping[str, float]) -> dict[str, Any]:
-    """Returns a lend as a flat document: hours, and the pods' requests times hours."""
+    """Returns a lend as a flat document. `used` has the pods' requests times hours."""
     weight = weights.get(row.node)
     return {
         "account": row.account, "namespace": row.namespace, "queue": row.queue, "node": row.node,
@@ -111,7 +111,7 @@ def _in_hours(amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 def bill_table(lends: Sequence[Lend]) -> tuple[str, list[str], list[list[str]], str]:
-    """Returns the sums as a table of the report."""
+    """Returns title, header, rows and empty text of the table of node-hours by account."""
     rows = [
         [total.account or "nobody", total.namespace, total.queue, str(total.lends),
          *(f"{hours:.1f}" for hours in (total.lent, total.booting, total.used, total.idle))]

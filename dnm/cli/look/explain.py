@@ -1,4 +1,5 @@
-"""`dnm explain`: a node, queue or pod as a run would see it now, and its last transitions."""
+"""`dnm explain`: the state of a node, queue or pod as a run would see it now, and its last
+transitions."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def explain(
 
 
 def explain_name(config: Config, name: str, output: str = "text", is_wide: bool = False) -> int:
-    """Observes the cluster as a run does, and writes nothing. Returns the exit code."""
+    """Reads the cluster as a run does, and writes nothing. Returns the exit code."""
     is_node = config.type_of(name.removeprefix("node/")) is not None
     decided = decide_now(config, os.environ, asks_batch=is_node)
     plan = fold_plan(decided)
@@ -112,7 +113,8 @@ def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
 
 
 def _refusal(decided: Decided) -> list[str]:
-    """Returns the refusal if another dnm acts for this instance, so that this host does nothing."""
+    """Returns why this host must do nothing, since another dnm acts for the instance, if one
+    does."""
     inputs = decided.inputs
     judged = judge_actor(inputs.config, inputs.registry, inputs.snapshot)
     return [judged.refusal] if judged.refusal else []
@@ -123,7 +125,8 @@ _KINDS = ("node", "queue", "pod", "namespace", "event", "order")
 
 
 def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
-    """Returns the explanation of the first kind that has the name; `node/a001` names the kind."""
+    """Returns the explanation of the object with this name. Several kinds of object are tried in
+    order, unless the name has its kind, as in `node/a001`."""
     kind, slash, rest = name.partition("/")
     is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.inputs.config.namespaces
     bare = rest if is_of_kind else name
@@ -145,8 +148,8 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
 
 
 def names_like(name: str, names: Sequence[str]) -> list[str]:
-    """Returns the names that are similar to a name; if none is, the first names, and how many more
-    there are."""
+    """Returns the names that are similar to `name`. If none is, returns the first names, and how
+    many more there are."""
     if close := get_close_matches(name, names, n=3):
         return close
     more = len(names) - _MOST_NAMED
@@ -175,7 +178,7 @@ def _find_node(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None
 
 
 def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
-    """Returns the differences between a serving node and its type."""
+    """Returns how a serving node differs from the configuration of its type, as sentences."""
     node = decided.inputs.facts.node(name)
     node_type = decided.inputs.config.node_types.get(entry.node_type)
     if node is None or node_type is None or entry.phase is not Phase.SERVING or not node.is_ready:
@@ -184,7 +187,7 @@ def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
 
 
 def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
-    """Returns the readiness checks of a joining node: seconds of each passed one, missing ones."""
+    """Returns the readiness checks of a joining node: seconds of passed ones, and missing ones."""
     if entry.opening is None:
         return None
     node_type = decided.inputs.config.node_types.get(entry.node_type)
@@ -195,7 +198,7 @@ def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
 
 
 def _find_other_node(decided: Decided, name: str) -> dict[str, Any] | None:
-    """Returns the explanation of a node that is not lent, from Slurm or Kubernetes."""
+    """Returns the explanation of a node that is not lent, from what Slurm and Kubernetes report."""
     inputs = decided.inputs
     batch, nodes = inputs.facts.batch or {}, inputs.facts.nodes or {}
     node_type = inputs.config.type_of(name) or ""
@@ -282,7 +285,8 @@ def _find_pod(decided: Decided, plan: Plan, name: str) -> dict[str, Any] | None:
 
 
 def _waiting(plan: Plan, types: set[str]) -> list[dict[str, Any]] | None:
-    """Returns jobs that wait for nodes of these types; None if Slurm reports no waiting jobs."""
+    """Returns the jobs that wait for nodes of these types. Returns None if Slurm reports no queue
+    of jobs."""
     rows = waiting_rows(plan.waiting_jobs)
     return None if rows is None else [row for row in rows if row["node_type"] in types]
 

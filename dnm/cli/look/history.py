@@ -1,4 +1,4 @@
-"""`dnm history`: the requested lines of the history, as text or documents."""
+"""`dnm history`: the lines of the history that the options select, as text or documents."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ _MEANINGS: Mapping[str, Meaning] = {
 
 
 class QuestionError(DnmError):
-    """The error of an invalid option or name of a query."""
+    """The error for an invalid option or an unknown name in a command that only reads."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 def parse_moment(text: str, now: datetime, option: str, zone: str = "UTC") -> datetime:
-    """Returns the moment that lies a span (90m, 36h, 7d) ago, or a date or time in the zone."""
+    """Returns the moment that a text names: a span before now (90m, 36h, 7d), or a date or time in
+    the zone."""
     span = parse_span(text)
     if span is not None:
         return now - min(span, _LONGEST)
@@ -79,8 +80,8 @@ def lines_since(
     about: str = "",
     until: datetime | None = None,
 ) -> Iterator[HistoryLine]:
-    """Yields the lines of these kinds, or of all kinds, about a node, queue, type, request or
-    command, or about all. Raises DnmError if the history is unreadable."""
+    """Yields the lines between two times, of these kinds, about the object `about`; an empty value
+    selects all. Raises DnmError if the history is unreadable."""
     holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
     with readable(open_history(config)) as history:
         for line in read_history(history, since, holding):
@@ -90,8 +91,8 @@ def lines_since(
 
 
 def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
-    """Returns the last `count` lines about a name, newest last, reading backwards from the end.
-    Raises DnmError if the history is unreadable."""
+    """Returns the last `count` lines about a name, the newest last. Reads the history backwards.
+    Raises DnmError if it is unreadable."""
     with readable(open_history(config)) as history:
         lines = read_backwards(history, _holding(about))
         return list(islice((line for line in lines if _is_about(line, about)), count))[::-1]
@@ -99,7 +100,7 @@ def last_lines(config: Config, about: str, count: int) -> list[HistoryLine]:
 
 @contextmanager
 def readable(history: History) -> Iterator[History]:
-    """Yields the history, and turns an OSError into a QuestionError with the remedy."""
+    """Yields the history. Turns an OSError in its context into a QuestionError with the remedy."""
     try:
         yield history
     except OSError as error:
@@ -112,7 +113,7 @@ def readable(history: History) -> Iterator[History]:
 
 
 def _holding(about: str) -> list[bytes]:
-    """Returns byte strings of which each line about a name contains at least one."""
+    """Returns byte strings; each line about a name contains at least one of them."""
     return [msgspec.json.encode(name) for name in {about, about.lower()} if about]
 
 
@@ -183,8 +184,8 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
 
 
 def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
-    """Yields time in the zone, kind, name, and old and new state of a history line, and below it
-    the reason and numbers."""
+    """Yields a history line as output: first time in the zone, kind, name, and old and new state,
+    then its reason and numbers."""
     from dnm.cli.terminal.lines import Line
 
     arrow = f"{line.before or '-'} -> {line.after}" if line.after not in ("", line.before) else ""
@@ -203,7 +204,8 @@ def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iter
 
 
 def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
-    """Yields the nodes that waiting jobs need, and the number of lent nodes."""
+    """Yields the numbers in a line about waiting jobs: the nodes that they need, and the lent
+    nodes."""
     if "since" in numbers:
         yield f"no run has read the job queue since {_shown(numbers['since'], zone)}"
     if "nodes" in numbers:
@@ -214,7 +216,7 @@ def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
 
 
 def _shown(moment: str, zone: str) -> str:
-    """Returns a recorded moment as text in the zone."""
+    """Returns a time in the history as text in the zone, or unchanged if it is malformed."""
     with suppress(ValueError):
         return shown(datetime.fromisoformat(moment), zone, seconds=True)
     return moment
@@ -256,7 +258,8 @@ _ACCOUNTED = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
 
 
 def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
-    """Returns the accounting since then. Raises DnmError if the history is unreadable."""
+    """Returns the content of the report from `since` to now. Raises DnmError if the history is
+    unreadable."""
     keeper = Bookkeeper(since)
     for line in lines_since(config, since, _ACCOUNTED):
         keeper.add(line)

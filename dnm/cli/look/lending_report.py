@@ -1,5 +1,5 @@
-"""`dnm report`: the costs and savings of lending in a span of time, as a document, and as tables
-with small bars."""
+"""`dnm report`: the costs and savings of lending in a span of time, as a document or as tables with
+bars."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def report(
 
 
 def report_document(accounts: Accounts) -> dict[str, Any]:
-    """Returns what `dnm report --output json` prints, schema dnm.report/1: hours and seconds."""
+    """Returns the document of `dnm report --output json`, dnm.report/1: hours and seconds."""
     return {
         "schema": "dnm.report/1",
         "since": accounts.since,
@@ -93,8 +93,8 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
 
 
 def price_document(seen_price: SeenPrice) -> dict[str, Any]:
-    """Returns the most that jobs lacked because nodes of a type were lent, in minutes; null if runs
-    have not seen the job queue."""
+    """Returns the cost for jobs of lending one node type, in minutes: at most what they lacked.
+    Values are null if no run has read the queue of jobs."""
     paid, used = (seen_price.paid / 60, seen_price.used / 60) if seen_price.known else (None, None)
     return {
         "node_type": seen_price.node_type,
@@ -115,7 +115,8 @@ def _hours(seconds: float) -> float:
 
 
 def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
-    """Yields hours, conversions and returns by queue and type; idle hours only by queue."""
+    """Yields hours, conversions and returns by queue and type; idle hours are only known by
+    queue."""
     hours: defaultdict[tuple[str, str], float] = defaultdict(float)
     for (_, queue, kind), seconds in accounts.node_seconds().items():
         hours[queue, kind] += seconds
@@ -136,7 +137,8 @@ def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
 
 
 def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
-    """Yields by queue how often pods waited, and how long before and after a node served."""
+    """Yields by queue how often pods waited, and how long before and after the first node
+    served."""
     for queue in sorted({wait.queue for wait in accounts.waits}):
         waits = [wait for wait in accounts.waits if wait.queue == queue]
         before = [((w.served or w.end or accounts.until) - w.begin).total_seconds() for w in waits]
@@ -203,7 +205,8 @@ _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
 
 
 def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields the section, title, header and rows of each table, and its text without rows."""
+    """Yields for each table its section, title, header and rows, and the text that replaces missing
+    rows."""
     for title, section, columns, empty in _TABLES:
         rows = [[_cell(key, item[key]) for key in columns.values()] for item in report[section]]
         if rows or empty:
@@ -224,7 +227,8 @@ def _cell(key: str, value: Any) -> str:
 
 
 def reason_of(code: str) -> str:
-    """Returns the sentence of a reason; for an unknown code of another dnm, the code itself."""
+    """Returns the sentence for a reason's code, or the code itself if another release of dnm wrote
+    it."""
     return next((reason.text for reason in list_reasons() if reason.name == code), code)
 
 
@@ -246,7 +250,8 @@ def _seen_table(prices: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def seen_sentence(prices: Sequence[SeenPrice]) -> str:
-    """Returns the most that jobs lacked because of lending; empty if runs saw no job queue."""
+    """Returns a sentence about the cost of lending for jobs, or an empty text if no run has read
+    their queue."""
     lent, seen, paid, used = (
         sum(getattr(price, name) for price in prices) / 60
         for name in ("lent", "known", "paid", "used")
@@ -262,7 +267,7 @@ def seen_sentence(prices: Sequence[SeenPrice]) -> str:
 
 
 def _share(part: float, total: float) -> str:
-    """Returns a percentage, rounded down: 100% means all."""
+    """Returns the share as a percentage, rounded down, so that 100% means all."""
     return f"{int(100 * min(part / total, 1)) if total else 0}%"
 
 

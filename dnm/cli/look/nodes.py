@@ -1,4 +1,4 @@
-"""`dnm nodes`: Slurm's nodes, and which of them could be lent now."""
+"""`dnm nodes`: the nodes of Slurm, and which of them could be lent now."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def print_batch_nodes(
     output: str,
     bounds: Iterable[str] = (),
 ) -> None:
-    """Prints the nodes, those that may be lent first. `out` has the reasons of excluded nodes,
-    regardless of the converter. `bounds` are sentences about the supply."""
+    """Prints Slurm's nodes, those that may be lent first. `out` maps excluded nodes to the reason.
+    `bounds` are sentences about how many nodes may be lent."""
     rows = [_with_exclusion(node, out.get(node.name)) for node in shown]
     rows.sort(key=lambda node: (node.verdict, node.name))
     if output != "text":
@@ -79,7 +79,8 @@ def print_batch_nodes(
 
 
 def _with_exclusion(node: BatchNode, reason: str | None) -> BatchNode:
-    """Returns the row of a node; dnm's reason to exclude it comes before the converter's reason."""
+    """Returns the node, with verdict SKIP and dnm's reason, before the converter's, if dnm excludes
+    it."""
     if reason is None:
         return node
     besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""

@@ -1,4 +1,4 @@
-"""`dnm plan`, and the documents of a plan and a run. docs/json.md describes each document."""
+"""`dnm plan`, and the JSON documents of a plan and a run, which docs/json.md describes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def plan(
 
 
 def describe_action(action: Action) -> dict[str, Any]:
-    """Returns an action as a flat document: its kind and its fields."""
+    """Returns an action as a flat JSON object: its kind and its fields."""
     fields = msgspec.to_builtins(action)
     kind = fields.pop("type")
     if kind == "StartConversion":
@@ -116,7 +116,7 @@ _LINES: Mapping[type, str] = {
 
 
 def action_lines(action: Action) -> list[str]:
-    """Returns an action as `key=value` lines, with one line for each limit."""
+    """Returns an action as lines for the log: one line, or one for each limit that it changes."""
     if isinstance(action, SetQueueLimits):
         return [change_line(change) for change in action.edit.changes] or ["action=write-ledger"]
     words = {}
@@ -126,7 +126,7 @@ def action_lines(action: Action) -> list[str]:
 
 
 def explained(verdict: QueueVerdict | NodeVerdict) -> dict[str, str]:
-    """Returns verdict, code and reason for a document."""
+    """Returns verdict, code and reason of a decision for a JSON document."""
     return {
         "verdict": verdict.verdict.value,
         "code": verdict.reason.name,
@@ -166,13 +166,13 @@ def to_return(plan: Plan) -> int:
 
 
 def order_lines(orders: Iterable[LendOrder], registry: Registry) -> Iterator[str]:
-    """Yields a line with the progress of each order."""
+    """Yields a line with the progress of each lend order."""
     for order in orders:
         yield f"order {order.id}: {order_progress(order_row(order, registry))}"
 
 
 def as_recorded(plan: Plan) -> Registry:
-    """Returns the registry of a plan without the requests that the plan makes."""
+    """Returns the plan's registry without planned requests, as a run would find it."""
     planned = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
     requests = tuple(request for request in plan.registry.requests if request.id not in planned)
     return msgspec.structs.replace(plan.registry, requests=requests)
@@ -217,7 +217,8 @@ def _to_fence(plan: Plan) -> set[str]:
 
 
 def _merged_nodes(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yields nodes as a host list, word and sentence; nodes with the same decision are merged."""
+    """Yields (host list, word, sentence) for each decision; nodes with the same decision share one
+    host list."""
     names: dict[tuple[str, str], list[str]] = {}
     for node in plan.nodes:
         word = VERDICT_WORDS.get(node.verdict.value, node.verdict.value)
@@ -227,7 +228,8 @@ def _merged_nodes(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
-    """Returns the same for a node; the reason of a fence is worded as a plan."""
+    """Returns verdict, code and reason for a node. If the plan fences the node, the reason is in
+    the future tense."""
     planned = verdict.reason.planned_text
     if planned and verdict.node in _to_fence(plan):
         reason = msgspec.structs.replace(verdict.reason, text=planned)
@@ -236,8 +238,8 @@ def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
 
 
 def run_document(result: Pass) -> dict[str, Any]:
-    """Returns what `dnm run --output json` prints, schema dnm.run/1: the completed actions as in
-    the plan's document, and their log lines."""
+    """Returns the document of `dnm run --output json`, schema dnm.run/1. It has the completed
+    actions in the form of the plan's document, and their log lines."""
     outcome = result.outcome
     return {
         "schema": "dnm.run/1",

@@ -1,5 +1,5 @@
-"""`dnm simulate`: it simulates the history or a workload, and shows the cost of each configuration.
-It accesses no cluster and changes nothing."""
+"""`dnm simulate`: the simulation of the history or of a workload, and its cost under each
+configuration. It accesses no cluster and changes nothing."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def simulate(
 
 
 def _configs(question: Question) -> dict[str, Config]:
-    """Returns the configurations by name: the configured one, and the one to compare, if any."""
+    """Returns the configurations by name: the site's, and the one to compare it with, if any."""
     configs = {"configured": load_named_config(question.config)}
     if question.against is None and not question.changes:
         return configs
@@ -122,7 +122,7 @@ def _configs(question: Question) -> dict[str, Config]:
 
 
 def _errors_of_changes(problems: str, changes: Mapping[str, str]) -> str:
-    """Returns the errors of the changes, with each key as `--set KEY=VALUE`."""
+    """Returns the errors that `--set` has caused, with each key in the form `--set KEY=VALUE`."""
     _, *lines = problems.splitlines()
     for key, text in changes.items():
         written = f"[settings] {shown(key)}"
@@ -132,8 +132,8 @@ def _errors_of_changes(problems: str, changes: Mapping[str, str]) -> str:
 
 
 def _play(workload: Workload, configs: Mapping[str, Config | None]) -> dict[str, list[_Played]]:
-    """Simulates each configuration in its own process, because a year takes minutes on one core.
-    The processes end with this one, however it ends."""
+    """Simulates each configuration in a process of its own, because a year takes minutes on one
+    core. These processes end when this one does, however it ends."""
     fork = get_context("fork")  # the workload is shared until a process changes it
     ends = {}
     # Only the command handles Ctrl-C and ends these processes, so they start with SIGINT blocked.
@@ -159,7 +159,8 @@ def _play(workload: Workload, configs: Mapping[str, Config | None]) -> dict[str,
 
 
 def _collect_results(ends: Mapping[str, Connection]) -> dict[str, list[_Played]]:
-    """Waits for the result of each process. Raises EOFError if one ended without a result."""
+    """Waits for the result of each process, and shows the progress. Raises EOFError if a process
+    ended without a result."""
     from dnm.cli.terminal.paint import progress
 
     done = dict.fromkeys(ends, 0.0)
@@ -178,8 +179,8 @@ def _collect_results(ends: Mapping[str, Connection]) -> dict[str, list[_Played]]
 
 
 def _play_alone(there: Connection, parent: int, workload: Workload, config: Config | None) -> None:
-    """Simulates one configuration and sends the result. Existing objects are frozen, so that the
-    garbage collector examines only new ones."""
+    """Simulates one configuration and sends the result to the parent. Freezes existing objects, so
+    that the garbage collector examines only new ones."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
@@ -207,7 +208,8 @@ def _play_alone(there: Connection, parent: int, workload: Workload, config: Conf
 
 
 def _workload(question: Question, config: Config) -> tuple[Workload, tuple[str, ...]]:
-    """Returns the workload of the file or of the history, and notes on what is missing in it."""
+    """Returns the workload from the file or from the history, with notes on what the history
+    lacks."""
     if question.workload is not None:
         if question.jobs is not None:
             raise QuestionError("--jobs is for the history: a workload file has its own jobs")
@@ -247,7 +249,8 @@ def _recorded(question: Question, config: Config) -> tuple[Workload, tuple[str, 
 
 
 def _without_jobs(config: Config, since: datetime, now: datetime) -> str:
-    """Returns a note about jobs that are not simulated: how much the recorded lending cost them."""
+    """Returns a note that jobs are not simulated, with the cost that recorded lending had for
+    jobs."""
     seen = seen_sentence(make_accounts(config, since, now).prices)
     idle = "without --jobs, Slurm always has idle nodes in the simulation"
     return (
@@ -288,7 +291,8 @@ _Range: TypeAlias = dict[str, tuple[float, float]] | None
 
 
 def _range(draws: list[Figures]) -> _Range:
-    """Returns the minimum and maximum of waits and node-hours over several seeds; None for one."""
+    """Returns the minimum and maximum of waits and node-hours over several seeds. Returns None if
+    there was one seed."""
     if len(draws) == 1:
         return None
     ranges = {key: [find(draw) for draw in draws] for _, key, find in _ROWS if key in _RANGED}
@@ -366,7 +370,7 @@ _PRICE_ROWS = (
 
 
 def print_simulation(document: Mapping[str, Any]) -> None:
-    """Prints a column for each configuration."""
+    """Prints a table of the results, with a column for each configuration."""
     shown = document["configurations"]
     print_line(
         f"{document['days']:g} days from {document['begins']:%Y-%m-%d %H:%M} UTC, "
@@ -399,7 +403,7 @@ def print_simulation(document: Mapping[str, Any]) -> None:
 
 
 def _between(entry: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Returns a sentence that compares the waits with the second configuration and the first."""
+    """Returns a sentence about how the waits under `other` differ from those under `entry`."""
     pods = other["pods_waited_minutes"] - entry["pods_waited_minutes"]
     jobs = entry["jobs_waited_minutes"] - other["jobs_waited_minutes"]
     text = (

@@ -1,4 +1,4 @@
-"""`dnm status`: the recorded state, as text, document or metrics."""
+"""`dnm status`: the state that the registry records, as text, document or metrics."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def status(
 def status_document(
     config: Config, registry: Registry, now: datetime, errors: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns what `dnm status --output json` prints, schema dnm.status/1: times in RFC 3339, spans
-    in seconds. `errors` are those of reading the cluster now."""
+    """Returns the document of `dnm status --output json`, schema dnm.status/1: times in RFC 3339,
+    spans in seconds. `errors` are those of reading the cluster now."""
     times, run = read_last_run(config), registry.last_run
     holder = at_work(config, times)
     left = times_to_return(config, registry, now)
@@ -175,13 +175,13 @@ def _node_row(
 
 
 def _converter_host(process: ConverterProcess | None) -> str:
-    """Returns the other host that started a converter and has its output, else ""."""
+    """Returns the host on which a converter and its output are, or "" if that is this host."""
     return process.host if process is not None and is_elsewhere(process) else ""
 
 
 def times_to_return(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
-    """Returns the time until each idle node is returned, by name. Omits nodes without a monitored
-    namespace, and those that stay or leave for another reason than their idle time."""
+    """Returns node -> time until it is returned because it is idle. Omits nodes without a monitored
+    namespace, and nodes that stay or leave for another reason."""
     kept = {reason.name for reason in _KEPT}
     left = {}
     for name, idle_time in idle_times(config, registry, now).items():
@@ -205,7 +205,8 @@ def _warn_of_caps(config: Config, registry: Registry) -> list[str]:
 
 
 def _floors(config: Config) -> Iterator[dict[str, Any]]:
-    """Yields the nodes that stay in Slurm, by node type and partition: a number or a percentage."""
+    """Yields the number or percentage of nodes that must stay in Slurm, by node type and
+    partition."""
     floors = {f"type {name}": config.floor_of(name) for name in config.node_types}
     floors |= {f"partition {name}": floor for name, floor in config.partition_floors.items()}
     for scope, floor in floors.items():
@@ -264,8 +265,8 @@ def _restrictions(config: Config, registry: Registry, now: datetime) -> dict[str
 def _live_registry(
     config: Config, environ: Mapping[str, str]
 ) -> tuple[Registry, int, tuple[str, ...]]:
-    """Returns the registry with the present state of the queues, and exit code and errors of a run
-    now. `dnm status --live` shows no actions; `dnm plan` does."""
+    """Returns the registry with the queues as they are now, and the exit code and errors that a run
+    would have now. `dnm status --live` shows no actions; `dnm plan` does."""
     from dnm.run.looking import plan_pass
     from dnm.run.planning import wall_clock
 

@@ -1,4 +1,4 @@
-"""The text of `dnm status`: tables that fit eighty columns, or tables with all columns."""
+"""The text of `dnm status`: tables for eighty columns, or with `--wide` tables with all columns."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _print_nodes(rows: Iterable[Row], is_wide: bool) -> None:
 
 
 def node_rows(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[Row]:
-    """Yields the rows of lent nodes, of requests, and of nodes that are claimed but not lent."""
+    """Yields the table rows of lent nodes, requests, and claimed nodes that are not lent."""
     for node in document["nodes"]:
         yield {
             **_place(node),
@@ -161,7 +161,8 @@ def _describe_return(eviction: Mapping[str, Any] | None, now: datetime, zone: st
 
 
 def manual_lines(document: Mapping[str, Any], now: datetime, zone: str = "UTC") -> Iterator[str]:
-    """Yields the orders and returns of administrators, and nodes that joined without dnm."""
+    """Yields lines about administrators' returns and orders, and about nodes that joined without
+    dnm."""
     for node in document["nodes"]:
         if node["leaves"] == Leaving.MANUAL and not node["held"]:
             progress = _describe_return(node["eviction"], now, zone)
@@ -190,12 +191,12 @@ def _place(entry: Mapping[str, Any]) -> Row:
 
 
 def _span(seconds: float | None) -> str:
-    """Returns a duration, or an empty cell if it does not apply."""
+    """Returns a duration as text, or an empty cell if there is none."""
     return "" if seconds is None else duration(timedelta(seconds=seconds))
 
 
 def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the full errors of nodes and requests, which are too long for the table."""
+    """Returns nodes and requests with their full errors, which are too long for the table."""
     nodes = [(node["node"], node["error"]) for node in document["nodes"] if node["error"]]
     requests = [(f"request {r['id']}", r["error"]) for r in document["requests"] if r["error"]]
     claimed = [(item["node"], item["reason"]) for item in document["claimed"]]
@@ -203,7 +204,8 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the nodes that an administrator has cordoned. dnm does not uncordon them."""
+    """Returns the nodes that an administrator has cordoned and dnm does not uncordon, with the
+    reason."""
     return [
         (node["node"], node["reason"])
         for node in document["nodes"]
@@ -212,7 +214,8 @@ def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the hosts of converters that other hosts started; their output is there."""
+    """Returns nodes and requests with a converter on another host, and a sentence that names the
+    host."""
     nodes = [(node["node"], node["converter_host"]) for node in document["nodes"]]
     requests = [(f"request {r['id']}", r["converter_host"]) for r in document["requests"]]
     return [
@@ -226,7 +229,8 @@ def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _print_queue(queue: Mapping[str, Any]) -> None:
-    """Prints the decision, and a line for each resource: `?` is unknown, and 0 is none."""
+    """Prints the decision about a queue, and a line for each of its resources. `?` means unknown, 0
+    none."""
     from dnm.cli.terminal.screen import verdict_part
 
     pods = count_of(queue["pending_pods"], "pod") if queue["is_demand_read"] else "? pods"
@@ -272,7 +276,8 @@ def _amount(resource: str, amount: int) -> str:
 def restriction_lines(
     restrictions: Mapping[str, Any], now: datetime, zone: str = "UTC"
 ) -> Iterator[str]:
-    """Yields a line for each brake: caps, floors, cooldown, back-offs, breakers, pause, holds."""
+    """Yields a line for each restriction that is active: caps, floors, cooldown, back-offs,
+    breakers, pause, holds."""
     for cap in restrictions["caps"]:
         yield f"{cap['cap']}: {cap['lent']} of {count_of(cap['max'], 'node')} lent"
     for cap in restrictions["cap_shares"]:
@@ -324,7 +329,7 @@ def print_pause(pause: Pause, zone: str) -> None:
 
 
 def _print_run(run: Mapping[str, Any], now: datetime, zone: str) -> None:
-    """Prints begin and errors of the last run, and the actions of the last run that acted."""
+    """Prints begin and errors of the last run, and the actions of the last run that made any."""
     print_line(describe_run(run, now, zone), indent=2)
     if run["began"] is None:
         return
@@ -350,7 +355,8 @@ def describe_run(run: Mapping[str, Any], now: datetime, zone: str = "UTC") -> st
 
 
 def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
-    """Returns the excluded nodes; those with the same time and reason as one host list."""
+    """Returns sentences about the excluded nodes. Nodes with the same end and reason share a host
+    list."""
     sentences = []
     for name, keeping in nodes.items():
         until = f" until {shown(keeping['until'], zone)}" if keeping["until"] else ""
@@ -360,7 +366,7 @@ def _excluded(nodes: Mapping[str, Mapping[str, Any]], zone: str) -> list[str]:
 
 
 def holders_text(listed: dict[str, Any]) -> str:
-    """Returns a sentence about the pods that keep a node lent."""
+    """Returns a sentence about the pods for which a node stays lent."""
     pods = msgspec.convert(listed, NodePods)
     daemon_text = f"{count_of(pods.daemon_pods, 'pod')} of DaemonSets or static"
     if not pods.count:

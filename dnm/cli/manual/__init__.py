@@ -1,3 +1,2 @@
-"""The commands of the panel Manual changes: what an administrator changes in the registry.
-cli may import it; it imports all but set_up, http, lab, simulate and converters.
-"""
+"""The commands of the panel Manual changes, by which an administrator changes the registry. cli may
+import it; it imports all but set_up, http, lab, simulate and converters."""

@@ -1,4 +1,4 @@
-"""`dnm adopt`: it reads the node from Kubernetes and Slurm before it records the node."""
+"""`dnm adopt`, which reads a node from Kubernetes and Slurm before it records it."""
 
 from __future__ import annotations
 

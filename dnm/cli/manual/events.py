@@ -1,4 +1,4 @@
-"""The commands of `dnm event`, which change and read the registry."""
+"""The commands of `dnm event`, which add, remove and list events."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _read(name: str, entries: Mapping[str, str], zone: str) -> CalendarEvent:
 
 
 def _cap_warning(config: Config, event: CalendarEvent) -> str:
-    """Returns a warning if a cap of the configuration is lower than the event needs, else ""."""
+    """Returns a warning if a cap is lower than the nodes that the event needs, or else ""."""
     shortage = describe_cap(config, event)
     return f"; but {shortage}: raise the cap, or dnm lends no node above it" if shortage else ""
 
@@ -104,7 +104,7 @@ def _cap_warning(config: Config, event: CalendarEvent) -> str:
 
 
 def event_rows(config: Config, registry: Registry, now: datetime) -> list[dict[str, Any]]:
-    """Returns the rows of the document dnm.events/1: all events with their next windows, the next
+    """Returns all events with their next windows, as rows of the document dnm.events/1: the next
     event first, past events last."""
     rows = [_row(config, registry, event, now) for event in list_events(config, registry)]
     return sorted(rows, key=lambda row: (_first(row), row["name"]))

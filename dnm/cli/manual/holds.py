@@ -1,4 +1,5 @@
-"""`dnm hold`, `exclude`, and their ends: the next run acts on the registry that they change."""
+"""`dnm hold`, `dnm exclude` and the commands that end them. They change the registry; the next run
+acts on it."""
 
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ def exclude(
 def _keep(
     config: Config, verb: Verb, words: Sequence[str], until: datetime | None, reason: str
 ) -> list[tuple[str, Registry]]:
-    """Holds or excludes all nodes or none. Returns each node with the registry before its
-    change."""
+    """Holds or excludes all of the nodes; if one is refused, none. Returns each node with the
+    registry before its change."""
     now, nodes, name = datetime.now(UTC), named_nodes(words), verb.__name__
     asked = new_operation(name, reason=reason)
     kept = Keeping(since=now, until=until, reason=asked.reason, requester=author_of(asked))
@@ -115,7 +116,7 @@ def unexclude(
 def _end_all(
     config: Config, verb: Verb, words: Sequence[str], reason: str
 ) -> list[tuple[str, bool]]:
-    """Returns each node, and whether its hold or exclusion ended."""
+    """Ends the hold or exclusion of each node. Returns the nodes, and whether each had one."""
     ended = []
     for node in named_nodes(words):
         operation = new_operation(verb.__name__, node, reason)

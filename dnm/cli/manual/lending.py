@@ -1,4 +1,4 @@
-"""`dnm lend` and `dnm extend`: the next run acts on the registry that they change."""
+"""`dnm lend` and `dnm extend`. They change the registry; the next run acts on it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def _account(text: str) -> str:
 
 
 def _check_batch_nodes(config: Config, names: Iterable[str]) -> None:
-    """Raises RefusedError for a name that no Slurm node has, if Slurm's nodes can be read."""
+    """Raises RefusedError if Slurm has no node with one of these names. Accepts all names if
+    Slurm's nodes cannot be read."""
     listed = NodeConvert(config, os.environ).list_nodes()
     if isinstance(listed, Unreadable):
         return
@@ -160,6 +161,6 @@ def extend(
 
 
 def _end_of(registry: Registry, name: str) -> datetime | None:
-    """Returns the end of an order or of a node's stay; None: dnm returns it when it is idle."""
+    """Returns until when an order or a node is kept. None: dnm returns the node when it is idle."""
     order = next((order for order in registry.orders if order.id == name), None)
     return order.until if order else registry.nodes[name].stays_until

@@ -1,4 +1,4 @@
-"""`dnm return`: lent nodes are fenced, and return to Slurm when no pod is left on them."""
+"""`dnm return`, which fences lent nodes; dnm returns each to Slurm when no pod is left on it."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def _fenced(eviction: Eviction | None, after: object) -> str:
 
 
 def _may_evict(text: str, is_confirmed: bool) -> bool:
-    """Shows the pods to the administrator and asks for confirmation. Raises RefusedError without a
-    terminal."""
+    """Shows which pods would be evicted and returns whether the administrator agrees. Raises
+    RefusedError without a terminal or `--yes`."""
     if not (is_confirmed or sys.stdin.isatty()):
         raise RefusedError(
             f"{text}\n--evict needs a confirmation, and there is no terminal: add --yes if dnm may "
@@ -118,7 +118,7 @@ def _may_evict(text: str, is_confirmed: bool) -> bool:
 
 
 def _describe(config: Config, nodes: Sequence[str], grace: timedelta) -> str:
-    """Returns the pods that would be evicted, with what each would lose."""
+    """Returns a text with the pods that would be evicted, and the data that each would lose."""
     when = "by the next run"
     if grace:
         when = f"from {shown(datetime.now(UTC) + grace, config.events_zone)} on"
@@ -143,8 +143,8 @@ def _node_lines(kube: KubeClient, name: str, when: str) -> Iterator[str]:
 
 
 def _eviction_notes(kube: KubeClient, pod: PodOnNode) -> str:
-    """Returns the data that the pod would lose, and the server's answer to a dry run. Raises
-    KubeError if dnm has no right to evict."""
+    """Returns the end of a pod's line: the data that it would lose, and the server's answer to a
+    dry run of its eviction. Raises KubeError if dnm may not evict pods."""
     if pod.is_terminating:
         return ": is terminating already"
     try:

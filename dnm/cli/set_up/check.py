@@ -1,4 +1,4 @@
-"""`dnm check`: runs all checks, and prints their findings."""
+"""`dnm check`, which runs all checks and prints their findings."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def check(
 
 
 def print_findings(findings: Sequence[Finding], *, is_wide: bool = True) -> None:
-    """Prints a line for each finding, failures first, with a sign, or with a word if the terminal
-    lacks the signs. Unless `is_wide`, all passed checks share one line."""
+    """Prints a line for each finding, failures first. Each line begins with a sign, or with a word
+    if the terminal cannot show the signs. Unless `is_wide`, all passed checks share one line."""
     can_tick = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     arrow = "→" if can_tick else "->"
     for finding in sorted(findings, key=lambda finding: _ORDER.index(finding.result)):

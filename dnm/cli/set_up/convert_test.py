@@ -1,4 +1,5 @@
-"""`dnm convert-test`: the time of each stage of each round, and what is left on the node."""
+"""`dnm convert-test`, which moves a node back and forth, and prints the time of each stage and what
+is left on the node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`dnm node-types`: the settings of each node type, whether its kubelets would start, and their
-configuration file. These commands read only the ini, and access no cluster."""
+"""`dnm node-types`: the settings of each node type, whether its kubelets would start with them, and
+the kubelet configuration file. These commands read only the ini, and access no cluster."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from dnm.model.node_type import NodeType
 def load_node_types(
     path: Path | None, environ: Mapping[str, str]
 ) -> tuple[Path, dict[str, NodeType], list[str]]:
-    """Returns the file, its node types and all problems of their sections, without the queue map
-    and the rest: for a check of the file alone, e.g. in a site's Git. Raises ConfigError where the
-    file can't be read."""
+    """Returns the path of the ini, its node types and all problems of their sections. Ignores all
+    other sections and the queue map, so that a file can be checked alone, e.g. in a site's Git.
+    Raises ConfigError if it can't be read."""
     file = find_config_path(path, environ)
     problems: list[str] = []
     sections = read_ini(file, problems)
@@ -49,7 +49,7 @@ def load_node_types(
 def node_types_document(
     types: Mapping[str, NodeType], problems: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns what `dnm node-types check` prints as JSON, schema dnm.node-types/1."""
+    """Returns the document of `dnm node-types check --output json`, schema dnm.node-types/1."""
     by_type = {name: check_node_type(node_type) for name, node_type in types.items()}
     return {
         "schema": "dnm.node-types/1",

@@ -1,4 +1,4 @@
-"""`dnm registry move`: it moves the registry to a file on this host, or to Kubernetes."""
+"""`dnm registry move`, which moves the registry to a file on this host, or to Kubernetes."""
 
 from __future__ import annotations
 

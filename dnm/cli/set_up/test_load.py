@@ -1,7 +1,8 @@
 """The validation load: a Deployment of sleeping pods, for which a queue needs lent nodes.
 
 `dnm test-load` creates the Deployment, shows how many of its pods run, and ends when all run or
-when `--wait` has passed. A label identifies the Deployments that are loads of this instance.
+when the time in `--wait` has passed. A label marks the Deployments that are test loads of this
+instance.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _MOST_REASONS = 3  # reasons shown for pods that wait
 
 
 class Load(Value, frozen=True):
-    """The options of a load. An empty queue means the namespace's queue in the configuration."""
+    """The options of `dnm test-load`. An empty queue means the namespace's queue in the
+    configuration."""
 
     namespace: str
     queue: str = ""
@@ -119,8 +121,8 @@ def print_load(config: Config, load: Load, output: str) -> int:
 def run_load(
     config: Config, load: Load, wait: timedelta, sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """Creates the load, or changes the load of that name, and shows its progress until all pods run
-    or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
+    """Creates the test load, or changes an existing one of its name, and shows its progress until
+    all pods run or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
     manifest, queue = make_manifest(config, load), find_queue(config, load)
     _warn(config, load)
     named = "" if load.name == DEFAULT_NAME else f" --name {load.name}"
@@ -146,8 +148,8 @@ def run_load(
 
 
 def delete_loads(config: Config, namespace: str, name: str = "") -> int:
-    """Deletes the loads of this instance in a namespace, or one of them. Returns the exit code.
-    Raises ConfigError if the namespace is unknown, KubeError otherwise."""
+    """Deletes the test loads of this instance in a namespace, or the one with `name`. Returns the
+    exit code. Raises ConfigError if the namespace is unknown, KubeError otherwise."""
     with closing(KubeClient.connect(config)) as kube:
         try:
             deployments = list_deployments(kube.requests, namespace, _selector(config, name))
@@ -170,8 +172,8 @@ def _selector(config: Config, name: str = "") -> str:
 
 
 def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
-    """Returns the error, or ConfigError for an unknown namespace. A server that grants no rights in
-    a namespace does not report whether it exists."""
+    """Returns a ConfigError if the error means that the namespace is unknown, or else the error. If
+    dnm has no rights in a namespace, the server does not report whether it exists."""
     hint = values.suggest(namespace, config.namespaces)
     if error.status == 404:
         return ConfigError(f"test load: there is no namespace {namespace}{hint}")
@@ -183,7 +185,7 @@ def _explain(config: Config, namespace: str, error: ApiRefused) -> DnmError:
 
 
 def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
-    """Raises ConfigError if there is no such queue that pods can use."""
+    """Raises ConfigError if the queue does not exist or, as a parent, takes no pods."""
     system = system_of(config)
     by_path = system.read_queues(config, system.collect(config, kube)).limits
     limits = by_path.get(queue.lower())
@@ -199,7 +201,7 @@ def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
 
 
 def _create(config: Config, api: ApiRequests, manifest: dict[str, Any], queue: str) -> str:
-    """Creates the load, or changes the load of that name. Returns a sentence about it."""
+    """Creates the test load, or changes the one that has its name. Returns a sentence about it."""
     metadata, replicas = manifest["metadata"], manifest["spec"]["replicas"]
     namespace, name = metadata["namespace"], metadata["name"]
     pods = f"{count_of(replicas, 'pod')} for queue {queue}"
@@ -223,8 +225,8 @@ def _create(config: Config, api: ApiRequests, manifest: dict[str, Any], queue: s
 def _follow(
     api: ApiRequests, load: Load, wait: timedelta, sleep: Callable[[float], None]
 ) -> Deployment:
-    """Prints the progress whenever it changes. Returns the Deployment when all pods run, or when
-    the time has passed."""
+    """Prints how many pods run, whenever that changes. Returns the Deployment when all run, or when
+    `wait` has passed."""
     end, printed = time.monotonic() + wait.total_seconds(), ""
     while True:
         deployments = list_deployments(api, load.namespace, f"{LABEL}={load.name}")
@@ -251,7 +253,8 @@ def _print_reasons(api: ApiRequests, load: Load, deployment: Deployment) -> None
 
 
 def make_manifest(config: Config, load: Load) -> dict[str, Any]:
-    """Returns the Deployment as JSON. Raises ConfigError with the option and a valid example."""
+    """Returns the Deployment as a JSON object. Raises ConfigError for an invalid option, with an
+    example."""
     queue = find_queue(config, load)
     name = load.name
     labels, annotations = pod_reading_of(config).label(name, queue)
@@ -274,7 +277,8 @@ def make_manifest(config: Config, load: Load) -> dict[str, Any]:
 
 
 def _pod_spec(config: Config, load: Load) -> dict[str, Any]:
-    """Returns the pod. It meets the strictest pod security standard and ends at once on SIGTERM."""
+    """Returns the spec of the sleeping pods. They meet the strictest pod security standard and end
+    at once on SIGTERM."""
     amounts = {"cpu": load.cpu, "memory": load.memory}
     container = {
         "name": "sleep",
@@ -307,7 +311,7 @@ def _node_types(config: Config, namespace: str) -> list[NodeType]:
 
 
 def _taints(config: Config, load: Load) -> list[Taint]:
-    """Returns the taints of all node types of the namespace, each once."""
+    """Returns the distinct taints of the node types that the namespace may have."""
     kinds = _node_types(config, load.namespace)
     return list(dict.fromkeys(taint for kind in kinds for taint in kind.taints_for(load.namespace)))
 
@@ -320,7 +324,7 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 
 def find_queue(config: Config, load: Load) -> str:
-    """Returns the full queue path. Raises ConfigError for the first invalid option."""
+    """Returns the full path of the load's queue. Raises ConfigError if an option is invalid."""
     policy, option = config.namespaces.get(load.namespace), "NAMESPACE"
     try:
         values.namespace(load.namespace)
@@ -363,7 +367,7 @@ def _warn(config: Config, load: Load) -> None:
 
 
 def _warnings(config: Config, load: Load) -> Iterator[str]:
-    """Yields reasons why these pods may stay pending forever."""
+    """Yields the reasons why the load's pods may stay pending forever."""
     kinds = _node_types(config, load.namespace)
     if not kinds:
         yield f"{load.namespace} is not a monitored namespace: dnm lends no nodes to it"

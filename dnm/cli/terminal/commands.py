@@ -1,5 +1,5 @@
-"""The groups of commands, which import a command only if the user names it, and the configuration
-of a command."""
+"""The groups of commands, which import a command's module only if the user names the command, and
+the loading of the configuration for a command."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MANY = 10  # commands, which are too many to list in one line
 
 
 class Entry(NamedTuple):
-    """A command of the table, or a group of commands if `target` is empty. `target` is
-    `module:function` below dnm, `needs` is an optional package of dnm."""
+    """A command in the table of commands, or a group of them if `target` is empty. `target` is
+    `module:function` below dnm. `needs` is the optional package of dnm that has the command."""
 
     panel: str
     text: str
@@ -34,9 +34,9 @@ class Entry(NamedTuple):
 
 
 class Commands(TyperGroup):
-    """A group of the commands in `table`. typer itself imports all commands and builds all their
-    options before it reads the first word, which takes 0.7 s of CPU. It has panels only as boxes of
-    rich, and it suggests `pause` for `unpause`."""
+    """A group of the commands in `table`, which replaces typer's own. typer imports all commands
+    and builds their options before it reads the first word, which takes 0.7 s of CPU. It has panels
+    only with boxes of rich, and it suggests `pause` for `unpause`."""
 
     table: Mapping[str, Entry] = {}
     prefix = ""
@@ -48,7 +48,7 @@ class Commands(TyperGroup):
         return super().shell_complete(ctx, incomplete)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names in the order of the table."""
+        """Returns the names of the commands in the order of the table."""
         return list(self._entries())
 
     def _entries(self) -> dict[str, Entry]:
@@ -61,7 +61,7 @@ class Commands(TyperGroup):
         }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Imports and returns the command; None if no command has this name."""
+        """Imports and returns the command with this name, or returns None if there is none."""
         entry = self.table.get(f"{self.prefix}{cmd_name}")
         if entry is None or (entry.needs and not find_spec(entry.needs)):
             return None
@@ -75,7 +75,7 @@ class Commands(TyperGroup):
         return get_command(alone)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the command. Raises a usage error that suggests or lists commands."""
+        """Returns the command. Raises a usage error that suggests a command or lists all."""
         word = args[0] if args else ""
         if word and not word.startswith("-") and word not in self._entries():
             ctx.fail(f"there is no command {word!r}{self._hint(ctx, word)}")
@@ -92,7 +92,7 @@ class Commands(TyperGroup):
         return f"; `{ctx.command_path} --help` lists the commands"
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands, grouped by panel if they have panels."""
+        """Writes the list of commands for the help, grouped by panel if there are panels."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for name, entry in self._entries().items():
             panels.setdefault(entry.panel or "Commands", []).append((name, entry.text))
@@ -102,10 +102,10 @@ class Commands(TyperGroup):
 
 
 class Verb(TyperCommand):
-    """A command that returns its exit code, or its answer in the requested format."""
+    """A command that returns its exit code, or its answer in the format that the user requested."""
 
     def invoke(self, ctx: Any) -> None:
-        """Calls the command, prints its answer, and ends with its exit code."""
+        """Calls the command's function, prints its answer, and ends with its exit code."""
         answer = super().invoke(ctx)
         if isinstance(answer, int):
             ctx.exit(answer)
@@ -116,7 +116,7 @@ class Verb(TyperCommand):
 
 
 def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: Any) -> typer.Typer:
-    """Returns an app of the commands that begin with `prefix`; without a command it prints help."""
+    """Returns an app of the commands that begin with `prefix`. Without a command it prints help."""
     group = type("Group", (Commands,), {"table": table, "prefix": prefix})
     more = {"callback": lambda: None, "add_completion": False, **more}
     return typer.Typer(
@@ -126,24 +126,24 @@ def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: An
 
 
 def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Returns the command's own --config, else the one before it: `dnm --config FILE plan`."""
+    """Returns the --config of the command, or else that before it: `dnm --config FILE plan`."""
     return path or ctx.find_root().params.get("config_path")
 
 
 def config_named_before(ctx: typer.Context, path: Path | None) -> object:
-    """Loads the configuration of that file. Raises ConfigError."""
+    """Loads the configuration that --config names, at either place. Raises ConfigError."""
     return load_named_config(named_before(ctx, path))
 
 
 def load_named_config(path: Path | None) -> Config:
-    """Loads the configuration of the option, of $DNM_CONFIG or of /etc. Raises ConfigError."""
+    """Loads the configuration from `path`, else $DNM_CONFIG, else /etc. Raises ConfigError."""
     from dnm.config.load import load_config
 
     return load_config(path, os.environ)
 
 
 def show_activity(title: str, *, is_quiet: bool = False) -> AbstractContextManager[object]:
-    """Shows at a terminal that the command is working, and for how long."""
+    """Shows on a terminal that the command is working, and for how long."""
     if is_quiet or not sys.stderr.isatty():
         return nullcontext()
     from dnm.cli.terminal.paint import progress

@@ -1,5 +1,7 @@
-"""The names that the shell completes, from registry and configuration. typer knows only the names
-of commands and options. An unreadable file completes nothing, and prints nothing."""
+"""The names that the shell completes, from the registry and the configuration.
+
+typer itself completes only the names of commands and options. If a file is unreadable, dnm
+completes nothing and prints nothing."""
 
 from __future__ import annotations
 

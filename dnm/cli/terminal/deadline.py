@@ -1,4 +1,4 @@
-"""The durations and times of options: `--for`, `--until`, `--wait`, `--grace`."""
+"""The parsing of options with a duration or a time: `--for`, `--until`, `--wait`, `--grace`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _YEAR = timedelta(days=366)
 
 
 def deadline_of(config: Config, length: str, until: str) -> datetime | None:
-    """Returns the moment that `--for` or `--until` names now. Raises BadParameter."""
+    """Returns the end that `--for` or `--until` sets, counted from now. Raises BadParameter."""
     return parse_deadline(length, until, datetime.now(UTC), config.events_zone)
 
 
 def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") -> datetime | None:
-    """Returns the moment that `--for` or `--until` names; None without either. A time without an
-    offset is in `zone`. Raises BadParameter for both options, and for a time that is malformed,
+    """Returns the end that `--for` or `--until` sets, or None if both are empty. A time without an
+    offset is in `zone`. Raises BadParameter if both are set, and for a time that is malformed,
     past, or more than a year ahead."""
     if length and until:
         raise typer.BadParameter("write --for or --until, not both")
@@ -46,7 +46,7 @@ def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") ->
 
 
 def parse_duration(text: str, option: str, most: timedelta, examples: str) -> timedelta:
-    """Returns the duration of an option. Raises BadParameter with these examples."""
+    """Returns the duration in the text of an option. Raises BadParameter, with these examples."""
     span = parse_span(text)
     if span is None or not timedelta(0) <= span <= most:
         wrong = "has no unit" if text.isdecimal() else "is not a duration"
@@ -56,7 +56,8 @@ def parse_duration(text: str, option: str, most: timedelta, examples: str) -> ti
 
 
 def _moment(text: str, now: datetime, zone: str) -> datetime | None:
-    """Parses a moment; a time of day is its next occurrence. Returns None if it is malformed."""
+    """Returns the moment in the text, or None if it is malformed. A time of day is its next
+    occurrence."""
     try:
         if re.match(r"[0-9]{1,2}:", text):
             of_day = time.fromisoformat(text if text[2] == ":" else f"0{text}")

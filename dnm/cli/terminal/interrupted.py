@@ -1,6 +1,6 @@
-"""The end of a command by Ctrl-C: always a message, and exit code 130.
+"""The end of a command by Ctrl-C, always with a message and exit code 130.
 
-typer handles a Ctrl-C only while a command runs. During imports and in finalizers, Python prints a
+typer handles Ctrl-C only while a command runs. During imports and in finalizers, Python prints a
 traceback or ignores it (tests/cli/test_app.py).
 """
 
@@ -25,7 +25,7 @@ LOOKS = frozenset((
 
 
 def end_interrupted() -> NoReturn:
-    """Prints the message and ends the command; typer would print none. After an interrupt within
+    """Prints a message and ends the command, since typer would print none. If Ctrl-C interrupts
     `exec`, as in the import of a dataclass, Python kills itself with SIGINT at exit (`Py_RunMain`,
     bpo-1054041), so this function runs the exit handlers itself."""
     code = _print_interrupted()
@@ -37,14 +37,15 @@ def end_interrupted() -> NoReturn:
 
 def end_if_interrupted(ignored: UnraisableHookArgs) -> None:
     """Ends the command if Ctrl-C interrupted a finalizer, such as the clean-up after an import.
-    Python ignores such an error, so the command would continue as if there had been no Ctrl-C."""
+    Python ignores such an error, so the command would continue as if the user had not pressed
+    Ctrl-C."""
     if issubclass(ignored.exc_type, KeyboardInterrupt):
         os._exit(_print_interrupted())
     sys.__unraisablehook__(ignored)
 
 
 def _print_interrupted() -> int:
-    """Prints the message and returns the exit code."""
+    """Prints that the command was interrupted, and returns the exit code."""
     words, rest = [], iter(sys.argv[1:])
     for word in rest:
         if word in ("--config", "-c"):

@@ -1,4 +1,5 @@
-"""Lines of text with a meaning for each part, before they are drawn. A pipe needs no rich."""
+"""Lines of text that the terminal output consists of. Each part of a line has a meaning, from which
+its colour follows. A pipe needs no rich."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ LEAST_LAST = 20  # columns; a narrower column is not folded
 
 
 def width_of(file: TextIO) -> int:
-    """Returns the columns of $COLUMNS or of the terminal. Lines for a pipe are never folded, so
-    that grep finds them."""
+    """Returns the number of columns of the terminal. For a pipe it is so large that no line is
+    folded, and grep finds whole lines."""
     return shutil.get_terminal_size().columns if file.isatty() else UNFOLDED
 
 
 def width_in(text: str) -> int:
-    """Returns the columns that a printable text takes."""
+    """Returns the number of columns that a printable text takes on a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -29,8 +30,8 @@ def width_in(text: str) -> int:
 
 
 class Line:
-    """A line of parts, each with its meaning. A line that is too long for the terminal is broken
-    between words and continued below, indented."""
+    """A line of parts, each with a meaning such as "error". If it is too long for the terminal, it
+    is broken between words and continued below, indented."""
 
     def __init__(self, parts: Iterable[Part], indent: int = 0, hang: int = 2) -> None:
         self.before: Sequence[Run] = ((" " * indent, ""),)  # never broken
@@ -42,10 +43,10 @@ class Line:
 
     @property
     def length(self) -> int:
-        """Returns the width in columns of the parts after `before`, which is never broken."""
+        """Returns the columns of the parts after `before`, the indent, which is never broken."""
         return sum(width_in(text) for text, _ in self.parts)
 
     @property
     def text(self) -> str:
-        """Returns the entire line, with its line end."""
+        """Returns the entire line, with its line end, for a pipe."""
         return "".join([text for text, _ in (*self.before, *self.parts)]) + "\n"

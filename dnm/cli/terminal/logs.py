@@ -1,4 +1,4 @@
-"""The log of a run: its handlers, and the findings, actions and commands that are logged."""
+"""The log of a run: its handlers, and the errors, actions and commands that dnm logs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ operations: list[Operation] = []
 
 
 def set_up_logging(to_console: bool) -> None:
-    """Sends `key=value` lines to syslog (facility daemon) if the host has it, and to stderr if
-    requested."""
+    """Sends the log as `key=value` lines to syslog (facility daemon) if the host has it, and to
+    stderr if requested."""
     import logging
     from logging.handlers import SysLogHandler
 
@@ -48,7 +48,7 @@ def set_up_logging(to_console: bool) -> None:
 
 def log_findings(result: Pass) -> None:
     """Logs the notes and errors of a run, because administrators search the log, not cron's mail.
-    Errors of actions are logged when they occur; a lasting error is not logged in every run."""
+    Errors of actions are in the log already. A lasting error is not logged in every run."""
     import logging
 
     outcome = result.outcome
@@ -61,7 +61,7 @@ def log_findings(result: Pass) -> None:
 
 
 def log_history(lines: Iterable[HistoryLine]) -> None:
-    """Logs the events of a run, one line each, as in the history."""
+    """Logs the lines that a run has added to the history."""
     import logging
 
     for line in lines:
@@ -70,7 +70,7 @@ def log_history(lines: Iterable[HistoryLine]) -> None:
 
 
 def log_line(line: HistoryLine) -> str:
-    """Returns the line, or nothing if another line of the log reports the same."""
+    """Returns a history line as text for the log, or "" if the log reports the same elsewhere."""
     if (line.kind, line.event) in _ACTIONS or line.kind in _UNLOGGED:
         return ""
     word = "verdict" if line.kind == "queue" else "event"

@@ -1,4 +1,4 @@
-"""The parser of nodes and orders on the command line."""
+"""The parsing of the names of nodes and orders on the command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dnm.model.registry import Registry
 
 
 def named_nodes(words: Iterable[str]) -> tuple[str, ...]:
-    """Returns the nodes of names and host lists, each once. Raises RefusedError for a malformed
-    word, and for an empty one: with an unset shell variable, the command would silently do nothing.
-    """
+    """Returns the distinct nodes that names and host lists denote. Raises RefusedError for a
+    malformed word, and for an empty one: if a shell variable is unset, the command would silently
+    do nothing."""
     nodes: dict[str, None] = {}
     for word in words:
         try:
@@ -29,7 +29,7 @@ def named_nodes(words: Iterable[str]) -> tuple[str, ...]:
 def orders_and_nodes(
     registry: Registry, words: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the orders and the nodes that the words name, each once."""
+    """Returns the distinct orders and nodes that the words denote."""
     orders = {order.id for order in registry.orders}
     unique = tuple(dict.fromkeys(words))
     return (

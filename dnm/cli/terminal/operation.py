@@ -1,5 +1,6 @@
-"""The operation of an administrator: the user, the host, and the effect on the registry. User and
-host are reported by the system and prove nothing."""
+"""The operation of an administrator: a command that changes the registry, with its user and host.
+
+The system reports user and host; dnm cannot verify them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _LONGEST = 200  # characters of a value from the command line or the environment
 
 
 def new_operation(verb: str, name: str = "", reason: str = "", **numbers: str) -> Operation:
-    """Returns the history's description of a command that this process carries out."""
+    """Returns the description of this command for the history, with the user and the host."""
     return Operation(
         verb=verb,
         object=printable(name, _LONGEST),
@@ -38,7 +39,7 @@ def new_operation(verb: str, name: str = "", reason: str = "", **numbers: str) -
 
 
 def _login_name() -> str:
-    """Returns the user who called sudo, else the user of the session, else of the process."""
+    """Returns the user who called sudo, else the session's login user, else the process's user."""
     name = os.environ.get("SUDO_USER", "")
     if not name:
         try:
@@ -52,32 +53,32 @@ def _login_name() -> str:
 
 
 def _host_and_origin() -> str:
-    """Returns the host, and the address of the ssh client if there is one."""
+    """Returns the name of the host, with the address of the ssh client if there is one."""
     host = os.uname().nodename
     address = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
     return printable(f"{host} from {address}" if address else host, _LONGEST)
 
 
 def author_of(operation: Operation) -> str:
-    """Returns user and host in the registry's format."""
+    """Returns `USER on HOST`, the form in which the registry names who did something."""
     return f"{operation.requester} on {operation.host}"
 
 
 class RefusedError(DnmError):
-    """The error of a refused command."""
+    """The error for a command that dnm refuses; nothing was changed."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 def granted(value: T | Refusal) -> T:
-    """Returns the value. Raises RefusedError for a refusal."""
+    """Returns the value, unless it is a Refusal. Then raises RefusedError."""
     if isinstance(value, Refusal):
         raise RefusedError(value.sentence)
     return value
 
 
 class Done(NamedTuple):
-    """The registry before and after an operation."""
+    """The registry before an operation, and after it, or the Refusal of the operation."""
 
     before: Registry
     after: Registry | Refusal
@@ -93,8 +94,8 @@ def print_wait() -> None:
 
 
 def attempt(config: Config, operation: Operation, verb: Verb, /, **words: object) -> Done:
-    """Changes the registry by `verb` under the lock. If the registry changes, the operation is
-    written to the history and the log."""
+    """Calls `verb`, a function of `dnm.verbs`, with the registry under the lock, and saves its
+    result. If the registry changes, records the operation in the history and the log."""
     done: list[Done] = []
 
     def change(registry: Registry) -> Registry:
@@ -108,21 +109,21 @@ def attempt(config: Config, operation: Operation, verb: Verb, /, **words: object
 
 
 def carry_out(config: Config, operation: Operation, verb: Verb, /, **words: object) -> Done:
-    """Does the same as `attempt`. Raises RefusedError."""
+    """Executes an operation as `attempt` does. Raises RefusedError if `verb` returns a Refusal."""
     done = attempt(config, operation, verb, **words)
     granted(done.after)
     return done
 
 
 def rehearse(config: Config, registry: Registry, verb: Verb, *each: Mapping[str, object]) -> None:
-    """Applies `verb` with each set of values to a copy of the registry. A command for several nodes
-    is thus refused entirely, before it writes or waits. Raises RefusedError."""
+    """Calls `verb` with each set of values, without saving the result. So a command for several
+    nodes is refused entirely, before it writes or waits. Raises RefusedError."""
     for words in each:
         granted(verb(config, registry, **words))
 
 
 def is_sure(question: str, is_confirmed: bool) -> bool:
-    """Returns whether the administrator confirms, now or by `--yes`."""
+    """Returns whether the administrator confirms the question, now or by `--yes`."""
     if is_confirmed:
         return True
     from typer import confirm

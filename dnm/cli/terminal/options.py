@@ -1,4 +1,4 @@
-"""The options that many commands share, and the configuration that they name."""
+"""The options that many commands share, and the loading of the configuration that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of commands: JSON documents, lines wrapped to the terminal, tables, amounts."""
+"""The output of commands: JSON documents, lines folded to the terminal's width, tables, amounts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dnm.plan.counting import count_missing, nodes_of_order
 
 
 def print_document(document: object, output: str = "json", names: Iterable[str] = ()) -> None:
-    """Prints a document on stdout: as indented JSON, as YAML with the same content, or as `name`,
-    which prints one name a line."""
+    """Prints a document on stdout: as indented JSON, as YAML with the same content, or, with output
+    `name`, one name in each line."""
     if output == "name":
         sys.stdout.writelines(f"{printable(name)}\n" for name in names)
         return
@@ -38,7 +38,7 @@ def print_document(document: object, output: str = "json", names: Iterable[str] 
 
 
 def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
-    """Prints the answer of a command that changes something, or its document dnm.verb/1."""
+    """Prints the lines with which a command reports its changes, or the document dnm.verb/1."""
     if output == "text":
         for line in lines:
             print_line(line)
@@ -52,8 +52,8 @@ def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
 
 
 def merge_sentences(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
-    """Returns sentences about nodes, of pairs (name, sentence with the word NODE). Equal sentences
-    become one, with a host list that commands accept."""
+    """Returns the sentences of pairs (name, sentence), with the name in place of the word NODE.
+    Equal sentences become one, with a host list that commands accept."""
     names: dict[str, list[str]] = {}
     for name, sentence in answers:
         names.setdefault(sentence, []).append(name)
@@ -87,8 +87,8 @@ def print_table(
     optional: Collection[str] = (),
     indent: int = 2,
 ) -> None:
-    """Prints a title, if there is one, and a table below it; without rows the sentence `empty`.
-    `optional`: the last columns, which only wide terminals show."""
+    """Prints a title, if there is one, and a table below it. Without rows, prints the sentence
+    `empty`. `optional` names the last columns, which only wide terminals show."""
     from dnm.cli.terminal.screen import draw_table
 
     if title:
@@ -121,8 +121,8 @@ def _by_clock_of(zone: str, moment: datetime) -> datetime:
 
 
 def shown(moment: datetime, zone: str = "UTC", *, seconds: bool = False) -> str:
-    """Returns a moment in `zone`; in brackets also in UTC, or, if `zone` is UTC, in the host's zone
-    if that differs."""
+    """Returns a moment as text in `zone`. In brackets follows the time in UTC or, if `zone` is UTC,
+    in the host's zone, if it differs."""
     there = _by_clock_of(zone, moment)
     clock = "%H:%M:%S" if seconds else "%H:%M"
     text = f"{there:%Y-%m-%d {clock}} {there.tzname()}"
@@ -144,7 +144,7 @@ def waiting_lines(rows: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[
 
 
 def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]] | None:
-    """Returns the rows of waiting jobs; None if Slurm does not report what jobs wait for."""
+    """Returns the rows of waiting jobs, or None if Slurm does not report what jobs wait for."""
     return (
         None
         if waiting is None
@@ -153,7 +153,7 @@ def waiting_rows(waiting: tuple[WaitingJobs, ...] | None) -> list[dict[str, Any]
 
 
 def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields name and text of each input and result of a decision about a queue."""
+    """Yields each number of a decision about a queue as its name and its text."""
     for key in ("used", "limit", "headroom"):
         if numbers.get(key):
             yield key, amounts(numbers[key])
@@ -166,21 +166,23 @@ def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def pods_lacking(numbers: Mapping[str, Any]) -> str:
-    """Returns the names of pods that lack capacity or quota, and the number of further ones."""
+    """Returns the names of pods that lack capacity or quota, followed by the number of unnamed
+    ones."""
     named = numbers["pods"]
     more = max(numbers.get("without_capacity", 0), numbers.get("no_quota", 0)) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def order_row(order: LendOrder, registry: Registry) -> dict[str, Any]:
-    """Returns an order for a document, with its serving and joining nodes, and the number of
+    """Returns an order as a JSON object, with its serving and joining nodes, and the number of
     missing nodes."""
     serving, missing = nodes_of_order(order, registry), count_missing(order, registry)
     return {**msgspec.structs.asdict(order), "missing": missing, "serving": serving}
 
 
 def order_progress(row: Mapping[str, Any]) -> str:
-    """Returns how many nodes of an order are lent, joining and missing, and why."""
+    """Returns a text: how many nodes of an order are lent, joining and missing, and why they are
+    missing."""
     lent, missing = len(row["serving"]), row["missing"]
     coming = f"{left} coming, " if (left := row["count"] - lent - missing) > 0 else ""
     waits = f"; waits: {row['waiting_reason']}" if missing and row["waiting_reason"] else ""
@@ -188,7 +190,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
 
 
 def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
-    """Returns the queues with low utilization that are to be reported, as rows by name."""
+    """Returns the queues with a utilization so low that it is reported, as rows by name."""
     return [
         {
             "queue": queue,
@@ -202,7 +204,7 @@ def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
 
 
 def low_use_lines(rows: Iterable[Mapping[str, Any]], zone: str = "UTC") -> Iterator[str]:
-    """Yields a line for each queue: its utilization, and the remedies."""
+    """Yields a line for each such queue: its utilization, and what an administrator can do."""
     for row in rows:
         yield (
             f"queue {row['queue']} has low utilization: its pods use at most {row['percent']} % of "

@@ -1,4 +1,4 @@
-"""The output that rich draws at a terminal: coloured, folded lines and progress bars."""
+"""The output that rich draws on a terminal: folded lines in colour, and progress bars."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AT_ONCE = 500  # lines drawn together; a year of history has a hundred thousand
 
 
 class Screen(Console):
-    """A console that draws text literally, without markup."""
+    """A rich console that draws text literally, without rich's markup."""
 
     def __init__(self, file: TextIO) -> None:
         is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "")
@@ -49,7 +49,7 @@ class Screen(Console):
 
 
 def paint(lines: Iterable[Line], file: TextIO) -> None:
-    """Draws lines. rich itself has no hanging indent, and cuts lines that are too wide."""
+    """Draws lines with a hanging indent. rich itself has none, and cuts lines that are too wide."""
     console, left = Screen(file), iter(lines)
     while some := list(islice(left, _AT_ONCE)):
         pieces = (piece for line in some for piece in _folded(line, console))
@@ -74,8 +74,8 @@ def _text(runs: Iterable[Run]) -> Text:
 
 @contextmanager
 def progress(title: str, is_measured: bool = True) -> Iterator[Callable[[float], None]]:
-    """Yields a function that takes the fraction that is done, from 0 to 1. A terminal with colours
-    shows the remaining time on stderr, or the elapsed time unless `is_measured`."""
+    """Yields a function to call with the fraction that is done, from 0 to 1. A terminal with
+    colours shows the remaining time on stderr or, if not `is_measured`, the elapsed time."""
     console = Screen(sys.stderr)
     if console.color_system is None:  # a pipe: rich 13 prints an empty line there
         yield lambda done: None

@@ -1,8 +1,8 @@
-"""Lines and tables that fit the terminal; nothing is folded in a pipe.
+"""Lines and tables that fit the terminal's width. In a pipe nothing is folded.
 
 rich breaks names if a table is too wide, also in a pipe, and interprets control characters and
-markup in names (tests/cli/test_plumbing.py). It takes 50 ms to import, so it is imported only for
-a terminal (`paint.py`).
+markup in names (tests/cli/test_plumbing.py). Its import takes 50 ms, so dnm imports it only for a
+terminal (`paint.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _AMOUNT = re.compile(r"(~?-?[\d.,]+(%|[A-Za-z]{1,2})?|no limit|none|the cluster'
 
 
 class _Row(Line):
-    """A line of a table. Only its last cell may be broken; that cell begins at `begin`."""
+    """A row of a table as a line. Only its last cell, which begins at column `begin`, may be
+    broken."""
 
     def __init__(self, indent: str, cells: Sequence[Run], begin: int) -> None:
         *lead, last = cells
@@ -37,7 +38,7 @@ class _Row(Line):
 
 
 def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
-    """Draws each line as soon as it is produced."""
+    """Draws lines on a terminal, or prints them to a pipe, each as soon as it is produced."""
     file = file or sys.stdout
     if file.isatty():
         from dnm.cli.terminal.paint import paint
@@ -49,7 +50,7 @@ def draw(lines: Iterable[Line], file: TextIO | None = None) -> None:
 
 
 def verdict_part(word: str) -> Part:
-    """Returns the word of a verdict with its meaning."""
+    """Returns a decision's word as a part of a line, with the meaning that sets its colour."""
     return word, _VERDICTS.get(word, "")
 
 
@@ -67,7 +68,8 @@ def draw_diff(text: str) -> None:
 
 
 class _Column:
-    """A column of a table: its heading and its cells, each with its meaning."""
+    """A column of a table: its heading and its cells, each with the meaning that sets its
+    colour."""
 
     def __init__(self, name: str, cells: Iterable[str], meanings: Meanings) -> None:
         of = meanings.get(name, {})
@@ -79,8 +81,8 @@ class _Column:
         self.are_amounts = all(map(_AMOUNT.fullmatch, self.cells))
 
     def runs(self, gap: int) -> Iterator[Run]:
-        """Yields heading and cells, padded to the column's width and `gap`. Amounts are aligned
-        right. Without a gap, no padding follows the cells."""
+        """Yields heading and cells, padded to the column's width and `gap` blanks. Amounts are
+        aligned right. If `gap` is 0, cells are not padded."""
         meanings: Iterable[Meaning] = ("muted", *self.meanings)
         texts = (self.name, *self.cells)
         for text, width, meaning in zip(texts, self.widths, meanings, strict=True):
@@ -97,9 +99,9 @@ def draw_table(
     optional: Collection[str] = (),
     indent: int = 0,
 ) -> None:
-    """Draws a table and folds its last column. On a terminal that is too narrow, it omits empty
-    columns, or draws each row as a block. `optional`: the last columns, which only wide terminals
-    show."""
+    """Draws a table and folds its last column. On a terminal that is too narrow, omits empty
+    columns, or draws each row as a block. `optional` names the last columns, which only wide
+    terminals show."""
     width = width_of(sys.stdout)
     columns = [_Column(name, of, meanings) for name, *of in zip(header, *rows, strict=True)]
     is_pipe, space = width == UNFOLDED, width - indent
@@ -117,12 +119,12 @@ def draw_table(
 
 
 def _left(columns: Sequence[_Column], space: int) -> int:
-    """Returns the width that is left for the last column."""
+    """Returns the number of columns of the terminal that are left for the table's last column."""
     return space - sum(column.width + _GAP for column in columns[:-1])
 
 
 def _fits(columns: Sequence[_Column], space: int, least: int) -> bool:
-    """Returns whether the last column can be folded without breaking a word."""
+    """Returns whether the table's last column can be folded without breaking a word."""
     left, last = _left(columns, space), columns[-1]
     if left >= last.width:
         return True

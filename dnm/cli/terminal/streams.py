@@ -1,6 +1,7 @@
-"""stdout and stderr that do not abort a command if the disk is full or the reader has closed.
+"""The streams stdout and stderr, which do not abort a command if the disk is full or the reader has
+closed.
 
-typer ends a command at the first write that fails, also a run that converts a node
+typer ends a command at the first failed write, even a run that converts a node
 (tests/cli/test_plumbing.py).
 """
 
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
 class Descriptor(FileIO):
     """A file that reports failed writes as successful, so that a command continues to its end. A
-    reader that closes early, such as `head`, is no failure; stderr may lose output."""
+    failed write to stdout is reported later, except if a reader such as `head` has closed it.
+    stderr may lose output."""
 
     failed: ClassVar[OSError | None] = None  # of stdout
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Returns how many bytes were written or discarded."""
+        """Writes the data, or discards it after an error. Returns the number of its bytes."""
         try:
             while (written := super().write(data)) is None:  # another process made it non-blocking
                 select.select([], [self], [])
@@ -36,15 +38,15 @@ class Descriptor(FileIO):
 
 
 def open_closed() -> None:
-    """Opens /dev/null read-only for each standard stream that the caller closed, as `>&-` does. No
-    file that is opened later gets its number, and writes to it fail."""
+    """Opens /dev/null read-only for each standard stream that the caller has closed, as `>&-` does.
+    So no other file gets the stream's number, and writes to the stream fail."""
     while (number := os.open(os.devnull, os.O_RDONLY)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
 
 
 def report_failure(failed: OSError, code: object) -> NoReturn:
-    """Reports that writes to stdout failed, and ends a command that would end with `code`."""
+    """Reports that a write to stdout failed. Ends the command with `code`, or 1 if that is 0."""
     cause = "it is closed" if failed.errno == errno.EBADF else (failed.strerror or "").lower()
     rest = "" if code else "; the command itself succeeded"
     print(f"dnm: cannot write to stdout: {cause}{rest}", file=sys.stderr)
