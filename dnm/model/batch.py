@@ -84,8 +84,8 @@ class WaitingJobs(Value):
 
 
 class BatchList(Value):
-    """The nodes and pending jobs that a converter reports, and what it can do. `waiting` is None if
-    no program reports pending jobs."""
+    """The nodes and pending jobs that a converter reports, and the options that it has. `waiting`
+    is None if no program reports pending jobs."""
 
     nodes: Mapping[str, BatchNode]
     waiting: tuple[WaitingJobs, ...] | Unreadable | None = None

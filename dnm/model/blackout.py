@@ -3,7 +3,7 @@
 A program that prints its commands prints its secrets too. They may be in the middle of a line,
 folded over several lines, or cut by the reader's buffer. So dnm searches the bytes of the output
 without white space and control characters. It holds back the possible beginning of a secret until
-it has read more. Of a secret with several lines, it also hides each single line. Encoded secrets
+it has read more. It also hides each single line of a secret with several lines. Encoded secrets
 (base64, `%20`) are not found, because dnm does not know them.
 """
 
@@ -31,8 +31,8 @@ def _bytes_of(value: str) -> bytes:
 
 
 def secrets_by_name(environment: Mapping[str, str]) -> list[str]:
-    """Returns the secrets in environment variables: values of variables whose names look secret
-    (`API_KEY`, `DB_PASSWORD`), and passwords in URLs."""
+    """Returns the secrets in environment variables: values of variables with names such as
+    `API_KEY` or `DB_PASSWORD`, and passwords in URLs."""
     named = [value for name, value in environment.items() if _SECRET.match(name.upper())]
     in_urls = [word for value in environment.values() for word in _PASSWORD_IN_URL.findall(value)]
     return [*named, *in_urls]

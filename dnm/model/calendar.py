@@ -41,8 +41,8 @@ class CalendarReading(Value):
 
 
 class KeptCalendar(Value):
-    """The events of a calendar that are in force; an event that cannot be read now is in its last
-    readable version. `troubles`: messages about such events. `is_too_large`: there are too many."""
+    """The current events of a calendar; an event that cannot be read now is in its last readable
+    version. `troubles`: messages about such events. `is_too_large`: there are too many."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
 
 
 class FactsRequest(Value):
-    """A node whose facts a run must read, its namespace, and the kinds of its readiness checks."""
+    """A joining node with facts to read, its namespace, and the kinds of its readiness checks."""
 
     node: str
     namespace: str

@@ -105,12 +105,12 @@ class Config(Value):
 
     @property
     def namespace_queues(self) -> frozenset[str]:
-        """Returns the monitored namespaces whose queue is not in YuniKorn. Their pods count,
-        whatever scheduler they name."""
+        """Returns the monitored namespaces without a queue in YuniKorn. Their pods count, whatever
+        scheduler they name."""
         return frozenset(self.namespaces) - self.namespaces_with("yunikorn")
 
     def namespaces_with(self, system: str) -> frozenset[str]:
-        """Returns the monitored namespaces whose queue system is `system`."""
+        """Returns the monitored namespaces that have this queue system."""
         policies = self.namespaces.items()
         return frozenset(name for name, policy in policies if policy.queue_system == system)
 
@@ -147,13 +147,13 @@ class Config(Value):
 
     @property
     def began_path(self) -> Path:
-        """Returns a file whose modification time is the start of the last run on this host. That of
-        the lock differs, since commands that change the registry take the lock too."""
+        """Returns a file with the start of the last run on this host as its modification time. The
+        lock has another time, since commands that change the registry take the lock too."""
         return self.lock_path.with_suffix(".began")
 
     @property
     def ended_path(self) -> Path:
-        """Returns a file whose modification time is the end of the last run on this host."""
+        """Returns a file with the end of the last run on this host as its modification time."""
         return self.lock_path.with_suffix(".ended")
 
     @property

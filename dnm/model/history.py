@@ -72,7 +72,7 @@ class Decision(Value, omit_defaults=True):
 
 class PodKind(Value):
     """Equal pods of a queue: how many are pending, bound, and new since the last run (None:
-    unknown). `gang`: the number of pods that start together; 0: each starts alone. `came_at`: the
+    unknown). `gang`: the number of pods that start together (0: each starts alone). `came_at`: the
     creation times of the new pods, in seconds since 1970. `sums`: the sums of the creation times of
     pending and of bound pods; a change between lines shows which pods began or ended."""
 

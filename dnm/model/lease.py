@@ -8,7 +8,7 @@ from dnm.model.value import Moment, Value
 
 
 class ActingElsewhere(Value):
-    """Another registry whose runs act for the same instance. `at`: its last action, by the API
+    """Another registry with runs that act for the same instance. `at`: its last action, by the API
     server's clock."""
 
     holder: str

@@ -28,7 +28,7 @@ class Joining(Value, tag_field="phase", tag="joining"):
 
 
 class MovePause(Value):
-    """The pause of a node whose moves were stopped: the next move may begin at `until`."""
+    """The pause of a node after its moves were stopped: the next move may begin at `until`."""
 
     attempts: int
     until: Moment

@@ -21,7 +21,8 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """The circuit breaker of a queue. `unused`: conversions in a row whose nodes were not used."""
+    """The circuit breaker of a queue. `unused`: conversions in a row of nodes that stayed
+    unused."""
 
     # Below zero after `dnm reset`, which forgives so many. The registry has another name for it.
     unused: int = msgspec.field(default=0, name="strikes")
@@ -72,7 +73,7 @@ class SpentHours(Value):
 
 
 class LowUse(Value):
-    """A queue whose pods use less than a tenth of its lent nodes: since when, the highest
+    """A queue with pods that use less than a tenth of its lent nodes: since when, the highest
     percentage, the number of nodes, and whether dnm reports it."""
 
     since: Moment

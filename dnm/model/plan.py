@@ -162,7 +162,7 @@ class UnreserveNodes(Value, tag=True):
 
 
 class EndConverter(Value, tag=True):
-    """The action that ends a hanging converter whose run has ended; `key`: its request or node."""
+    """The action that ends a hanging converter, after its run has ended; `key`: request or node."""
 
     key: str
     process: ConverterProcess
@@ -218,8 +218,8 @@ class Plan(Value):
 
 
 class Outcome(Value):
-    """The result of a plan's actions: `actions` has a line for each, `done` the actions that were
-    completed. `errors`: all errors; `new_errors`: those reported for the first time; `over`: those
+    """The result of a plan's actions. `actions` has a line for each, `done` the actions that were
+    completed. `errors` has all errors, `new_errors` those reported for the first time, `over` those
     that have ended. `history`: the lines of this run. `notes`: reports that are no errors."""
 
     registry: Registry

@@ -30,9 +30,9 @@ from dnm.model.verdict import Objection
 
 
 class NodePods(Value, omit_defaults=True):
-    """The pods on a lent node. `count`: those that keep it from being idle; `namespaces`: the
-    numbers in the largest namespaces; `names`: the three oldest; `oldest`: when the first was
-    created. `daemon_pods`: the number of DaemonSets' and mirror pods, which do not keep it."""
+    """The pods on a lent node. `count` is the number of those that keep it from being idle, in all
+    and in the largest `namespaces`. `names` are the three oldest, `oldest` is the first's creation
+    time. `daemon_pods`: the number of DaemonSets' and mirror pods, which do not keep it."""
 
     count: int = 0
     namespaces: dict[str, int] = {}

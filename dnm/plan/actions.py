@@ -1,8 +1,8 @@
-"""Actions of a plan, in their order. Pure.
+"""The actions of a plan, in their order. Pure.
 
 Overdue converters are ended first. Then come marks and lifted fences, the queue edit, new fences,
-evictions, moves to another queue, conversions and returns. So a node opens before its limit grows,
-and a limit shrinks before its node closes. Actions that only publish something come last.
+evictions, moves to another queue, conversions and returns. So a fence is lifted before the limit
+grows, and a limit shrinks before its node is fenced. `planner.py` appends the actions of rules.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FENCED_PHASES = (Phase.RELEASING, Phase.MOVING)
 
 
 def list_actions(decided: Decided) -> list[Action]:
-    """Returns the actions that carry out the decisions and are not done yet."""
+    """Returns the actions that the decisions require and that are not done yet, in their order."""
     inputs, decisions, limits = decided.inputs, decided.decisions, decided.limits
     registry, nodes = decided.conversions.registry, inputs.facts.nodes or {}
     own_nodes = [
@@ -78,7 +78,7 @@ def list_actions(decided: Decided) -> list[Action]:
 
 
 def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]:
-    """Returns converters past every time limit: the runs that started them have ended."""
+    """Returns an action for each converter that runs past its time limit; its own run has ended."""
     facts = inputs.facts
     recorded = msgspec.structs.replace(registry, requests=inputs.registry.requests)
     return [
@@ -89,8 +89,8 @@ def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]
 
 
 def _evictions(decided: Decided) -> list[EvictPods]:
-    """Returns evictions for the nodes that an administrator had emptied and that still have pods.
-    No other action of dnm ends a pod."""
+    """Returns an eviction for each node that must be emptied (`EMPTIES`) and still has pods. No
+    other action of dnm ends a pod."""
     due, pods = decided.decisions.nodes_with(NodeDecision.EMPTIES), decided.inputs.snapshot.pods
     if not due or decided.limits.objection or isinstance(pods, Unreadable):
         return []
@@ -115,12 +115,12 @@ def find_conflicts(facts: Facts, registry: Registry) -> list[str]:
 
 
 def _cancels_move(entry: LentNode) -> bool:
-    """Checks whether the node serves its old queue again once its labels say so, fenced or not."""
+    """Checks whether the node moves back to its old queue, for which it needs no fence."""
     return entry.phase is Phase.MOVING and entry.heads_for == entry.namespace
 
 
 def _leaves(decisions: NodeDecisions, name: str, entry: LentNode) -> bool:
-    """Checks whether the node serves its pods and accepts no new ones. A pause adds no fence."""
+    """Checks whether the node must get no new pods because it leaves. A pause adds no fence."""
     if entry.phase is not Phase.SERVING or entry.leaves is None:
         return False
     return decisions.by_node.get(name) is not NodeDecision.PAUSED

@@ -1,6 +1,6 @@
-"""Requests, marked nodes and lent nodes, brought up to date with the facts. Pure.
+"""The update of requests, marked nodes and lent nodes by the facts of this run. Pure.
 
-Nothing is decided here: the record follows what has happened since the last run.
+Nothing is decided here: the registry follows what has happened since the last run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dnm.plan.rule import need_lent_since, rules_of
 
 
 class Advanced(Value):
-    """The result of this step. `verdicts` includes nodes that are not recorded."""
+    """The result of `advance`. `nodes` has recorded nodes only, `verdicts` has others too."""
 
     registry: Registry
     nodes: Mapping[str, NodeTransition]
@@ -39,7 +39,7 @@ class Advanced(Value):
 
 
 def advance(inputs: Inputs) -> Advanced:
-    """Advances every request and every node by one step."""
+    """Applies the facts of this run to every request and every node."""
     config, facts, recorded = inputs.config, inputs.facts, inputs.registry
     if recorded.nodes:
         recorded = set_aside_interrupted(config, recorded, facts)
@@ -100,7 +100,7 @@ def advance(inputs: Inputs) -> Advanced:
 def _advance_nodes(
     inputs: Inputs, registry: Registry, before: Mapping[str, LentNode]
 ) -> dict[str, NodeTransition]:
-    """Returns the transition of each node, completed by the rules."""
+    """Returns the transition of each node, as changed by the rules."""
     config, facts = inputs.config, inputs.facts
     after = {name: advance_node(config, name, before[name], facts) for name in sorted(before)}
     for rule in rules_of(config, registry, facts) if after else ():
@@ -118,7 +118,7 @@ def _claims(inputs: Inputs, arrivals: Findings) -> Findings:
 
 
 def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
-    """Returns the marked Nodes that are not recorded, and whether they are adopted."""
+    """Returns findings about marked Nodes that are not recorded: which of them are adopted."""
     nodes = (inputs.facts.nodes or {}).values()
     if not any(node.mark is not None and node.name not in recorded for node in nodes):
         return Findings()
@@ -126,8 +126,8 @@ def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
 
 
 def _manual_conversions(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
-    """Returns the Nodes that have the name of a type and are not recorded. If the batch side was
-    not read, only the names of the last run are checked."""
+    """Returns the unrecorded Nodes with a name of a node type that were converted manually. If the
+    batch side was not read, only the result of the last run is checked."""
     nodes, previous = inputs.facts.nodes, registry.manual
     if nodes is None:
         return previous
@@ -149,7 +149,7 @@ def _refused(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) 
 
 
 def _with_lent_since(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
-    """Returns the nodes with the time since when each is lent, if a rule needs it."""
+    """Returns the nodes, each with the time since when it is lent if a rule needs that time."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts) if nodes else ()
     if not need_lent_since(rules):
         return dict(nodes)
@@ -160,7 +160,7 @@ def _with_lent_since(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str,
 
 
 def _with_rules(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with what the rules record before anything is decided, such as the hours
+    """Returns the registry with the records that rules make before any decision, such as the hours
     of a node that has just left."""
     config, before, now = inputs.config, inputs.registry, inputs.now
     for rule in rules_of(config, registry, inputs.facts):
@@ -183,7 +183,7 @@ def _breakers(
 def _results(
     before: Mapping[str, LentNode], after: Mapping[str, NodeTransition]
 ) -> list[ConversionResult]:
-    """Returns the results of conversions, read from the nodes that they moved."""
+    """Returns the results of conversions: nodes that joined, and nodes that failed to."""
     results = []
     for name, transition in after.items():
         node_type = before[name].node_type

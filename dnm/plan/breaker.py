@@ -36,9 +36,10 @@ def judge_breaker(
     """Returns the tripped breaker of a queue that needs a conversion; None: it may convert.
     `demand` is the fingerprint of its pending pods.
 
-    Changed demand is another chance (`take_chance`). Each chance that went unused makes the next
-    one later, because demand that changes all the time must not convert nodes all the time. As many
-    nodes as `min_nodes` keeps are expected to be unused."""
+    Changed demand is another chance (`take_chance`). Each chance with an unused node delays the
+    next one, because changing demand must not cause conversions all the time. Unused nodes that
+    `min_nodes` keeps do not count.
+    """
     breaker = registry.breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
         has_changed = not breaker.demand or breaker.demand != demand  # an image has none
@@ -65,14 +66,14 @@ def judge_breaker(
 
 
 def next_chance(config: Config, breaker: Breaker) -> datetime:
-    """Returns when a queue may convert again after a trip: at once after the first one."""
+    """Returns when a queue may convert again after a trip: at once if it was the first."""
     assert breaker.tripped_at is not None
     wait = backoff_delay(config, breaker.trips - 1) if breaker.trips > 1 else timedelta(0)
     return breaker.tripped_at + wait
 
 
 def take_chance(config: Config, breaker: Breaker) -> Breaker:
-    """Returns the breaker once its queue converts again after a trip: it gets one node at a time,
+    """Returns the breaker of a queue that converts again after a trip: it gets one node at a time,
     and one more unused node trips the breaker again."""
     if breaker.tripped_at is None:
         return breaker
@@ -80,15 +81,15 @@ def take_chance(config: Config, breaker: Breaker) -> Breaker:
 
 
 def allowed_at_once(breaker: Breaker | None, count: int) -> int:
-    """Returns how many of `count` nodes a queue may request in one conversion."""
+    """Returns how many of `count` nodes a queue may request at once: one after a trip, else all."""
     return 1 if breaker is not None and breaker.trips else count
 
 
 def after_transition(
     breakers: Mapping[str, Breaker], before: LentNode, after: LentNode | None
 ) -> Mapping[str, Breaker]:
-    """Returns the breakers after a transition; `after` None: the node was returned. A node that
-    served and was never used counts against its queue, unless it left for another reason than
+    """Returns the breakers after a node's transition; `after` None: the node was returned. A node
+    that served and was never used counts against its queue, unless it left for another reason than
     idleness or an administrator kept it. A used node closes the breaker."""
     was_used = before.was_used if after is None else after.was_used and not before.was_used
     if was_used:
@@ -102,7 +103,7 @@ def after_transition(
 
 
 def forgive(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
-    """Returns the breakers after the release of a node that served headroom only: no pod was
+    """Returns the breakers after the release of an unused node that a rule excuses: no pod was
     expected to use it, so its return does not count."""
     breaker = breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
@@ -113,9 +114,8 @@ def forgive(breakers: Mapping[str, Breaker], queue: str) -> dict[str, Breaker]:
 def record_used_quota(
     registry: Registry, names: Container[str], demand: Demand, limits: Mapping[str, QueueLimits]
 ) -> Registry:
-    """Returns the registry with `was_used` for nodes with used quota, even if the pods run
-    elsewhere. `names`: the nodes that these limits count; the quota of others cannot be used
-    yet."""
+    """Returns the registry with `was_used` for nodes with used quota, even by pods on other nodes.
+    `names`: the nodes that these limits include; no pod can use the quota of other nodes yet."""
     nodes, breakers = dict(registry.nodes), registry.breakers
     for name, entry in registry.nodes.items():
         if name not in names or entry.phase is not Phase.SERVING:
@@ -149,13 +149,13 @@ class ConversionResult(Value):
 
 
 def backoff_delay(config: Config, failures: int) -> timedelta:
-    """Returns the delay: it doubles from one check interval, up to an hour."""
+    """Returns the check interval, doubled for each failure, but at most an hour."""
     doubled: int = 2 ** min(failures, 12)
     return min(config.check_interval * doubled, LONGEST_BACKOFF)
 
 
 def conversion_delay(config: Config, failures: int) -> timedelta:
-    """Returns how long a node type waits after so many failures in a row. The first may be the
+    """Returns how long a node type waits after this many failures in a row. The first may be the
     fault of one node, so the next run tries other nodes at once."""
     return backoff_delay(config, failures - 1) if failures > 1 else timedelta(0)
 
@@ -163,8 +163,8 @@ def conversion_delay(config: Config, failures: int) -> timedelta:
 def with_failure(
     config: Config, before: Backoff | None, asked: int, now: datetime, error: str
 ) -> Backoff:
-    """Returns the back-off after a failed conversion. From the second in a row, the next one waits
-    longer and requests half as many nodes."""
+    """Returns the back-off after a failed conversion. From the second failure in a row, the next
+    conversion waits longer and requests half as many nodes."""
     failures = (before.failures if before else 0) + 1
     most = min(asked, before.ask_at_most) if before else asked
     return Backoff(
@@ -182,8 +182,8 @@ def after_conversions(
     results: Iterable[ConversionResult],
     now: datetime,
 ) -> dict[str, Backoff]:
-    """Returns the back-offs after the results of this run, in their order. A type fails once in a
-    run, however many nodes failed: they were one conversion."""
+    """Returns the back-offs by node type after the results of this run, in their order. A type
+    fails once in a run, however many nodes failed: they were one conversion."""
     changed = dict(backoffs)
     failed: set[str] = set()
     for result in results:
@@ -199,7 +199,7 @@ def after_conversions(
 
 
 def cooldown_end(config: Config, registry: Registry, now: datetime) -> datetime | None:
-    """Returns when the pause after the last conversion ends; None: there is none now."""
+    """Returns when the cooldown after the last conversion ends; None: there is none now."""
     last = registry.last_conversion
     # A time in the future comes from a host with a wrong clock: it causes no cooldown.
     if last is None or not last <= now < last + config.global_cooldown:
@@ -213,7 +213,8 @@ def active_backoffs(registry: Registry, now: datetime) -> dict[str, Backoff]:
 
 
 def clamp_state(config: Config, state: LentState, now: datetime) -> LentState:
-    """Returns the state; a return waits for its back-off if it failed, else for the converter."""
+    """Returns the state without times that a wrong clock made too late. A return waits at most for
+    its back-off if it failed, else for the converter."""
     state = msgspec.structs.replace(state, since=min(state.since, now))
     if isinstance(state, Serving) and (pause := state.move_pause):
         longest = backoff_delay(config, pause.attempts)

@@ -36,7 +36,7 @@ def managed_nodes(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> tupl
 def bare_types(
     config: Config, registry: Registry, nodes: Mapping[str, Node], batch: Mapping[str, BatchNode]
 ) -> dict[str, str]:
-    """Returns, by node type, a node that could be lent or resumed and that is not a Node of
+    """Returns node type -> the name of one node that could be lent or resumed and is not a Node of
     Kubernetes yet."""
     interrupted = {
         name: claim.node_type for name, claim in registry.claimed.items() if claim.can_resume
@@ -67,14 +67,14 @@ def bridge_bounds(config: Config, registry: Registry, facts: Facts) -> Iterator[
 
 
 def describe_taint_eviction(taint: Taint) -> str:
-    """Returns why pods are evicted from a Node with this Slinky taint. The text follows the node's
-    name."""
+    """Returns why pods are evicted from a Node with this taint of Slinky, as a clause that follows
+    the node's name."""
     value = f"={taint.value}" if taint.value else ""
     return f"carries the taint {taint.key}{value}:{taint.effect}, so its pods are evicted"
 
 
 def eviction_remedy(name: str) -> str:
-    """Returns what an administrator can do about a lent node with such a taint."""
+    """Returns what an administrator can do about a lent node with a taint of Slinky."""
     return (
         "slurm-bridge puts it on each Node that its Slurm knows by the same name (docs/slinky.md); "
         f"the node serves again once it is off; `dnm reset {name}` returns it to Slurm"

@@ -29,11 +29,11 @@ class NodeCap(Value):
 
     @property
     def line(self) -> str:
-        """Returns `[namespace:dev] max_nodes = 25%`."""
+        """Returns the cap as in the configuration: `[namespace:dev] max_nodes = 25%`."""
         return f"{self.section and f'[{self.section}] '}{self.key} = {self.cap}"
 
     def total(self, names: Iterable[str], config: Config) -> int:
-        """Returns how many of these nodes the cap applies to."""
+        """Returns how many of the nodes `names` are of a type to which the cap applies."""
         return sum(config.type_of(name) in self.node_types for name in names)
 
 
@@ -57,7 +57,7 @@ def list_node_caps(config: Config) -> list[NodeCap]:
 
 
 def resolve_shares(config: Config, batch: Mapping[str, object] | Unreadable | None) -> Config:
-    """Returns the configuration with every cap as a number, if the batch nodes are known."""
+    """Returns the configuration with caps in percent as numbers, if `batch` has the batch nodes."""
     if batch is None or isinstance(batch, Unreadable) or not config.has_shares:
         return config
     return _resolve_shares(config, Counter(config.type_of(name) for name in batch))

@@ -25,7 +25,7 @@ from dnm.sizing.sizing import size_with_demand
 
 
 class Decided(Value):
-    """All decisions of a run, from which the plan is built."""
+    """All decisions of a run, from which `fold_plan` makes the plan."""
 
     inputs: Inputs
     seen: Advanced
@@ -35,7 +35,7 @@ class Decided(Value):
 
 
 def plan_conversions(inputs: Inputs, registry: Registry, limits: PlannedLimits) -> Conversions:
-    """Returns a verdict for every monitored queue, and the requests that follow."""
+    """Returns a verdict for every monitored queue, and the requests for nodes that follow."""
     start = Conversions(inputs=inputs, limits=limits, registry=registry)
     if inputs.demand is None:
         return _all_wait(start, Objection(reason=Reason.DEMAND_UNREADABLE))

@@ -34,8 +34,8 @@ def count_missing(order: LendOrder, registry: Registry) -> int:
 
 
 def count_missing_of_floor(queue: str, registry: Registry) -> int:
-    """Returns how many nodes, incoming ones included, a queue lacks of its minimum, including that
-    of events."""
+    """Returns how many nodes a queue lacks of its minimum, which events may raise. Incoming nodes
+    are not missing."""
     status = registry.last_run.queues.get(queue)
     if status is None or not status.floor:
         return 0
@@ -52,7 +52,7 @@ def count_missing_of_floor(queue: str, registry: Registry) -> int:
 def count_missing_nodes(
     config: Config, registry: Registry, now: datetime
 ) -> Counter[tuple[str, str]]:
-    """Returns how many nodes each queue lacks of its `floor`, and of each active `order`."""
+    """Returns (queue, `floor` or `order`) -> how many nodes are missing for it."""
     missing = Counter(
         {(queue, "floor"): count_missing_of_floor(queue, registry) for queue in config.queues}
     )

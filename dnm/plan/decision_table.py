@@ -21,7 +21,7 @@ from dnm.plan.rule import rules_of
 
 
 class NodeDecision(Enum):
-    """The decision about a lent node."""
+    """The decisions about a lent node that the table can make."""
 
     STAYS = "serves its queue, and its fence is lifted"
     WAITS = "stays as it is: a fact is unknown, or a condition is not met yet"
@@ -35,8 +35,8 @@ class NodeDecision(Enum):
 
 
 class Case(Value):
-    """A node and the facts for its decision. `refusal`: why no limit can be changed. `wanted`: the
-    verdict on a fenced node that its queue may need again."""
+    """A node and the facts for its decision. `objection`: why no limit can be changed. `wanted`:
+    for a fenced node, the verdict whether its queue needs it again."""
 
     name: str
     entry: LentNode
@@ -57,12 +57,12 @@ class Case(Value):
         return self.inputs.paused(Way.RETURNING)
 
     def judge(self, verdict: Verdict, reason: ReasonText, detail: str = "") -> NodeVerdict:
-        """Returns a verdict on this node."""
+        """Returns a verdict on this node with its reason."""
         return node_verdict(self.name, verdict, reason, detail)
 
 
 class At(Enum):
-    """The decision about a node that is open in this run."""
+    """The situations in which a run must decide about a node."""
 
     LEAVING = "serves, and leaves even if its queue needs it"
     IDLE = "serves, and has been idle long enough"
@@ -71,7 +71,7 @@ class At(Enum):
 
 
 class Row(NamedTuple):
-    """A row: the first that returns a verdict for an open question decides."""
+    """A row for the situations `at`. `speaks` returns a verdict if the row applies, else None."""
 
     at: tuple[At, ...]
     speaks: Callable[[Case], NodeVerdict | None]
@@ -84,7 +84,7 @@ def _is_held(case: Case) -> NodeVerdict | None:
 
 
 def _has_ceased_to_leave(case: Case) -> NodeVerdict | None:
-    """Keeps a node that has just ceased to leave: its idle time has not passed."""
+    """Keeps a node that has no reason to leave any more, until its idle time has passed."""
     has_ceased = case.entry.leaves is None and case.seen.verdict.reason is Reason.LEAVING
     return case.judge(Verdict.KEEP, Reason.IDLE) if has_ceased else None
 
@@ -139,7 +139,7 @@ _EMPTIED = (Leaving.MANUAL, Leaving.FAULTY)
 
 
 def _evicts_pods(case: Case) -> NodeVerdict | None:
-    """Evicts the pods of a node that an administrator returns or that is faulty."""
+    """Returns a verdict if the node's pods must be evicted: it is faulty or returned manually."""
     entry, inputs = case.entry, case.inputs
     if entry.leaves not in _EMPTIED or entry.eviction is None or _has_other_verdict(case):
         return None
@@ -149,7 +149,7 @@ def _evicts_pods(case: Case) -> NodeVerdict | None:
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
-    """Returns why the node leaves, unless it has an administrator's cordon or an unknown fact."""
+    """Returns why the node leaves, or first an administrator's cordon or an unknown fact."""
     return case.seen.verdict if _has_other_verdict(case) else _leaving_verdict(case)
 
 
@@ -202,7 +202,7 @@ TABLE: tuple[Row, ...] = (
 
 
 def decide_node(case: Case) -> tuple[NodeDecision, NodeVerdict] | None:
-    """Returns the decision about a node and its verdict; None: nothing is open."""
+    """Returns the decision about a node and its verdict; None: there is nothing to decide."""
     at = up_for(case)
     for row in TABLE:
         if at & {*row.at} and (verdict := row.speaks(case)) is not None:
@@ -211,7 +211,7 @@ def decide_node(case: Case) -> tuple[NodeDecision, NodeVerdict] | None:
 
 
 def up_for(case: Case) -> set[At]:
-    """Returns the decisions that are open for a node."""
+    """Returns the situations of the node in which the run must decide about it."""
     phase, seen, leaves = case.entry.phase, case.seen, case.entry.leaves
     if phase is Phase.SERVING:
         leaving = {At.LEAVING} if leaves is not None else set()
@@ -223,13 +223,13 @@ def up_for(case: Case) -> set[At]:
 
 
 def _has_other_verdict(case: Case) -> bool:
-    """Checks whether the node's verdict has another reason than leaving."""
+    """Checks whether the node waits for a fact, or an administrator has cordoned it."""
     seen = case.seen.verdict
     return seen.verdict is Verdict.WAIT or seen.reason is Reason.HELD_BY_ADMIN
 
 
 def _leaving_verdict(case: Case) -> NodeVerdict:
-    """Returns why the node leaves, and whether its pods are evicted."""
+    """Returns the verdict that the node leaves: why, and whether its pods are evicted."""
     entry, inputs = case.entry, case.inputs
     detail = (
         "an administrator returns it"

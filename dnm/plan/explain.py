@@ -1,4 +1,4 @@
-"""Why one pod waits or one node is not lent, from the facts and decisions of a run. Pure."""
+"""The reasons why a pod waits or a node is not lent, from a run's facts and decisions. Pure."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _LEAST_SHARE = 0.9  # of a configured amount; a kubelet reserves a part
 
 
 def list_reasons() -> Iterator[ReasonText]:
-    """Yields every reason: those of the core, then those of each rule."""
+    """Yields every reason of decisions: those of the core, then those of each rule."""
     yield from CORE_REASONS
     for name, _ in TABLE:
         yield from rule_named(name).reasons
 
 
 class PodExplanation(Value):
-    """The obstacles of a pod, a sentence each; `node`: where it runs, if it does.
-    `helpful_node_types`: those with empty nodes that could run it. `queue`: its verdict decides."""
+    """The obstacles of a pod, a sentence each. `node`: where it runs, if it does. `queue`: its
+    verdict decides. `helpful_node_types`: types with empty nodes that could run the pod."""
 
     pod: str
     node: str = ""
@@ -51,7 +51,7 @@ class PodExplanation(Value):
 
 def explain_pod(decided: Decided, namespace: str, name: str) -> PodExplanation | None:
     """Explains whether quota, capacity, its own constraints or a restriction keep a pod waiting.
-    None: no list has it."""
+    Returns None if no list has the pod."""
     inputs, title = decided.inputs, f"{namespace}/{name}"
     pods = inputs.snapshot.pods
     if isinstance(pods, Unreadable):
@@ -99,7 +99,7 @@ def _explain_pending(decided: Decided, pod: Pod, title: str) -> PodExplanation:
 
 
 def _uncounted_reason(inputs: Inputs, pod: Pod) -> str | None:
-    """Returns why the pod does not count, on its own or as part of a gang or application."""
+    """Returns why the pod does not count as demand, alone or as part of a gang or application."""
     snapshot = msgspec.structs.replace(inputs.snapshot, pods=PodList(pods=(pod,)))
     alone = demand_of(inputs.config, snapshot, inputs.limits)
     if alone is not None and alone.uncounted:
@@ -118,7 +118,7 @@ def _group_of(inputs: Inputs, pod: Pod) -> PendingGroup | None:
 
 
 def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterator[str]:
-    """Yields what this pod and its equals lack."""
+    """Yields sentences about the quota and capacity that this pod and its equals lack."""
     inputs, sizing = decided.inputs, decided.conversions.sizing.queues.get(queue)
     if group.young and not group.count:
         yield "it has been pending for a few seconds only"
@@ -149,7 +149,7 @@ def _list_obstacles(decided: Decided, group: PendingGroup, queue: str) -> Iterat
 def _helpful_types(
     decided: Decided, group: PendingGroup, queue: str
 ) -> tuple[list[str], list[str]]:
-    """Returns the node types that would help, and why each other type would not."""
+    """Returns the node types with nodes that could run the pods, and why other types could not."""
     inputs = decided.inputs
     if inputs.demand is None:
         return [], []
@@ -168,7 +168,7 @@ def _helpful_types(
 
 
 def describe_differences(node: Node, node_type: NodeType, namespace: str) -> list[str]:
-    """Returns how a lent node differs from the configuration of its type."""
+    """Returns sentences: how a lent node differs from the configuration of its type."""
     configured = {CLOSED, *node_type.taints_for(namespace)}
     return [
         f"it has {amount_text(name, node.allocatable.get(name, 0))}, where type {node_type.name} "
@@ -186,7 +186,7 @@ def describe_differences(node: Node, node_type: NodeType, namespace: str) -> lis
 
 
 def describe_unlent_node(decided: Decided, name: str, node_type: str) -> str:
-    """Returns the node's state in Slurm and why it is not lent, if the batch side was read."""
+    """Returns the node's state in Slurm and why it is not lent, or why neither is known."""
     inputs = decided.inputs
     if inputs.facts.batch is None:
         listed = inputs.snapshot.batch
@@ -219,7 +219,7 @@ def _refusal_to_lend(decided: Decided, row: BatchNode, node_type: str) -> str:
 
 
 def _list_claimants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
-    """Yields orders that lack nodes and could get this one, then queues that need one."""
+    """Yields orders that lack nodes and could get this one, then queues that need its type."""
     inputs = decided.inputs
     for order in inputs.registry.orders:
         could = order.node_type == node_type and name in (order.nodes or (name,))

@@ -1,4 +1,4 @@
-"""The facts of a run by node, as questions, and the transition of a recorded node. Pure.
+"""The facts of a run about each node, as answers to questions, and a node's transition. Pure.
 
 None means "could not be read": an unknown fact is neither a yes nor a no.
 """
@@ -22,7 +22,7 @@ from dnm.model.verdict import NodeVerdict, Verdict
 
 
 class Facts(Value):
-    """The facts at this time. None means "could not be read", per kind."""
+    """The facts of a run about nodes. A field or answer of None means "could not be read"."""
 
     now: datetime
     nodes: Mapping[str, Node] | None
@@ -50,7 +50,7 @@ class Facts(Value):
         return (self.batch or {}).get(name)
 
     def is_in_service(self, name: str) -> bool | None:
-        """Checks whether Slurm has the node in service; None is unknown."""
+        """Checks whether Slurm has the node in service; None: unknown."""
         row = self.row(name)
         return row.in_service if row is not None else None
 
@@ -59,16 +59,16 @@ class Facts(Value):
         return self.batch is not None and self.is_in_service(name) is None
 
     def is_drained_by_another(self, name: str, entry: LentNode) -> bool:
-        """Checks whether a node that its converter has handed over is drained in Slurm: a health
-        check or an administrator did that, and another return would undo it."""
+        """Checks whether Slurm has a node drained that its converter has returned: a health check
+        or an administrator did that, and another return would undo it."""
         row = self.row(name)
         is_away = entry.returning.is_handed_over and name not in (self.nodes or {})
         return is_away and row is not None and row.is_drained
 
     def is_reserved(self, name: str) -> bool:
-        """Checks whether a reservation that may be its converter's holds the node: some scripts
-        only warn if they cannot drain a node. A converter that reports claims would name it; then
-        the reservation is another's, or for an event."""
+        """Checks whether the node has a reservation that may be its converter's: some converters
+        only warn if they cannot drain a node. If the converter reports claims, but none on this
+        node, the reservation has another owner or is for an event."""
         row = self.row(name)
         if row is None or (row.reports_claim and row.claim is None):
             return False
@@ -76,23 +76,23 @@ class Facts(Value):
 
     @property
     def reports_claims(self) -> bool:
-        """Checks whether the converter reports its claims, so that other nodes are unclaimed."""
+        """Checks whether the converter reports claims, so that nodes without one are unclaimed."""
         batch = self.batch or {}
         return bool(batch) and all(node.reports_claim for node in batch.values())
 
     def claim_of(self, name: str, instance: str) -> BatchClaim | None:
-        """Returns the instance's claim of a node, as the converter reports it."""
+        """Returns the claim of `instance` on a node, as the converter reports it, or None."""
         claim = self._claim_on(name)
         return claim if claim is not None and claim.instance == instance else None
 
     def claimed_by_another(self, name: str, instance: str) -> str | None:
-        """Returns the other instance that has converted the node, as the batch side reports it."""
+        """Returns the other instance that the converter reports as owner of the node, or None."""
         claim = self._claim_on(name)
         return None if claim is None or claim.instance in ("", instance) else claim.instance
 
     def is_abandoned(self, name: str, namespace: str) -> bool:
-        """Checks whether the Node exists, and its converter, which reports claims, neither claims
-        it nor has labelled it for the namespace: another party may own it by now."""
+        """Checks whether the Node exists without a trace of its converter, which reports claims: no
+        claim and no label of the namespace. Another party may own the node by now."""
         node = self.node(name)
         tagged = node is not None and node.labels.get(namespace) == "true"
         return (
@@ -104,13 +104,13 @@ class Facts(Value):
         return row.claim if row is not None else None
 
     def is_interrupted(self, name: str, instance: str) -> bool:
-        """Checks whether a conversion of the node was interrupted."""
+        """Checks whether a conversion of the node for `instance` was interrupted."""
         claim = self.claim_of(name, instance)
         return claim is not None and has_stopped(claim)
 
     def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
-        """Returns the nodes of a request with an interrupted conversion after its converter ended:
-        they are claims now, and not part of the request."""
+        """Returns the nodes of a request with a conversion that stopped in the middle: they are
+        handled as claims now, and not as part of the request."""
         return [
             name
             for name in self.batch or {}
@@ -120,7 +120,7 @@ class Facts(Value):
         ]
 
     def work_on(self, name: str) -> int | None:
-        """Returns the number of pods that count on a node; None: not all pods are visible."""
+        """Returns how many pods keep the node from being idle; None: not all pods are visible."""
         pods = (self.working_pods or {}).get(name, 0)
         is_seen = self.working_pods is not None and self.sees_all_pods and name not in self.unseen
         return pods if pods or is_seen else None
@@ -131,7 +131,7 @@ class Facts(Value):
     def is_lent_by(self, name: str, instance: str) -> bool | None:
         """Checks whether evidence beyond the mark shows that this instance has lent the node: the
         ledger counts it, or Slurm knows it and does not have it in service. None: neither could be
-        read. The node's own kubelet could write the mark."""
+        read. The mark alone is no evidence, since the node's kubelet could write it."""
         if self.lenders is not None and name in self.lenders:
             return self.lenders[name] == instance
         if self.claimed_by_another(name, instance):
@@ -148,7 +148,7 @@ UNSEEN_PODS = (
 
 
 class NodeTransition(Value):
-    """The record of one node after this run's facts; `entry` None: it is forgotten."""
+    """A node's entry and verdict after this run's facts; `entry` None: the node is forgotten."""
 
     entry: LentNode | None
     verdict: NodeVerdict
@@ -161,7 +161,7 @@ class NodeTransition(Value):
 
 
 def changed(entry: LentNode, **changes: object) -> LentNode:
-    """Returns the record with these fields replaced."""
+    """Returns the registry's entry of a node with these fields replaced."""
     return msgspec.structs.replace(entry, **changes)
 
 
@@ -198,12 +198,12 @@ def node_verdict(name: str, verdict: Verdict, reason: ReasonText, detail: str = 
 
 
 def show_time(instant: datetime) -> str:
-    """Returns a time as messages show it."""
+    """Returns a time in UTC, as messages show it."""
     return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def after_deletion(name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition after the loss of a Node: forgotten or failed."""
+    """Returns the transition after the loss of a Node: forgotten if Slurm has it, else failed."""
     assert facts.nodes is not None  # a Node that was not read is not gone
     in_service = facts.is_in_service(name)
     if in_service:

@@ -36,8 +36,8 @@ from dnm.sizing.caps import NodePool
 
 
 class Findings(Value):
-    """Findings about nodes. `nodes`: to record, or all recorded. `claimed`: nodes that only count.
-    `requests`: still waiting. `failures`: failed conversions; `request_errors`: by request."""
+    """Findings about nodes. `nodes`: entries to record, or all entries. `claimed`: nodes that only
+    count under caps. `requests`: those that still wait. `failures`: failed conversions."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
@@ -81,14 +81,14 @@ def adopt_marked(config: Config, recorded: Container[str], facts: Facts) -> Find
 
 
 def _from_mark(config: Config, name: str, mark: Mark, now: datetime) -> LentNode:
-    """Returns the record of a marked node; the configuration decides its queue and type."""
+    """Returns an entry for a marked node; the configuration decides its queue and type."""
     policy = config.namespaces[mark.namespace]
     node_type = config.type_of(name) or policy.node_types[0]
     return _newly_recorded(config, node_type, mark.namespace, Joining(since=now))
 
 
 def _newly_recorded(config: Config, node_type: str, namespace: str, state: LentState) -> LentNode:
-    """Returns the record of a node that this instance has lent before, and that enters a phase."""
+    """Returns an entry in this state for a node that this instance has lent before."""
     policy = config.namespaces.get(namespace)
     return LentNode(
         node_type=node_type,
@@ -100,9 +100,9 @@ def _newly_recorded(config: Config, node_type: str, namespace: str, state: LentS
 
 
 def find_manual(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tuple[str, ...]:
-    """Returns the Nodes, `named` like a type and not recorded, that Slurm does not have in service
-    and that have no mark or claim: an administrator converted them. If Slurm was not read, the
-    result of the last run stays."""
+    """Returns those of the unrecorded Nodes `named` that an administrator converted: they have no
+    mark or claim, and Slurm does not have them in service. If Slurm was not read, the result of the
+    last run stays."""
     facts, config = inputs.facts, inputs.config
     coming = {request.node_type for request in registry.requests}
     return tuple(
@@ -116,7 +116,7 @@ def find_manual(inputs: Inputs, registry: Registry, named: Iterable[str]) -> tup
 
 
 def _has_owner(inputs: Inputs, name: str) -> bool:
-    """Checks whether a mark, the ledger or a claim names an owner."""
+    """Checks whether a mark, the ledger or a claim names an owner of the Node."""
     facts, instance = inputs.facts, inputs.config.instance_id
     mark = (facts.nodes or {})[name].mark
     claim = facts.claim_of(name, instance) or facts.claimed_by_another(name, instance)
@@ -136,16 +136,16 @@ def manual_verdict(inputs: Inputs, name: str) -> NodeVerdict:
 def complete_claim(
     config: Config, claim: BatchClaim, entry: LentNode | None, node: Node | None
 ) -> BatchClaim:
-    """Returns the claim, corrected by the record or else by its Node."""
+    """Returns the claim, corrected by the node's registry entry or else by its Node."""
     if entry is not None and entry.owner == config.instance_id:
         return msgspec.structs.replace(claim, namespace=entry.namespace, node_type=entry.node_type)
     return claim if claim.direction == "batch" else _complete_from_node(config, claim, node)
 
 
 def _complete_from_node(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
-    """Returns the claim with the namespace that its Node serves: the journal has the namespace of
-    the lend, and the node may have moved since. The mark decides, or the label if the mark is lost.
-    Until the lend has ended the node cannot have moved, and the journal is right."""
+    """Returns the claim with the namespace that its Node serves: the converter's journal has that
+    of the lend, and the node may have moved since. The mark decides, or the label if the mark is
+    lost. Before the lend has ended, the node cannot have moved, and the journal is right."""
     if node is None or claim.direction:
         return claim
     if node.mark is not None and node.is_marked_by(config.instance_id):
@@ -158,7 +158,7 @@ def _complete_from_node(config: Config, claim: BatchClaim, node: Node | None) ->
 
 
 class ClaimCase(Value):
-    """A claim and the facts about it."""
+    """A claim on a node, and the facts that decide about it."""
 
     config: Config
     name: str
@@ -178,7 +178,7 @@ class ClaimCase(Value):
 
     @property
     def is_there(self) -> bool:
-        """Checks whether Kubernetes has its Node."""
+        """Checks whether Kubernetes has a Node with the name of the claimed node."""
         return self.name in (self.facts.nodes or {})
 
     def counts(self, why: str, *, can_resume: bool = False, error: str = "") -> Findings:
@@ -202,7 +202,7 @@ class ClaimCase(Value):
 
 
 def judge_claim(case: ClaimCase) -> Findings:
-    """Decides about a claim."""
+    """Decides whether a claimed node only counts, or is recorded, and in which phase."""
     name, claim, in_service = case.name, case.claim, case.row.in_service
     returning = Returning(since=case.facts.now)
     if claim.is_at_work:
@@ -241,7 +241,7 @@ def judge_claim(case: ClaimCase) -> Findings:
 
 
 def _judge_ended(case: ClaimCase) -> Findings:
-    """Decides about a claim without a namespace, or with one that is not configured."""
+    """Decides about a claim if its namespace is missing or not configured."""
     name, claim, config = case.name, case.claim, case.config
     until = (claim.since or case.facts.now) + config.convert_timeout + config.join_timeout
     if claim.since is not None and not claim.namespace and case.facts.now < until:
@@ -262,7 +262,7 @@ def _judge_ended(case: ClaimCase) -> Findings:
 
 
 def claim_verdict(name: str, node: ClaimedNode) -> NodeVerdict:
-    """Returns the verdict on a node that only counts."""
+    """Returns the verdict on a claimed node, which only counts under the caps."""
     return node_verdict(name, Verdict.WAIT, Reason.CLAIMED, node.why)
 
 
@@ -272,7 +272,7 @@ _NOT_WANTED = "its conversion was interrupted and no queue needs it: it is retur
 
 
 def resumable_nodes(config: Config, registry: Registry) -> dict[NodePool, list[str]]:
-    """Returns the nodes with a resumable conversion, by pool."""
+    """Returns the nodes with an interrupted conversion that can be resumed, by pool."""
     by_pool: dict[NodePool, list[str]] = defaultdict(list)
     for name, claim in sorted(registry.claimed.items()):
         policy = config.namespaces.get(claim.namespace)
@@ -288,8 +288,8 @@ def return_unwanted(
     undecided: Collection[str],
     named: Collection[tuple[NodePool, str]] = (),
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
-    """Records resumable nodes that are no longer needed as returning; `wanted`: how many of each
-    pool are needed, by requests that wait. `undecided` queues are skipped. Without the batch side,
+    """Records resumable nodes that are no longer needed as returning. `wanted`: how many of each
+    pool requests that wait still need. Queues in `undecided` are skipped. Without the batch side,
     or in a pause, nothing changes."""
     if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
         return registry, {}

@@ -1,4 +1,4 @@
-"""The hooks of a rule, and the values passed to them."""
+"""The hooks through which a rule changes planning, and the values passed to them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class CountedFrom(Value):
-    """Inputs of a rule's bounds. `resumable`: nodes of a type that are claimed already. `is_move`:
-    no node is taken from Slurm."""
+    """The inputs from which a rule computes its bounds. `resumable`: node type -> nodes that are
+    claimed already. `is_move`: no node is taken from Slurm."""
 
     config: Config
     registry: Registry
@@ -41,8 +41,8 @@ class CountedFrom(Value):
 
 
 class Look(Value):
-    """Inputs of the decisions about nodes. `nodes`: the transition of each in this run. `current`:
-    the limits before any fence."""
+    """The inputs of decisions about nodes. `nodes`: the transition of each node in this run.
+    `current`: the limits before any fence."""
 
     inputs: Inputs
     nodes: Mapping[str, NodeTransition]
@@ -50,15 +50,15 @@ class Look(Value):
 
 
 class Exclusion(Value):
-    """Why a node must not be lent; `must_return`: if it is lent all the same, it is returned."""
+    """A node's exclusion from lending: the reason, and whether a lent node is returned for it."""
 
     why: str
     must_return: bool
 
 
 class NodeFloor(Value):
-    """The minimum of a namespace, independent of its pods: so many nodes, of them so many
-    `of_type`. `why` is a clause for messages. A floor is no demand: the highest holds, demand may
+    """A minimum of nodes for a namespace, whether or not pods need them: `nodes` in all, among them
+    `of_type`. `why` is a clause for messages. The highest of several floors holds. Demand may
     exceed it, and every cap applies."""
 
     namespace: str
@@ -68,8 +68,8 @@ class NodeFloor(Value):
 
 
 class Moves(Value):
-    """Moves to another queue. `begun`: nodes that are fenced for it now. `relabels`: the exchange
-    of labels and taints on the other nodes."""
+    """The moves to another queue in this run. `begun`: nodes that are fenced now for a move.
+    `relabels`: the exchange of labels and taints on nodes that were fenced before."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict] = {}
@@ -78,7 +78,7 @@ class Moves(Value):
 
 
 class Additions(Value):
-    """Additions of a rule after all decisions; `registry` includes its own records."""
+    """The additions of a rule to the plan, after all decisions. `registry` has its records."""
 
     registry: Registry
     actions: tuple[Action, ...] = ()
@@ -97,7 +97,7 @@ class Leave(Value):
 
 
 class Edit(Value):
-    """A change of the registry, by a run or a command; `inputs` is None for a command."""
+    """A change of the registry, for the hook `records`; `inputs` is None for a command's change."""
 
     config: Config
     before: Registry
@@ -107,7 +107,7 @@ class Edit(Value):
 
 
 def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Edit], Registry]:
-    """Returns the hook `records` of a rule that records something in runs only."""
+    """Returns a hook `records` that calls `record` in runs and changes nothing in commands."""
     return lambda change: (
         change.after if change.inputs is None else record(change.inputs, change.after)
     )
@@ -115,7 +115,7 @@ def in_a_run(record: Callable[[Inputs, Registry], Registry]) -> Callable[[Edit],
 
 class Rule(Value):
     """The hooks of one rule, each None if the rule does not need it. `reasons` are the rule's own,
-    in the order of the pages."""
+    in the order in which pages list them."""
 
     reasons: tuple[ReasonText, ...] = ()
     # Needs that no pod requests: before the snapshot, and after it.
@@ -142,8 +142,8 @@ class Rule(Value):
 
 
 def raise_floors(config: Config, floors: Iterable[NodeFloor]) -> Config:
-    """Returns the active configuration: `min_nodes` of each namespace and node type is the highest
-    of its floors, and at most its `max_nodes`."""
+    """Returns the configuration with `min_nodes` of each namespace and node type raised to the
+    highest of its floors, but at most to `max_nodes`."""
     namespaces = dict(config.namespaces)
     for floor in floors:
         if floor.namespace in namespaces:

@@ -1,8 +1,8 @@
-"""The idle time of lent nodes, and the times of lending and returning. Pure.
+"""The idle time after which lent nodes are returned, and the times that lending and returning take.
 
-The idle time is a multiple of the time that a return and a conversion take here. It is the short
-one, or the long one if that had cost less over the last pauses of the queue; without a pause, the
-first one. A key that is set is followed exactly. docs/adr/0010-one-idle-rule.md has a proof.
+The idle time is a multiple of the time that a return and a new conversion take at this site: SHORT,
+or LONG if that had cost less over the queue's last pauses; FIRST before the first pause. A
+configured idle time is used as it is. docs/adr/0010-one-idle-rule.md has a proof. Pure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, t
 
 
 def next_judged(config: Config, registry: Registry) -> list[datetime]:
-    """Returns when each open pause becomes too long to count as a missed node."""
+    """Returns when each returned node has been gone too long to count as missed."""
     return [
         since + _soon(return_seconds(config, registry, queue))
         for queue, entry in registry.lent_again.items()
@@ -57,7 +57,7 @@ def next_judged(config: Config, registry: Registry) -> list[datetime]:
 
 
 def best_time(pauses: Sequence[float], back: float) -> float:
-    """Returns the idle time in seconds. `back`: the seconds of a return and a conversion."""
+    """Returns the best idle time for these pauses. `back`: seconds of a return and a conversion."""
     short, first, long = (max(share * back, LEAST) for share in (SHORT, FIRST, LONG))
     if not pauses:
         return first
@@ -70,7 +70,7 @@ def best_time(pauses: Sequence[float], back: float) -> float:
 
 
 def return_seconds(config: Config, registry: Registry, queue: str) -> float:
-    """Returns how many seconds a return and a conversion take of the node types of a queue."""
+    """Returns the mean seconds of a return plus a conversion, for the node types of a queue."""
     policies = (policy for policy in config.namespaces.values() if policy.queue == queue)
     types = {name for policy in policies for name in policy.node_types}
     times = [registry.lend_times.get(name, LendTimes()) for name in sorted(types)]
@@ -85,8 +85,8 @@ def _mean(seconds: Sequence[int]) -> float:
 def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
-    """Returns `after` with the pauses that ended since `before`. `needed`: the nodes that a queue
-    lacks. A pause that only grew too long is recorded with the next change of its queue."""
+    """Returns `after` with the idle pauses that ended since `before`. `needed`: queue -> the nodes
+    that it lacks. A pause that became too long is recorded with the next change of its queue."""
     returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
     ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
@@ -116,7 +116,8 @@ def note_returns(
 def _judge(
     returned: list[datetime], ended: list[int], needed: int, back: float, now: datetime
 ) -> LentAgain:
-    """Ends the pauses of nodes that are needed again, the last first, and of those that are not."""
+    """Returns the record after pauses ended: of nodes that are needed again, or gone for too
+    long."""
     recent = [since for since in returned if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
     pauses = [*ended, *(_seconds(since, now) for since in returned if since not in recent)]
@@ -143,17 +144,17 @@ _SHARE = 0.95
 
 
 def lend_time(config: Config, registry: Registry, node_type: str) -> timedelta:
-    """Returns how long a node of the type takes from being asked for to serving."""
+    """Returns how long a node of the type takes from its request until it serves."""
     return _learned(config, registry.lend_times.get(node_type, LendTimes()).lends)
 
 
 def return_time(config: Config, registry: Registry, node_type: str) -> timedelta:
-    """Returns how long a node of the type takes to be back in Slurm."""
+    """Returns how long a node of the type takes to be back in Slurm, as measured."""
     return _learned(config, registry.lend_times.get(node_type, LendTimes()).returns)
 
 
 def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
-    """Returns the 95th percentile, at most the longest lend time; with few times, `lead`."""
+    """Returns the 95th percentile of `seconds`, within bounds; `lead` if there are few of them."""
     if len(seconds) < FEWEST_TIMES:
         return config.lead
     learned = timedelta(seconds=sorted(seconds)[ceil(_SHARE * len(seconds)) - 1])
@@ -161,7 +162,7 @@ def _learned(config: Config, seconds: Sequence[int]) -> timedelta:
 
 
 def longest_lend_time(config: Config) -> timedelta:
-    """Returns the most that is ever learned or taken for it."""
+    """Returns the longest time that dnm assumes for a lend."""
     return max(config.lead, config.convert_timeout + config.join_timeout)
 
 
@@ -172,7 +173,7 @@ def note_lends(
     verdicts: Mapping[str, NodeVerdict],
     now: datetime,
 ) -> Registry:
-    """Returns `after` with the times of the nodes that serve, or are back, since `before`."""
+    """Returns `after` with the times of nodes that began to serve, or are back, since `before`."""
     noted = dict(after.lend_times)
     for name, entry in after.nodes.items():
         was = before.nodes.get(name)

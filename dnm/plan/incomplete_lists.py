@@ -29,9 +29,9 @@ _OTHER_NODES = 3  # Nodes that are not lent and are recorded too
 
 
 class _Flaws(Value):
-    """Contradictions in a list of pods. `why`: the reason to reject all of it. `missed`: nodes that
-    lack their recorded pods. `hidden`: nodes of queues in which the scheduler has pods, but the
-    list has none. `emptied`: nodes of namespaces without a pod in the list; the next run checks
+    """Contradictions in a list of pods. `why`: the reason to reject the whole list. `missed`: nodes
+    that lack their recorded pods. `hidden`: nodes of queues in which the scheduler has pods, but
+    the list has none. `emptied`: nodes of namespaces without a pod in the list; the next run checks
     again. `patience`: after this time the list is accepted."""
 
     why: str = ""
@@ -68,7 +68,7 @@ def reject_incomplete_lists(
 
 
 def _attended_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """Returns the Nodes on which the list shows pods that exist as long as the Node."""
+    """Returns the Nodes on which the list shows pods that a Node always has (DaemonSet, mirror)."""
     pods = snapshot.pods
     if isinstance(pods, Unreadable):
         return frozenset()
@@ -141,7 +141,7 @@ def _check_pods(
 
 
 def _hidden_queues(snapshot: Snapshot, pods: PodList, queues: set[str]) -> set[str]:
-    """Returns the queues in which the scheduler runs pods while the list has none of them."""
+    """Returns the queues in which the scheduler runs pods of which the list has none."""
     view = snapshot.queue_facts.view
     if not isinstance(view, SchedulerView):
         return set()

@@ -57,15 +57,15 @@ class Inputs(Value):
         return self.snapshot.taken_at
 
     def paused(self, way: Way | None = None) -> Objection | None:
-        """Returns the pause that stops lending, returning, or either of them."""
+        """Returns an objection if lending or returning (`way`), or any of them, is paused."""
         return self.registry.paused(self.now, way)
 
     def is_kept(self, name: str, entry: LentNode) -> bool:
-        """Checks whether a command of an administrator keeps a node, whatever makes it leave."""
+        """Checks whether an administrator's command keeps a node that has a reason to leave."""
         return name in self.registry.held or entry.is_kept_at(self.now)
 
     def unreadable_namespaces(self, queue: str) -> list[str]:
-        """Returns the monitored namespaces of a queue with unreadable pods."""
+        """Returns the monitored namespaces of a queue with pods that could not be read."""
         pods = self.snapshot.pods
         unread = {} if isinstance(pods, Unreadable) else pods.unreadable
         policies = self.config.namespaces.values()
@@ -73,7 +73,7 @@ class Inputs(Value):
 
 
 def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inputs:
-    """Rejects incomplete lists, reads the queues, sums up pods, sorts facts by node."""
+    """Returns the inputs of a plan: complete lists, queues, demand, and facts by node."""
     registry = clamp_future_times(config, registry, snapshot.taken_at)
     registry = drop_expired(registry, snapshot.taken_at)
     snapshot, last_run = reject_incomplete_lists(registry, config.instance_id, snapshot)
@@ -98,7 +98,7 @@ def gather_inputs(config: Config, registry: Registry, snapshot: Snapshot) -> Inp
 
 
 def _read_queues(config: Config, snapshot: Snapshot) -> tuple[Queues | None, Objection | None]:
-    """Returns the queues, or why they cannot be read."""
+    """Returns the queues, or an objection with the reason why they cannot be read."""
     if unread := snapshot.queue_facts.unread:
         return None, Objection(reason=Reason.QUEUE_UNREADABLE, detail=unread.error)
     try:
@@ -113,8 +113,8 @@ def demand_of(
     limits: Mapping[str, QueueLimits],
     stalled: Mapping[str, StalledPods] = {},
 ) -> Demand | None:
-    """Returns the requests of a snapshot's pods below these limits; None: the pods could not be
-    read. `stalled` by fingerprint."""
+    """Returns the demand of a snapshot's pods in queues with these limits; None: the pods could not
+    be read. `stalled`: equal pods that do not count, by fingerprint."""
     pods, view = snapshot.pods, snapshot.queue_facts.view
     if isinstance(pods, Unreadable):
         return None
@@ -179,7 +179,7 @@ def _facts(
 
 
 def _unscheduled(config: Config, snapshot: Snapshot, demand: Demand | None) -> frozenset[str]:
-    """Returns the queues with pods that wait for a decision of their scheduler or controller."""
+    """Returns the queues with pods about which their scheduler or controller has yet to decide."""
     if demand is None:
         return frozenset()
     waiting: set[str] = set()
@@ -252,7 +252,7 @@ def drop_expired(registry: Registry, now: datetime) -> Registry:
 def needs_batch_side(
     config: Config, registry: Registry, nodes: Collection[Node], pods: PodList | Unreadable
 ) -> bool:
-    """Checks whether a decision needs it: for a conversion, or a lent node that does not serve."""
+    """Checks whether to read the batch side: for a conversion, or a lent node not in service."""
     present = {node.name for node in nodes}
     if any(_mark_disagrees(config, registry, node) for node in nodes):
         return True
@@ -273,27 +273,27 @@ def needs_batch_side(
 
 
 def is_hourly_read_due(config: Config, registry: Registry, now: datetime) -> bool:
-    """Checks whether this is the first run of an hour, or of all. It reads the batch side in any
-    case, to detect claims for this instance that the record does not have."""
+    """Checks whether this is the first run of an hour, or the first of all. Such a run always reads
+    the batch side, to detect claims of this instance that are not recorded."""
     if not (registry.nodes or registry.last_run.queues):
         return True
     return timedelta(minutes=now.minute, seconds=now.second) < config.check_interval
 
 
 def _mark_disagrees(config: Config, registry: Registry, node: Node) -> bool:
-    """Checks whether mark and record disagree: then only Slurm or the ledger can decide."""
+    """Checks whether mark and registry disagree: then only Slurm or the ledger can decide."""
     entry, instance = registry.nodes.get(node.name), config.instance_id
     return node.is_marked_by(instance) != (entry is not None and entry.owner == instance)
 
 
 def last_run_wanted_nodes(registry: Registry) -> bool:
-    """Checks whether the last run wanted a conversion, or lacked facts to decide."""
+    """Checks whether a queue needed nodes in the last run, or facts about it were missing."""
     queues = registry.last_run.queues.values()
     return any(status.verdict != Verdict.KEEP.value for status in queues)
 
 
 def may_want_nodes(config: Config, pods: PodList | Unreadable) -> bool:
-    """Checks whether a pod waits that may cause a conversion."""
+    """Checks whether there is an unbound pod that may cause a conversion."""
     return not isinstance(pods, Unreadable) and any(
         not pod.node
         and pod.is_managed

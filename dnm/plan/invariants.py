@@ -28,8 +28,8 @@ from dnm.plan.facts import Facts
 
 
 def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan) -> Iterator[str]:
-    """Yields a sentence for each invariant that the plan breaks; `before` is the record from which
-    it was made."""
+    """Yields a sentence for each invariant that the plan breaks; `before` is the registry from
+    which it was made."""
     yield from _check_caps(config, before, plan)
     yield from _check_limits(config, plan)
     yield from _check_owners(config, facts, plan)
@@ -37,8 +37,8 @@ def check_invariants(config: Config, before: Registry, facts: Facts, plan: Plan)
 
 
 def _check_caps(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
-    """Checks that each request is recorded and within each cap. Lent nodes may exceed a cap that
-    was lowered; then nothing is requested."""
+    """Checks that each request is recorded and within each cap. If lent nodes exceed a cap that was
+    lowered, nothing may be requested."""
     recorded_ids = {request.id for request in before.requests}
     new = [request for request in plan.registry.requests if request.id not in recorded_ids]
     asked = {action.request.id for action in plan.actions if isinstance(action, StartConversion)}
@@ -73,7 +73,7 @@ def _check_caps(config: Config, before: Registry, plan: Plan) -> Iterator[str]:
 
 
 def _check_limits(config: Config, plan: Plan) -> Iterator[str]:
-    """Checks that a queue's limit counts the recorded size of exactly the nodes that serve it."""
+    """Checks that each limit counts the recorded size of exactly the nodes that serve its queue."""
     serving: dict[str, dict[str, dict[str, int]]] = {}
     for name, entry in plan.registry.nodes.items():
         if entry.phase is Phase.SERVING and entry.owner == config.instance_id:
@@ -122,8 +122,8 @@ def _node_of(action: Action) -> str:
 
 
 def _check_stability(before: Registry, plan: Plan) -> Iterator[str]:
-    """Checks that no plan returns a node and requests one of the same type for the same namespace,
-    except a node that leaves even if its queue needs it."""
+    """Checks that no plan returns a node and requests one of the same type for the same namespace.
+    A node that leaves even if its queue needs it is an exception."""
     recorded_ids = {request.id for request in before.requests}
     requested = {
         (request.queue, request.namespace, request.node_type)

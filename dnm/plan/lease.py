@@ -37,8 +37,8 @@ _LONGEST = 300  # characters of a holder
 
 
 class Actor(Value):
-    """A registry that is about to act. `now`: by the clock of its host. `secret`: its name in
-    `Lease.registry`, if it is in Kubernetes."""
+    """A registry that is about to act. `now`: by the clock of its host. `secret`: the Secret with
+    it, as `Lease.registry` names it; empty if the registry is a file."""
 
     instance: str
     place: Place
@@ -52,8 +52,8 @@ class Actor(Value):
 
 
 class Judgement(Value):
-    """The decision whether a registry may act. `refusal`: why not. `needs_word`: it may, and the
-    Lease must get another word for it. `elsewhere`: the registry that acts instead."""
+    """The decision whether a registry may act. `refusal`: why it may not. `needs_word`: it may,
+    after it has written a new word into the Lease. `elsewhere`: the registry that acts instead."""
 
     refusal: str = ""
     needs_word: bool = False
@@ -85,13 +85,13 @@ def _is_in_cluster(lease: Lease) -> bool:
 
 
 def is_written_here(lease: Lease, place: Place) -> bool:
-    """Returns whether only this place, since this boot, can have written it. A container may share
-    its place with another, so the answer is no."""
+    """Returns whether only dnm at this place, since this boot, can have written the Lease. It is
+    False for a container, which may share its place with another."""
     return bool(place.home) and (lease.home, lease.boot) == (place.home, place.boot)
 
 
 def _was_here(lease: Lease, place: Place, now: datetime) -> bool:
-    """Checks whether dnm at this place wrote it, with a registry that no longer exists."""
+    """Checks whether dnm at this place wrote the Lease, with a registry that no longer exists."""
     is_home = bool(place.home) and lease.home == place.home
     is_older = lease.acted is not None and now - lease.acted > place.up_for
     return is_home and (lease.boot == place.boot or is_older)
@@ -117,14 +117,14 @@ def acts_elsewhere(registry: Registry, now: datetime) -> ActingElsewhere | None:
 
 
 def judge_actor(config: Config, registry: Registry, snapshot: Snapshot) -> Judgement:
-    """Decides whether this registry may act; without an answer of the cluster no plan acts."""
+    """Decides whether this registry may act. If the cluster did not answer, no plan acts anyway."""
     if snapshot.lease is None:
         return Judgement()
     return judge_lease(snapshot.lease, actor_of(config, registry, snapshot))
 
 
 def actor_of(config: Config, registry: Registry, snapshot: Snapshot) -> Actor:
-    """Returns this registry, as it is about to act on a snapshot."""
+    """Returns this registry as an `Actor`, with the time and the place of a snapshot."""
     return Actor(
         instance=config.instance_id,
         place=snapshot.place,
@@ -135,14 +135,14 @@ def actor_of(config: Config, registry: Registry, snapshot: Snapshot) -> Actor:
 
 
 def secret_word(config: Config) -> str:
-    """Returns the name of the registry's Secret as a Lease has it; empty if it is a file."""
+    """Returns the registry's Secret as `Lease.registry` names it; empty if it is a file."""
     if config.registry_storage == "file":
         return ""
     return f"{_IN_CLUSTER}{config.registry_namespace}/{config.object_name}"
 
 
 def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: Snapshot) -> Plan:
-    """Returns the plan as far as it may be executed; `registry` is the recorded one."""
+    """Returns the part of the plan that may be executed. `registry`: as it was before the plan."""
     if judged.refusal:
         from dnm.plan.refusal import refuse_acting
 
@@ -154,7 +154,7 @@ def with_judgement(plan: Plan, registry: Registry, judged: Judgement, snapshot: 
 
 
 def names_to_keep(registry: Registry) -> str:
-    """Returns the names that only this registry knows, as the Lease keeps them; empty: none."""
+    """Returns the text of the pause, holds and exclusions that the Lease keeps; empty: none."""
     if not (registry.pause or registry.held or registry.excluded):
         return ""
     from dnm.plan.lost_registry import keep_names
@@ -163,8 +163,8 @@ def names_to_keep(registry: Registry) -> str:
 
 
 def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple[str, ...]:
-    """Returns traces which show that this instance has acted although this registry never has: it
-    begins in place of a lost one. Empty for any other registry."""
+    """Returns clauses that show that this instance has acted although this registry never has, so
+    that it replaces a lost one. Empty for any other registry."""
     if registry.lease_words or registry.nodes:
         return ()
     traces = []

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 def conversion_budget(
     config: Config, registry: Registry, facts: Facts, *, unclaimed: bool = False
 ) -> ConversionBudget:
-    """Returns what caps and the batch side allow, including interrupted conversions. `unclaimed`:
-    the budget for nodes without a claim, whether lendable now or not; every claim counts. A batch
-    side that could not be read bounds nothing here: then no conversion is started at all."""
+    """Returns how many nodes caps, rules and the batch side allow, with interrupted conversions.
+    `unclaimed`: only new nodes, lendable now or not; every claim counts as lent. A batch side that
+    could not be read bounds nothing here: then no conversion is started at all."""
     claimed = registry.claimed
     resumable = (
         {} if unclaimed else {name: claim for name, claim in claimed.items() if claim.can_resume}
@@ -79,7 +79,7 @@ def counted_as_lent(config: Config, registry: Registry, facts: Facts) -> list[tu
 
 
 def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[str, int]:
-    """Returns, by node type, how many batch nodes the converter could lend, if it was called."""
+    """Returns node type -> how many batch nodes the converter could lend now."""
     if facts.batch is None:
         return {}
     counts = Counter(config.type_of(name) for name in lendable_names(config, registry, facts))
@@ -90,7 +90,7 @@ def _count_lendable(config: Config, registry: Registry, facts: Facts) -> dict[st
 
 
 def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str]:
-    """Returns the batch nodes that could be lent now, without excluded ones, in order."""
+    """Returns the batch nodes that could be lent now and are not excluded, in the list's order."""
     excluded = excluded_nodes(config, registry, facts.batch, facts.now)
     verdicts = ("OK", "PREEMPT") if config.allow_preempt else ("OK",)
     return [
@@ -101,7 +101,7 @@ def lendable_names(config: Config, registry: Registry, facts: Facts) -> list[str
 
 
 def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
-    """Returns the Nodes that exist, those that serve, incoming ones and leaving ones."""
+    """Returns the Nodes that exist, and the nodes that serve, are incoming, or leave."""
     nodes = inputs.facts.nodes or {}
     instance = inputs.config.instance_id
     serving = registry.nodes_of(instance, Phase.SERVING)
@@ -128,14 +128,14 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
 
 
 def _without_fence(node: Node, entry: LentNode | None) -> Node:
-    """Returns the Node as this run leaves it: without the fence if it serves."""
+    """Returns the Node as it is after this run: without dnm's fence if it serves."""
     if entry is None or entry.leaves is not None:
         return node
     return msgspec.structs.replace(node, is_cordoned=node.is_cordoned_by_another)
 
 
 def _incoming(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
-    """Returns a node as incoming; one that changes its queue counts for its destination."""
+    """Returns a node as an incoming one; if it moves to another queue, it counts for that queue."""
     policy = inputs.config.namespaces.get(entry.heads_for)
     is_new = policy is not None and entry.heads_for != entry.namespace
     return IncomingNode(
@@ -152,8 +152,8 @@ def _incoming(inputs: Inputs, name: str, entry: LentNode) -> IncomingNode:
 def start_objection(
     inputs: Inputs, registry: Registry, node_type: str, order: LendOrder | None = None
 ) -> Objection | None:
-    """Returns why no node of this type is started now, for any queue; `order`: the order for which
-    it would be. `registry`: as before any conversion of this run."""
+    """Returns why no node of this type is requested now, for any queue. `order`: the order that
+    would request it. `registry`: as before any conversion of this run."""
     batch = inputs.snapshot.batch
     if isinstance(batch, Unreadable):
         return Objection(reason=Reason.NO_BATCH_NODE, detail=batch.error)
@@ -170,8 +170,8 @@ def find_brake(
     now: datetime,
     order: LendOrder | None = None,
 ) -> Objection | None:
-    """Returns the pause, the cooldown (which force ignores) or the back-off that delays conversions
-    of this type."""
+    """Returns the pause, the cooldown (which `--force` ignores) or the back-off that delays
+    conversions of this type."""
     if pause := registry.paused(now, Way.LENDING):
         return pause
     is_forced = order is not None and order.is_forced
@@ -189,14 +189,14 @@ def find_brake(
 
 
 def _passes(order: LendOrder, backoff: Backoff, now: datetime) -> bool:
-    """Checks whether force ignores a back-off, except one that the order itself has caused."""
+    """Checks whether the order is forced and so ignores a back-off that began before the order."""
     return order.is_forced and not (backoff.since and order.since < backoff.since <= now)
 
 
 def limit_objection(
     inputs: Inputs, limits: PlannedLimits, registry: Registry, pool: NodePool, count: int
 ) -> Objection | None:
-    """Returns why the limits cannot grow by so many nodes and the incoming ones."""
+    """Returns why the queue's limits cannot grow by `count` nodes and the incoming ones."""
     action, node_types = limits.action, inputs.config.node_types
     if inputs.queues is None or action is None or not count:
         return None

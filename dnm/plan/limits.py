@@ -22,8 +22,8 @@ from dnm.queues.system import Queues
 
 
 class CurrentLimits(Value):
-    """The limits before any fence. `objection`: why no limit can be changed. `projected`: the
-    document if no node were fenced, None if the desired content is unknown."""
+    """The limits before this run fences a node. `objection`: why no limit can be changed.
+    `projected`: the document if no node were fenced (None: the desired content is unknown)."""
 
     registry: Registry
     limits: Mapping[str, QueueLimits]
@@ -32,8 +32,8 @@ class CurrentLimits(Value):
 
 
 class PlannedLimits(Value):
-    """The limits after `edit`. `edit` None: the desired content is unknown. `objection`: why no
-    limit can be changed."""
+    """The limits after this run's `edit`. `edit` None: the desired content is unknown. `objection`:
+    why no limit can be changed."""
 
     limits: Mapping[str, QueueLimits]
     objection: Objection | None = None
@@ -56,7 +56,7 @@ class PlannedLimits(Value):
 
 
 def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
-    """Finds out whether limits can be changed, before any decision that needs it."""
+    """Returns the current limits, and whether they can be changed: decisions depend on that."""
     if inputs.queues is None or inputs.demand is None:
         return CurrentLimits(registry=registry, limits=inputs.limits, objection=inputs.objection)
     wants = wants_of(inputs, registry, inputs.demand)
@@ -74,7 +74,7 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
 
 
 def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
-    """Plans the document for the nodes that serve now. The edit is computed again only if it
+    """Plans the queue document for the nodes that serve now. The edit is computed again only if it
     differs from the projected one."""
     if inputs.queues is None or inputs.demand is None:
         return PlannedLimits(limits=current.limits, objection=current.objection)
@@ -98,7 +98,7 @@ def diff_of(queues: Queues | None, limits: PlannedLimits) -> str:
 
 
 def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Objection | None:
-    """Returns why dnm must not act on the facts about a queue's pods and limits."""
+    """Returns why dnm must not act for a queue: its limits or its pods could not be read."""
     if queue not in limits.limits and inputs.queues and inputs.queues.is_missing:
         return limits.objection  # the queues are missing because the document is
     if queue not in limits.limits:
@@ -113,7 +113,7 @@ def queue_objection(inputs: Inputs, limits: PlannedLimits, queue: str) -> Object
 
 
 def _counted_nodes(inputs: Inputs) -> frozenset[str]:
-    """Returns the nodes of this instance that the current document counts already."""
+    """Returns the nodes of this instance that the limits in the current document include."""
     lenders, instance = inputs.facts.lenders or {}, inputs.config.instance_id
     return frozenset(name for name, lender in lenders.items() if lender == instance)
 
@@ -122,7 +122,7 @@ def _counted_nodes(inputs: Inputs) -> frozenset[str]:
 
 
 def wants_of(inputs: Inputs, registry: Registry, demand: Demand) -> QueueWants:
-    """Returns the desired content while the nodes of this record serve."""
+    """Returns the desired content of the queue document for the nodes that serve in `registry`."""
     nodes = serving_sizes(inputs.config, registry)
     return queue_wants(inputs.config, inputs.registry, nodes, floors(demand))
 
@@ -133,8 +133,8 @@ def queue_wants(
     nodes: Mapping[str, Mapping[str, Resources]],
     floors: Mapping[str, Resources] | None = None,
 ) -> QueueWants:
-    """Returns the desired content while `nodes` serve (`serving_sizes`). `remembered` has the
-    ledger of the last run, in case it is lost."""
+    """Returns the desired content of the queue document while `nodes` serve (`serving_sizes`).
+    `remembered` has the ledger of the last run, in case the ledger is lost."""
     return QueueWants(
         instance_id=config.instance_id,
         nodes=nodes,
@@ -153,7 +153,7 @@ def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dic
 
 
 def floors(demand: Demand) -> dict[str, dict[str, int]]:
-    """Returns what no limit may shrink below: amounts in use and the largest gang application."""
+    """Returns the least limits: the amounts in use, or the largest gang application if larger."""
     return {
         path: {
             name: max(queue.used.get(name, 0), queue.largest_gang.get(name, 0))

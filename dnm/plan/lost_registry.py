@@ -27,8 +27,8 @@ _REPLACED = "begun anew"  # identifies the registry if the Lease is missing too
 
 
 class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
-    """The nodes that are held or excluded, as a Lease keeps them. `held`, `excluded`: the end
-    (empty: none) -> a host list. `is_cut`: the Lease is too small for all of them."""
+    """The nodes that are held or excluded, as a Lease keeps them. `held`, `excluded`: end time
+    (empty: none) -> host list. `is_cut`: the names were too many for the Lease."""
 
     pause: dict[str, str] | None = None
     held: dict[str, str] = {}
@@ -37,7 +37,7 @@ class _Names(Value, forbid_unknown_fields=False, omit_defaults=True):
 
 
 def keep_names(registry: Registry) -> str:
-    """Returns the text that a Lease keeps of this registry; empty: there is nothing to keep."""
+    """Returns this registry's pause, holds and exclusions as text for the Lease; empty: none."""
     pause = registry.pause
     if pause is not None and pause.is_after_loss:
         pause = pause.earlier
@@ -71,7 +71,7 @@ def _end(until: datetime | None) -> str:
 
 def restore_names(registry: Registry, kept: str, now: datetime) -> Registry:
     """Returns the registry with the pause, holds and exclusions that a Lease keeps and that are
-    still active. An unreadable name pauses lending."""
+    still active. If the text `kept` is unreadable or cut, dnm is paused."""
     try:
         names = msgspec.json.decode(kept, type=_Names) if kept else _Names()
         pause = _read_pause(names, now)
@@ -123,7 +123,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def replace_lost(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) -> Registry:
-    """Returns the registry that replaces a lost one, which left these traces (`find_traces`). The
+    """Returns the registry that replaces a lost one, of which `find_traces` found these traces. The
     loss is reported once."""
     lease = snapshot.lease if isinstance(snapshot.lease, Lease) else Lease()
     word = lease.registry or _REPLACED

@@ -1,5 +1,5 @@
-"""The requests of this run for the queues: how many nodes, for which pool, without which nodes.
-Pure."""
+"""The requests for nodes that this run makes for the queues: how many nodes, for which pool, and
+which nodes the converter must not choose. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _CLAIMED_FIRST = "nodes that are claimed and not lent count; `dnm plan` names th
 
 
 class Conversions(Value):
-    """Requests and verdicts. `verdicts` by monitored queue. `requests`: new ones, which `registry`
-    includes. `questions`: problems in the queue document that stop a queue until an administrator
-    fixes them. `sizing`: empty if no queue could be evaluated. `nodes`: verdicts on interrupted
-    conversions."""
+    """The requests and verdicts of this run so far. `verdicts` by monitored queue. `requests`: new
+    ones, which `registry` includes. `questions`: problems in the queue document that stop a queue
+    until an administrator fixes them. `sizing`: empty if no queue could be evaluated. `nodes`:
+    verdicts on interrupted conversions."""
 
     inputs: Inputs
     limits: PlannedLimits
@@ -61,7 +61,7 @@ class Conversions(Value):
 def request_for_queues(start: Conversions, sizing: Sizing, before: Registry) -> Conversions:
     """Requests nodes for one pool after the other, in fair order. A pool gets its share of the
     conversions left in this run; a pool that must wait leaves its share to later ones. `before`:
-    the record before any conversion of this run."""
+    the registry before any conversion of this run."""
     so_far = start
     wanted: dict[NodePool, int] = {}
     granted = sizing.granted()
@@ -101,7 +101,8 @@ def _share_of_run(
 def _judge(
     so_far: Conversions, sizing: QueueSizing, pool: NodePool, count: int, before: Registry
 ) -> tuple[Conversions, Objection | None]:
-    """Returns the first objection; if only an administrator can resolve it, adds a question."""
+    """Returns the first objection to the request, or None. Adds a question if only an administrator
+    can resolve it."""
     inputs, limits = so_far.inputs, so_far.limits
     if objection := queue_objection(inputs, limits, pool.queue) or limits.objection:
         return so_far, objection
@@ -114,8 +115,8 @@ def _judge(
 
 
 def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
-    """Objects if this run releases a node of the pool, based on earlier facts. The next run decides
-    again, so that no plan returns a node and requests an equal one."""
+    """Returns an objection if this run releases a node of the pool, based on earlier facts. The
+    next run decides again, so that no plan returns a node and requests an equal one."""
     served = inputs.registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     for name, entry in before.nodes_of(inputs.config.instance_id, Phase.RELEASING).items():
         if name in served and entry.leaves is None and pool_of(entry) == pool:
@@ -126,7 +127,8 @@ def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) ->
 def _judge_breaker(
     so_far: Conversions, sizing: QueueSizing
 ) -> tuple[Conversions, Objection | None]:
-    """Records a breaker that trips. A breaker opened by an image stops all conversions."""
+    """Returns the breaker's objection, and records a breaker that trips now. A breaker opened by a
+    missing image stops all conversions of its queue."""
     inputs, queue, demand = so_far.inputs, sizing.queue, sizing.fingerprint
     breaker = judge_breaker(inputs.config, so_far.registry, queue, demand, inputs.now)
     is_new = breaker != (previous := so_far.registry.breakers.get(queue))
@@ -150,7 +152,7 @@ def _judge_breaker(
 def _wait_or_request(
     before: Conversions, pool: NodePool, granted: int, objection: Objection | None
 ) -> Conversions:
-    """Records one request, or the reason why its queue waits."""
+    """Records a request for nodes of a pool, or the reason why its queue waits."""
     if objection is None and granted <= 0:
         most = before.inputs.config.max_conversions_per_run
         objection = Objection(reason=Reason.CAPPED, detail=f"max_conversions_per_run = {most}")
@@ -167,7 +169,7 @@ def _wait_or_request(
 
 
 def _with_question(before: Conversions, question: str) -> Conversions:
-    """Adds a question for an administrator, unless the edit of the document has one already."""
+    """Adds a question for an administrator, unless the edit of the limits has one already."""
     edit = before.limits.edit
     if edit is not None and edit.refusal:
         return before
@@ -181,7 +183,7 @@ def with_breaker(before: Conversions, queue: str, breaker: Breaker) -> Conversio
 
 
 def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
-    """Records requests for so many nodes, as far as the type's back-off and the queue's breaker
+    """Records requests for up to `count` nodes, as the type's back-off and the queue's breaker
     allow. Interrupted conversions come first, each by its node's name; they are claimed already, so
     only new nodes need free capacity under the caps."""
     inputs, registry = before.inputs, before.registry
@@ -206,7 +208,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
 
 
 def _return_unwanted(before: Conversions, wanted: dict[NodePool, int]) -> Conversions:
-    """Returns nodes to Slurm after an interrupted lend that is no longer needed."""
+    """Records nodes of interrupted lends as returning if no queue or order needs them any more."""
     limits, inputs = before.limits, before.inputs
     if not before.registry.claimed:
         return before
@@ -239,15 +241,15 @@ def waiting_verdict(queue: str, objection: Objection) -> QueueVerdict:
 
 
 def exclusion_list(config: Config, node_type: str, names: Iterable[str]) -> str:
-    """Returns the nodes of a type that the converter must not choose, as a host list."""
+    """Returns the nodes of a type that the converter must avoid, of `names`, as a host list."""
     return fold_hostlist(name for name in names if config.type_of(name) == node_type)
 
 
 def with_fresh(
     before: Conversions, pool: NodePool, count: int, order: LendOrder | None = None
 ) -> Conversions:
-    """Adds requests for unclaimed nodes without excluded ones: if the list of exclusions cannot be
-    passed to the converter, each node is requested by name."""
+    """Adds requests for nodes that are neither claimed nor excluded. If the list of exclusions
+    cannot be passed to the converter, each node is requested by name."""
     inputs, registry = before.inputs, before.registry
     excluded = excluded_nodes(inputs.config, registry, inputs.facts.batch, inputs.now)
     leave_out = exclusion_list(inputs.config, pool.node_type, excluded) if excluded else ""
@@ -267,8 +269,8 @@ def with_fresh(
 
 
 def _after_failures(inputs: Inputs, node_type: str, names: list[str]) -> list[str]:
-    """Starts further down the list after each failure in a row, so that one node that always fails
-    does not block requests for the others."""
+    """Returns the names in an order that starts further down after each failure in a row, so that
+    one node that always fails does not block requests for the others."""
     backoff = inputs.registry.backoffs.get(node_type)
     at = backoff.failures % len(names) if backoff and names else 0
     return names[at:] + names[:at]
@@ -289,8 +291,8 @@ def with_request(
     leave_out: str = "",
     order: LendOrder | None = None,
 ) -> Conversions:
-    """Adds one request for any nodes except excluded ones, or for the named one. `order`: the order
-    that it serves."""
+    """Adds one request for the node `name`, or for any nodes except those in `leave_out`. `order`:
+    the order that it serves."""
     inputs, registry = before.inputs, before.registry
     claimed = {other: claim for other, claim in registry.claimed.items() if other != name}
     request = ConversionRequest(
@@ -324,8 +326,8 @@ def with_request(
 
 
 def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns the nodes of the type that were out of Slurm's service before; a converter that
-    reports its claims needs no such list."""
+    """Returns the nodes of the type that are out of Slurm's service before the request, without
+    `but`. Nothing if the converter reports its claims, since the list is not needed then."""
     if inputs.facts.reports_claims:
         return ()
     return tuple(
@@ -336,7 +338,7 @@ def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str
 
 
 def _stray_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns existing, unrecorded nodes of the type: the conversion did not bring them."""
+    """Returns unrecorded Nodes of the type, without `but`, that exist before the request."""
     return tuple(
         name
         for name in sorted(inputs.facts.nodes or {})

@@ -2,11 +2,11 @@
 
 A return takes at least two runs. The first shrinks the queue and fences the node; if demand returns
 before the converter is called, the fence is lifted. The second returns the node after it has seen
-the fence, no pod on it, the queue without it and Slurm without it.
+the fence, no pod on the node, limits that do not count it, and no use of it by Slurm.
 
 A node that leaves although its queue uses it is fenced. Its pods keep running, its queue counts it
 until it is empty, and then it is returned even if its queue needs it. `dnm hold` or the end of the
-reason keeps it: the fence is lifted. The reasons are rules: `plan/rules`.
+reason keeps it: the fence is lifted. The reasons to leave come from rules: `plan/rules`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fen
 
 
 class NodeDecisions(Value):
-    """The decisions of a run. `by_node`: without nodes about which none is open. `demand`: without
-    pods that wait for something other than nodes. `relabels`: exchanges of labels and taints.
-    `returned`: the nodes passed to the converter."""
+    """The decisions of a run about nodes. `by_node` has the nodes for which there was one.
+    `demand`: without pods that wait for something other than nodes. `relabels`: exchanges of labels
+    and taints. `returned`: the nodes passed to the converter."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
@@ -100,7 +100,7 @@ def _decide(
     names: Iterable[str],
     wanted: Mapping[str, NodeVerdict] = {},
 ) -> NodeDecisions:
-    """Returns the decisions with one for each of these nodes, and its verdict."""
+    """Returns the decisions with a decision and a verdict for each of the nodes `names` added."""
     by_node, verdicts = dict(decisions.by_node), dict(decisions.verdicts)
     for name in names:
         case = Case(
@@ -128,8 +128,8 @@ def _with_nodes(decisions: NodeDecisions, nodes: Mapping[str, LentNode]) -> Node
 
 
 def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the record with nodes that leave from now on, at most `max_reversions_per_run` more,
-    and without nodes that have no reason any more."""
+    """Returns the registry in which nodes with a reason begin to leave, at most
+    `max_reversions_per_run` of them, and nodes without one any more stay."""
     if inputs.paused(Way.RETURNING):
         return registry
     own_nodes = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
@@ -158,13 +158,13 @@ def _list_leaving(inputs: Inputs, registry: Registry) -> Iterator[tuple[str, str
 
 
 def _can_leave(inputs: Inputs, name: str) -> bool:
-    """Checks whether the Node exists, no one else cordoned it, and all its pods are visible."""
+    """Checks whether the Node exists without an administrator's cordon, and all pods are seen."""
     node = inputs.facts.node(name)
     return node is not None and not node.is_cordoned_by_another and inputs.facts.sees_all_pods
 
 
 def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
-    """Checks whether the reason for which a node leaves has ended. It has if its rule is off."""
+    """Checks whether the reason for which a node leaves has ended, or its rule is off."""
     leaves = registry.nodes[name].leaves
     if leaves == Leaving.MANUAL:
         return False
@@ -200,8 +200,8 @@ def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Returns the nodes that stay to service. A node that Slurm has in service gets the phase in
-    which the next run marks it failed, for an administrator."""
+    """Puts the nodes that stay into phase serving. A node that Slurm has in service gets the phase
+    returning, in which the next run marks it failed, for an administrator."""
     now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
         name: changed(nodes[name], state=Serving(since=now), idle_since=None)
@@ -215,7 +215,7 @@ def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _return(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Passes nodes to the converter, oldest first, within the budget of the run."""
+    """Passes nodes to the converter, the longest fenced first, within the budget of the run."""
     most, nodes = look.inputs.config.max_reversions_per_run, decisions.registry.nodes
     names = sorted(
         decisions.nodes_with(NodeDecision.RETURNS), key=lambda name: (nodes[name].since, name)
@@ -246,7 +246,7 @@ def _plan_moves(look: Look, decisions: NodeDecisions) -> Moves:
 
 
 def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Releases leaving nodes that are empty: they are fenced, and their queue shrinks now."""
+    """Releases leaving nodes that are empty: they are fenced, and their limits shrink now."""
     names = decisions.nodes_with(NodeDecision.RELEASED)
     nodes = {
         name: changed(decisions.registry.nodes[name], state=Releasing(since=look.inputs.now))
@@ -259,9 +259,9 @@ def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Decides that an idle node is returned. `_idle` in `phases.py` has checked its idle time, and
-    the rows `At.IDLE` of the table commands, pauses and unknown facts: such nodes are `RELEASABLE`.
-    `choose_releases` keeps those that a queue needs."""
+    """Decides which idle nodes are returned. `_idle` in `phases.py` has checked their idle time,
+    and the rows `At.IDLE` of the table commands, pauses and unknown facts: they are `RELEASABLE`
+    then. `choose_releases` keeps those that a queue needs."""
     inputs, registry = look.inputs, decisions.registry
     names = tuple(decisions.nodes_with(NodeDecision.RELEASABLE))
     if not names or inputs.demand is None:
@@ -295,8 +295,8 @@ def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def _report_kept_ready(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Reports that `min_nodes` keeps an idle node before its idle time is over: it is not returned
-    then."""
+    """Changes the verdict on an idle node that `min_nodes` keeps, even before its idle time is
+    over, since the end of that time will not return it."""
     policies = look.inputs.config.namespaces
     if not any(policy.min_nodes for policy in policies.values()):
         return decisions
@@ -317,8 +317,8 @@ def _report_kept_ready(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 def _restart_idle_times(
     chosen: Releases, nodes: Mapping[str, LentNode], now: datetime
 ) -> tuple[Releases, dict[str, LentNode]]:
-    """Restarts the idle time of a node if pods elsewhere used its quota until now: that counts as
-    use of the node."""
+    """Restarts the idle time of a node if pods on other nodes used its quota until now: that counts
+    as use of the node."""
     clocks: dict[str, LentNode] = {}
     verdicts = dict(chosen.verdicts)
     for name in chosen.verdicts:
@@ -341,8 +341,8 @@ def _after_release(
     released: Iterable[str],
     stalled: Mapping[str, StalledPods],
 ) -> Registry:
-    """Returns the record after these releases: with the pods that wait for something other than
-    nodes, and without counting unused nodes that a rule excuses."""
+    """Returns the registry after these releases: with the pods that wait for something other than
+    nodes, and without a count in the breakers for unused nodes that a rule excuses."""
     breakers = dict(registry.breakers)
     for name in released:
         entry = registry.nodes[name]
@@ -354,6 +354,6 @@ def _after_release(
 
 
 def _is_excused(inputs: Inputs, entry: LentNode) -> bool:
-    """Checks whether a rule wanted the node although no pod used it."""
+    """Checks whether a rule needed the node although no pod used it, e.g. for an event."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     return any(rule.excuses(inputs, entry) for rule in rules if rule.excuses)

@@ -40,8 +40,8 @@ def request_for_orders(start: Conversions) -> Conversions:
 def _fulfil(
     so_far: Conversions, order: LendOrder, before: Registry
 ) -> tuple[Conversions, str | None]:
-    """Adds the requests of an order, and returns why it is not fulfilled; `before`: the record
-    before any conversion of this run."""
+    """Adds the requests of an order, and returns why it is not fulfilled, or None. `before`: the
+    registry before any conversion of this run."""
     missing, config = count_missing(order, so_far.registry), so_far.inputs.config
     policy = config.namespaces.get(order.namespace)
     if not missing:
@@ -98,7 +98,7 @@ def _tightest_bound(so_far: Conversions, pool: NodePool) -> Bound:
 
 
 def _add_requests(before: Conversions, order: LendOrder, pool: NodePool, count: int) -> Conversions:
-    """Requests interrupted conversions of the pool first, each by its node's name."""
+    """Requests `count` nodes for an order, first those of interrupted conversions, by name."""
     inputs, wanted = before.inputs, _free_names(before, order)
     claimed = _interrupted(before, order, pool)[:count]
     for name in claimed:
@@ -114,7 +114,7 @@ def _add_requests(before: Conversions, order: LendOrder, pool: NodePool, count: 
 
 
 def _interrupted(before: Conversions, order: LendOrder, pool: NodePool) -> list[str]:
-    """Returns interrupted conversions that the order could resume."""
+    """Returns the nodes of interrupted conversions that the order could resume."""
     config, registry = before.inputs.config, before.registry
     interrupted = resumable_nodes(config, registry).get(pool, []) if registry.claimed else []
     if not order.nodes or not interrupted:
@@ -124,14 +124,14 @@ def _interrupted(before: Conversions, order: LendOrder, pool: NodePool) -> list[
 
 
 def _free_names(before: Conversions, order: LendOrder) -> list[str]:
-    """Returns the named nodes that are neither recorded nor requested, and not excluded."""
+    """Returns the nodes that the order names and that are not recorded, requested or excluded."""
     inputs = before.inputs
     excluded = excluded_nodes(inputs.config, before.registry, inputs.facts.batch, inputs.now)
     return [name for name in _wanted_names(before, order) if name not in excluded]
 
 
 def _wanted_names(before: Conversions, order: LendOrder) -> list[str]:
-    """Returns the named nodes that are neither recorded nor requested."""
+    """Returns the nodes that the order names and that are not recorded or requested."""
     requested = {request.node for request in before.registry.requests}
     return [n for n in order.nodes if n not in before.registry.nodes and n not in requested]
 

@@ -28,7 +28,7 @@ from dnm.plan.facts import (
 
 
 def late_to_join(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Returns the transition of a lent node that does not serve in time."""
+    """Returns the transition of a joining node that did not begin to serve in time."""
     node = facts.node(name)
     why = "is not in Kubernetes" if node is None else _describe_late_node(config, entry, node)
     error = (
@@ -133,7 +133,7 @@ _MOST_NAMES = 20  # in one sentence
 
 
 class RequestTransition(Value):
-    """A request after this run's facts: the nodes it brought, and the rest of it."""
+    """A request after this run's facts: the nodes that it brought, and what remains of it."""
 
     request: ConversionRequest | None
     joined: Mapping[str, LentNode] = {}
@@ -149,8 +149,8 @@ def after_converter_death(
     taken: frozenset[str],
     facts: Facts,
 ) -> RequestTransition:
-    """Returns the transition after a converter's death. If it reports claims, no node will follow;
-    else its work may continue on the nodes."""
+    """Returns a request's transition after its converter died. If the converter reports claims, no
+    further node will join; else its work may continue on the nodes."""
     if after.request is None and not facts.left_by(request, config.instance_id):
         return after  # all nodes had joined
     taken_nodes = taken | after.joined.keys()
@@ -170,8 +170,8 @@ def possible_nodes(
     facts: Facts,
     other_requests: Sequence[ConversionRequest],
 ) -> int:
-    """Returns how many nodes a failed converter may have left half converted without naming them:
-    those of the type that are out of Slurm's service and unowned. Unknown means all."""
+    """Returns how many nodes a failed converter may have left half converted without naming them.
+    They are of the type, out of Slurm's service and unowned; all may be, if Slurm was not read."""
     if not facts.batch:
         return request.count
     if facts.reports_claims:
@@ -228,8 +228,8 @@ def _out_of_service(
 def _claimed_by(
     config: Config, request: ConversionRequest, names: Sequence[str]
 ) -> dict[str, ClaimedNode]:
-    """Returns the nodes that a converter without reported claims may have left: they count until
-    Slurm has them again, or an administrator runs `dnm forget`."""
+    """Returns the nodes that a converter without reported claims may have left half converted. They
+    count until Slurm has them again, or an administrator runs `dnm forget`."""
     why = (
         f"was probably claimed by request {request.id}, which did not end: "
         f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "
@@ -249,8 +249,8 @@ def _claimed_by(
 def _describe_death(
     config: Config, request: ConversionRequest, taken: Container[str], facts: Facts
 ) -> str:
-    """Returns a sentence on a converter's death, with the next step. There is none if it reports
-    its claims, which the run records."""
+    """Returns a sentence on a converter's death. It has a next step, unless the converter reports
+    its claims: then the run records them."""
     died = "its converter died before it had ended (was the host restarted?)"
     if request.converter is None:
         died = "its converter was not started: the run was killed before"

@@ -227,7 +227,7 @@ def _returning(config: Config, name: str, entry: LentNode, facts: Facts) -> Node
 
 
 def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Waits for an administrator, and watches: a node that recovers is used again."""
+    """Advances a node in phase failed: it waits for an administrator, or serves if it recovers."""
     node, in_service = facts.node(name), facts.is_in_service(name)
     if node is None and in_service:
         return outcome(name, None, Verdict.REVERT, Reason.RETURNED)
@@ -241,7 +241,7 @@ def _failed(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTra
 
 
 def _rules(config: Config, name: str, entry: LentNode, facts: Facts) -> tuple[Rule, ...]:
-    """Returns the rules that are on for this node."""
+    """Returns the rules that are on because of the configuration or this node."""
     return rules_of(config, Registry(nodes={name: entry}), facts)
 
 
@@ -252,7 +252,7 @@ def _is_foreign(config: Config, entry: LentNode, node: Node, facts: Facts) -> bo
 
 
 def _by_rule(config: Config, name: str, entry: LentNode, facts: Facts) -> NodeTransition:
-    """Advances a node in a phase of a rule, which is on as long as a node is in that phase."""
+    """Advances a node in a phase that a rule adds. The rule is on while a node is in that phase."""
     rules = _rules(config, name, entry, facts)
     advance = next(rule.phases[entry.phase] for rule in rules if entry.phase in rule.phases)
     return advance(config, name, entry, facts)
@@ -291,7 +291,8 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
     (a device plugin registers its resource after the node is Ready).
 
     An amount up to a tenth above the declared one is accepted; above that the declared one counts.
-    A type that the configuration no longer has bounds nothing."""
+    Without a configured type there is no bound.
+    """
     declared_type = config.node_types.get(node_type)
     if declared_type is None:
         return NodeSize(counted=_positive(node.allocatable))
@@ -320,7 +321,7 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
 
 def grown(config: Config, node_type: str, node: Node, counted: Resources) -> NodeSize:
     """Returns the recorded size, raised to what the node offers now. It never shrinks, as a
-    restarting device plugin shows zero; an amount above the bound is reduced to it."""
+    restarting device plugin shows zero. Only an amount above its bound is reduced."""
     now = measure_node(config, node_type, node)
     if now is None or not node.is_ready:
         return NodeSize(counted=dict(counted))

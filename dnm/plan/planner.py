@@ -55,14 +55,14 @@ _DEFECT = (
 
 
 def make_plan(config: Config, registry: Registry, snapshot: Snapshot) -> Plan:
-    """Plans a run: updates the record with the facts, sizes the queues, lists the actions."""
+    """Returns the plan of a run: the updated registry, the verdicts and the actions."""
     decided = decide(config, registry, snapshot)
     plan = unless_broken(fold_plan(decided), registry, decided.inputs)
     return with_judgement(plan, registry, judge_actor(config, registry, snapshot), snapshot)
 
 
 def unless_broken(plan: Plan, registry: Registry, inputs: Inputs) -> Plan:
-    """Returns the plan, or the rest of one that breaks an invariant, for the recorded registry."""
+    """Returns the plan. If it breaks an invariant, only what is safe remains of it."""
     broken = tuple(check_invariants(inputs.config, inputs.registry, inputs.facts, plan))
     if not broken:
         return plan
@@ -93,8 +93,8 @@ def _decide_nodes(inputs: Inputs, seen: Advanced, current: CurrentLimits) -> Nod
 
 
 def with_floors(inputs: Inputs) -> Inputs:
-    """Returns the inputs with the active configuration, the limits that it demands, and how long
-    idle nodes stay."""
+    """Returns the inputs as the rules prepare them, e.g. with raised `min_nodes`, and with the idle
+    time of each lent node."""
     replace = msgspec.structs.replace
     rules = rules_of(inputs.config, inputs.registry, inputs.facts)
     if inputs.registry.nodes:
@@ -167,13 +167,13 @@ def fold_plan(decided: Decided) -> Plan:
 
 
 def _event_problems(config: Config) -> Iterator[str]:
-    """Yields why events of the configuration cannot be read; the run ends with exit code 2."""
+    """Yields the errors of unreadable events in the configuration; the exit code is then 2."""
     texts = (text for texts in config.unread_events.values() for text in texts)
     yield from (f"{config.path}: {text}" for text in islice(texts, _MOST_PROBLEMS))
 
 
 def _with_rules(decided: Decided, recorded: Registry) -> Additions:
-    """Returns the additions of the rules after all decisions."""
+    """Returns what the rules add to the plan after all decisions."""
     inputs, after = decided.inputs, decided.conversions.registry
     actions: list[Action] = []
     notes: list[str] = []
@@ -195,7 +195,7 @@ def _holders(inputs: Inputs, registry: Registry) -> dict[str, NodePods]:
 
 
 def _seen_kinds(inputs: Inputs) -> dict[str, tuple[PodKind, ...]]:
-    """Returns the kinds of pods by queue, without queues with unreadable pods."""
+    """Returns the kinds of pods by queue, except for queues with unreadable pods."""
     kinds = inputs.demand.kinds if inputs.demand else {}
     return {queue: kind for queue, kind in kinds.items() if not inputs.unreadable_namespaces(queue)}
 
@@ -210,15 +210,15 @@ def _free_capacity(inputs: Inputs) -> tuple[NodeRoom, ...]:
 
 
 def _waiting_jobs(inputs: Inputs) -> tuple[WaitingJobs, ...] | None:
-    """Returns what jobs wait for, as of this run or of the last that read the batch side. A run
-    that cannot see the Nodes reports none: the age of the last answer is unknown."""
+    """Returns the pending jobs, as of this run or of the last that read the batch side. A run that
+    cannot see the Nodes reports none: the age of the last answer is unknown."""
     if inputs.snapshot.batch is None:
         return None if inputs.facts.nodes is None else inputs.registry.last_run.waiting_jobs
     return inputs.facts.waiting_jobs
 
 
 def _with_measured_times(decided: Decided) -> Registry:
-    """Returns the record with the gaps and lend times that this run measured."""
+    """Returns the registry with the idle pauses and lend times that this run measured."""
     inputs, after, verdicts = (
         decided.inputs,
         decided.conversions.registry,
@@ -256,7 +256,7 @@ def _unread(snapshot: Snapshot) -> list[str]:
 def _count_resets(
     registry: Registry, edit: QueueEdit | None, now: datetime
 ) -> DocumentResets | None:
-    """Returns the resets of the queue document, with the one that this run found."""
+    """Returns the resets of the queue document, including one that this run found."""
     resets = registry.last_run.resets
     if edit is None or edit.refusal or not (edit.is_changed and edit.reset_by):
         return resets
@@ -275,8 +275,8 @@ def _with_last_run(
     notes: tuple[str, ...],
     waiting_jobs: tuple[WaitingJobs, ...] | None,
 ) -> Registry:
-    """Returns the record as saved before the first action. It includes the queues, the ledger and
-    what jobs wait for, so that a run that is killed after a write leaves a trace of it."""
+    """Returns the registry as saved before the first action. It includes the queues, the ledger and
+    the pending jobs, so that a run that is killed after a write leaves a trace of it."""
     return msgspec.structs.replace(
         registry,
         last_run=msgspec.structs.replace(

@@ -23,7 +23,7 @@ from dnm.sizing.queue_sizing import QueueSizing, count_by_type
 
 
 def queue_statuses(decided: Decided) -> dict[str, QueueStatus]:
-    """Returns the status of each monitored queue after this run."""
+    """Returns the status of each monitored queue after this run's actions."""
     planned, inputs = decided.limits, decided.inputs
     edit = planned.edit
     statuses = {}
@@ -119,8 +119,8 @@ MOST_PODS = 10  # named
 def headroom(
     queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
 ) -> dict[str, int]:
-    """Returns what a queue may still use of each resource that it or a queue above it limits,
-    except root, which has the size of the cluster."""
+    """Returns a queue's unused quota by resource: the least of its own and its ancestors' limits.
+    Root does not count, since it has the size of the cluster."""
     unused: dict[str, int] = {}
     for above in present_lineage(path, queues):
         for resource, amount in queues[above].max.items():
@@ -130,7 +130,7 @@ def headroom(
 
 
 def list_decisions(decided: Decided, statuses: Mapping[str, QueueStatus]) -> dict[str, Decision]:
-    """Returns the numbers of every monitored queue's decision."""
+    """Returns the numbers behind the decision about each monitored queue."""
     inputs, demand = decided.inputs, decided.inputs.demand
     used = {path: queue.used for path, queue in demand.queues.items()} if demand else {}
     return {
@@ -160,7 +160,7 @@ def _decision(
 
 
 def groups_lacking(inputs: Inputs, sizing: QueueSizing) -> list[PendingGroup]:
-    """Returns the groups of a queue that lack capacity or quota for a pod, the largest first."""
+    """Returns a queue's groups of equal pods that lack capacity or quota, the largest first."""
     lacking = [
         group
         for group in (inputs.demand.groups if inputs.demand else ())

@@ -1,4 +1,4 @@
-"""A registry that may not act: the reason, and the rest of its plan.
+"""The plan of a registry that may not act: the reason, and the actions that remain.
 
 A refused run reports the output of its own converters, and ends overdue ones: no other host can. It
 lends, returns, marks, fences and edits nothing, and its registry stays the same. Pure.
@@ -29,7 +29,7 @@ def explain_refusal(
     lease: Lease, instance: str, this_host: str, registry: str, seen: ActingElsewhere
 ) -> str:
     """Returns why the registry of `this_host` may not act, and the next step. `seen`: the registry
-    that acts. `registry`: its `registry`, if it is not that of this registry."""
+    that acts. `registry`: the key `registry` of that one, if it differs from that of this one."""
     difference = ", of the same name but another" if seen.holder == this_host else ""
     deleted = "" if lease.registry else "; its Lease was deleted since"
     if registry == "kubernetes":
@@ -50,8 +50,8 @@ def explain_refusal(
 def refuse_acting(
     plan: Plan, registry: Registry, why: str, elsewhere: ActingElsewhere | None
 ) -> Plan:
-    """Returns the rest of the plan of a registry that may not act. `elsewhere`: the registry that
-    acts, if known."""
+    """Returns what remains of the plan of a registry that may not act. `elsewhere`: the registry
+    that acts, if known."""
     if elsewhere:
         return refuse_plan(plan, replace(registry, elsewhere=elsewhere), why)
     refused = refuse_plan(plan, registry, why)
@@ -60,7 +60,7 @@ def refuse_acting(
 
 
 def refuse_plan(plan: Plan, registry: Registry, why: str) -> Plan:
-    """Returns the rest of a plan that must not be executed; `registry` is the recorded one."""
+    """Returns what remains of a plan that must not be executed. `registry`: as before the plan."""
     return Plan(
         registry=registry,
         actions=tuple(action for action in plan.actions if isinstance(action, EndConverter)),

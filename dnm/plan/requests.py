@@ -1,9 +1,8 @@
-"""The state of each open conversion request: nodes that it brought are recorded, and nodes that did
-not join in time are dropped. Also the effect of a converter's end on the record, written by the run
+"""The update of each open conversion request: nodes that it brought are recorded, and nodes that
+did not join in time are dropped. Also the effect of a converter's end on the registry, by the run
 that started it or by the next one. Also claims of this instance without a request, because a host
-restarted or a converter was killed with its parent. Only the batch side's report makes a claim of
-this instance: a kubelet cannot write it. `findings.py` decides about such nodes. Pure.
-"""
+restarted or a converter was killed with its parent. Only the report of the batch side counts as a
+claim: a kubelet cannot write it. `findings.py` decides about such nodes. Pure."""
 
 from __future__ import annotations
 
@@ -37,13 +36,14 @@ def advance_request(
     facts: Facts,
     siblings: Sequence[ConversionRequest] = (),
 ) -> RequestTransition:
-    """Adopts the nodes that a conversion brought.
+    """Returns the transition of a request with the nodes that its conversion brought.
 
     A node belongs to the request if it did not exist before and either the converter named it, or
-    it has the type's name and the namespace's label. `taken` are recorded nodes, `siblings`
-    the other open requests, as `with_converter_report` returns them: a node that one of them named
-    is its own. While the converter runs only nodes that it named are adopted: nodes of another host
-    look the same, and with this request's later nodes they would exceed the request."""
+    it has the type's name and the namespace's label. `taken` are recorded nodes, `siblings` the
+    other open requests (`with_converter_report`): a node that one of them named is its own. While
+    the converter runs only nodes that it named are adopted: nodes of another host look the same,
+    and with this request's later nodes they would exceed the request.
+    """
     if facts.nodes is None:
         return RequestTransition(request=request)
     reported = with_converter_report(request, facts)
@@ -60,8 +60,8 @@ def advance_request(
 
 
 def with_converter_report(request: ConversionRequest, facts: Facts) -> ConversionRequest:
-    """Returns the request with the nodes that its converter named, and how it ended after the run
-    that started it."""
+    """Returns the request with the nodes that its converter named and, if the converter ended after
+    the run that started it, with that end."""
     if request.end:
         return request
     end = facts.ended.get(request.id, Ended())
@@ -110,7 +110,7 @@ def _adopt(
 
 def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionRequest]) -> bool:
     """Checks whether an unnamed node may belong to another call, which names its nodes at its end.
-    A converter that succeeded and named none never will: its request does not wait."""
+    A request does not wait for that if its converter succeeded without naming any."""
     succeeded_without_names = not request.error and not request.names
     return not succeeded_without_names and any(
         not other.end and other.node_type == request.node_type for other in siblings
@@ -119,7 +119,7 @@ def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionR
 
 def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
     """Checks whether the request brought this node. A name on the converter's stdout counts only if
-    Slurm knows it, it has the type's name, or such a Node has the namespace's label."""
+    Slurm knows it, it is a name of the type, or its Node has the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
     instance = config.instance_id
     if facts.is_interrupted(name, instance) or facts.claimed_by_another(name, instance):
@@ -156,8 +156,8 @@ def _newly_lent(request: ConversionRequest, now: datetime) -> LentNode:
 
 
 def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findings:
-    """Adopts the nodes of every open request in turn: a node belongs to one request only, and
-    failed requests come last. `claimed`: nodes that they left behind."""
+    """Updates the open requests in turn: a node belongs to one request only, and failed requests
+    come last. `claimed` of the result: nodes that ended requests left half converted."""
     nodes = dict(registry.nodes)
     left_behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], {}
@@ -192,7 +192,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
 def calls_until(
     config: Config, registry: Registry
 ) -> Iterator[tuple[str, ConverterProcess, datetime]]:
-    """Yields converters that may be running, with their key and their latest end."""
+    """Yields calls that may still run: request id or node, process, latest end."""
     longest = config.convert_timeout
     for request in registry.requests:
         if request.converter is not None:
@@ -215,13 +215,13 @@ def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> Conv
 
 
 def with_names(request: ConversionRequest, end: Ended) -> ConversionRequest:
-    """Returns the request with earlier and current names."""
+    """Returns the request with the names in `end` added to the earlier ones."""
     names = tuple(dict.fromkeys((*request.names, *end.names)))
     return msgspec.structs.replace(request, names=names)
 
 
 def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> LentNode:
-    """Returns the entry with the time of the next attempt, unless Slurm has the node by then."""
+    """Returns a node's entry after its return call ended, with the time of the next attempt."""
     wait = backoff_delay(config, entry.returning.attempts) if end.error else config.join_timeout
     return entry.with_state(
         converter=None,
@@ -235,8 +235,8 @@ def return_ended(config: Config, entry: LentNode, end: Ended, now: datetime) -> 
 
 
 def set_aside_interrupted(config: Config, registry: Registry, facts: Facts) -> Registry:
-    """Returns the registry without joining nodes of an interrupted conversion: they are claims
-    now."""
+    """Returns the registry without joining nodes that have an interrupted conversion: they are
+    handled as claims."""
     nodes = {
         name: entry
         for name, entry in registry.nodes.items()
@@ -258,7 +258,7 @@ def record_claims(
     facts: Facts,
 ) -> Findings:
     """Decides about each claim of this instance that is neither in `nodes` nor part of `requests`.
-    `before`: as of the last run. Without the batch side nothing changes."""
+    `before`: the registry of the last run. Without the batch side nothing changes."""
     recorded = {name: claim for name, claim in before.claimed.items() if name not in nodes}
     if facts.batch is None or facts.nodes is None:
         return Findings(claimed=recorded)
@@ -302,8 +302,8 @@ def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
 
 
 def _left_behind(recorded: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
-    """Returns the nodes left behind by a converter that does not report its claims, until Slurm has
-    them in service."""
+    """Returns recorded nodes that a converter without reported claims left half converted, until
+    Slurm has them in service."""
     assert facts.batch is not None
     rows = facts.batch
     return {

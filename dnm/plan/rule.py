@@ -29,7 +29,7 @@ IsOn = Callable[[Config, Registry, "Facts | None"], bool]
 
 
 def has_events(config: Config, registry: Registry) -> bool:
-    """Checks whether any source names an event, or the record still has one."""
+    """Checks whether any source has an event, or the registry still has one."""
     places = (config.events_dir, *config.calendar_events, *config.unread_events)
     return any(places) or bool(registry.events or registry.calendars)
 
@@ -82,7 +82,7 @@ CONSOLIDATED = "consolidated"  # the registry's reason why such a node leaves
 
 
 def _consolidates(config: Config, registry: Registry, facts: Facts | None) -> bool:
-    """Checks whether a node has served pods long enough to be considered spare."""
+    """Checks whether a node has served pods long enough to be consolidated."""
     if not config.consolidate or facts is None:
         return False
     return bool(registry.spare_nodes) or any(
@@ -130,20 +130,20 @@ def need_lent_since(rules: Iterable[Rule]) -> bool:
 
 
 def rule_named(name: str) -> Rule:
-    """Imports one rule of the table."""
+    """Imports and returns the rule of the table with this name."""
     return cast(Rule, import_module(f"dnm.plan.rules.{name}").RULE)
 
 
 def excluded_nodes(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, str]:
-    """Returns why each excluded node must not be lent, by name; `batch` None: Slurm's facts about
-    the nodes are unknown."""
+    """Returns node -> why it is excluded from lending. `batch` None: Slurm's facts about the nodes
+    are unknown."""
     return {name: exclusion.why for name, exclusion in _exclusions(config, registry, batch, now)}
 
 
 def nodes_to_return(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    """Returns why each node that was lent although it is excluded is returned, by name."""
+    """Returns node -> why it is returned if it was lent although it is excluded."""
     excluded = _exclusions(config, registry, facts.batch, facts.now)
     return {name: exclusion.why for name, exclusion in excluded if exclusion.must_return}
 
@@ -151,14 +151,14 @@ def nodes_to_return(config: Config, registry: Registry, facts: Facts) -> dict[st
 def _exclusions(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> Iterator[tuple[str, Exclusion]]:
-    """Applies the rules in reverse, so that the first rule in the table wins."""
+    """Yields exclusions by the rules in reverse order, so that the first rule wins in a dict."""
     for rule in reversed(rules_of(config, registry)):
         if rule.excludes:
             yield from rule.excludes(config, registry, batch, now).items()
 
 
 def list_bounds(asked: CountedFrom) -> Iterator[Bound]:
-    """Yields the bounds of the rules on the number of nodes."""
+    """Yields the bounds that rules set on the number of nodes."""
     for rule in rules_of(asked.config, asked.registry, asked.facts):
         if rule.bounds:
             yield from rule.bounds(asked)

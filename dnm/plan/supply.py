@@ -21,8 +21,9 @@ from dnm.sizing.caps import NodePool
 
 
 class Supply(Value):
-    """Nodes of a type: how many exist, and how many the converter could lend. `now`: how many caps
-    and floors allow. `bounds`: the bounds that allow no more."""
+    """The nodes of a type: how many the batch side lists, how many of these the converter could
+    lend, and how many of those caps and floors allow `now`. `bounds`: the bounds that allow no
+    more."""
 
     node_type: str
     listed: int
@@ -32,7 +33,7 @@ class Supply(Value):
 
     @property
     def limiting_text(self) -> str:
-        """Returns `max_converted_nodes allows no more`; empty: all lendable nodes are allowed."""
+        """Returns e.g. `max_nodes allows no more`; empty: all lendable nodes are allowed."""
         is_single = len(self.bounds) == 1
         return f"{' and '.join(self.bounds)} allow{'s' * is_single} no more" if self.bounds else ""
 

@@ -1,4 +1,4 @@
-"""Pods that wait for something that dnm does not understand, as notes and Events. Pure."""
+"""Notes and Events about pods that wait for something that dnm does not understand. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_NOTES = 10
 
 
 def with_uncertain_pods(plan: Plan, inputs: Inputs) -> Plan:
-    """Returns the plan with notes and Events about pods that wait for something unclear."""
+    """Returns the plan with notes and Events about pods that wait for something unknown to dnm."""
     waits, pods = inputs.snapshot.waits, inputs.snapshot.pods
     if waits is None or isinstance(pods, Unreadable) or not waits.unclear:
         return plan
@@ -39,8 +39,8 @@ def with_uncertain_pods(plan: Plan, inputs: Inputs) -> Plan:
 def describe_uncertain_pods(
     config: Config, waits: PodWaits, pods: Iterable[Pod]
 ) -> tuple[str, ...]:
-    """Returns a line for each cause in each namespace: a count and one pod. Each namespace's first
-    line precedes the second of any, as one tenant can create many causes."""
+    """Returns a line for each cause in each namespace: a count and one pod. The first line of each
+    namespace precedes the second of any other, since one tenant can create many causes."""
     turns: Counter[str] = Counter()
     ranked: list[tuple[int, str]] = []
     for cause, peers in _by_cause(config, waits, pods):
@@ -54,7 +54,7 @@ def describe_uncertain_pods(
 
 
 def _uncertain(config: Config, waits: PodWaits, pods: Iterable[Pod]) -> tuple[WaitingPods, ...]:
-    """Returns one entry for each cause that makes pods request nothing, a few per namespace."""
+    """Returns one entry for each cause because of which pods do not count, a few per namespace."""
     listed: dict[str, list[WaitingPods]] = {}
     for cause, peers in _by_cause(config, waits, pods):
         first = peers[0]

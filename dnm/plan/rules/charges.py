@@ -50,7 +50,7 @@ def _record_use(inputs: Inputs, registry: Registry) -> Registry:
 
 
 def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
-    """Returns the node charged for these requests from now on; unchanged if they are the same."""
+    """Returns the entry, charged for these requests from now on; unchanged if they are the same."""
     charge = entry.charge
     now = {name: count for name, count in sorted(rate.items()) if name != _COUNTED_ELSEWHERE}
     if charge is None or charge.rate == now:
@@ -61,7 +61,7 @@ def _with_rate(entry: LentNode, rate: Counter[str], inputs: Inputs) -> LentNode:
 
 
 def _report_uncharged(inputs: Inputs, registry: Registry, registry_now: Registry) -> Additions:
-    """Reports once that lent nodes are not charged, because the converter does not support it."""
+    """Adds a note for each new request that the converter cannot charge to its account."""
     notes = tuple(
         f"request={request.id} is not charged to {account}: the converter does not list "
         "--account; `dnm check` shows why"

@@ -1,10 +1,10 @@
-"""Consolidation: pods of half-empty lent nodes move to the other nodes as they are replaced. Pure.
+"""Consolidation: new pods go to the other nodes, so that half-empty lent nodes become empty. Pure.
 
 A lent node is spare if less than half of it is used, its pods fit into nine tenths of the free
 capacity of the other nodes of its namespace, and its queue can do without its quota. If it is spare
-for ten minutes while no pod of the queue waits, it is fenced: it gets no new pods, its pods run on,
-and it is returned once they have ended. The first pod that waits ends the fence. No pod is evicted.
-A run fences at most one node of a queue for this.
+for ten minutes while no pod of the queue waits, it is fenced. Then it gets no new pods, its pods
+run on, and it is returned once they have ended. The first pod that waits ends the fence. No pod is
+evicted. A run fences at most one node of a queue for this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Records since when nodes are spare."""
+    """Records since when each spare node is spare."""
     if not _sees_all(inputs):
         return Additions(registry=noted)
     recorded = inputs.registry.spare_nodes
@@ -41,7 +41,7 @@ def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
 
 
 def _leaving(inputs: Inputs, registry: Registry) -> Iterator[str]:
-    """Yields the emptiest node of each queue that has been spare for long enough."""
+    """Yields, for each queue, its emptiest node that has been spare for ten minutes."""
     if not _sees_all(inputs):
         return
     due = {
@@ -62,7 +62,7 @@ def _is_over(inputs: Inputs, registry: Registry, name: str) -> bool:
 
 
 def _waits(demand: Demand, queue: str) -> bool:
-    """Returns whether a pod waits in the queue for longer than its scheduler takes."""
+    """Returns whether a pod of the queue waits for longer than its scheduler takes."""
     return any(group.count and is_under(group.queue, queue) for group in demand.groups)
 
 
@@ -108,8 +108,8 @@ def _spare(inputs: Inputs, registry: Registry) -> list[str]:
 def _free_by_node(
     inputs: Inputs, serving: Mapping[str, LentNode], namespaces: Iterable[str]
 ) -> dict[str, dict[str, Counter[str]]]:
-    """Returns the free capacity of each node that a namespace can use: the nodes that serve it, and
-    those on which some of its pods run."""
+    """Returns namespace -> node -> free capacity, for the nodes that serve the namespace and those
+    on which some of its pods run."""
     by_namespace: defaultdict[str, set[str]] = defaultdict(set)
     for name, entry in serving.items():
         by_namespace[entry.namespace].add(name)
@@ -144,8 +144,8 @@ def _sum(amounts: Iterable[Counter[str]]) -> Counter[str]:
 
 
 def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> bool:
-    """Checks whether the pods of a node fit on the other nodes of `total`, all of them together.
-    `own`: the free capacity of the node itself, a part of `total`."""
+    """Checks whether the pods of a node fit on the other nodes, all of them together. `total`: the
+    free capacity of all nodes. `own`: that of the node itself, a part of `total`."""
     return all(
         amount - use.daemonsets.get(resource, 0)
         <= (1 - _KEPT_FREE) * (total.get(resource, 0) - own.get(resource, 0))
@@ -157,8 +157,8 @@ def _fits(use: NodeUse, own: Mapping[str, int], total: Mapping[str, int]) -> boo
 def _can_do_without(
     inputs: Inputs, demand: Demand, ready: Mapping[tuple[str, str], int], entry: LentNode
 ) -> bool:
-    """Returns whether each limit would still cover its use, and at least `min_nodes` nodes are
-    ready. `ready`: nodes by namespace and type."""
+    """Returns whether the queue can spare the node: each limit still covers its use, and
+    `min_nodes` nodes remain ready. `ready`: nodes by namespace and type."""
     for path in present_lineage(entry.queue, inputs.limits):
         limit = inputs.limits[path]
         used = demand.queues[path].used if path in demand.queues else {}

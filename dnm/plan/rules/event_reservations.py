@@ -3,15 +3,15 @@
 The invariant: **after a run in which Slurm refuses nothing, each occurrence that begins within
 `reserve_ahead` has reservations on exactly the empty nodes that it needs. They last from the start
 of its lending, or minutes later, until its end. dnm cancels its other reservations, and only its
-own.**
-If nothing changes, the next run reserves and cancels nothing.
+own.** If nothing changes, the next run reserves and cancels nothing.
 
 A reservation that begins later than lending, because lending was expected to take less time, does
 not count: the converter moves its start, unless Slurm refuses that. A reservation that begins
 earlier than needed stays.
 
-The size is a number of empty nodes, because later free capacity is unknown. Once lending for it has
-begun no node is reserved: free nodes are lent. When its floor is met, the others return at once.
+dnm reserves empty nodes, because it does not know the free capacity of later. Once lending for an
+occurrence has begun, dnm reserves no more for it, but lends free nodes. When the occurrence has its
+nodes, dnm cancels the reservations on all other nodes at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Short = tuple[Window, EventReservation, int]  # and how many nodes the reservat
 
 
 class _Taken(NamedTuple):
-    """The nodes that an earlier event takes of the caps, from the start of its lending."""
+    """The nodes that an event uses of the caps, from the start of its lending until its end."""
 
     begins: datetime
     ends: datetime
@@ -61,8 +61,8 @@ class _Taken(NamedTuple):
 
 
 def plan_event_reservations(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Returns the steps towards the invariant, and records the time of the last attempt. None if
-    the batch side was not read."""
+    """Returns the reservations and cancellations that the invariant requires, and records the time
+    of the last attempt. Without the batch side, or in a pause, nothing changes."""
     config, batch, tries = (
         inputs.config,
         inputs.snapshot.batch,
@@ -92,7 +92,7 @@ def _unchanged(noted: Registry, tries: Mapping[str, ReservationAttempt], *notes:
 def _compare(
     inputs: Inputs, registry: Registry, windows: Sequence[Window]
 ) -> tuple[list[UnreserveNodes], list[_Short]]:
-    """Returns reservations that are not needed, and needed ones that are missing."""
+    """Returns cancellations of what is not needed, and the needed reservations that lack nodes."""
     config, now = inputs.config, inputs.now
     excluded = excluded_nodes(config, registry, inputs.facts.batch, inputs.now)
     excluded |= dict.fromkeys(registry.nodes, "")
@@ -140,7 +140,8 @@ def _compare(
 def _request_missing(
     inputs: Inputs, noted: Registry, cancelled: list[UnreserveNodes], short: list[_Short]
 ) -> Additions:
-    """Returns the reservations to make; a node of a cancelled one can serve another event."""
+    """Adds the reservations to make. After a cancellation all are tried again at once, since a node
+    of a cancelled reservation can serve another event."""
     reserved: list[ReserveNodes] = []
     notes: list[str] = []
     tries: dict[str, ReservationAttempt] = {}
@@ -170,7 +171,7 @@ def _windows(inputs: Inputs) -> list[Window]:
 
 
 def _clashes(inputs: Inputs, windows: Sequence[Window]) -> dict[str, None]:
-    """Returns a sentence for each pair of events with the same name for reservations."""
+    """Returns a sentence for each pair of events with the same name for their reservations."""
     first: dict[str, Window] = {}
     sentences: dict[str, None] = {}
     for window in windows:
@@ -213,7 +214,7 @@ def _late(inputs: Inputs, name: str, nodes: frozenset[str], begins: datetime) ->
 
 
 def _caps(inputs: Inputs, registry: Registry) -> ConversionBudget:
-    """Returns the budget of caps and rules with no node lent and no hour spent."""
+    """Returns the budget of caps and rules as if no node were lent and no node-hour used."""
     bare = {
         name: msgspec.structs.replace(
             row, in_service=row.in_service is not False or name in registry.nodes
@@ -232,8 +233,9 @@ def _need(
     caps: ConversionBudget,
     concurrent: Sequence[_Taken],
 ) -> EventReservation | None:
-    """Returns the reservation within the caps: a node that must not be lent must not be idle for
-    it. `excluded` includes lent nodes. `concurrent`: needs of events at the same time."""
+    """Returns the reservation that an occurrence needs, reduced to the caps: a node that must not
+    be lent must not be idle for it. `excluded` includes lent nodes. `concurrent`: needs of events
+    at the same time."""
     config = inputs.config
     node_type, count = rough_need(config, window.event)
     for cap in caps.bounds_of(NodePool("", window.event.namespace, node_type)):
@@ -254,7 +256,8 @@ def _need(
 def _unused(
     inputs: Inputs, registry: Registry, name: str, window: Window, nodes: frozenset[str]
 ) -> list[UnreserveNodes]:
-    """Cancels reserved nodes that are not lent once the event has its nodes."""
+    """Returns the cancellation of reservations on nodes that are not lent, once the event has all
+    its nodes."""
     policy = inputs.config.namespaces[window.event.namespace]
     counts = count_nodes(registry, inputs.config.instance_id)
     lent = {node for node in nodes if node in registry.nodes}

@@ -1,7 +1,7 @@
-"""Projected need: the windows of events, and when each begins to matter. Pure.
+"""Projected need: the windows (occurrences) of events, and when each begins to matter. Pure.
 
-An event matters from its start less the time that lending takes. Lent nodes stay from earlier on:
-from its start less the time of a return and a lend. It ends when it ends.
+Nodes are lent for a window from its start less the time that lending takes, until its end. Lent
+nodes are kept for it from earlier on: from its start less the time of a return and a lend.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MOST_PODS = 100_000  # of all events at one time: each is packed like a pending 
 
 
 class ProjectedWindows(Value):
-    """Windows for which nodes are lent now, and windows for which lent nodes stay. `left_out`:
-    windows that would exceed the maximum of pods."""
+    """The windows that matter at one time: `lend`: nodes are lent for them. `keep`: lent nodes are
+    kept for them. `left_out`: they would exceed the maximum of pods."""
 
     lend: tuple[Window, ...] = ()
     keep: tuple[Window, ...] = ()
@@ -40,14 +40,14 @@ class ProjectedWindows(Value):
 
 
 def usable_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the events of all sources that can bring a node here; two with one name and namespace
-    count as one if both are current."""
+    """Returns the valid events of all sources. Two with the same name and namespace count as one
+    while both are current."""
     events = list_events(config, registry)
     return tuple(event for event in events if not event_error(config, event))
 
 
 def projected_at(config: Config, registry: Registry, at: datetime) -> ProjectedWindows:
-    """Returns the windows of events for which nodes are lent or stay lent at a time."""
+    """Returns the windows of events for which nodes are lent, or kept, at the time `at`."""
     windows = list_windows(usable_events(config, registry), at, at + _AHEAD)
     lend = _select(windows, at, lambda window: lead_of(config, registry, window.event))
     keep = _select(windows, at, lambda window: _stay_before(config, registry, window))
@@ -57,7 +57,7 @@ def projected_at(config: Config, registry: Registry, at: datetime) -> ProjectedW
 
 
 def describe_cap(config: Config, event: CalendarEvent) -> str | None:
-    """Returns which cap an event exceeds even if no other node is lent."""
+    """Returns a sentence if an event exceeds a cap even if no other node is lent, else None."""
     policy = config.namespaces.get(event.namespace)
     if policy is None or not policy.node_types:
         return None
@@ -76,13 +76,13 @@ def describe_cap(config: Config, event: CalendarEvent) -> str | None:
 
 
 def _pods_on(size: Mapping[str, int], request: Mapping[str, int]) -> int:
-    """Returns how many such pods an empty node can run."""
+    """Returns how many pods with this request an empty node can run."""
     counts = [size.get(name, 0) // amount for name, amount in request.items() if amount]
     return min((number for number in counts if number), default=0)
 
 
 def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
-    """Returns the windows within the maximum of pods, the earliest first, and the others."""
+    """Returns the windows, the earliest first, that are within MOST_PODS together, and the rest."""
     included: list[Window] = []
     left_out: list[Window] = []
     pods = 0
@@ -94,8 +94,8 @@ def _within_pods(windows: Iterable[Window]) -> tuple[tuple[Window, ...], tuple[W
 
 
 def list_problems(config: Config, registry: Registry, at: datetime) -> Iterator[str]:
-    """Yields a sentence for each event or calendar that cannot be read, and for each limit that
-    leaves out a part."""
+    """Yields a sentence for each event or calendar that cannot be used, and for each maximum
+    because of which events are left out."""
     yield from list_troubles(config, registry)
     yield from _list_unusable(config, registry)
     events = usable_events(config, registry)
@@ -115,7 +115,8 @@ def list_problems(config: Config, registry: Registry, at: datetime) -> Iterator[
 
 
 def _list_unusable(config: Config, registry: Registry) -> Iterator[str]:
-    """Yields unusable events from other sources than the configuration, which reports its own."""
+    """Yields a sentence for each unusable event that is not in the configuration, which reports its
+    own."""
     for event in list_events(config, registry):
         is_reported = not event.source and event.name in config.unread_events
         if not is_reported and (why := event_error(config, event)):
@@ -181,7 +182,7 @@ def stay_of(config: Config, registry: Registry, event: CalendarEvent) -> timedel
 
 
 def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
-    """Returns the first node type that can run an event's pods, and the number of nodes."""
+    """Returns the first node type that can run an event's pods, and how many nodes they fill."""
     types = config.namespaces[event.namespace].node_types
     if event.nodes:
         return types[0], event.nodes
@@ -196,7 +197,7 @@ def rough_need(config: Config, event: CalendarEvent) -> tuple[str, int]:
 
 
 def next_change(config: Config, registry: Registry, now: datetime) -> datetime | None:
-    """Returns when the projected need changes next; None: not within days."""
+    """Returns when the projected need changes next; None: not within a week."""
     moments: list[datetime] = []
     for window in list_windows(usable_events(config, registry), now, now + _AHEAD):
         lead = lead_of(config, registry, window.event)
@@ -206,8 +207,8 @@ def next_change(config: Config, registry: Registry, now: datetime) -> datetime |
 
 
 def with_wants(config: Config, registry: Registry, at: datetime) -> Config:
-    """Returns the configuration that decides which reads are needed: each namespace with an event
-    has a floor."""
+    """Returns the configuration with a minimum of one node for each namespace with an event. The
+    run decides with it which facts it must read."""
     namespaces = {window.event.namespace for window in projected_at(config, registry, at).lend}
     return raise_floors(
         config, (NodeFloor(namespace=name, nodes=1, why="") for name in sorted(namespaces))

@@ -40,7 +40,7 @@ _HERE = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)  # a fence
 
 
 def active_floors(inputs: Inputs) -> Iterator[NodeFloor]:
-    """Yields the floor of each namespace for current and coming events."""
+    """Yields the floor that current and coming events require for each namespace."""
     config, registry = inputs.config, inputs.registry
     at = inputs.snapshot.events_at or inputs.now
     windows = projected_at(config, registry, at)
@@ -113,7 +113,8 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
 def _other_pods(
     inputs: Inputs, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
 ) -> Iterator[Pod]:
-    """Yields other pods that need capacity; pods on nodes that are left out are pending."""
+    """Yields the pods that belong to no event and need capacity. A pod on a node that is left out
+    counts as pending."""
     config = inputs.config
     since: dict[str, str] = {}
     for window in windows:
@@ -169,7 +170,7 @@ def _limits_without(inputs: Inputs, namespaces: set[str]) -> Mapping[str, QueueL
 
 
 def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
-    """Yields all pods of the events as pending pods that tolerate the taints of their types."""
+    """Yields the events' pods as pending pods that tolerate the taints of their node types."""
     for window in windows:
         event, policy = window.event, config.namespaces[window.event.namespace]
         shape = PodShape(
@@ -184,7 +185,8 @@ def _pods_of(config: Config, windows: Sequence[Window]) -> Iterator[Pod]:
 
 
 def _was_for_event(inputs: Inputs, entry: LentNode) -> bool:
-    """Checks whether a node may have served an event without pods."""
+    """Checks whether the node's namespace had an event since the node's phase began; the event may
+    have had no pods."""
     events = [
         event
         for event in usable_events(inputs.config, inputs.registry)

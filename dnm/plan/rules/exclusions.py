@@ -40,8 +40,8 @@ _LONGEST_REASON = 120
 def exclusions(
     config: Config, registry: Registry, batch: Mapping[str, BatchNode] | None, now: datetime
 ) -> dict[str, Exclusion]:
-    """Returns each excluded node, by name; `batch` None: Slurm's facts are unknown. A lent node is
-    returned only if the exclusion is certain and no hold."""
+    """Returns node -> its exclusion. `batch` None: Slurm's facts are unknown. A lent node is
+    returned only if its exclusion is certain and is not a hold."""
     unsure = {
         name: f"exclude_nodes names a {kinds[0]}, and the converter does not report them"
         for name, row in (batch or {}).items()
@@ -67,7 +67,7 @@ def exclusions(
 
 
 def describe_keeping(keeping: Keeping | None, verb: str) -> str:
-    """Returns who keeps a node, until when and why; None: not recorded."""
+    """Returns who keeps a node, until when and why. `keeping` None: none of this is recorded."""
     if keeping is None:
         return f"an administrator {verb} it"
     until = f" until {keeping.until:%Y-%m-%d %H:%M} UTC" if keeping.until else ""
@@ -76,7 +76,7 @@ def describe_keeping(keeping: Keeping | None, verb: str) -> str:
 
 
 def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: str) -> bool:
-    """Checks whether all facts about the node for the configured rules are known."""
+    """Checks whether dnm knows all facts about the node that the configured exclusions need."""
     row = (batch or {}).get(name)
     return not _not_listed(config, row or BatchNode(name=name, state="", verdict=""))
 
@@ -84,7 +84,8 @@ def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: s
 def _rules(
     config: Config, row: BatchNode
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...] | None], ...]:
-    """Returns (kind, configured names, names of the row; None: unknown) of the rules set."""
+    """Returns the configured exclusions: kind, configured names, names of the node (None:
+    unknown)."""
     rules = (
         ("partition", config.exclude_partitions, row.partitions or None),
         ("feature", config.exclude_features, row.features),
@@ -110,8 +111,8 @@ def _by_configuration(config: Config, row: BatchNode) -> Iterator[str]:
 def judge_excluded(
     config: Config, before: Registry, nodes: Mapping[str, LentNode], facts: Facts
 ) -> Findings:
-    """Judges new nodes, and those that could not be judged before: returns all of them, some
-    leaving now, with an error or note for each."""
+    """Judges new nodes, and those that could not be judged before. The result has all `nodes`;
+    those that are excluded leave now, with an error or a note for each."""
     excluded = nodes_to_return(config, before, facts)
     after, failures, errors, notes = dict(nodes), [], [], []
     for name, entry in nodes.items():
@@ -148,7 +149,7 @@ def _describe_return(config: Config, name: str, why: str, *, was_requested: bool
 
 
 def _had_exclusion(request: ConversionRequest, name: str) -> bool:
-    """Checks whether the call excluded the node."""
+    """Checks whether the request forbade the converter to choose the node."""
     return request.node not in ("", name) or name in expand_hostlist(request.leave_out)
 
 

@@ -1,8 +1,8 @@
 """`fault_conditions`: a fault reported in Kubernetes stays with the node. Pure.
 
-A lent node that shows one of the signs is fenced, its pods are evicted, and it is returned. It
-stays drained in Slurm with the sign until an administrator or the site's health check resumes it.
-The node stays faulty even if the sign disappears.
+A lent node that shows one of the configured conditions or taints (signs) is fenced, its pods are
+evicted, and it is returned. It stays drained in Slurm, with the sign as the reason, until an
+administrator or the site's health check resumes it. It stays faulty even if the sign disappears.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _IN_USE = (Phase.SERVING, Phase.RELEASING)
 
 
 def sign_of(step: Check, node: Node) -> str:
-    """Returns the word for a sign that the Node shows, as passed to a converter; empty: none."""
+    """Returns the sign that the Node shows, e.g. `taint:NAME` or `DiskPressure:True`, or
+    nothing."""
     name = step.name.rpartition("/")[2]
     if step.kind == "taint":
         return f"taint:{name}" if any(taint.key == step.name for taint in node.taints) else ""
@@ -32,7 +33,7 @@ def sign_of(step: Check, node: Node) -> str:
 
 
 def _record_signs(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry with the signs of nodes in use, and their evictions."""
+    """Returns the registry with the signs that nodes in use show, and with their evictions."""
     if inputs.demand is None or inputs.facts.nodes is None:
         return registry
     nodes = dict(registry.nodes)

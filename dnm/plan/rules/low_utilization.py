@@ -1,8 +1,9 @@
 """Queues that use little of their lent nodes: a small pod on each of thirty keeps them all. Pure.
 
 The rule: if pods use less than a tenth of what their lent nodes offer, by the resource that they
-use most, the time is recorded. After hours of that it is reported. Nothing else follows. The rule
-is on once nodes have served for hours. While the use of pods is unknown, the record stays.
+use most, the time is recorded. After two hours of that, dnm reports the queue; it does nothing
+else. The rule is on once nodes have served for hours. While the use of pods is unknown, the record
+stays.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def _measure(inputs: Inputs, queue: str, nodes: _Held) -> LowUse | None:
 
 
 def used_share(nodes: Iterable[tuple[LentNode, NodeUse]]) -> float:
-    """Returns the largest share of a resource that pods use, without DaemonSets; 1 if no amount is
-    known."""
+    """Returns the share that pods without DaemonSets' use of the nodes, by the resource that they
+    use most; 1 if no amount is known."""
     offered: Counter[str] = Counter()
     used: Counter[str] = Counter()
     for entry, use in nodes:

@@ -73,7 +73,8 @@ def plan_moves(look: Look, registry: Registry) -> Moves:
 
 
 def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
-    """Returns the change of the Node of a node that moves, or moves back."""
+    """Returns the action that exchanges labels and taints of a moving node, or exchanges them
+    back."""
     move = move_of(entry)
     change = change_for(inputs.config, entry, move.to)
     policy = inputs.config.namespaces.get(move.to)
@@ -127,7 +128,7 @@ def _is_not_relabelled(inputs: Inputs, name: str, entry: LentNode) -> bool:
 
 
 def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None:
-    """Returns why a move stops, whatever the queues need."""
+    """Returns why a move stops even if the queues still agree with it, or None."""
     if name in registry.held:
         return f"{Reason.HELD.text}: dnm unhold {name}"
     if registry.nodes[name].is_kept_at(inputs.now):
@@ -140,7 +141,7 @@ def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None
 def _find_unwanted(
     look: Look, registry: Registry, moving: Mapping[str, LentNode]
 ) -> dict[str, str]:
-    """Returns node -> why it stays, by the queues' current needs: its old one comes first."""
+    """Returns node -> why it does not move, by the current needs: its old queue comes first."""
     inputs, limits = look.inputs, look.current.limits
     if not moving or inputs.demand is None:
         return {}
@@ -183,7 +184,8 @@ def _is_uncounted(inputs: Inputs, name: str) -> bool:
 
 
 def _begin(look: Look, before: Moves) -> Moves:
-    """Begins moves to the first queue that can get nodes: they change what the next would get."""
+    """Begins moves to the first queue that can get nodes. Others wait for the next run, since these
+    moves change what they would get."""
     inputs, registry = look.inputs, before.registry
     excluded = excluded_nodes(inputs.config, registry, inputs.facts.batch, inputs.now)
     idle = {
@@ -219,7 +221,7 @@ def _begin(look: Look, before: Moves) -> Moves:
 
 
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Checks whether only the needs of its own queue can prevent a move."""
+    """Checks whether nothing but the needs of its own queue can prevent a move of the node."""
     node = inputs.facts.node(name)
     least = min(LEAST_IDLE, inputs.facts.idle_times.get(name, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least
@@ -241,8 +243,8 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
 
 
 def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Checks whether a converter may still work on it and label it for its old namespace. It may if
-    the call that brought it has not ended, or if the batch side reports it."""
+    """Checks whether a converter may still work on the node and label it for its old namespace. It
+    may if the call that brought the node has not ended, or if the batch side reports it."""
     claim = inputs.facts.claim_of(name, inputs.config.instance_id)
     return (claim is not None and bool(claim.direction)) or any(
         not request.end
@@ -252,8 +254,8 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
 
 
 def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> bool:
-    """Checks whether it has the pool's type, another queue, and no label or taint of the pool. With
-    any, the progress of a move could not be read."""
+    """Checks whether the node has the pool's type, another queue, and no label or taint of the
+    pool. With one of these, the progress of a move could not be read."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
     change = change_labels(inputs.config, entry.node_type, entry.namespace, pool.namespace)
@@ -263,8 +265,8 @@ def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> boo
 def _allowed(
     look: Look, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
 ) -> int:
-    """Returns how many nodes the queue may get by moves: none for headroom only, which is not worth
-    another queue's node."""
+    """Returns how many of `count` nodes the queue may get by moves: none for headroom only, which
+    is not worth another queue's node."""
     inputs = look.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
     is_judged = pool.queue in look.current.limits and not inputs.unreadable_namespaces(pool.queue)
@@ -300,8 +302,8 @@ def _begin_moves(
 def _move_budget(
     config: Config, registry: Registry, facts: Facts, movable: Mapping[str, int]
 ) -> ConversionBudget:
-    """Returns the budget for nodes that move, of which so many are `movable`. They take no node
-    from Slurm, and count only under the caps and budgets of their new namespace."""
+    """Returns the budget for moves; `movable` nodes of each type may move. They take no node from
+    Slurm, and count only under the caps and budgets of their new namespace."""
     used = count_caps(config, counted_as_lent(config, registry, facts))
     asked = CountedFrom(config=config, registry=registry, facts=facts, is_move=True)
     counts = {name: movable.get(name, 0) for name in config.node_types}
@@ -312,7 +314,7 @@ def _move_budget(
 def _growth_objection(
     inputs: Inputs, after: Registry, pool: NodePool, names: tuple[str, ...]
 ) -> Objection | None:
-    """Returns why the new queue's limits could not include these nodes."""
+    """Returns why the new queue's limits could not grow by these nodes, or None."""
     if inputs.queues is None or inputs.demand is None:
         return None
     wants = wants_of(inputs, after, inputs.demand)

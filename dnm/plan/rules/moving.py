@@ -71,13 +71,13 @@ def move_of(entry: LentNode) -> Moving:
 
 
 def change_for(config: Config, entry: LentNode, to: str) -> LabelChange:
-    """Returns the exchange of labels and taints for a move of a node to that namespace."""
+    """Returns the exchange of labels and taints for a move of a node to the namespace `to`."""
     return change_labels(config, entry.node_type, entry.namespace, to)
 
 
 def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> bool:
-    """Checks whether a node has labels or taints of another namespace. Its move has failed half
-    way, or its Node was registered again with those of the old one after a move."""
+    """Checks whether a node has labels or taints of another namespace. Either its move failed half
+    way, or its Node was registered again after a move with those of the old one."""
     if entry.moved_at is not None and node.labels.get(entry.namespace) != "true":
         return True
     to = entry.failed_move
@@ -85,14 +85,14 @@ def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> b
 
 
 def stay(entry: LentNode, facts: Facts, **changes: object) -> LentNode:
-    """Returns the entry of a node that keeps serving its queue instead of moving, with its idle
-    time."""
+    """Returns the entry of a node that keeps serving its queue instead of moving; its idle time
+    continues."""
     return changed(entry, **{"state": Serving(since=facts.now), "failed_move": "", **changes})
 
 
 def stay_for_now(config: Config, entry: LentNode, facts: Facts, error: str = "") -> LentNode:
-    """Returns the same with a pause before the next move, longer each time: demand that comes and
-    goes must not prevent the return of an idle node."""
+    """Returns the entry of a node that stays, with a pause before its next move. The pause is
+    longer each time: demand that comes and goes must not prevent the return of an idle node."""
     attempts = move_of(entry).attempts + 1
     pause = MovePause(attempts=attempts, until=facts.now + backoff_delay(config, attempts))
     return stay(entry, facts, state=Serving(since=facts.now, error=error, move_pause=pause))
@@ -128,7 +128,7 @@ def _before_relabel(config: Config, node: Node, entry: LentNode, facts: Facts) -
 
 
 def moving_detail(entry: LentNode) -> str:
-    """Returns the namespaces of the move."""
+    """Returns a clause with the old and the new namespace of the move."""
     if move_of(entry).is_back:
         return f"back to {entry.namespace}, instead of to {move_of(entry).to}"
     return f"from {entry.namespace} to {move_of(entry).to}"
@@ -166,7 +166,7 @@ def _move_back(node: Node, entry: LentNode, facts: Facts, why: str) -> NodeTrans
 def _moving_back(
     config: Config, node: Node, entry: LentNode, change: LabelChange, facts: Facts
 ) -> NodeTransition:
-    """Advances a node that becomes its old namespace's again, with its pods."""
+    """Advances a node that moves back to its old namespace, even with pods on it."""
     name = node.name
     if not change.is_begun(node):
         used = {"was_used": True, "idle_since": None} if facts.work_on(name) else {}
@@ -182,7 +182,8 @@ def _moving_back(
 
 
 class LabelChange(Value):
-    """Labels (desired ones, None to remove) and taints, as a move exchanges them."""
+    """The labels and taints that a move exchanges on a Node. `labels`: new values, None to remove a
+    label. `off`, `on`: taints to remove and to add."""
 
     labels: Mapping[str, str | None]
     off: tuple[Taint, ...] = ()
@@ -197,7 +198,7 @@ class LabelChange(Value):
         )
 
     def is_begun(self, node: Node) -> bool:
-        """Returns whether the Node has any label or taint of the new namespace alone."""
+        """Returns whether the Node has any label or taint that only the new namespace has."""
         new = {key: text for key, text in self.labels.items() if text is not None}
         return any(node.labels.get(key) == text for key, text in new.items()) or any(
             taint in node.taints for taint in self.on
@@ -205,7 +206,7 @@ class LabelChange(Value):
 
 
 def change_labels(config: Config, node_type: str, before: str, after: str) -> LabelChange:
-    """Returns the difference between nodes of a type lent to these two namespaces."""
+    """Returns the exchange for a node of a type from the namespace `before` to `after`."""
     node_type_now = config.node_types.get(node_type)
     old = {**(node_type_now.labels_for(before) if node_type_now else {}), before: "true"}
     new = {**(node_type_now.labels_for(after) if node_type_now else {}), after: "true"}

@@ -3,7 +3,7 @@
 The rule: a node is lent only while an hour is left for it and for each node that its namespace has
 or has requested. Once the budget is used up, the namespace's nodes are fenced, their pods end, and
 they are returned. The week begins on Monday, 00:00 UTC. Nodes count from when the converter names
-them until they are back in Slurm; only nodes that pods keep after that can exceed a budget.
+them until they are back in Slurm. Only nodes that pods keep after that can exceed a budget.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _KEY, _HOUR = "node_hours_per_week", timedelta(hours=1)
 
 
 def week_of(now: datetime) -> datetime:
-    """Returns the start of the week."""
+    """Returns the start of the week: Monday, 00:00."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - timedelta(days=now.weekday())
 
 
 def hours_left(config: Config, registry: Registry, now: datetime) -> dict[str, float]:
-    """Returns the rest of the week's node-hours, by namespace with a budget; below zero if pods
-    have kept nodes since it was used up."""
+    """Returns namespace -> the rest of its node-hours of this week, if it has a budget; below zero
+    if pods have kept nodes since the budget was used up."""
     week = week_of(now)
     return {
         name: policy.options[_KEY] - _used(config, registry, name, week, now) / _HOUR
@@ -73,7 +73,7 @@ def _span(entry: LentNode, week: datetime, now: datetime) -> timedelta:
 
 
 def hour_bounds(config: Config, registry: Registry, now: datetime) -> Iterator[Bound]:
-    """Yields how many more nodes each budget allows."""
+    """Yields a bound for each budget: how many more nodes it allows."""
     for name, left in hours_left(config, registry, now).items():
         lent = len(_entries(config, registry, name))
         lent += sum(node.heads_for == name != node.namespace for node in registry.nodes.values())

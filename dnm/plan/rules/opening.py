@@ -1,7 +1,7 @@
-"""`readiness_checks`: a joining node stays closed until the checks of its type hold. Pure.
+"""`readiness_checks`: a joining node gets no pods until the checks of its type pass. Pure.
 
-It serves, and its queue grows, only then. If a check does not hold in time, the node is returned
-with the missing step. A fact that could not be read neither opens nor returns a node.
+Only then it serves, and its queue grows. If a check does not pass in time, the node is returned,
+and its error names the check. A fact that could not be read neither opens nor returns a node.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OF_IMAGES = ("images", "image")
 
 
 class _Gate(NamedTuple):
-    """A joining node with the facts that decide whether it opens."""
+    """A joining node with the facts that decide whether its readiness checks pass."""
 
     node: Node
     entry: LentNode
@@ -57,7 +57,8 @@ class _Gate(NamedTuple):
 
     @property
     def traits(self) -> NodeTraits:
-        """Returns the traits that pods will see: without dnm's and Kubernetes' own taints."""
+        """Returns the labels and taints that pods will see: without dnm's and Kubernetes' own
+        taints."""
         taints = tuple(
             taint
             for taint in self.node.taints
@@ -76,11 +77,11 @@ class _Gate(NamedTuple):
 
     @property
     def puller(self) -> str:
-        """Returns the pod that pulls images, as `namespace/name`."""
+        """Returns the name of the pod that pulls images on this node, as `namespace/name`."""
         return f"{self.entry.namespace}/{_pod_name('images', self.node.name)}"
 
     def probe(self, step: Check) -> str:
-        """Returns the pod of a probe."""
+        """Returns the name of the pod that runs a probe on this node, as `namespace/name`."""
         return f"{step.name.partition('/')[0]}/{_pod_name('probe', self.node.name)}"
 
     def images_of(self, step: Check) -> tuple[str, ...]:
@@ -97,8 +98,9 @@ def _steps(config: Config, entry: LentNode) -> tuple[Check, ...]:
 
 
 def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[FactsRequest]:
-    """Yields the nodes to read closely: joining ones, failed ones that may still join, and nodes of
-    a request that may just have joined. So their images are pulled from the first run on."""
+    """Yields a request for facts about each node with readiness checks: joining ones, failed ones
+    that may still join, and nodes that may have just joined for a request. So their images are
+    pulled from the first run on."""
     own_nodes = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
     for name, entry in own_nodes.items():
         if steps := _steps(config, entry):
@@ -126,7 +128,7 @@ def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Ite
 
 
 def keep_closed(inputs: Inputs, after: Mapping[str, NodeTransition]) -> dict[str, NodeTransition]:
-    """Keeps nodes joining that would serve from now on although a check does not hold."""
+    """Keeps nodes joining that would serve from now on although a readiness check does not pass."""
     transitions = dict(after)
     for name, transition in after.items():
         node, entry = inputs.facts.node(name), transition.entry
@@ -168,7 +170,8 @@ def _with_step(opening: Opening | None, step: str, now: datetime) -> Opening:
 def _check_steps(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
-    """Records the checks that a Ready node passes. It serves if all pass; a late one returns it."""
+    """Records the checks that a Ready node passes. If all pass it serves; if one is late it
+    leaves."""
     now, steps = inputs.now, _steps(inputs.config, entry)
     opening = _with_step(_with_step(entry.opening, "node", now), "ready", now)
     look = inputs.facts.close.get(node.name)
@@ -217,8 +220,8 @@ def _return_unopened(
 
 def open_breakers(inputs: Inputs, registry: Registry) -> Registry:
     """Opens the breaker of each queue that has just lost a node because an image of its pods was
-    missing. Each further attempt is later, with one node, for any pods. An image that cannot be
-    pulled blocks no other queue's nodes."""
+    missing. Each further attempt is later, with one node, for any pods. Other queues still get
+    nodes."""
     breakers = dict(registry.breakers)
     for queue in {entry.queue for entry in _left_for_images(inputs, registry)}:
         before = breakers.get(queue, Breaker())
@@ -242,7 +245,7 @@ def _left_for_images(inputs: Inputs, registry: Registry) -> Iterator[LentNode]:
 
 
 def _describe_lack(step: Check, gate: _Gate) -> str:
-    """Returns what a step lacks, as a sentence; empty: it holds."""
+    """Returns why a readiness check does not pass, as a sentence; empty: it passes."""
     match step.kind:
         case "condition":
             status = gate.look.conditions.get(step.name, "not there")
@@ -264,8 +267,9 @@ def _describe_lack(step: Check, gate: _Gate) -> str:
 def required_daemons(
     daemons: Iterable[DaemonPods], tenants: Collection[str], traits: NodeTraits
 ) -> list[DaemonPods]:
-    """Returns the DaemonSets that the step `daemonsets` requires on such a node: those that select
-    it. A DaemonSet of a monitored namespace belongs to a tenant, and only counts if it is named."""
+    """Returns the DaemonSets that the check `daemonsets` requires on a node with these traits:
+    those that select it. A DaemonSet in a monitored namespace belongs to a tenant and is not
+    required; the check `daemonset` can name it."""
     return [
         daemon
         for daemon in daemons
@@ -316,7 +320,7 @@ def _describe_probe(step: Check, gate: _Gate) -> str:
 
 
 def _has_failed(step: Check, gate: _Gate) -> bool:
-    """Checks whether waiting cannot help any more."""
+    """Checks whether the check has failed for good, so that waiting cannot help any more."""
     pod = gate.look.pods.get(gate.probe(step)) if step.kind == "probe" else None
     return pod is not None and pod.phase == "Failed"
 
@@ -325,8 +329,8 @@ def _has_failed(step: Check, gate: _Gate) -> bool:
 
 
 def _with_pods(gate: _Gate) -> _Gate:
-    """Records once which images are needed, and which pods: one that pulls, and the probe once all
-    other checks hold."""
+    """Records which images the node needs, and which pods dnm must start on it: one that pulls
+    images, and the probe once all other checks pass."""
     opening, wants_all = gate.opening, any(step.kind == "images" for step in gate.steps)
     if wants_all and not opening.images:
         images = dict.fromkeys(

@@ -18,7 +18,7 @@ from dnm.plan.inputs import Inputs
 
 
 def mark_of(config: Config) -> Callable[[int], int]:
-    """Returns the function from used and requested amounts to the smallest limit."""
+    """Returns a function that computes the smallest limit from the used and requested amount."""
     share = Fraction(config.headroom).limit_denominator(10**9)
     return lambda demand: ceil(demand / share)
 
