@@ -1,4 +1,3 @@
-"""An optional package: the embedded cluster (sandbox), the demo, and a real Slurm on loopback. No
-run needs it, and production hosts do not have it.
-cli offers its commands if it is installed.
+"""An optional package: an embedded cluster (sandbox) in memory, and a demo on it. No run of dnm
+needs it, and production hosts need not install it. cli offers its commands if it is installed.
 """

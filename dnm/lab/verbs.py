@@ -1,4 +1,4 @@
-"""The verbs that try dnm out: `dnm sandbox`, `dnm demo`; `cli` offers them where they are."""
+"""The commands to try dnm, `dnm sandbox` and `dnm demo`, which `cli` offers if installed."""
 
 from __future__ import annotations
 

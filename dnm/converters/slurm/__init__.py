@@ -1,4 +1,3 @@
 """The Slurm edge. `text` parses output of scontrol and squeue, `rest_body` answers of slurmrestd,
 into the same values. `commands` and `rest` send requests by the same methods. An unknown state is
-an error. Import rules: converters, the lab's real Slurm and the demo may import this package. It
-imports only http, host and model."""
+an error. Only converters may import this package. It imports only http, host and model."""

@@ -1,4 +1,3 @@
-"""`dnm demo`: the workshop on the sandbox or on a real Slurm, with the final checks.
-Only the lab's verbs import it; it imports model, host, config, the sandbox, and the real slurm
-and its output.
+"""`dnm demo`: a workshop on the sandbox, with final checks. Only the lab's verbs import it; it
+imports model, host, config and the sandbox.
 """

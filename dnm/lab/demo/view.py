@@ -1,4 +1,4 @@
-"""The output of the demo: plain lines. Shows, decides nothing."""
+"""The output of the demo as plain lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ State = dict[str, Any]
 
 
 class View:
-    """Where a demo is shown: a line for everything that changes."""
+    """A printer of a demo's state: it prints a line for each change."""
 
     def __init__(self, queue: str, namespace: str) -> None:
         self.queue = queue
@@ -48,13 +48,13 @@ class View:
 
 
 def pods_of(state: State, namespace: str) -> dict[str, int]:
-    """Returns the pods by state; `ended` has those of Nodes that are gone, too."""
+    """Returns the number of pods in each state. `ended` includes pods of deleted Nodes."""
     pods = state["pods"].get(namespace, {})
     counts = {word: pods.get(word, 0) for word in ("pending", "starting", "running")}
     return {**counts, "ended": state["ended"].get(namespace, 0)}
 
 
 def lent_nodes(state: State) -> dict[str, int]:
-    """Returns the batch nodes that are in Kubernetes, with the numbers of their pods."""
+    """Returns the batch nodes that are in Kubernetes, each with the number of its pods."""
     nodes = state["nodes"]
     return {name: nodes[name]["pods"] for name in state["machines"] if name in nodes}

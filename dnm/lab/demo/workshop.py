@@ -45,8 +45,8 @@ _TIMING = {"pod_start": 1.5, "pod_stop": 0.5, "convert": 2, "revert": 2, "join":
 
 def demo(*, speed: float = 1.0) -> int:
     """Plays the workshop and returns the exit code: 0 if all final checks pass, 1 if one fails or
-    the demo cannot start, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm.
-    The files are kept only if a check fails."""
+    the demo cannot start, 130 on Ctrl-C. `speed` shortens all waiting, but not the work of dnm. The
+    files stay only if a check fails."""
     with _ended_by_signals() as ignore_signals:
         place = Path(tempfile.mkdtemp(prefix="dnm-demo-"))
         problems: list[str] = []
@@ -72,7 +72,7 @@ def demo(*, speed: float = 1.0) -> int:
 
 
 def _play_and_check(place: Path, speed: float) -> list[str]:
-    """Plays the workshop, prints what came of it, returns what is wrong."""
+    """Plays the workshop, prints a summary, and returns the final checks that failed."""
     url = start(place / "sandbox", ["--nodes", str(_MACHINES), "--speed", str(speed)]).url
     ask(url, "POST", "/sandbox/timing", _TIMING)
     settings = {key: f"{seconds / speed:.2f}" for key, seconds in _SETTINGS.items()}
@@ -95,7 +95,7 @@ class Workshop:
     """The workshop on a running sandbox, from its start to the final checks."""
 
     def __init__(self, url: str, config: Path) -> None:
-        """`url` is the sandbox's. Raises SandboxError."""
+        """Reads the initial state of the sandbox at `url`. Raises SandboxError."""
         self.url = url
         self.config = config
         caller = child_environment()
@@ -109,8 +109,8 @@ class Workshop:
         self.beginning = self.look()
 
     def play(self, view: View, every: float) -> None:
-        """Runs dnm every `every` seconds until the sessions have ended and no run changes anything,
-        or until the time limit."""
+        """Runs dnm every `every` seconds until the sessions have ended and all nodes are back in
+        Slurm, or until the time limit."""
         view.show(self.beginning)
         view.narrate("The cluster is full and no pod waits: a run of dnm has nothing to do.")
         self.run_dnm(view)
@@ -136,7 +136,7 @@ class Workshop:
             self.watch(view, every)
 
     def look(self) -> State:
-        """Returns the state, and notes which nodes are lent and how many sessions have ended."""
+        """Returns the sandbox's state. Records which nodes are lent and how many sessions ended."""
         state: State = ask(self.url, "GET", "/sandbox/state")
         self.lent |= set(lent_nodes(state))
         self.ended = max(self.ended, pods_of(state, NAMESPACE)["ended"])
@@ -148,7 +148,7 @@ class Workshop:
         return str(ask(self.url, "GET", path)["data"]["queues.yaml"])
 
     def _open_sessions(self) -> None:
-        """Creates the sessions as JupyterHub would: a pod a person, through the Kubernetes API."""
+        """Creates the sessions as JupyterHub does: a pod for each user, by the Kubernetes API."""
         for number in range(1, WORKSHOP_PODS + 1):
             pod = manifests.pod_manifest(
                 f"session-{number:02}", NAMESPACE, {"cpu": "4", "memory": "16G"},
@@ -158,7 +158,7 @@ class Workshop:
             ask(self.url, "POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
 
     def run_dnm(self, view: View) -> State:
-        """Runs the real command once, watched while it works; returns the state after it."""
+        """Runs `dnm run` once and shows the state while it works. Returns the state after it."""
         with tempfile.TemporaryFile("w+") as output:
             child = subprocess.Popen(
                 self.command("run"), stdout=output, stderr=output, env=self.environment
@@ -184,7 +184,7 @@ class Workshop:
         return [sys.executable, "-m", "dnm.cli", *words, "--config", str(self.config)]
 
     def watch(self, view: View, seconds: float) -> State:
-        """Shows the state for so long, and returns the last one."""
+        """Shows the state repeatedly for these seconds, and returns the last one."""
         until = time.monotonic() + seconds
         while True:
             state = self.look()
@@ -199,7 +199,7 @@ class Workshop:
         return are_home and not self._status()["nodes"]
 
     def _status(self) -> State:
-        """Returns dnm's status from its state file."""
+        """Returns the output of `dnm status`, decoded."""
         command = self.command("status", "--output", "json")
         done = subprocess.run(command, capture_output=True, env=self.environment, check=False)
         try:
@@ -210,7 +210,7 @@ class Workshop:
         return status
 
     def check_end(self) -> list[str]:
-        """Returns every way in which the end is not the beginning."""
+        """Returns the final checks that failed. The end must be equal to the beginning."""
         problems = list(self.failed_runs)
         if self.read_document() != self.document:
             problems.append("the queue document is not byte for byte what it was")
@@ -232,7 +232,7 @@ class Workshop:
         return problems
 
     def sum_up(self, seconds: float) -> str:
-        """Returns what came of it, for people."""
+        """Returns a summary of the workshop, to be printed."""
         waits = sorted(self.waits)
         waited = f", after {waits[0]:.0f} to {waits[-1]:.0f} s of waiting" if waits else ""
         return f"""
@@ -248,7 +248,7 @@ def _all_have_begun(state: State) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the run if it has not ended by itself; Ctrl-C reaches the run too."""
+    """Ends a run of dnm that still works, e.g. after Ctrl-C, which the run receives too."""
     if child.poll() is None:
         child.terminate()
         try:
@@ -273,9 +273,9 @@ def _instant(text: str) -> float:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[Callable[[], None]]:
-    """Lets SIGTERM and a terminal that is closed end a demo as Ctrl-C does, but not under nohup.
-    Yields what ignores them from then on: a write to a terminal that goes may fail before the
-    signal comes, and people press Ctrl-C twice."""
+    """Makes SIGTERM and SIGHUP (not under nohup) end the demo like Ctrl-C. Yields a function that
+    makes the demo ignore these signals from then on. Users press Ctrl-C twice, and SIGHUP may come
+    after a write to the closed terminal has failed."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

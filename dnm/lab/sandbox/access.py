@@ -1,4 +1,4 @@
-"""The rights of a client: everything, or only RBAC rules (kubernetes.io, "Using RBAC")."""
+"""The permissions of a client: all, or only those of RBAC rules (kubernetes.io, "Using RBAC")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USER = "system:serviceaccount:dnm:dnm"
 
 
 class Attempt(NamedTuple):
-    """The target of a request; `namespace` is empty for a cluster-wide one."""
+    """The verb and the target of a request. `namespace` is empty for cluster-wide requests."""
 
     verb: str
     group: str
@@ -21,7 +21,7 @@ class Attempt(NamedTuple):
 
 
 class RbacRule(NamedTuple):
-    """An RBAC rule; `namespace` "*" is the scope of a ClusterRoleBinding."""
+    """An RBAC rule. `namespace` "*" applies to all namespaces, as with a ClusterRoleBinding."""
 
     verbs: tuple[str, ...]
     resources: tuple[str, ...]
@@ -40,7 +40,7 @@ class RbacRule(NamedTuple):
 
 
 class AccessRules:
-    """The permissions; `rules` None: all are given. `used`: what was attempted, for tests."""
+    """The permissions of clients. `rules` None: everything is allowed. `used`: requests so far."""
 
     def __init__(self) -> None:
         self.rules: tuple[RbacRule, ...] | None = None
@@ -48,12 +48,12 @@ class AccessRules:
         self.used: set[Attempt] = set()
 
     def restrict(self, allowed: Iterable[tuple[str, str, str]]) -> None:
-        """Allows only these (verb, resource, namespace); "*" allows all and cluster-wide ones."""
+        """Allows only these (verb, resource, namespace). "*" includes cluster-wide requests."""
         self.rules = tuple(RbacRule((verb,), (resource,), name) for verb, resource, name in allowed)
 
     def restrict_to_manifests(self, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Allows what ClusterRoles permit everywhere, and Roles in their namespace; all are
-        bound."""
+        """Allows what the ClusterRoles and Roles in these manifests permit, as if all were bound. A
+        Role applies to its own namespace."""
         rules: list[RbacRule] = []
         for manifest in manifests:
             if manifest.get("kind") not in ("ClusterRole", "Role"):
@@ -67,7 +67,7 @@ class AccessRules:
         return self.rules is None or any(rule.allows(attempt) for rule in self.rules)
 
     def require(self, attempt: Attempt) -> None:
-        """Raises 403 with the API's own sentence."""
+        """Records the request. Raises 403 with the API server's message if it is forbidden."""
         self.used.add(attempt)
         if self.allows(attempt):
             return
@@ -86,7 +86,7 @@ class AccessRules:
         )
 
     def authenticate(self, headers: Mapping[str, str]) -> None:
-        """Raises 401 for a wrong bearer token where one is demanded."""
+        """Raises 401 if the sandbox requires a bearer token and the request has another one."""
         if self.token is not None and headers.get("authorization") != f"Bearer {self.token}":
             raise ApiError(401, "Unauthorized")
 
@@ -130,13 +130,13 @@ _KUBELET_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 def node_of(headers: Mapping[str, str]) -> str:
-    """Returns the node of a request's credentials; empty if they are not a node's."""
+    """Returns the node that the bearer token names; empty if it is not a node's token."""
     header = headers.get("authorization", "")
     return header.removeprefix(_TOKEN) if header.startswith(_TOKEN) else ""
 
 
 def authorize(node: str, attempt: Attempt) -> None:
-    """Raises 403 for what no kubelet may do."""
+    """Raises 403 for a request that no kubelet may make."""
     if (attempt.verb, attempt.resource) not in _RIGHTS:
         raise ApiError(
             403,
@@ -146,8 +146,8 @@ def authorize(node: str, attempt: Attempt) -> None:
 
 
 def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> None:
-    """Raises 403 for what this kubelet may not do. `changed` is the Node as it would be, `old` as
-    it is."""
+    """Raises 403 if this node's kubelet may not make this change. `old` and `changed` are the Node
+    before and after it."""
     if attempt.name != node:
         raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{attempt.name}"')
     taints = [(entry.get("spec") or {}).get("taints") or [] for entry in (changed, old or {})]
@@ -162,7 +162,7 @@ def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> N
 
 
 def _is_forbidden(label: str) -> bool:
-    """Labels of node-restriction, and those of Kubernetes that are not a kubelet's."""
+    """Returns whether kubelets must not set this label: it is of node-restriction or Kubernetes."""
     prefix = label.partition("/")[0] if "/" in label else ""
     if _is_below(prefix, "node-restriction.kubernetes.io"):
         return True

@@ -27,15 +27,15 @@ Webhook = Callable[[Object, Object | None], None]
 
 
 class Admission:
-    """The checks of changed objects. `webhooks`: validating webhooks by the plural of their
-    kind."""
+    """The checks of created and changed objects. `webhooks` maps the plural of a kind to a
+    validating webhook."""
 
     def __init__(self, store: Objects) -> None:
         self.store = store
         self.webhooks: dict[str, Webhook] = {}
 
     def admit_creation(self, kind: Kind, manifest: Object) -> None:
-        """Changes the manifest in place; raises 422 or the webhook's denial."""
+        """Adds defaults to the manifest in place. Raises 422, or the error of a webhook."""
         _write_amounts(manifest)
         meta = manifest.setdefault("metadata", {})
         name = meta.get("name") or f"{meta.get('generateName', '')}x"
@@ -155,8 +155,8 @@ def _default_pod(store: Objects, manifest: Object) -> None:
 
 
 def _qos_class(spec: Object) -> str:
-    """Returns the QoS class as pkg/apis/core/v1/helper/qos does: Guaranteed if all limits of CPU
-    and memory equal the requests, BestEffort if no container has any."""
+    """Returns the QoS class like pkg/apis/core/v1/helper/qos: Guaranteed if all limits of CPU and
+    memory equal the requests, BestEffort if no container has limits or requests of them."""
     parts = [
         (item.get("requests") or {}, item.get("limits") or {})
         for item in (
@@ -185,7 +185,7 @@ def _default_node(manifest: Object) -> None:
 
 
 def _check_quantities(amounts: Mapping[str, Any]) -> None:
-    """Raises 422 for a negative one."""
+    """Raises 422 for a negative quantity."""
     for name, text in amounts.items():
         if kubernetes_amount(text) < 0:
             problem = f'{name}: Invalid value: "{text}": must be greater than or equal to 0'
@@ -193,7 +193,7 @@ def _check_quantities(amounts: Mapping[str, Any]) -> None:
 
 
 def _default_requests(resources: Object) -> None:
-    """Sets each missing request to the limit."""
+    """Sets each missing request of a container to its limit."""
     for resource, amount in (resources.get("limits") or {}).items():
         resources.setdefault("requests", {}).setdefault(resource, amount)
 

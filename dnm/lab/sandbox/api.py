@@ -19,7 +19,7 @@ GIT_VERSION = "v1.30.0"
 
 
 class Target(NamedTuple):
-    """The object of a path; `name` is empty for a collection."""
+    """The object that a path names. `name` is empty if the path names a collection."""
 
     kind: Kind
     namespace: str
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 
 class Api:
-    """Called with the store's lock held, one request at a time."""
+    """The handler of requests to the Kubernetes API. Callers hold the store's lock."""
 
     def __init__(self, store: Objects, access: AccessRules, admission: Admission) -> None:
         self.store = store
@@ -43,7 +43,7 @@ class Api:
         self.deletion = Deletion(store)
 
     def handle(self, request: Request) -> ServerAnswer:
-        """Raises ApiError for every answer that is not a success."""
+        """Returns the answer to a request. Raises ApiError for an unsuccessful one."""
         self.access.authenticate(request.headers)
         discovered = _discovery(request)
         if discovered is not None:
@@ -79,7 +79,7 @@ class Api:
             access.admit(node, attempt, changed or {}, old)
 
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
-        """Returns the object as it is after the request."""
+        """Returns the object that the request would store; None for other requests."""
         if request.method == "PATCH" and old is not None:
             return apply_patch(_content_type(request), document(target.kind, old), request.json())
         return _object(request) if request.method in ("POST", "PUT") else None
@@ -176,7 +176,7 @@ class Api:
 
 
 def find_target(path: str) -> Target:
-    """Raises 404 for a path that names nothing the API serves."""
+    """Returns the target that a path names. Raises 404 if the API does not serve it."""
     steps = [step for step in path.split("/") if step]
     if steps[:1] == ["api"]:
         group, rest = "", steps[1:]
@@ -197,7 +197,7 @@ def find_target(path: str) -> Target:
 
 
 def attempt_of(request: Request, target: Target) -> Attempt:
-    """Returns the attempt with the verb that RBAC uses for such a request."""
+    """Returns the target with the verb that RBAC uses for this request."""
     if request.method in ("GET", "HEAD"):
         verb = "get" if target.name else "list"
         if is_asked_for(request.query, "watch"):
@@ -221,7 +221,7 @@ def _object(request: Request) -> Object:
 
 
 def _require_json(request: Request) -> None:
-    """Raises 415 for protobuf."""
+    """Raises 415 if the request's body is protobuf."""
     if _content_type(request) == "application/vnd.kubernetes.protobuf":
         raise ApiError(415, "this server speaks JSON only; use `kubectl create -f` or `apply -f`")
 
@@ -235,7 +235,7 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _carried(metadata: Object) -> Object:
-    """Returns the metadata that an update of a Node's status may also change."""
+    """Returns labels and annotations, which an update of a Node's status may change too."""
     return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
 
 

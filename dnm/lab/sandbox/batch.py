@@ -1,7 +1,7 @@
-"""The batch side: machines in Slurm's words, jobs on some of them, a FIFO that starts more.
+"""The batch side: machines with states like Slurm's, jobs on them, and a FIFO that starts jobs.
 
 A machine is in one place at a time: `batch`, `leaving` (claimed by a converter), `kubernetes`, or
-`returning`. Drains are kept by owner, so that lifting one leaves the others.
+`returning`. Each drain is stored with its owner, so that lifting one leaves the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Place = Literal["batch", "leaving", "kubernetes", "returning"]
 
 
 class MachineType(msgspec.Struct, kw_only=True):
-    """The capacity, labels and taints of one type. `{namespace}` is replaced in them."""
+    """The capacity, labels and taints of a type of machines. `{namespace}` in them is replaced."""
 
     name: str
     allocatable: dict[str, str]
@@ -52,7 +52,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """A physical machine: what Slurm has of it, and where it is."""
+    """A physical machine: its state in Slurm, and its place."""
 
     name: str
     type: str
@@ -69,7 +69,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Batch:
-    """Called with the store's lock held. `min_idle_seconds` as the site's MIN_IDLE_SECONDS."""
+    """The batch cluster; callers hold the store's lock. `min_idle_seconds`: needed for a lend."""
 
     def __init__(self, clock: Clock, violations: Violations) -> None:
         self.clock = clock
@@ -87,7 +87,7 @@ class Batch:
         self.types[machine_type.name] = machine_type
 
     def add_machines(self, machine_type: str, names: Sequence[str]) -> None:
-        """Adds machines that have been idle for long enough to be lent."""
+        """Adds machines with an idle time that is long enough for lending."""
         since = self.clock.now() - self.min_idle_seconds - 1
         for name in names:
             self.machines[name] = Machine(name=name, type=machine_type, idle_since=since)
@@ -102,7 +102,7 @@ class Batch:
         return [job for job in self.jobs.values() if machine.name in job.on]
 
     def is_in_service(self, machine: Machine) -> bool:
-        """Returns whether Slurm starts jobs on it, or has jobs on it."""
+        """Returns whether Slurm has jobs on the machine, or may start jobs on it."""
         if self.jobs_on(machine):
             return True
         is_free = not machine.drains and not machine.reserved and not machine.is_down
@@ -121,7 +121,7 @@ class Batch:
         return "+".join([base, *flags])
 
     def judge(self, machine: Machine, instance: str = "") -> tuple[str, str]:
-        """Returns the verdict (OK or SKIP) and the reason that `--list` prints for the instance."""
+        """Returns the verdict (OK or SKIP) and its reason in the `--list` of this instance."""
         jobs = self.jobs_on(machine)
         if machine.place != "batch":
             return "SKIP", f"is {_PLACE_WORDS[machine.place]}"
@@ -169,7 +169,7 @@ class Batch:
             self.machines[name].idle_since = self.clock.now()
 
     def step(self) -> None:
-        """Ends jobs that are over and starts those that fit, in the order of their numbers."""
+        """Ends jobs with a time that is over; starts waiting jobs in the order of numbers."""
         now = self.clock.now()
         self.reservations.purge(now)
         for job in list(self.jobs.values()):
@@ -193,7 +193,7 @@ class Batch:
             job.ends_at = self.clock.after(job.run_seconds)
 
     def kill_jobs(self, machine: Machine, why: str) -> None:
-        """Power-cycles a machine, and records it, since it must never happen."""
+        """Power-cycles a machine. Each job on it ends and is recorded as a violation."""
         for job in self.jobs_on(machine):
             self.violations.note("job-killed", machine.name, f"job {job.id} ran on it: {why}")
             del self.jobs[job.id]
@@ -201,8 +201,8 @@ class Batch:
     # --- reservations -----------------------------------------------------------------------
 
     def reserve(self, name: str, node: str, span: tuple[float, float], instance: str = "") -> str:
-        """Reserves a machine from the first instant until the second, or returns why Slurm does
-        not. A job without an end may run for ever; what a converter holds is reserved already."""
+        """Reserves a machine for this span of time. Returns Slurm's refusal, or an empty text.
+        Slurm refuses if a converter has the machine, or if a job may run until the span begins."""
         machine = self.machines[node]
         new = Reserved(name=name, node=node, begins=span[0], ends=span[1], instance=instance)
         if machine.reserved:
@@ -214,8 +214,8 @@ class Batch:
         self, name: str, of_type: str, count: int, span: tuple[float, float],
         instance: str, left_out: Container[str] = (),
     ) -> list[str]:  # fmt: skip
-        """Reserves machines of a type and returns their names. A machine with a later reservation
-        of this name is the first choice, and keeps it if Slurm refuses the new one."""
+        """Reserves machines of a type and returns their names. Machines with a later reservation of
+        this name come first, and keep it if Slurm refuses."""
         machines = [
             machine
             for machine in self.machines.values()
@@ -241,7 +241,7 @@ class Batch:
         return reserved
 
     def unreserve(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
-        """Deletes reservations by their common name; each of another instance is a violation."""
+        """Deletes all reservations with this name. Another instance's one is a violation."""
         abandoned = list(self.reservations.delete_by_name(name, left_out))
         for resv in abandoned:
             if resv.instance != instance:
@@ -264,8 +264,8 @@ class Batch:
     # --- conversion -------------------------------------------------------------------------
 
     def candidates(self, machine_type: str, instance: str = "") -> list[Machine]:
-        """Returns the machines that can be lent: those reserved for an event that has begun first,
-        then those that have been idle longest."""
+        """Returns the machines that can be lent: first those reserved for an event that has begun,
+        then those with the longest idle time."""
         now = self.clock.now()
         machines = [
             machine
@@ -280,7 +280,7 @@ class Batch:
         )  # fmt: skip
 
     def claim(self, machine: Machine, reservation: str, reason: str) -> None:
-        """Drains and reserves."""
+        """Drains and reserves a machine for a converter."""
         machine.place = "leaving"
         machine.reserved = reservation
         machine.drains = {**machine.drains, OWN_DRAIN: reason}

@@ -1,4 +1,4 @@
-"""Asking a sandbox over HTTP, for the commands and the demo."""
+"""A client for the sandbox's HTTP API, for the commands and the demo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dnm.model.errors import SandboxError
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:
-    """Returns the decoded answer. Raises SandboxError for a missing answer or an error."""
+    """Returns the decoded answer to a request. Raises SandboxError if there is none or an error."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
         content = None if body is None else msgspec.json.encode(body)

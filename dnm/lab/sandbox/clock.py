@@ -1,6 +1,6 @@
 """The sandbox's time: real time, or a time that a test sets.
 
-Everything that waits registers its time with `call_at`, and the clock calls it then.
+A controller that waits registers a time with `call_at`, and its step runs at that time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Clock:
-    """Seconds since the epoch. `speed` shortens every duration, in real time as in manual time.
+    """A clock in seconds since the epoch. `speed` divides every duration, in real and manual time.
 
     `skew_seconds` is added to the Date header only, for tests of clock checks.
     """
@@ -31,11 +31,11 @@ class Clock:
         return self._instant if self.manual else time.time()
 
     def set(self, instant: float) -> None:
-        """Moves a manual clock; backwards too, as a clock that is set does."""
+        """Sets a manual clock, possibly backwards."""
         self._instant = instant
 
     def after(self, seconds: float) -> float:
-        """Returns the time when a duration from now is over, and wakes the controllers then."""
+        """Returns the time after this duration, and registers it so that a step runs then."""
         instant = self.now() + self.scaled(seconds)
         self.call_at(instant)
         return instant
@@ -52,7 +52,7 @@ class Clock:
             return self._due[0] if self._due else None
 
     def forget_due(self) -> None:
-        """Drops the instants that have passed."""
+        """Removes registered times that have passed."""
         now = self.now()
         with self._lock:
             while self._due and self._due[0] <= now:
@@ -73,7 +73,7 @@ def stamp(instant: float) -> str:
 
 
 class Timing(msgspec.Struct, kw_only=True):
-    """All zero: everything that can happen happens in the next step. `real_life` is for people."""
+    """The durations of the sandbox's steps. If all are zero, each change takes one step."""
 
     pod_start: float = 0.0  # ContainerCreating
     pod_stop: float = 0.0  # Terminating
@@ -89,7 +89,7 @@ class Timing(msgspec.Struct, kw_only=True):
 
 
 def real_life() -> Timing:
-    """Returns times as on a real site, but with seconds instead of minutes, for manual tests."""
+    """Returns durations as on a real site, but in seconds instead of minutes, for manual tests."""
     return Timing(
         pod_start=3, pod_stop=1, convert=8, revert=8, join=1, ready=2,
         completing=5, toleration=60, take_up=0.5, taint=0.2, orphans=2,

@@ -1,8 +1,8 @@
-"""Puts the embedded cluster behind HTTP, and lets its time go on.
+"""The embedded cluster behind HTTP, and the thread that advances it in real time.
 
-`Sandbox(directory)` is a whole cluster in this process; `start()` puts it behind HTTP on loopback.
-With a manual clock nothing moves but by `tick()`, so that a test sleeps never and sees the same
-each time; with real time a thread moves it.
+`Sandbox(directory)` is a whole cluster in this process; `start()` makes it listen on loopback. With
+a manual clock, time advances only by `tick()`, so that tests need not sleep and are repeatable. In
+real time a thread runs the steps.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _STEP_PAUSE_SECONDS = 0.02
 
 
 class Sandbox(EmbeddedCluster):
-    """A cluster; see `tests/conftest.py` for the fixture and the README for the command. It
-    inherits from the embedded cluster, so that a test reaches every handle by one name."""
+    """A cluster with an HTTP server; `tests/conftest.py` has the fixture, the README the command.
+    It inherits all methods of the embedded cluster for tests."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Sandbox(EmbeddedCluster):
         return self.directory / "node-convert"
 
     def _run(self) -> None:
-        """Runs a step after every change, and whenever something is due, in real time."""
+        """Runs a step after every change and at every due time, in the thread of real time."""
         seen = -1
         while not self._stopping:
             with self.store.changed:

@@ -1,6 +1,6 @@
-"""`dnm sandbox up` and `dnm sandbox down`: a sandbox in the background, and its end.
+"""`dnm sandbox up` and `dnm sandbox down`, which start and stop a sandbox in the background.
 
-A directory belongs to the sandbox when it holds the marker file; any other that is not empty is
+A directory with the marker file belongs to the sandbox. Any other directory that is not empty is
 left alone.
 """
 
@@ -31,7 +31,7 @@ _STOP_SECONDS = 10.0
 
 
 def default_directory() -> Path:
-    """Returns `$XDG_STATE_HOME/dnm/sandbox`, as the XDG base directory specification defines it."""
+    """Returns `$XDG_STATE_HOME/dnm/sandbox`, with the default of the XDG specification."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "dnm" / "sandbox"
 
@@ -60,7 +60,7 @@ def up(
 
 
 def down(directory: Path | None = None) -> int:
-    """Ends it; the next `up` in this directory starts from the beginning."""
+    """Ends the sandbox of a directory. The next `up` there starts a new one."""
     place = (directory or default_directory()).absolute()
     try:
         print(stop(place))
@@ -74,7 +74,7 @@ def down(directory: Path | None = None) -> int:
 
 
 def start(place: Path, arguments: Sequence[str]) -> Server:
-    """Starts a detached server and waits for it. Raises SandboxError with the server's message."""
+    """Starts the server in the background and waits until it serves. Raises SandboxError."""
     running = find_server(place)
     if running is not None:
         raise SandboxError(
@@ -112,14 +112,14 @@ def start(place: Path, arguments: Sequence[str]) -> Server:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a process that is to run the same code, installed or not."""
+    """Returns the environment of a child process that runs the same code, installed or not."""
     root = str(Path(dnm.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     return {**os.environ, "PYTHONPATH": path}
 
 
 def _prepare(place: Path) -> None:
-    """Returns the directory without the files of a previous sandbox."""
+    """Creates the directory, or removes an earlier sandbox's files from it. Returns its path."""
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (place / _MARKER).exists() and any(place.iterdir()):
@@ -159,7 +159,7 @@ A sandbox runs at {server.url} (process {server.pid}), with a site to try dnm on
 
 
 def find_server(place: Path) -> Server | None:
-    """Returns the live server of the directory; None if there is none, or if the file is stale."""
+    """Returns the running server of a directory; None if none runs, e.g. if the file is stale."""
     server = _recorded(place)
     if server is None:
         return None
@@ -175,7 +175,7 @@ def _recorded(place: Path) -> Server | None:
 
 
 def stop(place: Path) -> str:
-    """Returns a sentence about the result; raises SandboxError if there was no sandbox."""
+    """Ends a sandbox and returns a sentence about it. Raises SandboxError if there is none."""
     server, recorded = find_server(place), _recorded(place)
     if server is None:
         if recorded is not None:
@@ -213,7 +213,7 @@ def _end(server: Server) -> None:
 
 
 def _reap(pid: int) -> Any:
-    """Waits for the ended server if this process is its parent."""
+    """Removes the ended server from the process table if it is a child of this process."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)
     return None

@@ -22,15 +22,15 @@ from dnm.lab.sandbox.store import ApiError, Object
 
 
 def read_call(body: bytes) -> tuple[list[str], dict[str, str], int]:
-    """Returns arguments, environment and process; raises ValueError for what is no such text."""
+    """Returns a converter's arguments, environment and process. Raises ValueError."""
     process, count, *words = body.decode("utf-8", "surrogateescape").split("\0")
     arguments, environment = words[: int(count)], words[int(count) :]
     return arguments, dict(pair.split("=", 1) for pair in environment), int(process)
 
 
 def write_result(result: Result) -> ServerAnswer:
-    """Encodes the exit code, the operation (0: none), the seconds to wait, whether to hang and the
-    bytes of stdout; stdout and stderr follow."""
+    """Encodes a result for the converter's process: exit code, operation (0: none), seconds to
+    wait, hang and size of stdout in a line, followed by stdout and stderr."""
     stdout, stderr = result.stdout.encode(), result.stderr.encode()
     head = (
         f"{result.exit_code} {result.operation or 0} {result.wait} {int(result.hang)} "
@@ -40,13 +40,13 @@ def write_result(result: Result) -> ServerAnswer:
 
 
 class Control:
-    """Answers `/sandbox/...`; everything that it changes is changed under the lock."""
+    """The handler of requests to `/sandbox/...`. It changes the cluster only under the lock."""
 
     def __init__(self, sandbox: EmbeddedCluster) -> None:
         self.sandbox = sandbox
 
     def handle(self, request: Request) -> ServerAnswer:
-        """Raises ApiError: 404 for an unknown route or thing, 400 for a body that does not fit."""
+        """Returns the answer. Raises ApiError: 404 for an unknown route, 400 for a wrong body."""
         route = request.path.removeprefix("/sandbox").strip("/")
         try:
             return self._handle(request, route)
@@ -89,7 +89,7 @@ class Control:
         raise KeyError(route)
 
     def _set_timing(self, asked: Object) -> Timing:
-        """Changes some durations; unknown names are refused."""
+        """Sets the named durations. Raises ValueError for an unknown name."""
         timing = self.sandbox.timing
         changed = msgspec.convert({**msgspec.structs.asdict(timing), **asked}, Timing)
         for name in asked:

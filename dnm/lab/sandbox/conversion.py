@@ -1,9 +1,8 @@
-"""The sandbox's `node-convert`: the contract of the site's, and every way in which one can fail.
+"""The sandbox's `node-convert`: it fulfils the converter's contract, and can fail in many ways.
 
-A call has two halves. `begin` reads the command line and does what comes first (claim the machines,
-or take the Node out of Kubernetes); `finish` does the rest. Between them is the time that the
-converter takes, spent by the process that was started, so that killing it leaves things half done,
-as it would on a site.
+A call has two halves. `begin` reads the command line and takes the first steps (claim the machines,
+or delete the Node); `finish` does the rest. Between them, the process that the caller has started
+waits as long as a conversion takes. If it is killed, the second half is missing, as on a real site.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _USAGE = """usage: node-convert --set k8s --node-type T --num-nodes N [--namespa
 
 
 class Behaviour(msgspec.Struct, kw_only=True):
-    """The behaviour of the converter in its next `times` calls of one direction (-1: in all).
+    """A behaviour that a test sets for the next `times` calls of one direction (-1: for all).
 
-    act False: it touches no node. exit_code: its exit code, whatever it did. short: so many fewer
-    nodes come. stuck: machines are claimed and stay so. late_seconds: the Node registers so long
-    after the converter returned. hang: it never returns, ignores SIGTERM and has a child that does
-    too; `before` or `after` it did its work. detached: the work goes on when the converter is
-    killed. seconds: how long it takes. stdout: its output.
+    act False: it changes no node. exit_code: its exit code, whatever it did. short: the number of
+    nodes that it converts too few. stuck: machines stay claimed. late_seconds: the delay until the
+    Node registers. hang: it never ends, `before` or `after` its work, and ignores SIGTERM, as does
+    a child of it. detached: its work continues after the converter is killed. seconds: its
+    duration. stdout, stderr: its output.
     """
 
     direction: Literal["k8s", "batch", "list"] = "k8s"
@@ -62,7 +61,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The next step of the process: print, wait real seconds, call `finish`, hang, or end."""
+    """The server's instructions to the process: print, wait, call `finish`, hang, or end."""
 
     stdout: str = ""
     stderr: str = ""
@@ -73,7 +72,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class OpenCall(msgspec.Struct, kw_only=True):
-    """A call that has begun."""
+    """A call after its first half."""
 
     direction: Literal["k8s", "batch"]
     machines: list[str]
@@ -86,7 +85,7 @@ class OpenCall(msgspec.Struct, kw_only=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """Makes one call, for tests; `environment` has the variables that dnm passes to a converter."""
+    """A record of a call, for tests. `environment` has the variables that dnm passes on."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -94,7 +93,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _asker(number: int) -> ConverterProcess:
-    """Returns the calling process, or one that does not exist if it has been killed meanwhile."""
+    """Returns the process with this number, or one that is not alive if it was killed meanwhile."""
     return process_of(number) or ConverterProcess(pid=number, start_ticks=0)
 
 
@@ -108,7 +107,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class Converter:
-    """The sandbox's converter. Its caller holds the store's lock. It moves no node in service."""
+    """The sandbox's converter. Callers hold the store's lock. It moves no node in service."""
 
     def __init__(
         self, store: Objects, batch: Batch, timing: Timing, violations: Violations
@@ -131,7 +130,7 @@ class Converter:
     def begin(
         self, arguments: Sequence[str], environment: Mapping[str, str], process: int = 0
     ) -> Result:
-        """Starts a call. `process` is the caller's process: its operations end with it."""
+        """Runs the first half of a call. The second one fails if `process` has been killed."""
         self._asking = _asker(process) if process else None
         self._operations = {  # what a converter that was killed had begun stays half done
             number: operation
@@ -155,7 +154,7 @@ class Converter:
         return self._begin_returning(options, environment)
 
     def finish(self, operation: int) -> Result:
-        """Ends a conversion and returns its result; an unknown or ended operation fails."""
+        """Runs the second half of a call. Fails if the operation is unknown or has ended."""
         begun = self._operations.pop(operation, None)
         if begun is None:
             return Result(exit_code=1, stderr="node-convert: this conversion is not known\n")
@@ -173,7 +172,7 @@ class Converter:
         return done
 
     def is_at_work(self, machine: Machine) -> bool:
-        """Returns whether a live converter has the machine."""
+        """Returns whether a running converter is converting the machine."""
         return any(
             machine.name in call.machines and (call.process is None or is_alive(call.process))
             for call in self._operations.values()
@@ -245,7 +244,7 @@ class Converter:
         return journal is not None and journal.is_open and not self.is_at_work(machine)
 
     def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
-        """Returns the machines, the number that was requested, and why there are none."""
+        """Returns the machines to convert, their requested number, and why there are none."""
         if options.node_name:
             machine = self.batch.machines.get(options.node_name)
             if machine is None:
@@ -332,7 +331,7 @@ class Converter:
         machine.claims += 1
 
     def remove_node(self, name: str, instance: str) -> None:
-        """Deletes the Node; pods that count on it are a violation."""
+        """Deletes the Node. Pods on it, except those of DaemonSets, are recorded as a violation."""
         if self.store.get("nodes", "", name) is not None:
             self.note_pods(name, instance)
             self.store.remove("nodes", "", name)
@@ -414,7 +413,7 @@ class Converter:
         return msgspec.json.encode(document).decode() + "\n"
 
     def _waiting_jobs(self, types: set[str]) -> list[dict[str, Any]]:
-        """Jobs start on machines of any type, and in their order."""
+        """Returns the jobs that wait for machines of these types. A job may run on any type."""
         waiting = [job.nodes for job in self.batch.jobs.values() if not job.on]
         return [
             {"partition": "batch", "node_type": name, "jobs": len(waiting), "nodes": sum(waiting)}
@@ -482,7 +481,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _slurm_reason(machine: Machine) -> dict[str, Any] | None:
-    """Returns Slurm's Reason; an administrator's reason replaces the converter's."""
+    """Returns the Reason of the machine's drain. An administrator's drain has precedence."""
     drains = sorted(machine.drains.items(), key=lambda drain: drain[0] == OWN_DRAIN)
     for owner, text in drains:
         is_own = owner == OWN_DRAIN

@@ -1,4 +1,4 @@
-"""Deleting and evicting: preconditions, grace for running pods, disruption budgets."""
+"""Deletion and eviction of objects: preconditions, grace periods, disruption budgets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class Deletion:
-    """Dependents of a deleted owner are collected by the workload controllers."""
+    """The deletion of objects. `workloads` later collects the dependents of a deleted owner."""
 
     def __init__(self, store: Objects) -> None:
         self.store = store
 
     def delete(self, kind: Kind, namespace: str, name: str, request: Request) -> Object:
-        """Returns the API's answer; raises 404, and 409 if a precondition does not hold."""
+        """Deletes an object; returns the answer. Raises 404, and 409 for a wrong precondition."""
         options = request.json() if request.body else {}
         entry = self.store.require(kind.plural, namespace, name)
         conditions = options.get("preconditions") or {}
@@ -68,7 +68,7 @@ class Deletion:
                 "details": details}  # fmt: skip
 
     def _ask_budgets(self, pod: Object) -> None:
-        """A pod that does not run, or goes already, is no disruption."""
+        """Raises an error if a disruption budget forbids to evict the running pod."""
         is_going = pod["metadata"].get("deletionTimestamp")
         if is_going or pod["status"].get("phase") in (*FINISHED, "Pending"):
             return
@@ -96,8 +96,8 @@ class Deletion:
 
 
 def disruptions_allowed(spec: Object, pods: Sequence[Object]) -> int:
-    """Returns how many healthy pods may be evicted, for a number in `minAvailable`; `pods` are the
-    pods that the budget selects."""
+    """Returns the number of healthy pods that may be evicted by a budget with `minAvailable`.
+    `pods` are all pods that the budget selects."""
     healthy = [
         pod
         for pod in pods
@@ -120,7 +120,7 @@ ViolationKind = Literal[
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that must never happen, and its time."""
+    """An event that must never happen, e.g. a killed job, and its time."""
 
     kind: ViolationKind
     node: str
@@ -129,7 +129,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violations:
-    """The list, in order; the same fact is not written down twice in a row."""
+    """The list of violations, in the order of their times."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -140,7 +140,7 @@ class Violations:
 
 
 def working_pods(store: Objects, node: str) -> list[Object]:
-    """Returns the unfinished pods of a node, without those of DaemonSets and mirror pods."""
+    """Returns the unfinished pods of a node, except those of DaemonSets and mirror pods."""
     return [
         pod
         for pod in store.objects("pods")

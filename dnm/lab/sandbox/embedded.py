@@ -1,7 +1,7 @@
-"""The embedded cluster in memory: its parts put together, their steps, and its handles.
+"""The embedded cluster in memory: it joins the parts, runs their steps, and has methods for tests.
 
-Handles do what people and machines do to a cluster: they take the lock, act at once, and are seen
-by clients as any other change.
+These methods change the cluster like users, administrators and machines do. They acquire the lock
+and take effect at once, and clients see their changes like any other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SETTLED_AFTER = 50  # rounds in one step; more means that two controllers undo 
 
 
 class EmbeddedCluster:
-    """Everything but HTTP: what the routes of the sandbox and its handles work on."""
+    """The cluster without HTTP. The HTTP routes and tests call its methods."""
 
     def __init__(
         self, directory: Path, *, manual: bool, speed: float, seed: int, timing: Timing | None
@@ -60,18 +60,18 @@ class EmbeddedCluster:
 
     @property
     def violations(self) -> list[Violation]:
-        """Returns the events that must never happen and did."""
+        """Returns the violations so far: events that must never happen."""
         with self.lock:
             return list(self._violations.all)
 
     def fault(self, kind: str, **details: Any) -> Fault:
-        """Switches one on: `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
+        """Injects e.g. `fault("status", path="configmaps", methods=("PATCH",), code=409)`."""
         return self.faults.add(msgspec.convert({"kind": kind, **details}, Fault))
 
     # --- time -------------------------------------------------------------------------------
 
     def tick(self, seconds: float = 0.0) -> None:
-        """Moves a manual clock on, event by event, and lets everything settle."""
+        """Advances a manual clock from one due time to the next, and runs a step at each."""
         with self.lock:
             until = self.clock.now() + seconds
             self.step()
@@ -82,7 +82,7 @@ class EmbeddedCluster:
             self.step()
 
     def step(self) -> None:
-        """Does everything that is due, until nothing changes any more."""
+        """Runs all controllers until nothing changes any more."""
         with self.lock:
             self.clock.forget_due()
             for _ in range(_SETTLED_AFTER):
@@ -112,7 +112,7 @@ class EmbeddedCluster:
     # --- objects ----------------------------------------------------------------------------
 
     def create(self, manifest: Object) -> Object:
-        """Creates an object from its manifest after the API's checks. Raises ApiError."""
+        """Creates an object from its manifest, with the API server's checks. Raises ApiError."""
         kind = kind_of(manifest)
         if kind is None:
             raise ApiError(404, f"no kind {manifest.get('apiVersion')}/{manifest.get('kind')}")
@@ -132,19 +132,19 @@ class EmbeddedCluster:
             return entry.copy() if entry else None
 
     def objects(self, plural: str, namespace: str = "") -> list[Object]:
-        """Copies, sorted by namespace and name."""
+        """Returns copies of the objects, sorted by namespace and name."""
         with self.lock:
             return [entry.copy() for entry in self.store.entries(plural, namespace)]
 
     def edit(
         self, plural: str, name: str, change: Callable[[Object], Any], namespace: str = ""
     ) -> Object:
-        """Stores the object after `change` has modified it in place."""
+        """Calls `change` with a copy of the object, which it modifies, and stores the copy."""
         with self.lock:
             return self.store.edit(plural, namespace, name, change)
 
     def delete(self, plural: str, name: str, namespace: str = "") -> None:
-        """Deletes an object at once, without grace or checks. A missing object is no error."""
+        """Deletes an object at once, without grace period or checks. It need not exist."""
         with self.lock, contextlib.suppress(ApiError):
             self.store.remove(plural, namespace, name)
 
@@ -166,7 +166,7 @@ class EmbeddedCluster:
         taints: Sequence[Mapping[str, str]] = (),
         ready: bool = True,
     ) -> Object:
-        """Creates a Node that dnm has not lent. `more` are further allocatable resources."""
+        """Creates a permanent Node, not a lent one. `more` are further allocatable resources."""
         allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
         return self.create(
             manifests.node_manifest(name, allocatable, labels=labels, taints=taints, ready=ready)
@@ -187,7 +187,7 @@ class EmbeddedCluster:
         labels: Mapping[str, str] | None = None,
         run_seconds: float | None = None,
     ) -> list[str]:
-        """Creates pods `name-0` ..., of YuniKorn if `queue` is given. Returns their names."""
+        """Creates pods `name-0` ... (YuniKorn's if `queue` is given) and returns their names."""
         self.add_namespace(namespace)
         notes = dict(annotations or {})
         if run_seconds is not None:
@@ -206,14 +206,14 @@ class EmbeddedCluster:
     def finish_pods(
         self, names: Iterable[str], namespace: str = "default", phase: str = "Succeeded"
     ) -> None:
-        """Ends the pods as if their containers had exited."""
+        """Sets the pods' phase as if their containers had exited."""
         for name in names:
             self.edit("pods", name, lambda pod: pod["status"].update(phase=phase), namespace)
 
     def bind(
         self, name: str, node: str, namespace: str = "default", phase: str = "Running"
     ) -> None:
-        """Puts a pod onto a node by force, whatever the scheduler would say."""
+        """Binds a pod to a node without the scheduler, even if it does not fit."""
 
         def change(pod: Object) -> None:
             pod["spec"]["nodeName"] = node
@@ -235,7 +235,7 @@ class EmbeddedCluster:
     # --- the queue document -----------------------------------------------------------------
 
     def set_queues(self, text: str, *, name: str = CONFIGS_NAME, key: str = "queues.yaml") -> None:
-        """Writes the document as an administrator with `kubectl apply` would, unchecked."""
+        """Writes the queue document without checks, like an administrator with `kubectl apply`."""
         owner, stamp = Manager("kubectl-client-side-apply", "Update"), self.clock.stamp()
         with self.lock:
             if self.store.get("configmaps", NAMESPACE, name) is None:
@@ -263,8 +263,8 @@ class EmbeddedCluster:
         taints: Sequence[Mapping[str, str]] = (),
         capacity: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds a machine type with its allocatable resources in Kubernetes. The kubelet reserves
-        the rest of `capacity`."""
+        """Adds a machine type with its allocatable resources in Kubernetes. Resources in `capacity`
+        that are larger are reserved by the kubelet."""
         allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
         with self.lock:
             self.batch.add_type(MachineType(
@@ -273,7 +273,7 @@ class EmbeddedCluster:
             ))  # fmt: skip
 
     def add_machines(self, count: int, machine_type: str = "a") -> list[str]:
-        """Adds idle batch nodes `a001` ...; an unknown type gets the usual size."""
+        """Adds idle batch nodes `a001` ...; an unknown type gets the default size."""
         if machine_type not in self.batch.types:
             self.add_machine_type(machine_type)
         with self.lock:
@@ -283,14 +283,14 @@ class EmbeddedCluster:
         return names
 
     def behave(self, **details: Any) -> Behaviour:
-        """Sets the converter's behaviour in its next call: see `conversion.Behaviour`."""
+        """Sets the converter's behaviour in its next call (see `conversion.Behaviour`)."""
         behaviour = msgspec.convert(details, Behaviour)
         with self.lock:
             self.conversion.behaviours.append(behaviour)
         return behaviour
 
     def node_convert(self, *arguments: str, **environment: str) -> Result:
-        """Calls the converter and ends the call, without a process."""
+        """Runs both halves of a converter's call in this process. Returns its result."""
         with self.lock:
             begun = self.conversion.begin(arguments, environment)
         if begun.operation is None or begun.hang:
@@ -300,7 +300,7 @@ class EmbeddedCluster:
                       exit_code=done.exit_code, hang=done.hang)  # fmt: skip
 
     def finish_conversion(self, operation: int) -> Result:
-        """Ends a conversion. A manual clock first advances by its duration."""
+        """Runs the second half of a call. A manual clock first advances by its duration."""
         with self.lock:
             if self.clock.manual:
                 self.tick(self.clock.scaled(self.conversion.duration(operation)))
@@ -309,14 +309,14 @@ class EmbeddedCluster:
             return done
 
     def return_manually(self, name: str) -> None:
-        """Returns a lent node to Slurm as an administrator would, without dnm."""
+        """Returns a lent node to Slurm like an administrator, without dnm."""
         with self.lock:
             machine = self.batch.machines[name]
             self.delete("nodes", machine.name)
             self.batch.release(machine)
 
     def join_manually(self, name: str, namespace: str = "") -> None:
-        """Registers a machine's kubelet, whatever state Slurm has for it."""
+        """Registers a machine's Node in Kubernetes, whatever state Slurm has for it."""
         with self.lock:
             machine = self.batch.machines[name]
             machine.place = "kubernetes"

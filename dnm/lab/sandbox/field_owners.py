@@ -1,8 +1,8 @@
 """The owners of an object's fields, from its managedFields.
 
-As apimachinery's managedfields has it (kubernetes v1.34): owners are remembered where an object is
-created by a request. A path is the steps of FieldsV1: `f:NAME`, `k:{"name":"c"}` and `v:"x"` for
-items, with "." behind what is an item itself. Server-side apply itself is not played.
+As in apimachinery's managedfields (kubernetes v1.34), only objects that a request has created have
+owners. A path is the steps of FieldsV1: `f:NAME` for a field, `k:{"name":"c"}` and `v:"x"` for an
+item, with "." at the end for the item itself. Server-side apply is not implemented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 
 
 class Manager(NamedTuple):
-    """An entry of managedFields."""
+    """The owner in an entry of managedFields."""
 
     manager: str
     operation: str  # Update, of requests to the sandbox
@@ -31,8 +31,8 @@ Owners = dict[Manager, set[Path]]
 
 
 def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Object:
-    """Returns the changed object with its field owners after a creation, or after a write other
-    than an apply."""
+    """Returns the changed object with updated managedFields, after a creation or a write that is no
+    apply."""
     owners = _owners(old)
     if old and not owners:
         return _with_owners(changed, old, {}, stamp)
@@ -45,7 +45,7 @@ def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Ob
 
 
 def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Object:
-    """Returns the object with its managedFields. An owner of the same fields keeps its time."""
+    """Returns the object with these owners. An owner with unchanged fields keeps its time."""
     by_owner = {_owner(entry): entry for entry in _entries(old)}
     entries = []
     for owner, paths in owners.items():
@@ -66,7 +66,7 @@ def _with_owners(item: Object, old: Object, owners: Owners, stamp: str) -> Objec
 
 
 def _owned(item: Object) -> Object:
-    """Returns the fields of an object that can be owned."""
+    """Returns the object without fields that have no owners, e.g. its kind and name."""
     metadata = item.get("metadata") or {}
     kept = {key: metadata[key] for key in _OWNED_METADATA if metadata.get(key)}
     rest = {key: item[key] for key in item if key not in ("apiVersion", "kind", "metadata")}
@@ -74,7 +74,7 @@ def _owned(item: Object) -> Object:
 
 
 def _children(value: Any, field: str) -> list[tuple[str, Any]] | None:
-    """Returns the parts of a value with their keys; None if the value has one owner as a whole."""
+    """Returns the parts of a value with their steps; None if the value has one owner as a whole."""
     if isinstance(value, dict):
         return [(f"f:{key}", inner) for key, inner in value.items() if inner is not None]
     if isinstance(value, list) and field in PRIMITIVE_SETS:

@@ -1,4 +1,4 @@
-"""The files of a sandbox: kubeconfig, converter. Only their owner can read them."""
+"""The files of a sandbox, which only their owner can read: kubeconfig and converter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dnm.lab.sandbox import manifests
 
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaces the file as a whole. By default only its owner can read it."""
+    """Replaces the file atomically. By default only its owner can read it."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=mode)
@@ -25,8 +25,8 @@ def kubeconfig_text(url: str) -> bytes:
 
 
 def converter_text(url: str) -> bytes:
-    """Runs the client part with this very interpreter. Isolated (-I): the modules beside the script
-    must not hide the standard library's; without site packages (-S): it needs none."""
+    """Returns a script that runs `node_convert.py` with this interpreter: isolated (-I), so that
+    modules beside the script do not hide the standard library's, and without site packages (-S)."""
     script = Path(__file__).with_name("node_convert.py")
     words = " ".join(shlex.quote(word) for word in (sys.executable, "-I", "-S", str(script), url))
     return f'#!/bin/sh\nexec {words} "$@"\n'.encode()

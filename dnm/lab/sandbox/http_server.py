@@ -1,6 +1,6 @@
 """HTTP/1.1 on loopback: reads requests, applies injected faults, writes answers.
 
-A thread for each connection. Other modules decide about the answers; this one handles only bytes.
+Each connection has a thread. Other modules compute the answers; this one only transfers bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class HttpServer:
-    """Listens from `start` to `stop`; `stop` ends open connections too. The port stays the same."""
+    """A server that listens from `start` to `stop`, which also closes connections, on one port."""
 
     def __init__(
         self, handle: Callable[[Request], ServerAnswer], faults: Faults, clock: Clock, port: int = 0
@@ -47,7 +47,7 @@ class HttpServer:
         return f"http://{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Raises SandboxError where the port is taken."""
+        """Starts to listen. Raises SandboxError if the port is in use."""
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -98,7 +98,7 @@ class HttpServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The standard library reads lines and headers; the rest is done here, in one write."""
+    """A connection. The standard library reads requests; an answer is written at once."""
 
     protocol_version = "HTTP/1.1"
     server: HttpServer  # type: ignore[assignment]
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(head + body)
 
     def _trickle(self, head: bytes, body: bytes, seconds: float) -> None:
-        """Sends the body byte by byte, until it is complete or the client has gone."""
+        """Sends the body byte by byte, with a pause before each."""
         self.wfile.write(head)
         for at in range(len(body)):
             time.sleep(seconds)

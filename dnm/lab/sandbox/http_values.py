@@ -1,4 +1,4 @@
-"""A request and its answer, as every part of the sandbox behind HTTP takes and gives them."""
+"""The types of requests, answers and injected faults, for all parts of the sandbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_asked_for(query: Mapping[str, str], name: str) -> bool:
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """A request of a client."""
+    """A request that the sandbox has received."""
 
     method: str
     path: str
@@ -37,7 +37,7 @@ class Request(msgspec.Struct, kw_only=True):
 
 
 class ServerAnswer(msgspec.Struct, kw_only=True):
-    """An answer of the server. `stream` is sent chunk by chunk instead of `body`."""
+    """An answer of the sandbox. A `stream` is sent chunk by chunk instead of `body`."""
 
     code: int = 200
     body: bytes = b""
@@ -63,13 +63,13 @@ def error_answer(error: ApiError) -> ServerAnswer:
 
 
 class Fault(msgspec.Struct, kw_only=True):
-    """An injected fault: its kind, its requests, and how often.
+    """An injected fault: its kind, the requests that it affects, and how often.
 
-    slow: answers after `seconds` (of real time). status: answers `code` and does nothing. cut:
-    acts, and breaks off in the middle of the answer. lost: acts, and hangs up without an answer.
-    down: hangs up and does nothing. garbage: acts, and answers 200 with `body`, which is a page of
-    HTML unless given. empty: answers a list without its items. trickle: sends a byte of the answer
-    every `seconds`. busy: flow control refuses with 429, and each time wants twice the patience, up
+    slow: answers after `seconds` (of real time). status: does nothing and answers `code`. cut:
+    acts, and closes the connection within the answer. lost: acts, and closes it without an answer.
+    down: does nothing and closes it. garbage: acts, and answers 200 with `body`, by default a page
+    of HTML. empty: answers a list without its items. trickle: sends a byte of the answer every
+    `seconds`. busy: answers 429 like flow control, and each time demands a wait twice as long, up
     to 16 seconds.
     """
 
@@ -94,7 +94,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return re.search(self.path, request.path) is not None
 
     def answer(self) -> ServerAnswer:
-        """Returns what a fault of kind `status` or `busy` answers."""
+        """Returns the answer of a fault of kind `status` or `busy`."""
         if self.kind == "busy":
             return ServerAnswer(
                 code=429,
@@ -106,7 +106,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return error_answer(ApiError(self.code, message, retry_after=self.retry_after))
 
     def replaced(self, answer: ServerAnswer) -> ServerAnswer:
-        """Returns what of kind `garbage` or `empty` is sent in the place of the right answer."""
+        """Returns what a fault of kind `garbage` or `empty` makes of the right answer."""
         if self.kind == "garbage":
             is_json = self.body[:1] in ("{", "[")
             content_type = "application/json" if is_json else "text/html"
@@ -114,12 +114,12 @@ class Fault(msgspec.Struct, kw_only=True):
         return json_answer({**msgspec.json.decode(answer.body), "items": []})
 
     def replaces(self, answer: ServerAnswer) -> bool:
-        """Returns whether the fault applies to this answer: `empty` only to a list."""
+        """Returns whether the fault replaces this answer. The kind `empty` replaces only lists."""
         return self.kind == "garbage" or (self.kind == "empty" and b'"items":[' in answer.body)
 
 
 class Faults:
-    """All faults that are switched on; the seed makes `chance` repeatable."""
+    """All injected faults. The seed makes their `chance` repeatable."""
 
     def __init__(self, seed: int = 0) -> None:
         self._faults: list[Fault] = []
@@ -136,7 +136,7 @@ class Faults:
             self._faults.clear()
 
     def striking(self, request: Request) -> list[Fault]:
-        """Returns the faults that apply to this request, and counts them down."""
+        """Returns the faults that affect this request, and removes those that are used up."""
         struck = []
         with self._lock:
             for fault in list(self._faults):

@@ -1,4 +1,4 @@
-"""Machines become Nodes: registered NotReady, then Ready."""
+"""The join of machines to Kubernetes: their Nodes are registered NotReady, then become Ready."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnm.lab.sandbox.store import Object, Objects
 
 
 class Arrival(msgspec.Struct, kw_only=True):
-    """A machine that joins Kubernetes; `claim` distinguishes it from a later conversion."""
+    """A machine that is joining Kubernetes. `claim` is the number of its conversion."""
 
     machine: str
     namespace: str
@@ -21,7 +21,7 @@ class Arrival(msgspec.Struct, kw_only=True):
 
 
 class Joiner:
-    """Called with the store's lock held."""
+    """The machines that are joining Kubernetes. Callers hold the store's lock."""
 
     def __init__(self, store: Objects, batch: Batch, timing: Timing) -> None:
         self.store = store
@@ -31,14 +31,14 @@ class Joiner:
         self._arrivals: list[Arrival] = []
 
     def expect(self, machine: Machine, namespace: str, late_seconds: float = 0.0) -> None:
-        """Registers the machine's kubelet later, `late_seconds` after the usual time."""
+        """Makes the machine's kubelet register later, `late_seconds` after the usual time."""
         joins_at = self.clock.after(self.timing.join + late_seconds)
         self._arrivals.append(Arrival(
             machine=machine.name, namespace=namespace, claim=machine.claims, joins_at=joins_at
         ))  # fmt: skip
 
     def step(self) -> None:
-        """Registers the Nodes that are due, makes them Ready."""
+        """Registers the Nodes that are due, and sets Nodes to Ready that are due."""
         now = self.clock.now()
         for entry in list(self._arrivals):
             machine = self.batch.machines[entry.machine]
@@ -53,7 +53,7 @@ class Joiner:
                 self._arrivals.remove(entry)
 
     def join(self, machine: Machine, namespace: str) -> None:
-        """Registers the kubelet's Node, NotReady. An existing Node stays as it is."""
+        """Registers the machine's Node as NotReady. An existing Node stays as it is."""
         kind = self.batch.types[machine.type]
         name = machine.name
         if self.store.get("nodes", "", name) is not None:

@@ -8,7 +8,7 @@ VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
 class Kind(NamedTuple):
-    """A kind of object. `plural` is unique here over all groups and serves as the key."""
+    """A kind of object that the sandbox serves. `plural` is unique over all groups."""
 
     group: str
     version: str
@@ -67,13 +67,13 @@ def kind_at(group: str, version: str, plural: str) -> Kind | None:
 
 
 def kind_of(manifest: dict[str, Any]) -> Kind | None:
-    """Returns the kind of a manifest by its `apiVersion` and `kind`."""
+    """Returns the kind of a manifest by its `apiVersion` and `kind`; None if it is not served."""
     wanted = (manifest.get("apiVersion"), manifest.get("kind"))
     return next((kind for kind in _ALL if (kind.api_version, kind.name) == wanted), None)
 
 
 def group_versions() -> list[tuple[str, str]]:
-    """Returns (group, version) of every named group, in a fixed order."""
+    """Returns (group, version) of every API group except core, in a fixed order."""
     named = {(kind.group, kind.version) for kind in _ALL if kind.group}
     return sorted(named | {("authorization.k8s.io", "v1")})
 

@@ -1,6 +1,6 @@
-"""Kubelets and the node and pod controllers: they start and end pods and taint nodes.
+"""Kubelets, and the node and pod controllers: they start and end pods and taint nodes.
 
-Due times are kept beside the objects, because times of the API have whole seconds.
+Due times are not stored in the objects, because times of the API have whole seconds.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Kubelet:
             self.ended[meta["namespace"]] += 1
 
     def _is_due(self, uid: str, step: str, seconds: float) -> bool:
-        """Returns whether a duration has passed since the first call."""
+        """Returns whether this duration has passed since the first call with this step."""
         key = (uid, step)
         if key not in self._due:
             self._due[key] = self.clock.after(seconds)
@@ -100,7 +100,7 @@ class Kubelet:
     # --- nodes ------------------------------------------------------------------------------
 
     def _taint(self, node: Object) -> None:
-        """Sets the taints of the node lifecycle controller, which follow the node's condition."""
+        """Sets a Node's taints by its Ready condition and cordon, like the controller."""
         ready = manifests.is_ready(node)
         wanted: list[Object] = []
         if not ready:
@@ -127,7 +127,7 @@ class Kubelet:
         self.store.edit("nodes", "", node["metadata"]["name"], change)
 
     def _evict_from(self, node: Object) -> None:
-        """Pods of a node that stays NotReady are deleted, and stay, since no kubelet ends them."""
+        """Marks pods of a Node that stays NotReady as deleted. No kubelet removes them."""
         conditions = {c["type"]: c for c in node["status"].get("conditions") or ()}
         since = conditions.get("Ready", {}).get("lastTransitionTime")
         begun = datetime.fromisoformat(since).timestamp() if since else None

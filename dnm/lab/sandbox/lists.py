@@ -1,7 +1,7 @@
 """Lists: selectors, consistent pages, and watches.
 
 The token of a page refers to the list at the time of the first page, like a revision of etcd. An
-expired token gets status 410.
+expired token leads to status 410.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WATCH_POLL_SECONDS = 1.0
 
 
 class Lists:
-    """Called with the store's lock held."""
+    """The handler of list and watch requests. Callers hold the store's lock."""
 
     def __init__(self, store: Objects) -> None:
         self.store = store
@@ -31,7 +31,7 @@ class Lists:
         self._counter = 0
 
     def page(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> ServerAnswer:
-        """Returns a page; raises 400 for a bad selector or limit and 410 for an expired token."""
+        """Returns a page of a list. Raises 400 for a wrong query, 410 for an expired token."""
         limit = _limit(query)
         token = query.get("continue", "")
         snapshot, start = _read_token(token) if token else ("", 0)
@@ -75,9 +75,9 @@ class Lists:
     # --- watches ----------------------------------------------------------------------------
 
     def watch(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> ServerAnswer:
-        """Changes after `resourceVersion`, until `timeoutSeconds` (of real time) have passed. A
-        version that is not reached yet is taken in silence, as the API server does. Bookmarks come
-        as soon as there is nothing else to say: how often they do is nobody's promise."""
+        """Returns a stream of the changes after `resourceVersion`, for `timeoutSeconds` of real
+        time. As in the API server, a future version is no error. Bookmarks are sent as soon as no
+        change is left, since the API does not specify how often."""
         since = query.get("resourceVersion", "")
         backlog: list[tuple[str, Object]] = []
         if since in ("", "0"):
@@ -134,7 +134,7 @@ def _raw(kind: Kind, entry: StoredObject) -> bytes:
 def _event_test(
     kind: Kind, namespace: str, query: Mapping[str, str]
 ) -> Callable[[Event], tuple[str, Object] | None]:
-    """Returns a function that converts an event for a watcher with these selectors. An object that
+    """Returns a function that converts a change for a watcher with these selectors. An object that
     begins to match is ADDED, one that stops is DELETED (convertToWatchEvent, watch_cache.go)."""
     test = _test(kind, query)
 
@@ -160,7 +160,7 @@ def _event_test(
 
 
 def document(kind: Kind, data: Object) -> Object:
-    """Returns a single object as the API prints it."""
+    """Returns an object with kind and apiVersion, as the API prints a single one."""
     if kind.group == EVENTS:
         data = event_from_core(data)
     return {"kind": kind.name, "apiVersion": kind.api_version, **data}
@@ -171,7 +171,7 @@ def _watch_line(kind: Kind, name: str, data: Object) -> bytes:
 
 
 def _read_token(token: str) -> tuple[str, int]:
-    """Returns the list that the token names, and how many of its entries were read. Raises 400."""
+    """Returns the list in the token, and the number of its entries on earlier pages. Raises 400."""
     snapshot, _, start = token.partition(".")
     if not snapshot or not start.isdecimal():
         raise ApiError(400, "continue key is not valid")
@@ -210,7 +210,7 @@ EVENTS = "events.k8s.io"
 
 
 def event_to_core(manifest: Object) -> Object:
-    """Returns the Event as it is stored. Raises 422 for an Event that a server refuses."""
+    """Converts an Event of events.k8s.io/v1 to the stored form. Raises 422 if it is invalid."""
     wrong = list(_violations(manifest))
     if wrong:
         name = manifest.get("metadata", {}).get("name", "")
@@ -219,7 +219,7 @@ def event_to_core(manifest: Object) -> Object:
 
 
 def event_from_core(data: Object) -> Object:
-    """Returns the stored Event as events.k8s.io/v1 shows it."""
+    """Converts a stored Event to the form of events.k8s.io/v1."""
     back = {core: field for field, core in _NAMES.items()}
     return {back.get(field, field): value for field, value in data.items()}
 

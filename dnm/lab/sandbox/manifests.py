@@ -51,7 +51,7 @@ def ready_conditions(ready: bool) -> list[Object]:
 
 
 def set_ready(node: Object, ready: bool) -> None:
-    """Sets the Ready condition as a kubelet does, which keeps other conditions."""
+    """Sets the Ready condition of a Node as a kubelet does, and leaves its other conditions."""
     status = node["status"]
     conditions = [item for item in status.get("conditions") or () if item["type"] != "Ready"]
     status["conditions"] = [*ready_conditions(ready), *conditions]
@@ -72,7 +72,7 @@ def pod_manifest(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """Returns a pod of YuniKorn in `queue`, or of the default scheduler. `spec` adds to it."""
+    """Returns a pod of YuniKorn in `queue`, or of the default scheduler. `spec` adds fields."""
     own_labels = dict(labels or {})
     own_spec: Object = {"restartPolicy": "Never"}
     if queue:
@@ -89,7 +89,7 @@ def pod_manifest(
 
 
 def deployment_manifest(name: str, namespace: str, replicas: int, pod: Object) -> Object:
-    """Returns a Deployment of pods like `pod`."""
+    """Returns a Deployment; its template is the manifest `pod`."""
     labels = {"app": name, **pod["metadata"]["labels"]}
     spec = {**pod["spec"], "restartPolicy": "Always"}
     template = {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]},
@@ -108,7 +108,7 @@ def config_map_manifest(name: str, namespace: str, data: Mapping[str, str]) -> O
 
 
 def kubeconfig(url: str) -> Object:
-    """Returns a kubeconfig that may be written as JSON, because JSON is YAML."""
+    """Returns a kubeconfig as a value that can be written as JSON, which is valid YAML."""
     return {
         "apiVersion": "v1", "kind": "Config", "current-context": "sandbox",
         "clusters": [{"name": "sandbox", "cluster": {"server": url}}],

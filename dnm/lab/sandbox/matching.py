@@ -1,7 +1,6 @@
-"""The rules for pods on nodes: taints, node selectors, volume claims.
-
-Free capacity is not compared here. The rules are those of the filter plug-ins of kube-scheduler,
-which YuniKorn's shim runs too.
+"""The rules by which pods match nodes: taints, node selectors, volume claims. They are those of the
+filter plug-ins of kube-scheduler, which YuniKorn's shim runs too. Free capacity is compared
+elsewhere.
 
 Label and field selectors of list requests (Kubernetes API concepts, "Labels and Selectors").
 """
@@ -35,13 +34,13 @@ _FIELDS = {
 
 
 def label_test(text: str) -> Test:
-    """Raises 400 for a selector that can't be parsed."""
+    """Returns a test of objects for a label selector. Raises 400 if it can't be parsed."""
     tests = [_label_requirement(part) for part in _split(text)]
     return lambda item: all(test(item["metadata"].get("labels") or {}) for test in tests)
 
 
 def field_test(plural: str, text: str) -> Test:
-    """Raises 400 for a field that the API does not select by."""
+    """Returns a test of objects for a field selector. Raises 400 for an unsupported field."""
     wanted: list[tuple[tuple[str, ...], bool, str]] = []
     for part in _split(text):
         match = _EQUALITY.match(part)
@@ -56,7 +55,7 @@ def field_test(plural: str, text: str) -> Test:
 
 
 def selector_test(selector: Mapping[str, Any] | None) -> Test:
-    """Returns a test for the `matchLabels` of a budget. Without a selector nothing matches."""
+    """Returns a test of pods for the `matchLabels` of a budget. None matches no pod."""
     labels = dict((selector or {}).get("matchLabels") or {})
 
     def matches(item: dict[str, Any]) -> bool:
@@ -107,7 +106,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 def fits_node(pod: Object, node: Object) -> bool:
-    """Returns whether the pod fits, by this pod and this node alone."""
+    """Returns whether taints and labels of the node allow the pod. Capacity does not matter."""
     return tolerates(pod, node) and _is_selected(pod["spec"].get("nodeSelector") or {}, node)
 
 
@@ -141,7 +140,7 @@ def _is_selected(selector: Mapping[str, str], node: Object) -> bool:
 
 
 def has_its_volumes(store: Objects, pod: Object) -> bool:
-    """Returns whether every claim of the pod exists and is bound."""
+    """Returns whether every volume claim of the pod exists and is bound."""
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes") or ():
         name = (volume.get("persistentVolumeClaim") or {}).get("claimName")

@@ -1,8 +1,8 @@
-"""The process behind the sandbox's `node-convert`: it asks the server, waits, prints, ends.
+"""The process behind the sandbox's `node-convert`: it sends a call to the server, waits, prints.
 
-Started as a file by an isolated interpreter, so it imports the standard library only, and hardly
-any of that: a test starts it thousands of times. `json` and `socket` would each double what a start
-takes, so it speaks a few plain lines (`converter_text.py`) through the module below `socket`.
+An isolated interpreter runs it as a file, and tests start it thousands of times. So it imports only
+a little of the standard library: `json` and `socket` would each double the time of a start. It
+exchanges a few plain lines (`control.py`) through the module below `socket`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(url: str, arguments: list[str]) -> int:
 
 
 def _ask(url: str, half: str, body: bytes) -> tuple[int, int, float, bool]:
-    """Prints the output and returns exit code, operation (0: none), seconds to wait, and hang."""
+    """Sends half a call, prints its output; returns exit code, operation (0: none), wait, hang."""
     place = url.removeprefix("http://")
     head = (  # 1.0: the answer comes in one piece, and ends with the connection
         f"POST /sandbox/node-convert/{half} HTTP/1.0\r\nHost: {place}\r\n"
@@ -76,7 +76,7 @@ def _show(stdout: bytes, stderr: bytes) -> None:
 
 
 def _hang() -> None:
-    """Acts like a converter with a hanging ssh: it and its child ignore SIGTERM."""
+    """Hangs like a converter with a hanging ssh: it and a child ignore SIGTERM."""
     import signal
     import subprocess
 

@@ -1,5 +1,5 @@
-"""The patches that clients send: merge (RFC 7386), strategic merge of objects and of lists with a
-merge key, and the operations `test` and `remove` of JSON patches (RFC 6902).
+"""The patches that clients send: merge patches (RFC 7386), strategic merge patches, also of lists
+with a merge key, and the operations `test` and `remove` of JSON patches (RFC 6902).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PRIMITIVE_SETS = {"finalizers", "podCIDRs"}
 
 
 def apply_patch(content_type: str, target: Object, patch: Any) -> Object:
-    """Returns a new object. Raises 415 for another kind of patch, 400 or 422 for a bad one."""
+    """Returns the patched object. Raises 415 for an unknown kind of patch, 400 or 422 for
+    errors."""
     if content_type == JSON:
         if not isinstance(patch, list):
             raise ApiError(400, "a JSON patch is a list of operations")

@@ -39,12 +39,12 @@ _FAR = 60  # powers of ten: beyond it an exponent is only large or only small
 
 
 class AmountError(ValueError):
-    """The text is no amount; the message is the one that the server would give."""
+    """The error for a text that is no amount. The message is that of the real server."""
 
 
 def kubernetes_amount(text: str) -> Fraction:
-    """Reads a resource.Quantity exactly: what is smaller than a billionth is rounded away from
-    zero, what is larger than an int64 is held there. Raises AmountError."""
+    """Returns the exact amount of a resource.Quantity, rounded away from zero to billionths and at
+    most the largest int64. Raises AmountError."""
     match = _OF_KUBERNETES.fullmatch(text)
     if match is None:
         raise AmountError(
@@ -60,8 +60,8 @@ def kubernetes_amount(text: str) -> Fraction:
 
 
 def canonical_amount(text: str) -> str:
-    """Writes a resource.Quantity as the API server prints it back: the largest unit that leaves no
-    fraction, thousands unless it was written in Ki and is 1024 or more. Raises AmountError."""
+    """Returns a resource.Quantity as the API server prints it: in the largest unit without a
+    fraction, binary for binary texts from 1024 on, otherwise decimal. Raises AmountError."""
     amount, base = kubernetes_amount(text), 1000
     if text.endswith("i") and abs(amount) >= 1024 and amount.denominator == 1:
         units, base = ["", *(name for name in _SUFFIXES if name.endswith("i"))], 1024
@@ -76,8 +76,8 @@ def canonical_amount(text: str) -> str:
 
 
 def yunikorn_units(requests: Mapping[str, Any]) -> dict[str, int]:
-    """Turns a ResourceList into YuniKorn's names and whole numbers, rounded away from zero:
-    MilliValue() of cpu, Value() of the rest."""
+    """Converts a ResourceList to YuniKorn's names and whole numbers, rounded away from zero:
+    MilliValue() of cpu, Value() of all others."""
     total = {}
     for name, text in requests.items():
         amount = kubernetes_amount(str(text))
@@ -88,7 +88,7 @@ def yunikorn_units(requests: Mapping[str, Any]) -> dict[str, int]:
 
 
 def configured_amount(name: str, text: str) -> int:
-    """Reads one value of a `max`, `guaranteed` or `maxresources`. Raises AmountError."""
+    """Parses one amount of a `max`, `guaranteed` or `maxresources`. Raises AmountError."""
     match = _OF_YUNIKORN.fullmatch(text.strip(_GO_SPACE))
     if match is None:
         raise AmountError("invalid quantity")
@@ -105,12 +105,12 @@ def configured_amount(name: str, text: str) -> int:
 
 
 def configured_amounts(texts: Mapping[str, str] | None) -> dict[str, int]:
-    """Reads a whole map of a queue document. Raises AmountError."""
+    """Parses all amounts of a `max`, `guaranteed` or `maxresources`. Raises AmountError."""
     return {name: configured_amount(name, text) for name, text in (texts or {}).items()}
 
 
 def total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Adds up by type; a sum stays within an int64, as YuniKorn's do."""
+    """Returns the sum of amounts for each resource, at most the largest int64, as in YuniKorn."""
     sums: dict[str, int] = {}
     for entry in amounts:
         for name, amount in entry.items():
@@ -128,8 +128,8 @@ _TRUE = ("1", "t", "T", "true", "TRUE", "True")  # strconv.ParseBool
 
 def request_of(pod: Object, *, sidecars_count_twice: bool = False) -> dict[str, int]:
     """Returns the request of a pod: the sum of containers and sidecars, or the largest init step if
-    that is larger. Pod-level amounts replace it, and the overhead is added. YuniKorn 1.6 to 1.8
-    count a sidecar twice in its own init step (YUNIKORN-3206): `sidecars_count_twice`."""
+    that is larger. Pod-level amounts replace it, and the overhead is added. `sidecars_count_twice`:
+    as in YuniKorn 1.6 to 1.8, a sidecar counts twice in its own init step (YUNIKORN-3206)."""
     spec = pod["spec"]
     sums = total([{"pods": 1}, *(_of_container(pod, item) for item in spec["containers"])])
     running: dict[str, int] = {}  # sidecars that have been started
@@ -201,13 +201,13 @@ def application_of(pod: Object) -> str:
 
 
 def queue_asked_by(pod: Object) -> str:
-    """Returns the queue that the pod names; empty where it names none."""
+    """Returns the queue that the pod's label or annotation names; empty if none does."""
     key = f"{_DOMAIN}queue"
     return _label(pod, key) or _annotation(pod, key) or _label(pod, "queue")
 
 
 def is_placeholder(pod: Object) -> bool:
-    """Returns whether the pod is a placeholder of a gang (since 1.6 by this annotation)."""
+    """Returns whether the pod is a placeholder of a gang, which YuniKorn marks so since 1.6."""
     return _annotation(pod, f"internal.{_DOMAIN}placeholder") in _TRUE
 
 
@@ -216,8 +216,9 @@ def task_group_of(pod: Object) -> str:
 
 
 def gang_of(pod: Object) -> dict[str, int]:
-    """Returns the sum of the requests of all members of all task groups, with `pods`. It is empty
-    if the pod has no task groups, or malformed ones: the shim then schedules it without a gang."""
+    """Returns the sum of the requests of all members of the pod's task groups, with `pods`.
+    Malformed task groups give an empty sum, since the shim then schedules the pod without a
+    gang."""
     text = _annotation(pod, f"{_DOMAIN}task-groups")
     try:
         groups = msgspec.json.decode(text) if text else []
@@ -227,8 +228,8 @@ def gang_of(pod: Object) -> dict[str, int]:
 
 
 def _of_group(group: Any) -> dict[str, int]:
-    """Returns a task group; raises ValueError if `GetTaskGroupsFromAnnotation` refuses it. Go finds
-    a field whatever the case of its letters."""
+    """Returns a task group. Raises ValueError if `GetTaskGroupsFromAnnotation` refuses it. Like Go,
+    ignores the case of field names."""
     fields = {name.lower(): value for name, value in group.items()}
     members, resources = fields.get("minmember", 0), fields.get("minresource")
     if not isinstance(fields.get("name"), str) or not fields["name"] or resources is None:

@@ -1,7 +1,7 @@
 """The queues at run time: limits, use, and the leaf queue of an application.
 
-Sources: pkg/scheduler/objects/queue.go (headroom) and pkg/scheduler/placement of yunikorn-core. Of
-the placement rules only `provided` is implemented, and the default rule if there is no document.
+Sources: pkg/scheduler/objects/queue.go (headroom) and pkg/scheduler/placement of yunikorn-core. The
+placement rule `provided`, and the default rule without a document, are the only ones implemented.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _Amounts = Mapping[str, int]
 
 
 def ancestors(path: str) -> list[str]:
-    """Returns the path and those of its ancestors, root last."""
+    """Returns the path and the paths of all its ancestors, root last."""
     steps = path.split(".")
     return [".".join(steps[:length]) for length in range(len(steps), 0, -1)]
 
 
 def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> dict[str, int]:
-    """Returns the headroom below all of these queues: by type, the smallest. A type without any
-    limit is not in it."""
+    """Returns for each resource the smallest headroom of these queues. Resources that no queue
+    limits are missing."""
     free: dict[str, int] = {}
     for place, limit in limits.items():
         for resource, amount in limit.items():
@@ -33,7 +33,7 @@ def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> di
 
 
 def fits(request: _Amounts, free: _Amounts) -> bool:
-    """Returns whether each limited resource of a request is free; absent and zero amounts fit."""
+    """Returns whether the headroom `free` suffices for a request. Unlimited resources always do."""
     return all(
         amount <= max(0, free[resource])
         for resource, amount in request.items()
@@ -50,24 +50,24 @@ def add_request(sums: dict[str, dict[str, int]], queue: str, request: _Amounts) 
 
 
 class ApplicationRejected(Exception):
-    """No queue takes the application; the message is YuniKorn's reason."""
+    """The error if no queue accepts an application. The message is YuniKorn's reason."""
 
 
 class QueueTree:
-    """The configured queues; any other has no limits."""
+    """The configured queues with their limits. A queue that is not configured has no limits."""
 
     def __init__(self, config: YunikornConfig) -> None:
         self.config = config
 
     def limit(self, path: str) -> _Amounts:
-        """Its own limit; empty: none. Root's is the cluster, and not known here."""
+        """Returns the queue's own max; empty if it has none. Root's is elsewhere: the cluster."""
         configured = self.config.queues.get(path)
         return configured.max if configured is not None else {}
 
     def headroom(
         self, path: str, used: Mapping[str, _Amounts], root: _Amounts | None
     ) -> dict[str, int]:
-        """Returns the headroom of the queue. `root` is the cluster's size; None leaves it out."""
+        """Returns the headroom of a queue. `root` is the size of the cluster; None ignores it."""
         limits = {
             place: (root or {}) if place == ROOT else self.limit(place) for place in ancestors(path)
         }
@@ -76,9 +76,9 @@ class QueueTree:
     def place(
         self, application: str, asked: str, namespace: str, gang: _Amounts, is_bound: bool
     ) -> str:
-        """Returns the leaf for a new application; raises ApplicationRejected. The whole
-        gang must fit within the limits of the queue and of its parents. An application with a bound
-        pod is never rejected."""
+        """Returns the leaf queue of a new application. Raises ApplicationRejected if there is none,
+        or if the limits of the queue and its parents are too small for the gang. An application
+        with a bound pod always gets a queue."""
         path = self._place(asked, namespace, is_bound)
         bounds = self.headroom(path, {}, None)
         if any(amount > bounds[name] for name, amount in gang.items() if name in bounds):
@@ -104,5 +104,5 @@ class QueueTree:
 
 
 def _go_map(amounts: _Amounts) -> str:
-    """Prints a map as Go does, sorted by its keys."""
+    """Returns a map as Go prints it, sorted by its keys."""
     return f"map[{' '.join(f'{name}:{amounts[name]}' for name in sorted(amounts))}]"

@@ -1,4 +1,4 @@
-"""The requests to the server, so that tests can count lists and writes."""
+"""A log of the requests to the server, in which tests count lists and writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 100_000
 
 
 class Logged(NamedTuple):
-    """A request; `verb` and `resource` are empty if it is not for an object of the API."""
+    """A request. `verb` and `resource` are empty if it is not for an object of Kubernetes."""
 
     method: str
     path: str
@@ -27,7 +27,7 @@ class Logged(NamedTuple):
 
 
 class RequestLog:
-    """Keeps the last requests, in the order of their answers."""
+    """A log of the latest requests, in the order of their answers."""
 
     def __init__(self) -> None:
         self._log: deque[Logged] = deque(maxlen=_KEPT)
@@ -57,7 +57,7 @@ class RequestLog:
             self._log.clear()
 
     def lists(self, resource: str = "") -> list[Logged]:
-        """Returns the first pages of lists; requests with `continue` belong to the same list."""
+        """Returns one request for each list, that of its first page, without a `continue` token."""
         return [
             entry
             for entry in self.all()
@@ -67,6 +67,6 @@ class RequestLog:
         ]
 
     def writes(self) -> list[Logged]:
-        """Returns the requests that may change an object, with dry runs, without access reviews."""
+        """Returns requests that may change objects, with dry runs, without access reviews."""
         verbs = ("create", "update", "patch", "delete")
         return [entry for entry in self.all() if entry.verb in verbs]

@@ -18,7 +18,7 @@ _EVENT_RESERVATION = re.compile(r"dnm-ev-.+-([0-9a-f]{6})")
 
 
 class Reserved(msgspec.Struct, kw_only=True):
-    """The reservation of one machine. `instance`: of its converter; empty: an administrator's."""
+    """A reservation of one machine. `instance`: dnm's instance that made it, or empty."""
 
     name: str
     node: str
@@ -31,7 +31,7 @@ class Reserved(msgspec.Struct, kw_only=True):
 
 
 class Reservations:
-    """All there are, by name. Called with the store's lock held."""
+    """All reservations, by name. Callers hold the store's lock."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Reserved] = {}
@@ -46,8 +46,8 @@ class Reservations:
         return next((resv for resv in self.on(node) if resv.begins <= now), None)
 
     def holds_back(self, node: str, instance: str, now: float) -> Reserved | None:
-        """Returns a reservation that keeps the instance's converter off the machine: any other than
-        its own current one."""
+        """Returns a current or soon beginning reservation that forbids this instance to convert the
+        machine: any except a current one of its own."""
         soon = (resv for resv in self.on(node) if resv.begins <= now + LOOKAHEAD_SECONDS)
         return next(
             (resv for resv in soon if resv.instance != instance or resv.begins > now),
@@ -58,7 +58,7 @@ class Reservations:
         return all(reservation.begins >= until for reservation in self.on(node))
 
     def create(self, new: Reserved, now: float, busy_until: float) -> str:
-        """Adds a reservation, or returns Slurm's refusal. `busy_until`: jobs may run until then."""
+        """Adds a reservation, or returns Slurm's refusal. `busy_until`: the end of all jobs."""
         if new.begins < now:
             return "Invalid time specified"
         if any(reservation.overlaps(new) for reservation in self.by_name.values()):
@@ -71,7 +71,7 @@ class Reservations:
         return ""
 
     def delete_by_name(self, name: str, kept: Container[str]) -> Iterable[Reserved]:
-        """Deletes reservations by their common name, except those of `kept`; yields each."""
+        """Deletes reservations `NAME-NODE`, except of nodes in `kept`, and yields them."""
         for reservation in list(self.by_name.values()):
             if reservation.name == f"{name}-{reservation.node}" and reservation.node not in kept:
                 del self.by_name[reservation.name]
@@ -79,11 +79,11 @@ class Reservations:
 
 
 def is_event_reservation(name: str, instance: str) -> bool:
-    """Returns whether the name is that of an instance's reservation, by its last part."""
+    """Returns whether the name has the hash of this instance, so that it is its reservation."""
     match = _EVENT_RESERVATION.fullmatch(name)
     return match is not None and match[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
 
 
 def moment(text: str) -> float:
-    """Returns the seconds since 1970 of a time with a zone. Raises ValueError."""
+    """Returns the time in a text, with its zone, as seconds since 1970. Raises ValueError."""
     return datetime.fromisoformat(text).timestamp()

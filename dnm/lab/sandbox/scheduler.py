@@ -34,7 +34,7 @@ _WAITING = "request is waiting for cluster resources become available"
 
 
 class Application(msgspec.Struct, kw_only=True):
-    """An application of the scheduler; `forget_at` is set while it has no pods."""
+    """A YuniKorn application. `forget_at`: when it will be removed, while it has no pods."""
 
     id: str
     queue: str
@@ -43,7 +43,7 @@ class Application(msgspec.Struct, kw_only=True):
 
 
 class Scheduler:
-    """YuniKorn. `used` and `pending`: by queue path with ancestors, as of the last step."""
+    """A simulation of YuniKorn. `used` and `pending`: path of a queue or ancestor -> amounts."""
 
     def __init__(self, store: Objects, timing: Timing, config: YunikornConfig) -> None:
         self.store = store
@@ -57,7 +57,7 @@ class Scheduler:
         self._submissions = 0
 
     def step(self) -> None:
-        """Submits, counts and binds, once. Pods of a Node that is gone count nowhere any more."""
+        """Places applications, counts and binds pods, once. Ignores pods of deleted Nodes."""
         pods = [p for p in self.store.objects("pods") if p["status"].get("phase") not in FINISHED]
         self._forget({pod["metadata"]["uid"] for pod in pods})
         self._submit(pods)
@@ -76,7 +76,7 @@ class Scheduler:
     # --- applications -----------------------------------------------------------------------
 
     def queue_of(self, pod: Object) -> str:
-        """Returns the queue in which YuniKorn has the pod; empty if in none."""
+        """Returns the queue in which YuniKorn has placed the pod; empty if it is in none."""
         application = self.applications.get(application_of(pod))
         return application.queue if application else ""
 
@@ -99,7 +99,7 @@ class Scheduler:
                 del self.applications[name]
 
     def _accept_or_reject(self, name: str, pods: Sequence[Object]) -> None:
-        """Places the application by its first pod. Without a queue, all its unbound pods fail."""
+        """Places the application by its first pod. If it is rejected, its unbound pods fail."""
         first = pods[0]
         namespace, is_bound = first["metadata"]["namespace"], bool(first["spec"].get("nodeName"))
         asked, gang = queue_asked_by(first), gang_of(first)
@@ -224,7 +224,7 @@ class Scheduler:
         self.store.edit("pods", meta["namespace"], meta["name"], change)
 
     def _report_unschedulable(self, pod: Object) -> None:
-        """Sets the condition that YuniKorn sets only if more nodes would help."""
+        """Sets the condition PodScheduled=False, as YuniKorn does only if more nodes would help."""
         conditions = pod["status"].get("conditions") or []
         if any(c["type"] == "PodScheduled" for c in conditions):
             return
@@ -248,7 +248,7 @@ def _is_gated(pod: Object) -> bool:
 
 
 def _age(pod: Object) -> tuple[str, int]:
-    """Returns the sort key of a pod. Pods of one second keep the order of their last change."""
+    """Returns the sort key of a pod by age. Pods of the same second are sorted by last change."""
     return pod["metadata"]["creationTimestamp"], int(pod["metadata"]["resourceVersion"])
 
 
@@ -258,7 +258,7 @@ def _kind(pod: Object) -> bytes:
 
 
 def _share(free: Amounts, node: Object) -> float:
-    """Returns the used share, as `nodesorting.go` weighs it: cpu and memory equally."""
+    """Returns the used share of a node, like `nodesorting.go`: cpu and memory count equally."""
     size = yunikorn_units(node["status"]["allocatable"])
     shares = [1 - free.get(r, 0) / size[r] for r in ("vcore", "memory") if size.get(r)]
     return sum(shares) / len(shares) if shares else 0.0

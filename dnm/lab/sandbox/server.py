@@ -1,4 +1,4 @@
-"""The sandbox as a process of its own: what `dnm sandbox up` starts and `dnm sandbox down` ends."""
+"""The server process of a sandbox, which `dnm sandbox up` starts and `dnm sandbox down` ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVER_FILE = "server.json"
 
 
 class Server(msgspec.Struct, kw_only=True):
-    """The process that serves a directory, with its start time, because numbers are reused."""
+    """The server of a directory, with its start time, because process numbers are reused."""
 
     pid: int
     start_ticks: int

@@ -1,7 +1,7 @@
 """The initial site of `dnm sandbox up` and of the demo, and dnm's configuration for it.
 
-It has two Kubernetes nodes of 64 CPUs and 128 GB without free capacity, twelve batch nodes of 128
-CPUs and 256 GB with jobs on three, and a queue `root.anvil.services.dev` of 80 vcores and 320 GB.
+Two Kubernetes nodes of 64 CPUs and 128 GB have no free capacity. Three of twelve batch nodes of 128
+CPUs and 256 GB have jobs. The queue `root.anvil.services.dev` has 80 vcores and 320 GB.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ taints = {LENT}={{namespace}}:NoSchedule
 
 
 def build_site(sandbox: Sandbox, machines: int, queue_system: str = "yunikorn") -> None:
-    """Builds the site; `queue_system` is yunikorn or none."""
+    """Creates the initial site in a sandbox; `queue_system` is yunikorn or none."""
     if queue_system == "yunikorn":
         sandbox.set_queues(QUEUES)
         sandbox.yunikorn.restart()
@@ -103,7 +103,7 @@ def add_workshop(
 
 
 def write_configuration(directory: Path, url: str, settings: Mapping[str, str]) -> Path:
-    """Writes dnm's two files with relative paths. Returns the path of the ini."""
+    """Writes dnm's two configuration files with relative paths. Returns the path of the ini."""
     values = {**_SETTINGS, "yunikorn_url": url, **settings}
     is_yunikorn = values.get("queue_system", "yunikorn") == "yunikorn"
     for key in () if is_yunikorn else ("yunikorn_url", "namespace_queue_paths"):

@@ -32,7 +32,7 @@ _KEPT_FIELDS = (
 
 
 class ApiError(Exception):
-    """An answer that is not 2xx, as a Kubernetes Status."""
+    """The error for an answer that is not 2xx, with the fields of a Kubernetes Status."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ApiError(Exception):
 
 
 class StoredObject:
-    """A stored object, without `kind` and `apiVersion`, and its JSON once it was asked for."""
+    """A stored object, without `kind` and `apiVersion`. Its JSON is encoded when first needed."""
 
     __slots__ = ("_raw", "data")
 
@@ -77,7 +77,7 @@ class StoredObject:
 
 
 class Event(NamedTuple):
-    """A change, for watches."""
+    """A change of an object, which watches report."""
 
     version: int
     type: str  # ADDED | MODIFIED | DELETED
@@ -145,7 +145,7 @@ class Objects:
     # --- writing ----------------------------------------------------------------------------
 
     def create(self, plural: str, manifest: Object, *, dry_run: bool = False) -> Object:
-        """Raises 409 AlreadyExists, and 404 where the namespace is missing."""
+        """Stores a new object. Raises 409 AlreadyExists, and 404 for an unknown namespace."""
         kind = KINDS[plural]
         fresh = copy_of(manifest)
         meta = fresh.setdefault("metadata", {})
@@ -168,7 +168,7 @@ class Objects:
         return self._put(plural, key, fresh, "ADDED")
 
     def update(self, plural: str, changed: Object, *, dry_run: bool = False) -> Object:
-        """Puts a whole new object; 409 if it carries a resourceVersion that is not the current."""
+        """Replaces an object. Raises 409 if `changed` has an outdated resourceVersion."""
         kind = KINDS[plural]
         meta = changed["metadata"]
         key = (meta.get("namespace", "") if kind.namespaced else "", meta["name"])
@@ -190,7 +190,7 @@ class Objects:
     def edit(
         self, plural: str, namespace: str, name: str, change: Callable[[Object], None]
     ) -> Object:
-        """Changes a copy of an object and stores it, as a controller does."""
+        """Calls `change` with a copy of an object, which it modifies, and stores the copy."""
         own = self.fetch(plural, namespace, name)
         change(own)
         return self.update(plural, own)
@@ -269,7 +269,7 @@ class Objects:
         return "-".join((bits[:8], bits[8:12], bits[12:16], bits[16:20], bits[20:]))
 
     def suffix(self) -> str:
-        """Returns five letters for a generated name."""
+        """Returns five random letters for a generated name."""
         return "".join(self._random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
 
 

@@ -1,7 +1,7 @@
-"""Controllers of workloads: Deployments make ReplicaSets, these make pods; owners.
+"""Controllers of workloads: Deployments create ReplicaSets, and these create pods.
 
-A change of a Deployment's template makes a new ReplicaSet and takes the old one's pods away at once
-(strategy Recreate). Objects without their controlling owner are collected.
+A change of a Deployment's template creates a new ReplicaSet and deletes the pods of the old one at
+once (strategy Recreate). Objects without their controlling owner are deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_PLAYED = ("statefulsets", "jobs")  # a test may name such an owner without 
 
 
 class Workloads:
-    """Plays the controllers, one step at a time."""
+    """The controllers of all workloads, which run one step at a time."""
 
     def __init__(self, store: Objects, admission: Admission) -> None:
         self.store = store
@@ -103,7 +103,7 @@ class Workloads:
         ]
 
     def _create(self, plural: str, manifest: Object) -> None:
-        """Creates an object. If the API refuses its template, the next step tries again."""
+        """Creates an object for a controller. If the API refuses it, the next step tries again."""
         with contextlib.suppress(ApiError):
             self.admission.admit_creation(KINDS[plural], manifest)
             self.store.create(plural, manifest)
@@ -128,7 +128,7 @@ class Workloads:
                             lambda item: item.update(status=status))  # fmt: skip
 
     def _collect(self) -> None:
-        """Deletes dependents of missing owners, as the garbage collector does."""
+        """Deletes objects with a missing owner, as the garbage collector does."""
         for plural in ("replicasets", "pods"):
             for item in list(self.store.objects(plural)):
                 meta = item["metadata"]
@@ -159,7 +159,7 @@ def _live(pods: list[Object]) -> list[Object]:
 
 
 def _keeping_rank(pod: Object) -> tuple[Any, ...]:
-    """Sorts the pods that may go first to the front."""
+    """Returns the sort key of a pod. The pods that a controller deletes first come first."""
     created = pod["metadata"]["creationTimestamp"]
     youth = "".join(chr(255 - ord(letter)) for letter in created)
     return (bool(pod["spec"].get("nodeName")), pod["status"].get("phase") == "Running", youth,

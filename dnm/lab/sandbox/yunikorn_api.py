@@ -20,7 +20,7 @@ from dnm.lab.sandbox.yunikorn_config import YunikornConfig
 
 
 class YunikornApi:
-    """Called with the store's lock held."""
+    """The handler of requests to YuniKorn's REST API. Callers hold the store's lock."""
 
     def __init__(self, store: Objects, scheduler: Scheduler, config: YunikornConfig) -> None:
         self.store = store
@@ -46,14 +46,14 @@ class YunikornApi:
         return json_answer({"allowed": not reason, "reason": reason})
 
     def _config(self) -> Object:
-        """Returns the checksum of the current configuration, as JSON."""
+        """Returns the answer of `/ws/v1/config`, with the checksum of the current configuration."""
         partitions = [{"Name": "default"}] if self.config.partition else []
         return {"Partitions": partitions, "Checksum": self.config.checksum, "Extra": {}}
 
     # --- queues -----------------------------------------------------------------------------
 
     def _dynamic(self) -> set[str]:
-        """Queues in use that are not configured, and those between them and configured ones."""
+        """Returns queues in use that are not configured, and their ancestors that are not."""
         paths = {
             path for app in self.scheduler.applications.values() for path in ancestors(app.queue)
         }

@@ -1,10 +1,10 @@
 """The queue configuration of the sandbox's scheduler.
 
 It is parsed, but not validated: the sandbox refuses unreadable documents and those that a test
-chooses (`refuses`). `tests/real/queue_documents.py` asks YuniKorn's own code. If an admission
-webhook is configured, it denies refused documents; otherwise they are stored, and the scheduler
-keeps the old queues. Packed documents, other policy groups and `service.enableConfigHotRefresh` are
-not implemented.
+chooses (`refuses`). `tests/real/queue_documents.py` asks YuniKorn's own code. With an admission
+webhook, a refused document is denied. Without one it is stored, and the scheduler keeps the old
+queues. Packed documents, other policy groups and `service.enableConfigHotRefresh` are not
+implemented.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ partitions:
 
 
 class ConfigRefused(Exception):
-    """The document is not taken; the message is the reason."""
+    """The error if a document is refused. The message is the reason."""
 
 
 class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue of the current document; a limit without a value above 0 is none."""
+    """A queue of the current document. A limit without an amount above 0 is empty."""
 
     path: str  # in lower case
     is_leaf: bool
@@ -49,9 +49,9 @@ class ConfiguredQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class YunikornConfig:
-    """The queue document in use. `has_webhook`: there is an admission controller. `takes_up`:
-    changes are read. `version`: the release; 1.6 to 1.8 count a sidecar twice (see
-    `pod_reading`)."""
+    """The queue document that the scheduler uses. `has_webhook`: an admission webhook checks
+    changes. `takes_up`: the scheduler reloads changes. `version`: its release; 1.6 to 1.8 count a
+    sidecar twice (see `pod_reading`)."""
 
     def __init__(self, store: Objects, timing: Timing) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class YunikornConfig:
     # --- taking up --------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Applies a changed document as soon as it is due."""
+        """Reloads a changed document once `take_up` has passed since the change."""
         text = self._text_of(self._settings())
         if text == self.text:
             self._waiting = None
@@ -80,8 +80,8 @@ class YunikornConfig:
                 self._use(text)
 
     def restart(self) -> None:
-        """Restarts the scheduler, which reads the current document. The real one ends if a document
-        is not valid; this one continues with the built-in document."""
+        """Restarts the scheduler, which reads the current document. If that is invalid, the sandbox
+        uses the built-in document, whereas the real scheduler ends."""
         try:
             self._use(self._text_of(self._settings()))
         except ConfigRefused:
@@ -98,7 +98,7 @@ class YunikornConfig:
         return read_document(text)
 
     def _settings(self, changed: Object | None = None) -> dict[str, str]:
-        """Returns both ConfigMaps as one: for each key, the later one applies."""
+        """Returns the settings of both ConfigMaps; `yunikorn-configs` overrides the defaults."""
         merged: dict[str, str] = {}
         for name in (DEFAULTS_NAME, CONFIGS_NAME):
             data = self.store.get("configmaps", NAMESPACE, name)
@@ -121,7 +121,7 @@ class YunikornConfig:
 
     @property
     def is_built_in(self) -> bool:
-        """Returns whether there is no document, so that each namespace has a queue of its name."""
+        """Returns whether no document exists. Each namespace then has a queue with its name."""
         return self.text == _BUILT_IN
 
     @property
@@ -130,7 +130,7 @@ class YunikornConfig:
 
     @property
     def counts_sidecars_twice(self) -> bool:
-        """Returns whether this release does so (YUNIKORN-3206, fixed in 1.9)."""
+        """Returns whether this release counts a sidecar twice (YUNIKORN-3206, fixed in 1.9)."""
         major, minor = self.version.split(".")[:2]
         return (1, 6) <= (int(major), int(minor)) <= (1, 8)
 
@@ -162,8 +162,8 @@ class YunikornConfig:
 
 
 def read_document(text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
-    """Returns the partition `default` and its queues by path; both are empty where there is none.
-    Raises ConfigRefused."""
+    """Returns the partition `default` and its queues by path; both are empty if the document has
+    none. Raises ConfigRefused."""
     try:
         documents = yaml.load_all(text.encode("utf-8", "surrogateescape"), Loader=_LOADER)
         document = next(documents, None)  # YuniKorn reads the first
@@ -180,7 +180,7 @@ def read_document(text: str) -> tuple[Fields, dict[str, ConfiguredQueue]]:
 
 
 def _root_of(partition: Fields) -> Fields:
-    """Its root, put in where it is not written."""
+    """Returns the root queue of a partition, or a new one above its queues."""
     tops = _list(partition, "queues")
     is_written = len(tops) == 1 and _text(tops[0], "name").lower() == ROOT
     return tops[0] if is_written else {"name": ROOT, "queues": tops}
