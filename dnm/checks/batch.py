@@ -32,8 +32,8 @@ from dnm.plan.supply import Supply, supply_now
 def check_batch_nodes(
     config: Config, registry: Registry, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Checks that the converter can list Slurm's nodes, and with that list caps, supply, exclusions
-    and claims."""
+    """Checks that the converter can list Slurm's nodes. Checks caps, supply, exclusions and claims
+    in that list."""
     program = config.node_convert_path
     if not program.exists():
         yield skipped(f"they need {program}")
@@ -95,8 +95,8 @@ def _cap_sentence(node_cap: NodeCap, total: int, left: int) -> str:
 
 
 def _floors_leave(node_cap: NodeCap, config: Config, batch: Mapping[str, BatchNode]) -> int:
-    """Returns how many of a cap's nodes could be lent if all were idle, because the floors of their
-    types and partitions must stay in Slurm."""
+    """Returns how many of the nodes that a cap counts could be lent if all were idle. The floors of
+    their types and partitions must stay in Slurm."""
     types = {name: config.type_of(name) for name in batch}
     count = Counter(of for of in types.values() if of in node_cap.node_types)
     floors = {of: config.floor_of(of) or Floor() for of in node_cap.node_types}

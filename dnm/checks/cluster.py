@@ -151,8 +151,8 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
 
 @looks_at("clock")
 def check_clock(kube: KubeClient) -> Iterator[Finding]:
-    """Compares this host's clock with the server's. Ages of pods depend on the latter, idle times
-    on the former."""
+    """Compares this host's clock with the server's. The ages of pods depend on the server's, idle
+    times on this host's."""
     skew = abs(datetime.now(UTC) - read_server_time(kube.requests))
     text = f"this host and the API server differ by {duration(skew)}"
     remedy = "synchronise both (chronyc tracking): grace times and idle times depend on them"

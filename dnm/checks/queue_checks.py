@@ -46,7 +46,7 @@ class QueueChecks(Protocol):
     PROPERTIES: QueueProperties
 
     def permissions(self, config: Config) -> tuple[Permission, ...]:
-        """Returns what a run needs of the API to read and write the limits."""
+        """Returns the API permissions that a run needs to read and write the limits."""
 
     def check_limits(
         self, config: Config, kube: KubeClient, snapshot: Snapshot

@@ -66,7 +66,7 @@ def moment(text: str) -> datetime:
 
 
 def moment_at(text: str, zone: str) -> datetime:
-    """Returns the day and time in the text in UTC. It is in `zone` unless it has its own offset."""
+    """Returns the moment in the text, in UTC. Without an offset, the text is in `zone`."""
     try:
         with_offset = datetime.fromisoformat(text)
     except ValueError:
@@ -103,7 +103,7 @@ def _since_midnight(text: str) -> timedelta:
 
 
 def until(text: str) -> datetime | timedelta:
-    """Returns the end in the text: a day and a time, or the time of the day as a duration."""
+    """Returns the end in the text: a day and a time, or a time of day (as hours from midnight)."""
     return _since_midnight(text) if re.fullmatch(r"\d{1,2}:\d{2}", text) else moment(text)
 
 
@@ -133,7 +133,7 @@ EVENT_KEYS: Keys = {
 
 
 def read_events(sections: EventSections, zone: str, source: str) -> CalendarReading:
-    """Returns the events of these sections, and by event name the errors of those with errors."""
+    """Returns the valid events of these sections, and event name -> errors for the others."""
     events: dict[str, CalendarEvent] = {}
     unread: dict[str, tuple[str, ...]] = {}
     if len(sections) > MOST_EVENTS:
@@ -217,7 +217,7 @@ def _event(
 
 
 def _end(begins: datetime, text: datetime | timedelta) -> datetime:
-    """Returns the end of an event. A duration means its next time of the day after the start."""
+    """Returns an event's end. A mere time of day is its next occurrence after the start."""
     if isinstance(text, datetime):
         return text
     ends = datetime.combine(begins.date(), datetime.min.time()) + text

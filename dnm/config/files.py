@@ -134,7 +134,7 @@ def split_events(text: str) -> tuple[list[str], dict[str, list[int]]]:
 
 
 def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
-    """Returns the line numbers of all these sections."""
+    """Returns the line numbers of all sections [event:NAME]."""
     return {number for numbers in sections.values() for number in numbers}
 
 

@@ -97,7 +97,7 @@ def load_config(
 
 
 def _with_events(config: Config, read: CalendarReading) -> Config:
-    """Adds the valid events, and errors of others. A run without those can still return nodes."""
+    """Returns the configuration with the valid events and the errors of invalid ones."""
     of_no_use = {
         event.name: (f"[event:{event.name}] {why}",)
         for event in read.events
@@ -229,8 +229,7 @@ def parse_node_types(
     namespaces: Mapping[str, NamespacePolicy],
     problems: list[str],
 ) -> dict[str, NodeType]:
-    """Returns the types with a section, and others that the key `node_type` names, of the default
-    size.
+    """Returns the types that have a section, and those in the key `node_type`, of the default size.
 
     A type that only a namespace names must have a section, because its size is unknown otherwise.
     """
@@ -280,7 +279,7 @@ def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
 
 
 def check_together(config: Config, queue_map: Path, problems: list[str]) -> None:
-    """Adds a problem for each contradiction between keys. `queue_map` is the queue map's path."""
+    """Adds a problem for each contradiction between keys. `queue_map` is that file's path."""
     _check_caps(config, problems)
     for name in config.type_floors.keys() - config.node_types.keys():
         why = f"there is no node type {name}; write partition {name} if that is one"

@@ -169,12 +169,12 @@ def slurm_reason(text: str) -> str:
 
 
 def preemption(text: str) -> dict[str, bool]:
-    """Returns whether dnm's converter may preempt jobs: `false`, `true`, or `USER/ACCOUNT`."""
+    """Returns whether jobs may be preempted, from `false`, `true`, or `USER/ACCOUNT`."""
     return {"allow_preempt": bool(preempted_jobs(text)) or values.boolean(text)}
 
 
 def preempted_jobs(text: str) -> dict[str, str]:
-    """Returns the user and the account of jobs to preempt, or nothing for `true` and `false`."""
+    """Returns the user and account in `USER/ACCOUNT`; their jobs may be preempted."""
     user, slash, account = text.partition("/")
     if not slash:
         values.boolean(text)

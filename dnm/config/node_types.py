@@ -1,4 +1,4 @@
-"""The parsing of the section [node_type:NAME] into the facts about these machines."""
+"""The parsing of a section [node_type:NAME], which describes nodes of one type."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def kubelet_settings(parsed: Mapping[str, Any]) -> KubeletSettings | None:
 
 
 def _with_huge_pages(kubelet: KubeletSettings, size: Mapping[str, int]) -> KubeletSettings:
-    """Returns the kubelet settings with the huge pages that the size of the type has."""
+    """Returns the kubelet settings with the huge pages that are in the size of the node type."""
     pages = {"hugepages_2mi": size.get("hugepages-2Mi"), "hugepages_1gi": size.get("hugepages-1Gi")}
     return replace(kubelet, **pages)

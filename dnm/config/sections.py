@@ -78,8 +78,7 @@ def parse_section(
 
 
 def select_entries(entries: Mapping[str, str], keys: Keys) -> dict[str, str]:
-    """Returns the entries that are among `keys` and not empty, for a program that ignores the
-    others."""
+    """Returns the entries that are among `keys` and not empty. The program ignores the others."""
     return {written: text for written, text in entries.items() if text and written.lower() in keys}
 
 

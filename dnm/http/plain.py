@@ -1,4 +1,4 @@
-"""A client for the few requests to schedulers and slurmrestd. It reads no files of credentials."""
+"""A client for the few requests to schedulers and slurmrestd. Their credentials are in no file."""
 
 from __future__ import annotations
 

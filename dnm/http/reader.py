@@ -74,8 +74,8 @@ class Wire:
 
     @contextmanager
     def reading(self, response: BaseHTTPResponse) -> Iterator[Answer]:
-        """Yields the answer of a sent request. If the caller does not read all of it, the
-        connection is closed."""
+        """Yields the answer of a sent request. If it is not read to its end, closes the
+        connection."""
         answer, self.answer = self.answer, None
         assert answer is not None
         try:
@@ -162,7 +162,7 @@ class Answer(HTTPResponse):
 
 
 class _Timed:
-    """A part of a connection class: its answers stop at the deadline of the Wire."""
+    """The part of a connection class that gives each answer the deadline of the Wire."""
 
     sock: Any
     port: int

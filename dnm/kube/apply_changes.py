@@ -38,8 +38,8 @@ def catch_up(
     """Returns the store after all changes, and the logs of nodes and pods. `lasts` are the versions
     up to which changes are applied, for nodes and pods. Raises NotProved.
 
-    The store is decoded last. If too much has changed, the run reads the full list instead. It
-    should not have spent much more time then than a run that begins with the list.
+    The store is decoded last. If too much has changed, the run reads the full list instead, and
+    should not have lost much time compared to a run that begins with the list.
     """
     logs, versions = _begin(watchers, file.head, lasts)
     for watcher, log, version in zip(watchers, logs, versions, strict=True):
@@ -71,7 +71,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 def _begin(
     watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins both watches. Returns their logs, and the present versions of their witnesses."""
+    """Begins both watches. Returns their logs, and the last changed objects' present versions."""
     of_nodes, of_pods = watchers
     nodes_goal, node = of_nodes.read_barrier(head.last_node)
     pods_goal, pod = of_pods.read_barrier(head.last_pod)

@@ -43,8 +43,7 @@ class LostAnswer(KubeError):
 
 
 def clean(text: str, limit: int = 600) -> str:
-    """Returns a text from the cluster as one printable line with single spaces, cut at `limit`
-    characters."""
+    """Returns a text from the cluster as one printable line of at most `limit` characters."""
     return printable(" ".join(text[: 4 * limit].split()), limit)
 
 
@@ -62,9 +61,9 @@ def describe(error: BaseException) -> str:
 
 @contextmanager
 def asking(access: Access, task: str, rule: str, is_write: bool = False) -> Iterator[None]:
-    """Turns every failure into a KubeError, which begins "can't `task`". After a 403 it requests
-    the permission `rule`. Raises KubeConflict for 409 and ApiRefused for statuses that a caller may
-    distinguish."""
+    """Turns every failure into a KubeError, which begins "can't `task`". After a 403 it names
+    `rule`, the missing permission. Raises KubeConflict for 409 and ApiRefused for statuses that a
+    caller may distinguish."""
     try:
         yield
     except ApiRefused as error:

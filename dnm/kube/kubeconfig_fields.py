@@ -61,8 +61,7 @@ class Context(_Strict, frozen=True, kw_only=True):
 
 
 def check_cluster(cluster: KubeconfigCluster) -> None:
-    """Raises ValueError for values that client-go's validateClusterInfo or its TLS configuration
-    refuses."""
+    """Raises ValueError for what client-go's validateClusterInfo or TLS configuration refuses."""
     server, proxy = cluster.server or "", cluster.proxy_url or ""
     way = urlsplit(proxy).scheme  # a password may follow
     file, data = cluster.certificate_authority, cluster.certificate_authority_data
@@ -79,7 +78,7 @@ def check_cluster(cluster: KubeconfigCluster) -> None:
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
-    """Raises ValueError with the sentence of the first rule that is broken; `rules` pairs them."""
+    """Raises ValueError with the sentence of the first broken rule; a rule is (is_broken, why)."""
     for is_broken, why in rules:
         if is_broken:
             raise ValueError(why)

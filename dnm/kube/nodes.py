@@ -152,7 +152,7 @@ def read_node_body(body: memoryview | bytes, name: str) -> Node:
 
 
 def _reduce(node: _Node, has_capacity: bool = False) -> Node:
-    """Returns the node. With unreadable amounts it loses its status, which then proves no fault."""
+    """Returns the node. If its amounts are unreadable, it has no status, which proves no fault."""
     metadata, spec, status = node.metadata, node.spec, node.status
     taints, allocatable, why = spec.taints or [], status.allocatable or {}, ""
     amounts: dict[str, int] = {}
@@ -193,8 +193,7 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
 
 
 def _mark(annotations: _Annotations | None) -> Mark | None:
-    """Returns a mark if any of its annotations exists, so that every marked node counts under the
-    caps."""
+    """Returns a mark if any annotation of it exists: every marked node counts under the caps."""
     if annotations is None or annotations == _NO_MARK:
         return None
     return Mark(

@@ -201,8 +201,8 @@ class ApiRequests:
         self.session.close()
 
     def asking(self, task: str, rule: str) -> AbstractContextManager[None]:
-        """Turns failures of a read into KubeErrors that begin "can't `task`". `rule` is the
-        permission that the sentence requests after a 403."""
+        """Turns failures of a read into KubeErrors that begin "can't `task`". After a 403 they name
+        `rule`, the missing permission."""
         return asking(self.access, task, rule)
 
     def changing(self, task: str, rule: str) -> AbstractContextManager[None]:
@@ -255,8 +255,8 @@ class ApiRequests:
         keep: Callable[[T], bool] | None = None,
         most: int | None = None,
     ) -> list[T]:
-        """Returns the items of a LIST, decoded as `of`, for which `keep` is true. Raises the errors
-        of `collect`."""
+        """Returns the items of a LIST, decoded as `of`, if `keep` accepts them. Fails like
+        `collect`."""
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
         return self.collect(listing, lambda page: filter(keep, decode(page).items), most)
 

@@ -151,8 +151,7 @@ class Session:
         self._wire.deadline = time.monotonic() + self.timeout
 
     def begin_lines(self, path: str, seconds: float) -> None:
-        """Sends a GET for a stream of lines, for at most `seconds` in all. Raises ApiRefused if the
-        server refuses it."""
+        """Sends a GET for lines, for at most `seconds` in all. Raises ApiRefused for a refusal."""
         self._lines = None
         try:
             self._lines = self._send("GET", path, encoding="identity", seconds=seconds)
@@ -161,9 +160,8 @@ class Session:
                 raise
 
     def read_lines(self, longest: int) -> Generator[bytes]:
-        """Yields the lines of the stream from `begin_lines`. A failure ends the stream, and an
-        incomplete last line is dropped. Then, and if the caller stops earlier, the connection is
-        closed."""
+        """Yields the lines of the stream from `begin_lines`. Ends it at a failure, without an
+        incomplete last line. Then, and if the caller stops earlier, closes the connection."""
         response, self._lines = self._lines, None
         if response is None:
             return

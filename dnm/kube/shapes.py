@@ -1,4 +1,5 @@
-"""The shapes of pods and DaemonSets. A shape is computed once for all pods with the same bytes."""
+"""The shapes of pods and DaemonSets: the properties of a pod that decide where it fits. A shape is
+computed once for all pods with the same bytes."""
 
 from __future__ import annotations
 

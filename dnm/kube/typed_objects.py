@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class TypedObjects:
-    """The client of these objects. Each error names the permission that dnm lacks."""
+    """The client of ResourceQuotas and workloads. Each error names the missing permission."""
 
     def __init__(self, api: ApiRequests) -> None:
         self._api = api

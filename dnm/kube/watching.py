@@ -184,8 +184,8 @@ class WatchLog:
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved if an object with an event up to the list was not deleted by then, or is
-        among `kept`, the keys of the list."""
+        """Raises NotProved if an object that has an event before the list was not deleted by then,
+        or is in the list. `kept` has the keys of the list."""
         if not self._before:
             return
         listed_keys = set(kept)
@@ -297,7 +297,7 @@ class Watcher:
 
     def read_barrier(self, witness: Witness) -> tuple[int, int]:
         """Returns a version at least as new as this moment, and the version that the witness has
-        now (0: missing). It is a consistent list of one name in one namespace, which costs the
+        now (0: missing). Reads a consistent list of one name in one namespace, which costs the
         server one look-up and one seat of priority and fairness."""
         resource = self._what
         named = f"metadata.name={witness.name or _NOBODY}"

@@ -27,8 +27,8 @@ _LONGEST_WAITS = 10
 
 class Wait(Value):
     """A time in which pods of a queue waited. `served`: when the first node joined the queue in
-    that time. `reasons`: code -> seconds for which it was the reason. `why`: the sentence of the
-    reason that held longest."""
+    that time. `reasons`: code -> seconds for which pods waited for this reason. `why`: the sentence
+    of the reason that held longest."""
 
     queue: str
     begin: datetime
@@ -123,8 +123,8 @@ class Bookkeeper:
     def close(
         self, registry: Registry, until: datetime, unseen_since: datetime | None = None
     ) -> Accounts:
-        """Returns the accounts. `registry` has the nodes that are lent now. Since `unseen_since`,
-        no run has read the waiting jobs."""
+        """Returns the Accounts. `registry` has the nodes that are lent now. Since `unseen_since`,
+        no run has read the queue of jobs."""
         stays = [*self._stays, *self._close_stays(registry, until)]
         for queue, wait in self._waits.items():
             self._add_reason(queue, wait, until)
@@ -258,7 +258,7 @@ class Bookkeeper:
 
 
 def _is_of_node(line: HistoryLine) -> bool:
-    """Returns whether the line is a command that changed the phase of a lent node."""
+    """Returns whether the line is an administrator's command that changed a lent node's phase."""
     return line.kind == "verb" and bool(line.queue) and line.before != line.after
 
 

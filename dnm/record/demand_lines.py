@@ -1,8 +1,8 @@
 """The record of demand: the number of pods of each kind that wait and run, with a line for each
 queue and change.
 
-It is a file of its own, `demand.jsonl`, because it would displace the history of nodes: demand may
-change every minute. It names no pod. dnm compares demand with the last lines of the file.
+It has its own file, `demand.jsonl`. Demand may change every minute, and in the history its lines
+would displace those of nodes. It names no pod. dnm compares demand with the last lines of the file.
 """
 
 from __future__ import annotations

@@ -110,8 +110,7 @@ class History:
             os.close(descriptor)
 
     def _rotate(self, now: datetime) -> None:
-        """Renames a file that is large or a month old, and deletes files that are past their
-        time."""
+        """Renames a large or month-old file, and deletes files that are past their time."""
         if not self.path.exists():
             return
         if self.path.stat().st_size < self.largest:
@@ -165,8 +164,7 @@ def read_history(
 
 
 def read_tail(history: History, length: int) -> list[HistoryLine]:
-    """Returns the lines in the last `length` bytes of the newest file, oldest first. Raises
-    OSError."""
+    """Returns the lines at the end of the newest file, the oldest first. Raises OSError."""
     try:
         descriptor = os.open(history.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -113,8 +113,8 @@ def _reading(facts: Gauges) -> Samples:
 
 
 def _nodes(facts: Gauges) -> Samples:
-    """Yields the count of each phase of each type, even if 0, so that alerts always have a
-    series."""
+    """Yields the number of nodes in each phase of each type, even if 0, so that alerts always have
+    a series."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for entry in facts.registry.nodes.values():
         counts[entry.phase.value, entry.node_type, entry.queue] += 1

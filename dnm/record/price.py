@@ -23,9 +23,9 @@ _MANY = 10**12  # nodes: more than are ever lent
 
 
 class SeenPrice(Value):
-    """The cost of lending nodes of one type, in node-seconds. `lent`: of lent nodes. `known`: the
-    part of `lent` in which the waiting jobs were known. `paid`: the part of `known` that jobs
-    lacked, at most. `used`: the pods' time on lent nodes in `known`."""
+    """The cost of lending nodes of one type, in node-seconds. `lent`: for which nodes were lent.
+    `known`: the part of `lent` in which runs knew the waiting jobs. `paid`: the part of `known`
+    that jobs lacked, at most. `used`: the pods' time on lent nodes in `known`."""
 
     node_type: str
     lent: float
@@ -56,9 +56,9 @@ class Looks:
     def close(
         self, reported: Mapping[str, str], unseen_since: datetime | None
     ) -> dict[str, tuple[Step, ...]]:
-        """Returns the number of nodes that jobs waited for over time, by node type. `reported` has
-        the last recorded amounts, for types without a line. From `unseen_since` on, no run has
-        observed."""
+        """Returns node type -> steps (time, nodes that jobs waited for from then on). `reported`
+        has the last recorded numbers, for types without a line. From `unseen_since` on, the number
+        is unknown."""
         prices: dict[str, tuple[Step, ...]] = {}
         for node_type in sorted({*reported, *self._steps}):
             last = [(self._since, _count(reported.get(node_type, "")))]

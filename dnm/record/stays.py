@@ -52,12 +52,12 @@ class OpenStay:
             self._use_until(line.time - idle)
 
     def count_pods(self, asked: Mapping[str, Any], size: Mapping[str, int]) -> None:
-        """Sets how many pods of its request fit on the node. `asked`: the request's numbers."""
+        """Sets how many pods of its request fit on the node. `asked` has the request's numbers."""
         self.pods = pods_on(asked, size)[0] or 1
 
     def close(self, name: str, end: datetime | None, used_until: datetime) -> Stay:
-        """Returns the stay. `end` is None if the node is lent now. A serving node is in use until
-        `used_until`."""
+        """Returns the stay. `end` is None if the node is lent now. A node that serves is in use
+        until `used_until`."""
         if self._serves_since is not None:
             self._use_until(used_until)
         return Stay(node=name, node_type=self.node_type, queue=self.queue, begin=self.begin,

@@ -29,7 +29,7 @@ _CORES = ("max cpu", "max vcore")  # by the name that the queue system gives the
 
 
 def summarize(lines: Iterable[HistoryLine]) -> list[str]:
-    """Returns the parts of a sentence: requests, nodes with the same event, and limits."""
+    """Returns phrases for a sentence: about requests, nodes with the same event, and limits."""
     lines = list(lines)
     return [*_requests(lines), *_nodes(lines), *_limits(lines)]
 
@@ -66,5 +66,5 @@ def _limits(lines: Iterable[HistoryLine]) -> Iterator[str]:
 
 
 def _amounts(text: str) -> dict[str, str]:
-    """Parses the limits in a line, for example `max vcore` -> `80`."""
+    """Returns the limits in a line as name -> amount, for example `max vcore` -> `80`."""
     return {name: amount for name, _, amount in (name.rpartition(" ") for name in text.split(", "))}

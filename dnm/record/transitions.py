@@ -57,7 +57,7 @@ class Cause(Value):
 
 
 def list_transitions(before: Registry, after: Registry, cause: Cause) -> list[HistoryLine]:
-    """Returns a line for each transition, requests and nodes first. They have no numbers yet."""
+    """Returns a line for each transition, requests and nodes first, as yet without line numbers."""
     return [
         *_requests(before, after, cause),
         *_nodes(before, after, cause),
@@ -114,8 +114,8 @@ def _of_request(
 
 
 def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
-    """Returns how many new nodes of the request's type and namespace may be its own. New nodes that
-    other requests of this kind count as arrived are subtracted."""
+    """Returns how many new nodes may belong to the request. New nodes of its type and namespace
+    count, except as many as other such requests have got."""
     pool = (request.node_type, request.namespace)
     arrived = sum(
         (entry.node_type, entry.namespace) == pool
@@ -164,8 +164,7 @@ def _of_node(cause: Cause, event: str, name: str, entry: LentNode, **fields: obj
 
 
 def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> HistoryLine:
-    """Returns the line of a new node: lent for a request, or found with dnm's mark and recorded
-    again."""
+    """Returns the line of a new node, lent for a request or recorded again because of its mark."""
     fields: dict[str, object] = {"after": Phase.JOINING.value}
     if name in cause.adopted:
         return _of_node(cause, "adopted", name, entry, **fields)

@@ -169,7 +169,7 @@ class Actuator(Step):
         self.state.keep(anew=True)
 
     def _without_unmarked(self, wants: QueueWants) -> QueueWants:
-        """Returns the wants without unmarked Nodes, which may belong to another instance."""
+        """Returns the desired limits without unmarked Nodes: another instance may have those."""
         nodes = {
             queue: {name: size for name, size in sizes.items() if name not in self.unmarked}
             for queue, sizes in wants.nodes.items()
@@ -179,7 +179,7 @@ class Actuator(Step):
     # --- Kubernetes ---------------------------------------------------------------------------
 
     def _mark(self, name: str, mark: Mark) -> None:
-        """Marks a Node. Without the mark it does not count: another instance may have it."""
+        """Marks a Node. An unmarked Node counts for no queue: another instance may have it."""
         self.unmarked.add(name)
         is_free = self.patch(
             name, lambda node: node.is_free_for(mark.instance), annotations=mark_annotations(mark)
@@ -261,7 +261,7 @@ class Actuator(Step):
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _return_obstacle(self, name: str) -> str | None:
-        """Returns why the converter must not return the node now, from a last read of its state."""
+        """Returns why the converter must not return the node now, or None, from fresh reads."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:

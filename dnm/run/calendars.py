@@ -30,7 +30,7 @@ _MOST_TEXT = 1024 * 1024  # characters of them together: all are parsed in every
 
 
 def read_calendars(config: Config, registry: Registry) -> Registry:
-    """Returns the registry with the current events. Writes nothing."""
+    """Returns the registry with the current events from all files. Writes nothing."""
     calendars: dict[str, KeptCalendar] = {}
     if config.events_dir is not None:
         calendars = _read_directory(config, config.events_dir, registry.calendars)
@@ -88,7 +88,7 @@ def _read_directory(
 def _read_events_file(
     config: Config, path: Path, most: int, most_text: int
 ) -> tuple[CalendarReading | Unreadable, int]:
-    """Returns the events of a file, or why they cannot be read, and the parsed characters."""
+    """Returns the events of a file, or why they are unreadable, and the characters of its text."""
     try:
         text = read_events_text(path)
     except ConfigError as error:

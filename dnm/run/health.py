@@ -47,7 +47,8 @@ def print_health(config: Config, now: datetime) -> int:
 def judge_health(
     config: Config, registry: Registry, now: datetime, elsewhere: str = ""
 ) -> tuple[str, str, int]:
-    """Returns the word, its reason and the exit code. `elsewhere` names a run on another host."""
+    """Returns the monitor's word, its reason and the exit code. `elsewhere` names a run on another
+    host."""
     times, run = read_last_run(config), registry.last_run
     holder = find_lock_holder(config.lock_path)
     held = [f"{config.lock_path} is held by {holder.text}"] if holder else []

@@ -134,7 +134,8 @@ class KubeState(LeaseLock):
     # --- the object ---------------------------------------------------------------------------
 
     def _find(self) -> StoredRegistry | None:
-        """Returns the Secret. Reads the Lease before, so that a later holder changes the Secret."""
+        """Returns the Secret. Reads the Lease first: a run that takes it then changes the
+        Secret."""
         if not self._is_read:
             _ = self.highest
             self._stored, self._is_read = self._secret.read_registry(), True

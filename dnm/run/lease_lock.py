@@ -44,9 +44,8 @@ class LeaseLock(LeaseView):
     _run = _acquired = ""
 
     def seize(self, registry: str) -> None:
-        """Gives the Lease to this registry, because an administrator knows that the run or registry
-        that holds it is gone. If that run still lives, its next write is refused. Raises
-        KubeError."""
+        """Gives the Lease to this registry: an administrator knows that the run or registry that
+        holds it is gone. If that run still lives, its next write is refused. Raises KubeError."""
         lease = self._look()
         self.registry, self._run = registry, ""
         self._lease = self._edge.write_lease(self._free(lease, self._next_number(0)))
@@ -108,7 +107,7 @@ class LeaseLock(LeaseView):
     # --- the Lease ----------------------------------------------------------------------------
 
     def _free(self, lease: Lease, number: int) -> Lease:
-        """Returns the Lease of this registry as a run without the right to act would leave it."""
+        """Returns the Lease with the entries of this registry and without an active run."""
         return msgspec.structs.replace(
             lease,
             number=number,

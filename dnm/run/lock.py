@@ -73,7 +73,7 @@ def run_lock(config: Config, on_wait: Callable[[], None] | None = None) -> Itera
 
 
 def find_open_lock(path: Path) -> Distrust | None:
-    """Returns why another user could hold the lock, and a command against it. Raises OSError."""
+    """Returns why another user could hold the lock, and a command to fix that. Raises OSError."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:

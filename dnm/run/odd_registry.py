@@ -32,7 +32,8 @@ _VERBS = b'"verb"'  # kind of line
 
 
 def read_unusual(content: bytes | None, config: Config, state: State, now: datetime) -> Registry:
-    """Returns the registry from a document in another form, or a new one. Raises RegistryError."""
+    """Returns the registry from a document that is not in dnm's present form, or a new registry if
+    there is none. Raises RegistryError."""
     if content is None:
         if missing := state.missing_error():
             raise RegistryError(missing)

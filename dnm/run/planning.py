@@ -1,5 +1,5 @@
-"""A pass up to its plan: registry, snapshot, plan. This module writes nothing: `dnm plan` stops
-here, and a run continues."""
+"""The part of a run up to its plan: registry, snapshot, plan. This module writes nothing: `dnm
+plan` stops here, and a run continues."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def understand_pods(
     pods: PodList,
     nodes: tuple[Node, ...],
 ) -> tuple[PodList, PodWaits | None]:
-    """Returns the pods with the devices and groups that they need resolved, and facts about why
-    they wait. These are None if no waiting pod has devices or a group."""
+    """Returns the pods with resolved device claims and pod groups, and facts about why they wait.
+    These are None if no waiting pod has a claim or a group."""
     waiting = [pod for pod in pods.pods if is_awaiting_placement(pod, config.namespaces)]
     if not any(pod.devices or pod.group for pod in waiting):
         return pods, None

@@ -140,10 +140,10 @@ class EvictionResult(Value):
 
 
 def evict_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> EvictionResult:
-    """Requests the eviction of every pod for which the node cannot return, once in a run. A refusal
-    by a disruption budget is no failure: the next run tries again. If a request fails, dnm evicts
-    the other pods, but stops after several consecutive failures. Raises KubeError if the pods
-    cannot be read."""
+    """Requests the eviction of every pod that keeps the node from its return, once in a run. A
+    refusal by a disruption budget is no failure: the next run tries again. If a request fails, dnm
+    evicts the other pods, but stops after several consecutive failures. Raises KubeError if the
+    pods cannot be read."""
     evicted, in_a_row = 0, 0
     refused: list[str] = []
     errors: list[str] = []
@@ -174,8 +174,8 @@ def _first_of(answers: Sequence[str]) -> str:
 
 
 def _relabel(step: Step, action: RelabelNode) -> None:
-    """Moves a lent node to another namespace, if it is still fenced and empty. A node that goes
-    back to its previous namespace may have pods."""
+    """Moves a lent node to another namespace, if it is still fenced and empty. A node may return to
+    its previous namespace with pods."""
     name, instance = action.node, step.config.instance_id
     obstacle = "" if action.is_back else _move_obstacle(step, name)
     if not obstacle:

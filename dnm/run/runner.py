@@ -60,7 +60,7 @@ def run_pass(
     at_once: AtOnce = nullcontext,
 ) -> Pass:
     """Executes one run under the lock. Inside a context of `at_once`, a signal ends the run at once
-    with StoppedError. Elsewhere the run calls `should_stop` between two steps."""
+    with StoppedError. Elsewhere the run ends between two steps if `should_stop` returns True."""
     with run_lock(config):
         began = clock()
         try:
@@ -157,8 +157,7 @@ def _with_lease(config: Config, state: State, plan: Plan, kube: KubeClient, cloc
 
 
 def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
-    """Returns the start, end and durations of a run. `moments`: its start, the ends of its
-    parts."""
+    """Returns start, end and durations of a run. `moments`: its start, and the end of each part."""
     parts = zip(("plan", "act", "record"), moments, moments[1:], strict=False)
     run = outcome.registry.last_run
     return RunTimes(

@@ -76,7 +76,7 @@ def place_of_event(config: Config, event: CalendarEvent) -> str:
 
 
 def next_windows(event: CalendarEvent, now: datetime) -> list[Window]:
-    """Returns the event's windows from now on, or from its first day if that is later."""
+    """Returns when the event needs nodes, from now on or, if later, from its first day."""
     begins = event.begins.replace(tzinfo=UTC)
     after = begins - _DAY if begins > now + _DAY else now
     return list_windows([event], after, after + LONGEST_LOOK)

@@ -40,7 +40,7 @@ def exclude(config: Config, registry: Registry, node: str, keeping: Keeping) -> 
 
 
 def unhold(config: Config, registry: Registry, node: str) -> Registry:
-    """Ends a hold."""
+    """Ends the hold of a node."""
     held = tuple(name for name in registry.held if name != node)
     return replace(registry, held=held, holds=without(registry.holds, node))
 
@@ -70,7 +70,7 @@ def pause(
     config: Config, registry: Registry, paused: Pause, is_forced: bool = False
 ) -> Registry | Refusal:
     """Stops lending, returning or both. A pause that stops less than the current one must be
-    forced, as the administrator of that one relies on it. The reason remains until a new one is
+    forced, since the administrator who paused relies on it. The reason remains until a new one is
     given."""
     current = registry.pause if registry.paused(paused.since) else None
     if current and not is_forced and _stops_less(paused, current):

@@ -30,7 +30,7 @@ _STAYS = (Phase.JOINING, Phase.SERVING, Phase.RELEASING, Phase.MOVING)
 
 
 class Wanted(Value):
-    """The arguments of `dnm lend`. If `count` is 0, the number of nodes is that of `nodes`."""
+    """The arguments of `dnm lend`. If `count` is 0, `nodes` has the names of all the nodes."""
 
     namespace: str
     count: int = 0
@@ -48,7 +48,7 @@ class Wanted(Value):
 def orders_of(
     config: Config, registry: Registry, wanted: Wanted, author: str, now: datetime
 ) -> tuple[LendOrder, ...] | Refusal:
-    """Returns an order for each node type, or a refusal if no run could ever fulfil them."""
+    """Returns a lend order for each node type, or a refusal if no run could ever fulfil them."""
     named = _nodes_by_type(config, wanted)
     if isinstance(named, Refusal):
         return named
@@ -200,8 +200,8 @@ class NodesToReturn(Value):
 def nodes_to_return(
     config: Config, registry: Registry, orders: Sequence[str], nodes: Sequence[str]
 ) -> NodesToReturn | Refusal:
-    """Returns what the command then passes to `return_nodes`, or a refusal for a named node. Orders
-    come last, so that an interrupted command can be repeated."""
+    """Returns the nodes and orders that the command passes to `return_nodes` one by one, or a
+    refusal. Orders come last, so that an interrupted command can be repeated."""
     for name in nodes:
         entry = lent_entry(config, registry, name)
         if isinstance(entry, Refusal):

@@ -1,4 +1,4 @@
-"""`dnm pause`, `resume` and `reset`: the next run acts on the registry that they change."""
+"""`dnm pause`, `resume` and `reset`. They change the registry; the next run acts on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dnm takeover` and `dnm forget`, which read the cluster first."""
+"""`dnm takeover` and `dnm forget`, which read the cluster before they change the registry."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
 
 
 def _refusal(decided: Decided) -> list[str]:
-    """Returns why this host must do nothing, since another dnm acts for the instance, if one
-    does."""
+    """Returns the sentence that another dnm acts for the instance, so that this one does nothing,
+    if so."""
     inputs = decided.inputs
     judged = judge_actor(inputs.config, inputs.registry, inputs.snapshot)
     return [judged.refusal] if judged.refusal else []
@@ -148,8 +148,8 @@ def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
 
 
 def names_like(name: str, names: Sequence[str]) -> list[str]:
-    """Returns the names that are similar to `name`. If none is, returns the first names, and how
-    many more there are."""
+    """Returns the names that are similar to `name`. If no name is similar, returns the first names,
+    and how many more there are."""
     if close := get_close_matches(name, names, n=3):
         return close
     more = len(names) - _MOST_NAMED

@@ -184,8 +184,8 @@ def _print_lines(config: Config, lines: Iterator[HistoryLine], about: str, since
 
 
 def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iterator[Line]:
-    """Yields a history line as output: first time in the zone, kind, name, and old and new state,
-    then its reason and numbers."""
+    """Yields a history line as two lines of output: time in the zone, kind, name, and old and new
+    state; then the reason and numbers."""
     from dnm.cli.terminal.lines import Line
 
     arrow = f"{line.before or '-'} -> {line.after}" if line.after not in ("", line.before) else ""

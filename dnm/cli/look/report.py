@@ -228,8 +228,8 @@ def _merged_nodes(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def explained_node(plan: Plan, verdict: NodeVerdict) -> dict[str, str]:
-    """Returns verdict, code and reason for a node. If the plan fences the node, the reason is in
-    the future tense."""
+    """Returns verdict, code and reason of a node's decision. If this plan fences the node, the
+    reason is in the future tense."""
     planned = verdict.reason.planned_text
     if planned and verdict.node in _to_fence(plan):
         reason = msgspec.structs.replace(verdict.reason, text=planned)

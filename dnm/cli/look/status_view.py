@@ -204,8 +204,8 @@ def _troubles(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the nodes that an administrator has cordoned and dnm does not uncordon, with the
-    reason."""
+    """Returns nodes that an administrator has cordoned, with the reason. dnm does not uncordon such
+    nodes."""
     return [
         (node["node"], node["reason"])
         for node in document["nodes"]
@@ -214,8 +214,8 @@ def _cordoned(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _elsewhere(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns nodes and requests with a converter on another host, and a sentence that names the
-    host."""
+    """Returns nodes and requests that have a converter on another host, with a sentence about
+    that."""
     nodes = [(node["node"], node["converter_host"]) for node in document["nodes"]]
     requests = [(f"request {r['id']}", r["converter_host"]) for r in document["requests"]]
     return [

@@ -126,12 +126,12 @@ def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: An
 
 
 def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Returns the --config of the command, or else that before it: `dnm --config FILE plan`."""
+    """Returns the path in the command's --config, or in `dnm --config FILE plan`."""
     return path or ctx.find_root().params.get("config_path")
 
 
 def config_named_before(ctx: typer.Context, path: Path | None) -> object:
-    """Loads the configuration that --config names, at either place. Raises ConfigError."""
+    """Loads the configuration of --config, before or after the command. Raises ConfigError."""
     return load_named_config(named_before(ctx, path))
 
 

@@ -46,7 +46,7 @@ def parse_deadline(length: str, until: str, now: datetime, zone: str = "UTC") ->
 
 
 def parse_duration(text: str, option: str, most: timedelta, examples: str) -> timedelta:
-    """Returns the duration in the text of an option. Raises BadParameter, with these examples."""
+    """Returns the duration in an option's text. Raises BadParameter, which shows `examples`."""
     span = parse_span(text)
     if span is None or not timedelta(0) <= span <= most:
         wrong = "has no unit" if text.isdecimal() else "is not a duration"

@@ -26,8 +26,8 @@ operations: list[Operation] = []
 
 
 def set_up_logging(to_console: bool) -> None:
-    """Sends the log as `key=value` lines to syslog (facility daemon) if the host has it, and to
-    stderr if requested."""
+    """Sends `key=value` lines to syslog (facility daemon), if the host has it, and perhaps
+    stderr."""
     import logging
     from logging.handlers import SysLogHandler
 
@@ -70,7 +70,7 @@ def log_history(lines: Iterable[HistoryLine]) -> None:
 
 
 def log_line(line: HistoryLine) -> str:
-    """Returns a history line as text for the log, or "" if the log reports the same elsewhere."""
+    """Returns a history line as text for the log, or "" if another line of the log reports it."""
     if (line.kind, line.event) in _ACTIONS or line.kind in _UNLOGGED:
         return ""
     word = "verdict" if line.kind == "queue" else "event"

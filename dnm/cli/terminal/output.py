@@ -166,8 +166,8 @@ def decision_numbers(numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def pods_lacking(numbers: Mapping[str, Any]) -> str:
-    """Returns the names of pods that lack capacity or quota, followed by the number of unnamed
-    ones."""
+    """Returns a text: the names of pods that lack capacity or quota, and the number of other such
+    pods."""
     named = numbers["pods"]
     more = max(numbers.get("without_capacity", 0), numbers.get("no_quota", 0)) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
@@ -190,7 +190,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
 
 
 def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
-    """Returns the queues with a utilization so low that it is reported, as rows by name."""
+    """Returns the queues with so low a utilization that dnm reports it, as rows by name."""
     return [
         {
             "queue": queue,
@@ -204,7 +204,7 @@ def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
 
 
 def low_use_lines(rows: Iterable[Mapping[str, Any]], zone: str = "UTC") -> Iterator[str]:
-    """Yields a line for each such queue: its utilization, and what an administrator can do."""
+    """Yields a line for each queue with low utilization, with what an administrator can do."""
     for row in rows:
         yield (
             f"queue {row['queue']} has low utilization: its pods use at most {row['percent']} % of "
