@@ -16,6 +16,7 @@ from dnm.config.names import QUEUE_SYSTEMS
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from tests.builders import a_config
+from tests.queue_kit import ONE_LIMIT
 from tests.queues.kueue.objects import (
     LABEL,
     TAINT,
@@ -29,7 +30,7 @@ from tests.queues.kueue.objects import (
 )
 from tests.queues.resource_quota.controllers import report_unschedulable, stateful_set
 from tests.server_side_apply import with_apply
-from tests.site import QUEUE, Site
+from tests.site import Site
 
 TOLERATING = {"tolerations": [TOLERATION]}
 FULL = {"cpu": "80", "memory": "320G"}  # used up by 20 pods of 4 cores and 16 GB
@@ -38,19 +39,8 @@ TOLERANT = f"""
 labels = {LABEL}=true
 taints = {LABEL}=true:NoSchedule
 """
-LIMITED = """partitions:
-  - name: default
-    queues:
-      - name: root
-        queues:
-          - name: anvil
-            queues:
-              - name: services
-                queues:
-                  - name: dev
-                    resources:
-                      max: {vcore: 80, memory: 320G}
-"""
+QUEUE = "root.dev"
+LIMITED = ONE_LIMIT.replace("x\n", "dev\n").replace("80}}", "80, memory: 320G}}")
 
 
 class Pods(NamedTuple):
@@ -62,7 +52,7 @@ class Pods(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Controllers' pods, the nodes that they need, and the queue systems that decide otherwise."""
+    """Pods of controllers, the nodes that they need, and what other queue systems decide."""
 
     controllers: tuple[Pods, ...]
     nodes: int
