@@ -64,8 +64,7 @@ def _command(config: Config, *arguments: str, leave_out: str = "", account: str 
 
 
 def list_command(config: Config, node: str = "") -> list[str]:
-    """Returns the command that lists one node, or all. Raises ConverterError for an invalid
-    name."""
+    """Returns the command that lists one node or all. Raises ConverterError for an invalid name."""
     return _command(config, "--list", *(["--node-name", _checked(node)] if node else []))
 
 
@@ -91,8 +90,7 @@ def reserve_command(config: Config, reservation: EventReservation) -> list[str]:
 
 
 def unreserve_command(config: Config, name: str, leave_out: str = "") -> list[str]:
-    """Returns the `--unreserve` command, except for the nodes in `leave_out`. Raises
-    ConverterError."""
+    """Returns the `--unreserve` command, with nodes to leave out. Raises ConverterError."""
     return _command(config, UNRESERVE, name, leave_out=leave_out)
 
 
@@ -121,8 +119,7 @@ def return_command(config: Config, node: str, fault: str = "") -> list[str]:
 
 
 def _checked(name: str) -> str:
-    """Returns the name if RFC 1123 allows it, so it is no option or path, or raises
-    ConverterError."""
+    """Returns the name, or raises ConverterError if RFC 1123 forbids it: no option, no path."""
     if len(name) > 253 or not NODE_NAME.fullmatch(name):
         raise ConverterError(f"{name!r} is not a name that may reach a command line (RFC 1123)")
     return name

@@ -40,8 +40,8 @@ def end_started(started: Started) -> bool:
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
-    """Sends a signal to the keeper's process group, which includes the converter. If the keeper has
-    ended, a living converter in the group shows that no other group has its number."""
+    """Sends a signal to the keeper's process group, which includes the converter. If only the
+    converter is left in the group, this shows that no later group has the same number."""
     keeper, converter = started.keeper, started.converter
     is_in_group = (
         keeper is not None

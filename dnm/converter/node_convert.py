@@ -83,8 +83,8 @@ class NodeConvert:
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
-        """Waits for the started converters and returns how each ended, by key. Leaves those that
-        are still running after half a check interval, for the next run: other queues wait."""
+        """Waits for the started converters and returns how each ended, by key. After half an
+        interval it leaves slow ones running: other queues wait, and the next run finds them."""
         waits = ConverterPatience(
             timeout=self.config.convert_timeout,
             patience=self.config.check_interval / 2,

@@ -247,7 +247,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _moments(listed: Any) -> dict[str, datetime]:
-    """Returns the times by name, without malformed ones."""
+    """Returns the times by name of reservation, without malformed ones."""
     times: dict[str, datetime] = {}
     for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
         with suppress(msgspec.ValidationError):

@@ -165,9 +165,8 @@ LISTEN_EVERY = 0.05  # seconds
 
 
 class ConverterPatience(Value):
-    """The times that a run waits for converters. It ends one after `timeout`. It leaves one running
-    after `patience`, or `grace` after a signal: a late conversion is better than an interrupted
-    one."""
+    """The times that a run waits. It ends a converter after `timeout`. It leaves one running after
+    `patience`, or `grace` after a signal: an interrupted conversion is worse than a late one."""
 
     timeout: timedelta
     patience: timedelta
@@ -180,8 +179,7 @@ def run_converters(
     on_line: Callable[[str, str], None],
     should_leave: Callable[[], bool],
 ) -> dict[str, Ended]:
-    """Waits for the converters; returns by key how each ended: by itself, by time-out, or left
-    running.
+    """Waits for converters. Returns by key how each ended: by itself, by time-out, or left running.
 
     `on_line` gets the call's key and a printable line of output.
     """

@@ -168,7 +168,7 @@ def describe_claims(claims: Mapping[str, BatchClaim], settings: Settings) -> lis
 
 
 def next_commands(node: str, direction: str, namespace: str, program: str = "node-convert") -> str:
-    """Returns the commands that continue or undo a stopped conversion; the next run does it too."""
+    """Returns a text with the commands that continue or undo a stopped conversion."""
     back = f"'{program} --set batch --node-name {node}' returns it"
     if direction == "batch":
         return back

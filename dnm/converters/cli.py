@@ -1,8 +1,8 @@
 """The command line of `node-convert`, `nodeset-convert` and `bridge-convert`. It exits with 0 if
 everything requested is done, with 1 if not, and with 2 for wrong usage.
 
-argparse, not typer: every run of dnm may call `--list`, so it must start fast. It imports nothing
-of Kubernetes.
+It uses argparse, not typer, and imports nothing of Kubernetes: every run of dnm may call `--list`,
+so it must start fast.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's report
 
 
 class Rest(Value, frozen=True):
-    """A thing that is left on the node, and the hook to clear it; without a hook: unknown."""
+    """A thing that is left on the node and the hook to clear it; no hook: it is unknown."""
 
     thing: str
     text: str

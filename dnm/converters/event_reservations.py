@@ -4,7 +4,7 @@ The invariant has three parts. **Each reservation has one node. It has no flag t
 other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses to
 reserve nodes that are busy then, no job ends for the event, and the scheduler plans around it.
 
-If a node is reserved for the occurrence, but from a later time, dnm moves that reservation to the
+If a node is reserved for this event, but from a later time, dnm moves that reservation to the
 earlier time, in one call, before it tries other nodes. If Slurm refuses, nothing changes.
 
 A node with a pause after a failure until the event begins is not reserved, since dnm could not lend
@@ -46,7 +46,7 @@ def reserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> in
 
 
 def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> frozenset[str]:
-    """Returns the nodes that are reserved for this occurrence, but from a later time."""
+    """Returns the nodes that are reserved for this date of the event, but from a later time."""
     reserved = _nodes_of_occurrence(facts.reservations, options.reserve, instance)
     return frozenset(node for node, resv in reserved if is_late(resv.start, options.begins))
 
@@ -54,7 +54,7 @@ def list_late(facts: SlurmFacts, options: argparse.Namespace, instance: str) -> 
 def _nodes_of_occurrence(
     reservations: Iterable[Reservation], name: str, instance: str
 ) -> Iterator[tuple[str, Reservation]]:
-    """Yields each node that is reserved for an occurrence of an event, with its reservation."""
+    """Yields each node that is reserved for one date of an event, with its reservation."""
     for resv in reservations:
         if len(resv.nodes) == 1 and occurrence_of(resv.name, resv.nodes[0], instance) == name:
             yield resv.nodes[0], resv
@@ -85,7 +85,7 @@ def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Na
 
 
 def unreserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Deletes the reservations of an occurrence, except of nodes in `exclude`; prints the nodes."""
+    """Deletes the reservations for one date of an event, but not of `exclude`; prints the nodes."""
     _check_name(options.unreserve, settings)
     existing = slurm.read_reservations()
     for node, reservation in _nodes_of_occurrence(existing, options.unreserve, settings.instance):

@@ -188,7 +188,7 @@ class JournalStore:
     @contextmanager
     def lock(self, node: str) -> Iterator[bool]:
         """Yields whether this process has acquired the node's lock, until the end of the block.
-        Does not wait for another converter, but for a `--list` that holds the lock for a moment."""
+        Waits for a `--list` that holds the lock for a moment, but not for another converter."""
         path = self.directory / f"{node}.lock"
         try:
             fix_access(path, FileMode(owner=os.geteuid()))  # who opens it can lock the node

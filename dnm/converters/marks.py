@@ -107,8 +107,8 @@ def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
 
 
 def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
-    """Returns whether the program moves such nodes: those with a slurmd pod in the Comment, or for
-    slurm-bridge those with the flag EXTERNAL, since their features are their partitions."""
+    """Returns whether the program moves such a node: one with a slurmd pod in its Comment, or one
+    with slurm-bridge's flag EXTERNAL, since the features of that are its partitions."""
     if machines is Machines.PODS:
         return bool(pod_of(node.comment))
     return "EXTERNAL" in node.state.flags
@@ -131,7 +131,7 @@ def foreign_reason(
 
 
 def maintained_nodes(reservations: Iterable[Reservation]) -> dict[str, str]:
-    """Returns node -> slurm-operator's current or future maintenance reservation of it."""
+    """Returns for each node slurm-operator's maintenance reservation of it, if it has one."""
     return {
         node: reservation.name
         for reservation in reservations

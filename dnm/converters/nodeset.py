@@ -26,7 +26,7 @@ _BUSY = frozenset(("Allocated", "Mixed", "Completing"))
 
 
 class SlurmdPod(Value):
-    """A pod of a NodeSet. `states`: its Slurm node's by the operator's report, e.g. Idle, Drain."""
+    """A pod of a NodeSet. `states`: the operator's report on its Slurm node, e.g. Idle, Drain."""
 
     namespace: str
     name: str

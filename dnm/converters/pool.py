@@ -64,7 +64,7 @@ def program_of(machines: Machines) -> Program:
 
 
 class Candidate(Value, frozen=True):
-    """A node that may be lent, and the reason. `jobs`: ids of jobs to preempt, with commas."""
+    """A node that may be lent, and the reason. `jobs`: comma-separated ids of jobs to preempt."""
 
     node: str
     why: str = ""
@@ -149,8 +149,8 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
-        """Returns the nodes of these open journals to Slurm, also of interrupted lends: dnm
-        continues a lend that is still needed by `lend`."""
+        """Returns the nodes of these open journals to Slurm, even if a lend was interrupted. If dnm
+        still needs such a lend, it continues it by `lend`."""
         return self._each([journal.node for journal in journals], self._resume)
 
     def _resume(self, node: str, journal: Journal | None) -> NodeResult:

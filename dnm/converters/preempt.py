@@ -72,7 +72,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 
 
 def _make_leave(conversion: NodeConversion, job: str) -> None:
-    """Removes a job, also after a kill of an earlier call, unless it has left without a signal."""
+    """Requeues or cancels a job, unless it has left by itself. Can be repeated after a kill."""
     settings = conversion.settings
     grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)

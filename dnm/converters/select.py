@@ -67,7 +67,7 @@ class Judged(Value, frozen=True):
 
 
 def held(node: Judged, refusal: str) -> Judged:
-    """Returns the verdict, or SKIP with a `refusal` that is not empty. A SKIP stays as it is."""
+    """Returns the verdict, changed to SKIP if `refusal` is not empty. A SKIP keeps its reason."""
     if node.verdict is ListVerdict.SKIP or not refusal:
         return node
     return msgspec.structs.replace(node, verdict=ListVerdict.SKIP, reason=refusal)
@@ -205,8 +205,7 @@ def _verdict(
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """Returns why a state flag forbids lending, except flags that come from jobs or
-    reservations."""
+    """Returns why a state flag forbids lending, but not for flags of jobs and reservations."""
     flags = node.state.flags - (_WHILE_RESERVED if node.name in index.event_nodes else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()

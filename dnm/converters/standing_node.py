@@ -1,5 +1,5 @@
-"""Operations on a machine that is always a Node: its fence, its labels and taints for a namespace,
-and the owner of its cordon and drain."""
+"""Operations on a machine that always has a Node in Kubernetes: its fence, its labels and taints
+for a namespace, and the owner of its cordon and drain."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def open_to_pods(
 def undress(
     conversion: NodeConversion, node: Node
 ) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
-    """Returns what a return removes: labels and annotations (as patches), and the taints that stay.
-    The fence is not among them. dnm may have moved the Node to another namespace, so labels and
-    taints of both namespaces are removed. A taint that stays would keep Slurm's pods off."""
+    """Returns patches that remove the namespace's labels and dnm's annotations, and the taints to
+    keep, without the fence. dnm may have moved the Node to another namespace, so those of both
+    namespaces are removed. A taint that stays would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for item in served for name in settings.labels(node_type, item)}

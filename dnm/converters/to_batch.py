@@ -202,7 +202,7 @@ def delete(conversion: NodeConversion) -> str:
 
 
 def boot(conversion: NodeConversion) -> str:
-    """Waits for a slurmd that started after the reset: an earlier one would be killed with jobs."""
+    """Waits for a slurmd that started after the reset, which ends an earlier one and its jobs."""
     facts = conversion.journal.facts
     before = facts.get(_SLURMD_BEFORE, "")
     reset_at = datetime.fromisoformat(facts[_RESET_AT]) - _CLOCK_SKEW

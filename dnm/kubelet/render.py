@@ -81,8 +81,7 @@ def _reserved(entries: tuple[ReservedMemory, ...]) -> list[dict[str, Any]]:
 
 
 def _lines(fields: dict[str, Any], indent: str = "") -> list[str]:
-    """Returns lines of block YAML. Texts are quoted as in JSON, so that YAML reads them as
-    texts."""
+    """Returns lines of block YAML. Texts are quoted as in JSON, so that they stay texts."""
     lines = []
     for key, value in fields.items():
         if isinstance(value, dict):

@@ -61,7 +61,7 @@ class KueueObjects(Protocol):
         fields. Raises KubeConflict if the object has another resourceVersion than the manifest."""
 
     def annotate_object(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Adds annotations, also if another client has changed the object."""
+        """Adds annotations, even if another client has changed the object since it was read."""
 
 
 class ConfigMaps(Protocol):
@@ -119,14 +119,13 @@ class Queues(Protocol):
         """Returns whether a limit still contains this lent node of this instance."""
 
     def numbers_of(self, instance_id: str) -> Mapping[str, QueueNumbers]:
-        """Returns limit, baseline and lent amounts of each queue; none without a readable
-        ledger."""
+        """Returns limit, baseline and lent amounts of each queue; none if the ledger is broken."""
 
     def project(self, wants: QueueWants) -> Projection:
         """Returns an edit for `wants` before its full check, which `plan` completes."""
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
-        """Returns the edit for the nodes that serve now. `projected`: an earlier projection."""
+        """Returns the edit for the nodes that serve now. `projected` may save the computation."""
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
         """Returns why no limit could be written even if all nodes were returned, or None."""

@@ -125,7 +125,7 @@ class SlurmClient:
         self.timeout = timeout
 
     def check_controller(self) -> None:
-        """Raises SlurmError within seconds if no slurmctld answers; other commands need ten."""
+        """Raises SlurmError soon if no slurmctld answers; other commands take ten seconds."""
         try:
             answer = self._run("slurm.ping", ["scontrol", "ping"], PING_TIMEOUT)
         except SlurmOutcomeUnknown as error:
@@ -138,7 +138,7 @@ class SlurmClient:
             )
 
     def check_changes(self) -> None:
-        """Does nothing, since commands can change nodes; with slurmrestd it is a check."""
+        """Does nothing: commands can change nodes, whereas slurmrestd may be too old."""
 
     def read_nodes(self) -> tuple[SlurmNode, ...]:
         return text.parse_nodes(self._show("nodes"))

@@ -60,8 +60,8 @@ def _unable(action: str) -> Callable[..., NoReturn]:
 
 class SlurmRestClient:
     """A client of Slurm through slurmrestd, with the errors of SlurmClient. `url` begins with
-    http://HOST:PORT, https:// or unix:/PATH. Without a `token_file`, the user of the unix socket
-    counts."""
+    http://HOST:PORT, https:// or unix:/PATH. Without a `token_file`, slurmrestd identifies the user
+    by the socket."""
 
     def __init__(
         self, url: str, token_file: Path | None = None, timeout: timedelta = COMMAND_TIMEOUT

@@ -109,7 +109,7 @@ class JobRecord(Value, frozen=True):
 
 
 def parse_time(text: str) -> datetime | None:
-    """Parses epoch seconds or ISO in UTC. Returns None for Slurm's words for no time, e.g. None."""
+    """Parses epoch seconds or ISO in UTC. Returns None for Slurm's words that mean no time."""
     if text in _NO_TIME:
         return None
     try:

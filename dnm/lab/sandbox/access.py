@@ -162,7 +162,7 @@ def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> N
 
 
 def _is_forbidden(label: str) -> bool:
-    """Returns whether kubelets must not set this label: it is of node-restriction or Kubernetes."""
+    """Returns whether a kubelet must not set this label, by the domain before its slash."""
     prefix = label.partition("/")[0] if "/" in label else ""
     if _is_below(prefix, "node-restriction.kubernetes.io"):
         return True

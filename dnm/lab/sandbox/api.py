@@ -79,7 +79,7 @@ class Api:
             access.admit(node, attempt, changed or {}, old)
 
     def _changed(self, request: Request, target: Target, old: Object | None) -> Object | None:
-        """Returns the object that the request would store; None for other requests."""
+        """Returns the object that the request would store; None if it stores none."""
         if request.method == "PATCH" and old is not None:
             return apply_patch(_content_type(request), document(target.kind, old), request.json())
         return _object(request) if request.method in ("POST", "PUT") else None

@@ -69,7 +69,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Batch:
-    """The batch cluster; callers hold the store's lock. `min_idle_seconds`: needed for a lend."""
+    """The batch cluster; callers hold the store's lock. `min_idle_seconds`: as on the site."""
 
     def __init__(self, clock: Clock, violations: Violations) -> None:
         self.clock = clock
@@ -169,7 +169,7 @@ class Batch:
             self.machines[name].idle_since = self.clock.now()
 
     def step(self) -> None:
-        """Ends jobs with a time that is over; starts waiting jobs in the order of numbers."""
+        """Ends jobs at the end of their time; starts waiting jobs in the order of numbers."""
         now = self.clock.now()
         self.reservations.purge(now)
         for job in list(self.jobs.values()):

@@ -73,7 +73,7 @@ def stamp(instant: float) -> str:
 
 
 class Timing(msgspec.Struct, kw_only=True):
-    """The durations of the sandbox's steps. If all are zero, each change takes one step."""
+    """The durations of the sandbox's steps. If all are zero, no change waits for the clock."""
 
     pod_start: float = 0.0  # ContainerCreating
     pod_stop: float = 0.0  # Terminating

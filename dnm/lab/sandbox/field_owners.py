@@ -31,8 +31,8 @@ Owners = dict[Manager, set[Path]]
 
 
 def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Object:
-    """Returns the changed object with updated managedFields, after a creation or a write that is no
-    apply."""
+    """Returns the changed object with updated managedFields, after a creation or an update; not
+    after an apply."""
     owners = _owners(old)
     if old and not owners:
         return _with_owners(changed, old, {}, stamp)

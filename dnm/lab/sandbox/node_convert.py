@@ -29,7 +29,7 @@ def main(url: str, arguments: list[str]) -> int:
 
 
 def _ask(url: str, half: str, body: bytes) -> tuple[int, int, float, bool]:
-    """Sends half a call, prints its output; returns exit code, operation (0: none), wait, hang."""
+    """Sends `half` of a call and prints the output. Returns the numbers in the answer's head."""
     place = url.removeprefix("http://")
     head = (  # 1.0: the answer comes in one piece, and ends with the connection
         f"POST /sandbox/node-convert/{half} HTTP/1.0\r\nHost: {place}\r\n"

@@ -24,8 +24,7 @@ PRIMITIVE_SETS = {"finalizers", "podCIDRs"}
 
 
 def apply_patch(content_type: str, target: Object, patch: Any) -> Object:
-    """Returns the patched object. Raises 415 for an unknown kind of patch, 400 or 422 for
-    errors."""
+    """Returns the patched object. Raises 415 for an unknown kind of patch, 400 or 422 otherwise."""
     if content_type == JSON:
         if not isinstance(patch, list):
             raise ApiError(400, "a JSON patch is a list of operations")

@@ -60,7 +60,7 @@ class QueueTree:
         self.config = config
 
     def limit(self, path: str) -> _Amounts:
-        """Returns the queue's own max; empty if it has none. Root's is elsewhere: the cluster."""
+        """Returns the queue's own max; empty if it has none, and for root."""
         configured = self.config.queues.get(path)
         return configured.max if configured is not None else {}
 

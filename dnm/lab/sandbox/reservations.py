@@ -58,7 +58,7 @@ class Reservations:
         return all(reservation.begins >= until for reservation in self.on(node))
 
     def create(self, new: Reserved, now: float, busy_until: float) -> str:
-        """Adds a reservation, or returns Slurm's refusal. `busy_until`: the end of all jobs."""
+        """Adds a reservation, or returns Slurm's refusal. `busy_until`: when its last job ends."""
         if new.begins < now:
             return "Invalid time specified"
         if any(reservation.overlaps(new) for reservation in self.by_name.values()):

@@ -26,8 +26,8 @@ VERSION = 1
 
 
 class QuotaLedger(Value, omit_defaults=True):
-    """A ledger. `place` is the namespace and name of the quota. `instances` maps instance and node
-    to amounts. `limits` maps a key of `spec.hard` to its texts without lent nodes and as
+    """A ledger. `place` is namespace and name of the quota. `instances`: instance -> node ->
+    amounts. `limits`: key of `spec.hard` -> its text without lent nodes, and its text as
     written."""
 
     version: int = VERSION
@@ -142,8 +142,8 @@ def _unchanged(ledger: QuotaLedger, hard: Mapping[str, str], note: str = "") -> 
 def _as_total(
     quota: ResourceQuota, ledger: QuotaLedger, note: str, is_for_all: bool = False
 ) -> QuotaContent:
-    """Returns the baselines if the limits contain the lent nodes: all limits with `is_for_all`,
-    else those that differ from the ledger."""
+    """Returns the baselines on the assumption that limits contain the lent nodes: all limits if
+    `is_for_all`, otherwise those that another client has changed."""
     previous = _unchanged(ledger, quota.hard, note)
     lent, baselines = lent_of(ledger.instances.values()), dict(previous.baselines)
     for key, (_, written) in ledger.limits.items():

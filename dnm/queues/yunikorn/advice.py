@@ -16,8 +16,7 @@ _NO_DELAY = frozenset(("", "0", "0s", "0m", "0h"))
 
 
 def warn_of_quota_preemption(tree: DocumentTree, queues: Iterable[str]) -> tuple[str, ...]:
-    """Returns warnings about queues in which YuniKorn (since 1.8) kills pods above a lowered
-    max."""
+    """Returns warnings about queues with quota preemption, which kills pods above a lowered max."""
     partition = tree.partition
     if partition is None or not partition.preemption.quotapreemptionenabled:
         return ()

@@ -110,8 +110,8 @@ class Authorship:
 
     @cached_property
     def limits(self) -> dict[str, list[LimitPlace]]:
-        """Returns the limits that lent nodes change, grouped by their value: `with` these nodes,
-        `without` them, or `neither`. For CHANGED, `with` means the value that dnm last wrote."""
+        """Returns the limits that lent nodes change, by their value: `with` these nodes, `without`
+        them, or `neither`. If `named` is CHANGED, `with` is the value that dnm last wrote."""
         ledger, later, other = self.recorded, self.current, "neither"
         sections = self.sections if self.named is Named.CONFIG_MAP else ledger.sections
         if self.named is Named.CHANGED:
@@ -323,7 +323,7 @@ def find_row(a: Authorship) -> _Row:
 
 
 def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
-    """Adds the hashes of earlier totals that are only in the registry's ledger."""
+    """Returns the choice with hashes of earlier totals that only the registry's ledger has."""
     totals, kept = all_totals(chosen.ledger), chosen.ledger.totals
     more = [total for total in all_totals(recorded) if total not in totals]
     free = MOST_TOTALS - len(kept)
@@ -334,8 +334,7 @@ def with_totals(chosen: ChosenLedger, recorded: Ledger) -> ChosenLedger:
 
 
 def _find_managers(source: SourceDocument) -> tuple[set[str], set[str], set[str]]:
-    """Returns all field managers of the ConfigMap, those of the document, and those of the
-    ledger."""
+    """Returns the field managers of the ConfigMap, of the document, and of the ledger."""
     owners = source.config_map.owners if source.config_map else ()
     of_text = {owner.manager for owner in owners if source.key in owner.keys}
     of_ledger = {owner.manager for owner in owners if LEDGER_ANNOTATION in owner.annotations}

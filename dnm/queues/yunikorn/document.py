@@ -149,8 +149,7 @@ def numbers_of(
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
-    """Returns each queue's max after the edit, its baseline, and the part of this instance's
-    nodes."""
+    """Returns each queue's max after the edit, its baseline, and this instance's part of it."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
     numbers = {}
     for path, queue in tree.queues.items():

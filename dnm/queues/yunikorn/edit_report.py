@@ -60,7 +60,7 @@ _NEWS = {
 def _why_changed(
     baseline: Baseline, before: Mapping[str, Resources], after: Mapping[str, Resources]
 ) -> str:
-    """Returns why the limit changes: the nodes that it now contains, and those that it no longer
+    """Returns why the limit changes: nodes that it now contains, and nodes that it no longer
     does."""
     resized = [name for name in before.keys() & after.keys() if before[name] != after[name]]
     parts = [

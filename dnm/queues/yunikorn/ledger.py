@@ -31,8 +31,7 @@ MOST_TOTALS = 2000  # some months of a busy site; the oldest are dropped
 
 
 class Section(Value):
-    """The section of one instance: queue -> node -> amounts. `guaranteed`: nodes raise guarantees
-    too."""
+    """The lends of one instance: queue -> node -> amounts. `guaranteed`: guarantees grow too."""
 
     queues: Mapping[str, Mapping[str, Resources]] = {}
     guaranteed: bool = True

@@ -54,8 +54,7 @@ class YunikornFacts(QueueFacts):
 
 
 class DocumentProjection(Projection):
-    """A projection. `own`: the same edit with YuniKorn's resource names (None: no change
-    needed)."""
+    """A projection. `own`: the same edit by YuniKorn's resource names (None: nothing to do)."""
 
     own: edits.ProjectedEdit | None
 

@@ -182,8 +182,7 @@ def root_of(partition: Partition) -> Queue:
 
 
 def walk(root: Queue) -> Iterator[tuple[str, str | None, Queue]]:
-    """Yields lower-case path, parent's path and queue of each queue. Parents come before
-    children."""
+    """Yields lower-case path, parent's path and queue for each queue; parents come first."""
     stack: list[tuple[str, str | None, Queue]] = [("root", None, root)]
     while stack:
         path, parent, queue = stack.pop()

@@ -1,5 +1,4 @@
-"""YuniKorn's answers about a new queue document: validation before the write, and reload after
-it."""
+"""YuniKorn's answers about a new queue document: validation before the write, then reload."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 
 
 def validate(yunikorn: YunikornClient, edit: QueueEdit) -> tuple[str, ...]:
-    """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the new
-    document."""
+    """Returns a note if YuniKorn does not answer. Raises QueueError if it refuses the edit."""
     try:
         reason = yunikorn.validate(edit.text)
     except YunikornError as error:

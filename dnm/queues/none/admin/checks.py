@@ -30,7 +30,7 @@ def permissions(config: Config) -> tuple[Permission, ...]:
 
 @looks_at("queue system")
 def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterator[Finding]:
-    """Reports a sign that these namespaces have a queue system: the ConfigMap of one exists."""
+    """Reports that a queue system may schedule these namespaces, if its ConfigMap exists."""
     where = "/".join(config.queue_document)
     try:
         is_there = kube.read_config_map(*config.queue_document) is not None
