@@ -231,8 +231,8 @@ _PAGE = "docs/accounting.md"
 def check_charges(
     config: Config, registry: Registry, listed: BatchList, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Checks the Slurm accounts that pay for lent nodes. Yields nothing without such accounts and
-    without accounting."""
+    """Checks the Slurm accounts that pay for lent nodes. Yields nothing if no account is named and
+    the converter cannot charge accounts."""
     named = _accounts(config, registry)
     if not named and listed.charges:
         yield fine(

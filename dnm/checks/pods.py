@@ -46,7 +46,7 @@ def check_nodes(config: Config, nodes: tuple[Node, ...]) -> Iterator[Finding]:
 
 
 def _differing_nodes(config: Config, nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """Returns difference -> nodes with it. The type that a node's mark names is the standard."""
+    """Returns how nodes differ from the configuration of their type, as difference -> nodes."""
     by_difference: dict[str, list[str]] = {}
     for node in nodes:
         node_type = config.node_types.get(node.mark.node_type) if node.mark else None

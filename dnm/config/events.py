@@ -48,7 +48,7 @@ _NAME = r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?"
 
 
 def event_name(text: str) -> str:
-    """Returns the text if it is an event name, which must fit into that of a reservation."""
+    """Returns the text if it is an event name. A reservation's name must be able to contain it."""
     if not re.fullmatch(_NAME, text):
         raise ValueError(
             f"'{shown(text)}' is no event name; write up to 52 of a-z, 0-9 and '-', with "

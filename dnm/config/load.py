@@ -57,8 +57,8 @@ _FEWEST_RETURNS = 4  # nodes in one run, even if a run may lend fewer
 
 
 def find_config_path(path: Path | None, environ: Mapping[str, str]) -> Path:
-    """Returns the path of the configuration: the option, else $DNM_CONFIG, else the default. A
-    relative path is below the working directory. Raises ConfigError."""
+    """Returns the path of the configuration: the option, else $DNM_CONFIG, else the default,
+    relative to the working directory. Raises ConfigError."""
     text = str(path) if path is not None else environ.get("DNM_CONFIG", "").strip()
     try:
         return expand_path(text or str(DEFAULT_PATH), Path.cwd(), environ)

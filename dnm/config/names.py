@@ -206,7 +206,7 @@ def search_domain(text: str) -> str:
 
 
 def node_type_names(text: str) -> tuple[str, ...]:
-    """Returns the node types in the text, in their order, which is that of preference."""
+    """Returns the node types in the text, the preferred type first."""
     return tuple(map(node_type_name, some_names(text, "a node type, e.g. a")))
 
 

@@ -92,8 +92,8 @@ def load_access(config: Config) -> Access:
 
 
 def find_kubeconfig(config: Config) -> str:
-    """Returns the path of the current kubeconfig (several paths are joined by colons), or an empty
-    text to use the pod's service account. Raises KubeError if there is neither, and OSError."""
+    """Returns the path of the kubeconfig (several paths are joined by colons), or an empty text to
+    use the pod's service account. Raises KubeError if there is none of these, and OSError."""
     if config.kubeconfig_path is not None:
         path = config.kubeconfig_path.expanduser()
         if not path.is_file():

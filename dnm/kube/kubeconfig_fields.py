@@ -93,8 +93,7 @@ def _is_url(text: str) -> bool:
 
 
 def check_user(user: User) -> None:
-    """Raises ValueError for values that client-go's validateAuthInfo refuses, and for features that
-    dnm does not have."""
+    """Raises ValueError for what client-go's validateAuthInfo refuses or dnm does not support."""
     impersonation = (user.as_user, user.as_uid, user.as_groups, user.as_user_extra)
     certificates = user.client_certificate, user.client_certificate_data
     keys = user.client_key, user.client_key_data

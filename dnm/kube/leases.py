@@ -59,7 +59,7 @@ class LeaseObject:
             return Lease() if answer is None else self._decode(answer)
 
     def write_lease(self, lease: Lease) -> Lease:
-        """Patches the Lease under its version, or creates it. Returns it with its new version."""
+        """Patches the Lease under its version, or creates it. Returns the Lease as stored."""
         named = {
             "run": lease.run,
             "home": lease.home,

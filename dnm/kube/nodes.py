@@ -99,7 +99,7 @@ _decode_node = msgspec.json.Decoder(_WholeNode).decode
 
 
 def mark_annotations(mark: Mark) -> dict[str, str | None]:
-    """Returns dnm's mark as annotations, without that of the fence, which is set separately."""
+    """Returns dnm's mark as annotations. The fence has its own annotation, set separately."""
     return {
         f"{MARK_PREFIX}instance": mark.instance,
         f"{MARK_PREFIX}node-type": mark.node_type,
@@ -152,7 +152,7 @@ def read_node_body(body: memoryview | bytes, name: str) -> Node:
 
 
 def _reduce(node: _Node, has_capacity: bool = False) -> Node:
-    """Returns the node. If its amounts are unreadable, it has no status, which proves no fault."""
+    """Returns the node, without its status if its amounts are unreadable."""
     metadata, spec, status = node.metadata, node.spec, node.status
     taints, allocatable, why = spec.taints or [], status.allocatable or {}, ""
     amounts: dict[str, int] = {}

@@ -88,8 +88,7 @@ def _all_states(status: Status) -> Sequence[ContainerStatus]:
 
 
 def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
-    """Returns the request of a pod. Its `states` has the status of a container only if that differs
-    from the spec."""
+    """Returns the request of a pod. `states` omits containers with a status equal to their spec."""
     containers = tuple(container_request_of(container) for container in spec.containers)
     init_containers = tuple(container_request_of(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}

@@ -211,8 +211,7 @@ class ApiRequests:
 
     def change_node(self, change: Callable[[], T]) -> T:
         """Calls `change`, which changes a Node regardless of its version. The API server refuses
-        even that (409) if other clients write the Node often. Then dnm repeats it, for at most the
-        time of a request."""
+        even that (409) if other clients write the Node often. Then dnm repeats it for a while."""
         return repeat_on_conflict(change, timedelta(seconds=self.session.timeout))
 
     def list_pages(

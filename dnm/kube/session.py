@@ -178,8 +178,8 @@ class Session:
         content_type: str = JSON,
         is_throttled: bool = True,
     ) -> ApiAnswer:
-        """Sends a request once. Repeats it only if the server refused it unread. 429 means that,
-        unless `is_throttled` is False.
+        """Sends a request once. Repeats it only if the server refused it unread (status 429, unless
+        `is_throttled` is False).
 
         Raises LostAnswer if the write may have happened, else ApiRefused or OSError.
         """

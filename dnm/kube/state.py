@@ -41,7 +41,7 @@ class StateObjects(LeaseObject):
             return None if answer is None else self._decode_secret(answer.body)
 
     def write_registry(self, stored: StoredRegistry) -> StoredRegistry:
-        """Patches the Secret under its version, or creates it. Returns it with its new version."""
+        """Patches or creates the Secret, under its version. Returns the registry as stored."""
         body = {
             "apiVersion": "v1",
             "kind": "Secret",

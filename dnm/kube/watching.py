@@ -356,7 +356,7 @@ OpenWatchers: TypeAlias = Callable[[Access, Config], AbstractContextManager[Watc
 
 @contextmanager
 def watch_over_http(access: Access, config: Config) -> Iterator[Watchers]:
-    """Yields the watchers of nodes and pods, each on its own connection to wait together."""
+    """Yields the watchers of nodes and pods. Each has a connection, so that both wait at once."""
     timeout = config.request_timeout
     watchers = Watcher(access, timeout, NODES), Watcher(access, timeout, PODS)
     try:

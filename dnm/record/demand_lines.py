@@ -57,7 +57,7 @@ def list_demand(
 
 
 def _counts(numbers: Any) -> list[dict[str, Any]]:
-    """Returns the counts by kind, without arrivals: a line is not written for these alone."""
+    """Returns the counts of pods by kind. Omits arrivals, since these alone cause no line."""
     kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
     return [{name: kind[name] for name in kind if name not in left_out} for kind in kinds]
 

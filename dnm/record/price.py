@@ -113,7 +113,7 @@ def _sum_up(
 def _changes(
     stays: Iterable[Stay], span: tuple[datetime, datetime]
 ) -> tuple[dict[datetime, int], dict[datetime, int]]:
-    """Returns time -> change in the number of lent nodes, and the same for the pods on them."""
+    """Returns two maps, time -> change in the number of lent nodes, and of the pods on them."""
     since, until = span
     nodes: defaultdict[datetime, int] = defaultdict(int)
     pods: defaultdict[datetime, int] = defaultdict(int)

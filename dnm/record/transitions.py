@@ -115,7 +115,7 @@ def _of_request(
 
 def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
     """Returns how many new nodes may belong to the request. New nodes of its type and namespace
-    count, except as many as other such requests have got."""
+    count, but as many are subtracted as the other requests for these have got."""
     pool = (request.node_type, request.namespace)
     arrived = sum(
         (entry.node_type, entry.namespace) == pool
@@ -384,7 +384,7 @@ def with_reported(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict
 
 
 def seen_waits(registry: Registry) -> dict[str, str]:
-    """Returns, for each lent type, the additional nodes that jobs wait for, as lines state them."""
+    """Returns lent type -> number of further nodes that jobs wait for, as history lines have it."""
     lent, rows = _count_lent(registry), registry.last_run.waiting_jobs
     if rows is None:
         return dict.fromkeys(lent, UNKNOWN)

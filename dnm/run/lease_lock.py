@@ -34,9 +34,9 @@ _RENEWED_AFTER = 0.25  # of its duration
 class LeaseLock(LeaseView):
     """The right of one run to act. Until `until`, in seconds since boot, no other run acts.
     `needs_exclusion`: the previous run may be asleep, and its write to the queue document is not
-    excluded yet. `begins_anew`: an administrator has decided that a new registry replaces a lost
-    Secret, or a registry elsewhere. `moves`: the registry is being moved to the Secret, or away
-    from it."""
+    excluded yet. `begins_anew`: by an administrator's decision, a new registry replaces a lost
+    Secret, or a registry elsewhere. `moves`: the registry is moving to the Secret, or away from
+    it."""
 
     begins_anew = moves = False
     needs_exclusion = _is_lost = False

@@ -127,7 +127,7 @@ def _read_status(state: State) -> str | None:
 
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
-    """Returns the document of a place without a valid registry. It names the other place."""
+    """Returns a document that marks a place as without a valid registry and names the other."""
     document: dict[str, Any] = {"version": version, "where": _named(other)}
     if registry is not None:
         document["registry"] = registry

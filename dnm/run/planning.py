@@ -74,7 +74,7 @@ def _connect_to_lease(config: Config, state: State, connect: Callable[[], Edges]
 
 
 def wall_clock() -> datetime:
-    """Returns the present time; the clock of a run if the caller gives no other one."""
+    """Returns the present time. It is the default clock of a run."""
     return datetime.now(UTC)
 
 

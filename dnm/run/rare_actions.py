@@ -131,8 +131,8 @@ def _evict(step: Step, name: str) -> None:
 
 
 class EvictionResult(Value):
-    """The result of `evict_pods`. `evicted` is the number of pods, `reason` why the first pod that
-    stayed was not evicted, `errors` are those of the failed requests."""
+    """The result of `evict_pods`. `evicted`: the number of evicted pods. `reason`: why the first of
+    the other pods stays. `errors`: those of the failed requests."""
 
     evicted: int = 0
     reason: str = ""
@@ -140,7 +140,7 @@ class EvictionResult(Value):
 
 
 def evict_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> EvictionResult:
-    """Requests the eviction of every pod that keeps the node from its return, once in a run. A
+    """Requests the eviction of every pod for which the node cannot be returned, once in a run. A
     refusal by a disruption budget is no failure: the next run tries again. If a request fails, dnm
     evicts the other pods, but stops after several consecutive failures. Raises KubeError if the
     pods cannot be read."""

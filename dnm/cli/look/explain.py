@@ -113,8 +113,7 @@ def _print_past(lines: Sequence[HistoryLine], zone: str) -> None:
 
 
 def _refusal(decided: Decided) -> list[str]:
-    """Returns the sentence that another dnm acts for the instance, so that this one does nothing,
-    if so."""
+    """Returns the reason for which this dnm does nothing, if another dnm acts for the instance."""
     inputs = decided.inputs
     judged = judge_actor(inputs.config, inputs.registry, inputs.snapshot)
     return [judged.refusal] if judged.refusal else []

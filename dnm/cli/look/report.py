@@ -135,7 +135,7 @@ def explained(verdict: QueueVerdict | NodeVerdict) -> dict[str, str]:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """Returns what `dnm plan --output json` prints, schema dnm.plan/1."""
+    """Returns the document of `dnm plan --output json`, schema dnm.plan/1."""
     return {
         "schema": "dnm.plan/1",
         "queues": [{"queue": queue.queue, **explained(queue)} for queue in plan.queues],

@@ -304,7 +304,7 @@ def simulation_document(
     notes: tuple[str, ...],
     ranges: Mapping[str, _Range],
 ) -> dict[str, Any]:
-    """Returns what `dnm simulate --output json` prints, schema dnm.simulate/1: minutes and
+    """Returns the document of `dnm simulate --output json`, schema dnm.simulate/1, in minutes and
     node-hours."""
     return {
         "schema": "dnm.simulate/1",

@@ -1,4 +1,5 @@
-"""`dnm adopt`, which reads a node from Kubernetes and Slurm before it records it."""
+"""`dnm adopt`, which reads a node from Kubernetes and Slurm before the registry records the
+node."""
 
 from __future__ import annotations
 
