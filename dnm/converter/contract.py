@@ -133,9 +133,9 @@ class Environment(Value):
 
 
 def converter_env(config: Config, environ: Mapping[str, str]) -> Environment:
-    """Returns the environment of a converter: common variables, the cluster, the instance, and the
-    variables named in `pass_environment`. dnm hides in output the values of the last and of all its
-    own variables with a secret's name."""
+    """Returns a converter's environment: common variables, the cluster, the instance, and the
+    variables named in `pass_environment`. In output, dnm hides the values of these variables, and
+    of all its own variables that are named like a secret."""
     common = (name for name in environ if name in _COMMON or name.startswith("LC_"))
     environment = {name: environ[name] for name in common}
     passed = {

@@ -40,8 +40,8 @@ def end_started(started: Started) -> bool:
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
-    """Sends a signal to the keeper's process group, which includes the converter. If only the
-    converter is left in the group, this shows that no later group has the same number."""
+    """Sends a signal to the process group of keeper and converter. After the keeper's end, the
+    converter must still be in the group, since another group could have the same number by then."""
     keeper, converter = started.keeper, started.converter
     is_in_group = (
         keeper is not None

@@ -143,8 +143,8 @@ def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList
 
 
 def _without_claims(listed: BatchList) -> BatchList:
-    """Returns a list by dnm's own program, which is not the site's converter: Slurm's view of the
-    nodes, without claims and options."""
+    """Removes claims and options from a list by dnm's own program, which does not know those of the
+    site's converter."""
     nodes = {
         name: msgspec.structs.replace(node, claim=None, reports_claim=False)
         for name, node in listed.nodes.items()

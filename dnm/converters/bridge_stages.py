@@ -212,9 +212,9 @@ def _lift_own_cordon(conversion: NodeConversion) -> None:
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
-    """Forgets in the journal that dnm cordoned the Node, if a moved Node has no fence. dnm removes
-    fence and cordon together, so a cordon without a fence is an administrator's. A Node that was
-    only cordoned for lending, and is not fenced yet, still has slurm-bridge's label."""
+    """Forgets dnm's cordon if dnm has lifted it: the Node was lent or returned, and has no fence.
+    dnm removes fence and cordon together, so a cordon that such a Node has is an administrator's. A
+    Node that is cordoned but not yet fenced for lending still has slurm-bridge's label."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
     if was_moved and not standing_node.is_fenced(at.node):
         conversion.writer.remember({CORDONED: ""})

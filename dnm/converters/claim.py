@@ -121,7 +121,8 @@ class InSlurm(NamedTuple):
 
 
 def in_slurm(conversion: NodeConversion) -> InSlurm:
-    """Returns Slurm's state, with jobs read last, so that none is missed. Raises SlurmError."""
+    """Reads Slurm's node, reservations and, last, jobs, so that none is missed. Raises
+    SlurmError."""
     node, own = conversion.read_node(), own_reservations(conversion)
     return InSlurm(node, conversion.read_jobs(), own)
 
@@ -244,8 +245,9 @@ def lift_drain(conversion: NodeConversion) -> str:
 def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
-    """Lifts dnm's drain. On a faulty node, replaces it by one without a mark, for an administrator,
-    as it does with drains that begin with `passing`, which their owner would lift."""
+    """Lifts dnm's drain, or on a faulty node replaces it by one without a mark, for an
+    administrator. On a faulty node, a drain that begins with `passing` is replaced too: its owner
+    would lift it."""
     fault = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags

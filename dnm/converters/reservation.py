@@ -80,7 +80,7 @@ def _own(conversion: NodeConversion, name: str) -> Reservation | None:
 
 def uncharge(conversion: NodeConversion) -> None:
     """Changes the charged reservation back to a claim. Slurm refuses this if another reservation
-    has the node by now. Then only jobs are kept off, until dnm's reservation is deleted."""
+    has the node by now. Then dnm's reservation only keeps jobs off until it is deleted."""
     try:
         _uncharge(conversion, keeps_flag=False)
     except SlurmRefused as error:

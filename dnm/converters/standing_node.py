@@ -82,8 +82,8 @@ def undress(
     conversion: NodeConversion, node: Node
 ) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
     """Returns patches that remove the namespace's labels and dnm's annotations, and the taints to
-    keep, without the fence. dnm may have moved the Node to another namespace, so those of both
-    namespaces are removed. A taint that stays would keep Slurm's pods off."""
+    keep, without the fence. If dnm has moved the Node to another namespace, labels and taints of
+    both are removed. A taint that stays would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for item in served for name in settings.labels(node_type, item)}

@@ -286,8 +286,8 @@ STAGES = (
 
 
 def reopen_stages(conversion: NodeConversion) -> None:
-    """Marks done stages to be run again, since pods may have started meanwhile. This is only the
-    drain, or all stages if the Node is uncordoned, or Ready after its reset."""
+    """Makes a return repeat stages that an earlier call has finished, since pods may have started:
+    only the drain, or all stages if the Node is uncordoned, or Ready after its reset."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return

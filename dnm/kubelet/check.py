@@ -187,7 +187,7 @@ def _unequal_text(kubelet: KubeletSettings, sides: MemorySides, allocatable: int
 
 
 def _corrected(kubelet: KubeletSettings, difference: int) -> str:
-    """Returns an example of an entry by which the sums would agree, as text; empty if none can."""
+    """Returns a text with a reserved_memory entry that would correct the sum; empty if none can."""
     for reservation in kubelet.reserved_memory:
         amount = parse_kubernetes("memory", reservation.amount) - difference
         most = kubelet.numa_memory.get(reservation.numa_node)

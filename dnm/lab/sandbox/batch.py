@@ -41,7 +41,7 @@ class BatchJob(msgspec.Struct, kw_only=True):
 
 
 class CallRecord(msgspec.Struct, kw_only=True):
-    """The converter's record of a machine: namespace, direction, and whether it has ended."""
+    """The record of the last conversion of a machine, which `--list` shows as its claim."""
 
     instance: str
     direction: Literal["k8s", "batch"]

@@ -149,7 +149,7 @@ class Control:
 
 
 def _count_pods(pods: list[Object]) -> dict[str, dict[str, int]]:
-    """Returns the pending, starting, running and finished pods of each namespace."""
+    """Returns the number of pending, starting, running and finished pods of each namespace."""
     counts: dict[str, dict[str, int]] = {}
     for pod in pods:
         own = counts.setdefault(

@@ -61,7 +61,7 @@ class Behaviour(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The server's instructions to the process: print, wait, call `finish`, hang, or end."""
+    """The server's orders to the converter's process: print, wait, call `finish`, hang, or end."""
 
     stdout: str = ""
     stderr: str = ""
@@ -72,7 +72,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class OpenCall(msgspec.Struct, kw_only=True):
-    """A call after its first half."""
+    """A conversion between its two halves, `begin` and `finish`."""
 
     direction: Literal["k8s", "batch"]
     machines: list[str]

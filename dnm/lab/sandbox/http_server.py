@@ -29,7 +29,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class HttpServer:
-    """A server that listens from `start` to `stop`, which also closes connections, on one port."""
+    """A server on loopback. `stop` also closes open connections. The port stays the same."""
 
     def __init__(
         self, handle: Callable[[Request], ServerAnswer], faults: Faults, clock: Clock, port: int = 0

@@ -100,7 +100,7 @@ class Kubelet:
     # --- nodes ------------------------------------------------------------------------------
 
     def _taint(self, node: Object) -> None:
-        """Sets a Node's taints by its Ready condition and cordon, like the controller."""
+        """Sets a Node's taints by its Ready condition and cordon, as Kubernetes does."""
         ready = manifests.is_ready(node)
         wanted: list[Object] = []
         if not ready:

@@ -2,7 +2,7 @@
 filter plug-ins of kube-scheduler, which YuniKorn's shim runs too. Free capacity is compared
 elsewhere.
 
-Label and field selectors of list requests (Kubernetes API concepts, "Labels and Selectors").
+Also label and field selectors of list requests (Kubernetes API concepts, "Labels and Selectors").
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _EVENT_RESERVATION = re.compile(r"dnm-ev-.+-([0-9a-f]{6})")
 
 
 class Reserved(msgspec.Struct, kw_only=True):
-    """A reservation of one machine. `instance`: dnm's instance that made it, or empty."""
+    """A reservation of one machine by the dnm `instance`; empty: by an administrator."""
 
     name: str
     node: str

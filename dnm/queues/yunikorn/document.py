@@ -109,7 +109,7 @@ def _why_invalid(violations: tuple[RuleViolation, ...]) -> str | None:
 
 def is_settled(document: QueueDocument, wants: QueueWants) -> bool:
     """Returns whether an edit would change nothing: no node is lent, and the last run recorded this
-    for exactly this text. dnm then skips the comparison of limits, in most runs."""
+    for exactly this text. This holds in most runs, and dnm then skips the comparison of limits."""
     if document.source.ledger_text or any(wants.nodes.values()) or document.refusal:
         return False
     text = checksum(document.source.text)

@@ -60,8 +60,7 @@ _NEWS = {
 def _why_changed(
     baseline: Baseline, before: Mapping[str, Resources], after: Mapping[str, Resources]
 ) -> str:
-    """Returns why the limit changes: nodes that it now contains, and nodes that it no longer
-    does."""
+    """Returns why the limit changes: the nodes that it newly contains or no longer contains."""
     resized = [name for name in before.keys() & after.keys() if before[name] != after[name]]
     parts = [
         sentence.format(_host_list(names))

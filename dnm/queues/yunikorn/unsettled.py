@@ -63,8 +63,8 @@ def older_total(place: LimitPlace, text: str) -> QueueError:
 
 
 def only_recorded(own: Section, recorded: Section) -> Section:
-    """Returns the part of `own` that `recorded` has too: no new nodes, and nodes that have grown
-    with their recorded size."""
+    """Returns `own` without nodes that are not in `recorded`. Nodes that have grown since keep
+    their size in `recorded`."""
     queues: dict[str, dict[str, Resources]] = {}
     for queue, nodes in own.queues.items():
         before = recorded.queues.get(queue, {})
