@@ -21,10 +21,12 @@ from dnm.model.config import Config
 from dnm.model.registry import Registry
 from dnm.plan.rule import TABLE, rules_of
 from tests.entered import ROOT, Listening
+from tests.queues.kueue.objects import a_cluster_queue, a_flavor, a_local_queue
 from tests.site import QUEUE, Site, set_up_workshop
 
 IDLE = (65, 10_967 + len(TABLE))  # files, lines; a new rule pays for its line of the table
 WITHOUT_QUEUES = (58, 9_436 + len(TABLE))
+WITH_KUEUE = (72, 11_207 + len(TABLE))
 LENDING = (111, 20_880 + len(TABLE))
 OTHER_QUEUE_SYSTEMS = (
     "dnm.queues.none", "dnm.queues.kueue", "dnm.queues.resource_quota", "dnm.model.kueue",
@@ -124,6 +126,29 @@ def test_idle_run_without_a_queue_system_executes_no_line_of_yunikorn(
     record_property("figures", f"an idle run without a queue system enters {idle.summary}")
     assert len(idle.files) <= WITHOUT_QUEUES[0] and idle.lines <= WITHOUT_QUEUES[1]
     assert not [name for name in [*idle.files, *idle.imported] if "yunikorn" in name]
+
+
+def test_idle_run_with_kueue_executes_no_line_of_another_queue_system(
+    plain_site: Site, record_property: Callable[[str, object], None]
+) -> None:
+    nothing = {"cpu": "0", "memory": "0"}
+    for namespace in ("dnm", "dev"):
+        plain_site.sandbox.add_namespace(namespace)
+    for item in (
+        a_flavor(), a_flavor("permanent"), a_cluster_queue("a8", {"permanent": nothing,
+                                                                  "lent": nothing}),
+        a_local_queue("a8"),
+    ):  # fmt: skip
+        plain_site.sandbox.create(item)
+    plain_site.change(queue_system="kueue", namespace_queue_paths="")
+    run(plain_site)
+    idle = run(plain_site)
+    record_property("figures", f"an idle run with Kueue enters {idle.summary}")
+    assert "dnm/queues/kueue/system.py" in idle.files
+    assert len(idle.files) <= WITH_KUEUE[0] and idle.lines <= WITH_KUEUE[1]
+    optional = [name for name in OTHER_QUEUE_SYSTEMS if "kueue" not in name and "none" not in name]
+    names = [*idle.imported, *(name.replace("/", ".") for name in idle.files)]
+    assert not [name for name in names if name.startswith((*optional, "dnm.queues.yunikorn"))]
 
 
 def test_default_configuration_enables_no_rule(plain_site: Site) -> None:

@@ -98,6 +98,7 @@ class _QueueSpec(msgspec.Struct, frozen=True, rename="camel"):
     parent_name: str = ""  # of a Cohort
     queueing_strategy: str = ""
     stop_policy: str | None = None
+    namespace_selector: dict[str, Any] | None = None
     preemption: _Preemption | None = None
 
 
@@ -128,6 +129,7 @@ class _Queue(msgspec.Struct, frozen=True):
                 self.spec.preemption and self.spec.preemption.reclaim_within_cohort != "Never"
             ),
             is_steered=self.status.effective_quotas is not None,
+            has_namespaces=self.spec.namespace_selector is not None,
         )
 
     def as_cohort(self) -> Cohort:

@@ -65,7 +65,8 @@ class ResourceGroup(Value):
 
 class ClusterQueue(Value):
     """A ClusterQueue. `inactive`: why it admits nothing, by Kueue. `reclaims`: it takes quota back
-    from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets its quotas."""
+    from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets its quotas.
+    `has_namespaces`: it has a namespaceSelector; otherwise it admits no Workload."""
 
     name: str
     cohort: str = ""
@@ -74,6 +75,7 @@ class ClusterQueue(Value):
     inactive: str = ""
     reclaims: bool = False
     is_steered: bool = False
+    has_namespaces: bool = True
 
     @property
     def own_cohort(self) -> str:

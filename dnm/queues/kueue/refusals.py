@@ -58,6 +58,11 @@ def _of_queue(queue: ClusterQueue) -> Iterator[tuple[str, str]]:
         )
     if queue.inactive:
         yield f"{name} is inactive: {queue.inactive}", "make it active"
+    if not queue.has_namespaces:
+        yield (
+            f"{name} has no namespaceSelector, so that Kueue admits no Workload in it",
+            "write spec.namespaceSelector; {} selects all namespaces",
+        )
     if queue.is_steered:
         yield (
             f"a DynamicQuotaOrchestrator sets the quotas of {name}, so that Cohorts mean nothing",

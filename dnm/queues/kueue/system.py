@@ -104,7 +104,7 @@ class Kueue:
             facts = read_facts(config, kube)
         except DnmError as error:
             return KueueFacts(unread=Unreadable(subject="Kueue", error=str(error)))
-        return replace(facts, write_error=_try_write(kube, facts)) if facts.refused else facts
+        return replace(facts, write_error=try_write(kube, facts)) if facts.refused else facts
 
     def read_queues(self, config: Config, facts: QueueFacts) -> KueueQueues:
         return KueueQueues(facts=facts if isinstance(facts, KueueFacts) else KueueFacts())
@@ -223,7 +223,7 @@ def _empty_cohort(name: str) -> dict[str, object]:
     return {"apiVersion": KUEUE_API, "kind": "Cohort", "metadata": {"name": name}, "spec": {}}
 
 
-def _try_write(kube: ConfigMaps, facts: KueueFacts) -> str:
+def try_write(kube: ConfigMaps, facts: KueueFacts) -> str:
     """Returns why the API server, or a webhook of Kueue, would refuse a write; empty: it would not.
     The dry run changes nothing."""
     for item in edits.current_cohorts(facts):

@@ -60,6 +60,8 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
     "inactive": ([with_status(USUAL, INACTIVE)], "nosuch"),
     "not-reported": ([with_status(USUAL, {"conditions": []})], "has not reported"),
     "held": ([a_cluster_queue("a8", QUOTAS, stopPolicy="HoldAndDrain")], "stopPolicy"),
+    "no-namespaces": ([a_cluster_queue("a8", QUOTAS, namespaceSelector=None)],
+                      "namespaceSelector"),
     "steered": ([with_status(USUAL, {"effectiveQuotas": {"resourceGroups": []}})],
                 "DynamicQuotaOrchestrator"),
     "borrowing-limit-of-nothing": (
@@ -163,6 +165,15 @@ def test_webhook_that_does_not_answer_is_reported(sandbox: Sandbox, read: Read) 
     facts = read(a_workload("w", [a_pod_set(75)]))
     assert facts.write_error and facts.write_error in objection_of(facts)
     assert "dry run" in findings_of(sandbox, facts)[0].text
+
+
+def test_webhook_that_does_not_answer_is_reported_before_a_workload_waits(
+    sandbox: Sandbox, read: Read
+) -> None:
+    facts = read()
+    sandbox.fault("status", path="cohorts", methods=("PATCH",), code=500)
+    finding, _ = findings_of(sandbox, facts)
+    assert finding.result is CheckResult.FAILED and "dry run" in finding.text
 
 
 def test_workloads_that_nodes_cannot_help_are_listed(sandbox: Sandbox, read: Read) -> None:

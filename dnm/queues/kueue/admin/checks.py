@@ -17,6 +17,7 @@ from dnm.model.pod import PodList
 from dnm.queues.kueue.demand import tolerates
 from dnm.queues.kueue.facts import KueueFacts
 from dnm.queues.kueue.refusals import borrowing_refusal, list_refusals
+from dnm.queues.kueue.system import try_write
 
 PROPERTIES = QueueProperties(
     writes_limits=True,
@@ -56,9 +57,11 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
     if facts.unread:
         yield wrong(facts.unread.error, "dnm needs Kueue 0.14 to 0.19, which serves v1beta2")
         return
-    if isinstance(facts, KueueFacts) and facts.write_error:
+    if not isinstance(facts, KueueFacts):
+        return
+    if error := facts.write_error or try_write(kube, facts):
         yield wrong(
-            f"a dry run of the Cohorts failed: {facts.write_error}",
+            f"a dry run of the Cohorts failed: {error}",
             "while Kueue's webhooks do not answer, no limit can change and no pod can be created",
         )
 
