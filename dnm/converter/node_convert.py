@@ -60,7 +60,7 @@ class NodeConvert:
         )
 
     def find(self, key: str) -> ConverterProcess | None:
-        """Returns the keeper process of the call with this key; None if there is none."""
+        """Returns the keeper, the converter's parent, of the call with this key, or None."""
         return started_at(self.directory / key).keeper
 
     def start(

@@ -36,12 +36,12 @@ _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has
 
 
 def reserve(conversion: NodeConversion, flags: str = "") -> None:
-    """Reserves the node. Raises NotClaimed if Slurm refuses. With IGNORE_JOBS the reservation also
-    covers a node on which a job runs, and keeps further jobs off. A node that is reserved for an
-    event gets a second reservation, against other users' jobs. In both cases Slurm still gives the
-    name only once, and the drain checks for jobs. If Slurm's answer is lost, a reservation with
-    this name counts as this operation's. If it is another operation's, the operation in the drain's
-    Reason shows that."""
+    """Reserves the node. Raises NotClaimed if Slurm refuses. `flags` IGNORE_JOBS: jobs may run on
+    the node, but the reservation lets no further job start. A node that is reserved for an event
+    gets a second reservation over the first, which keeps off other users' jobs. For both, Slurm
+    checks only that the name is free, and dnm's drain checks for jobs. If Slurm's answer is lost,
+    an existing reservation with this name counts as this operation's. If another operation made it,
+    the Reason of the drain shows that."""
     name = conversion.reservation
     existing = reservations_of(conversion)
     if any(reservation.name == name for reservation in existing):

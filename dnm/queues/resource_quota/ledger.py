@@ -27,8 +27,7 @@ VERSION = 1
 
 class QuotaLedger(Value, omit_defaults=True):
     """A ledger. `place` is namespace and name of the quota. `instances`: instance -> node ->
-    amounts. `limits`: key of `spec.hard` -> its text without lent nodes, and its text as
-    written."""
+    amounts. `limits`: key of `spec.hard` -> its texts without lent nodes and as written."""
 
     version: int = VERSION
     place: str = ""

@@ -209,7 +209,7 @@ class _Fitting:
         self._bounds: dict[str, Mapping[str, int]] = {}
 
     def fit_guaranteed(self, path: str) -> None:
-        """Sets the guarantees of a queue to their targets, but not below the sum of its children
+        """Sets the guarantees of a queue to their targets, but not below the sum of its children's
         (rule R3), and adds them to its parent's sum."""
         new = self.new["guaranteed"][path]
         for resource in new:

@@ -258,8 +258,8 @@ def _check_limits(path: str, queue: Queue, report: Report) -> None:
 
 
 def _check_resources(root: Queue, report: Report) -> None:
-    """Checks rules R1 to R4. They bound each guaranteed and max by the max of the queue and of its
-    ancestors, and the sum of the children's guarantees by both."""
+    """Checks R1: guaranteed is at most max; R2: max is at most the ancestors' max; R3, R4: the
+    children's guarantees are in sum at most the queue's guaranteed and its tightest max."""
     order = list(walk(root))
     bounds: dict[str, Mapping[str, int]] = {}  # tightest max of the queue and its ancestors
     guaranteed: dict[str, Resources] = {}
