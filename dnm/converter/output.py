@@ -60,7 +60,7 @@ class ConverterOutput:
     read them is in a third file."""
 
     def __init__(self, call: Path, secrets: Secrets, flags: int = os.O_RDONLY) -> None:
-        """Opens the files of `call`, a directory with a key; `flags` as in open(2)."""
+        """Opens the files. `call`: directory and key; `flags` as in open(2). Raises OSError."""
         self.names: dict[str, None] = {}  # in the order of printing
         self._named = 0  # characters
         self.last_lines: list[str] = []

@@ -74,7 +74,7 @@ def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None
 
 def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
     """Returns the nodes with a reservation of their own, each with the account that it is charged
-    to. The predecessor's shared reservation is no claim: an administrator may keep nodes in it."""
+    to. The predecessor's shared one is no claim: dnm or an administrator keeps nodes in it."""
     return {
         node: reservation.charged_to
         for reservation in facts.reservations

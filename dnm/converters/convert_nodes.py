@@ -79,7 +79,7 @@ class ConvertCall:
         return not is_left_out and self.settings.is_of_type(node.node.name, self.options.node_type)
 
     def _unfinished(self) -> list[Candidate]:
-        """Returns interrupted lends of this namespace, which are continued first."""
+        """Returns the interrupted lends of this namespace, which are continued first."""
         return [
             Candidate(node=journal.node)
             for journal in self._open_journals()

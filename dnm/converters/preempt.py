@@ -72,7 +72,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 
 
 def _make_leave(conversion: NodeConversion, job: str) -> None:
-    """Requeues or cancels a job, unless it has left by itself. Can be repeated after a kill."""
+    """Requeues or cancels a job, also after a kill; not one that left before it got a signal."""
     settings = conversion.settings
     grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)

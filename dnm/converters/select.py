@@ -258,8 +258,8 @@ def _not_preemptible(job: SlurmJob, index: _Index) -> str:
 
 
 def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
-    """Returns a lower bound of the idle time: a restart of slurmctld or a resume resets it. A node
-    that was never busy is idle since its slurmd started. None: not idle, or unknown."""
+    """Returns a lower bound, which a restart of slurmctld or a resume resets. A node that was never
+    busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
     if node.state.base != "IDLE":
         return None
     since = node.last_busy or (node.slurmd_started if node.has_last_busy else None)

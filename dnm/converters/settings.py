@@ -1,4 +1,4 @@
-"""The settings of node-convert, in rising precedence: defaults, dnm's ini, environment, options.
+"""The settings of node-convert. The last wins: defaults, `[node_convert]`, environment, options.
 
 The environment has a variable for each key, its name in capitals, as the predecessor's script has.
 The program and dnm share `[settings]` and `[node_type:NAME]`. All problems are reported at once.

@@ -49,7 +49,7 @@ def verify(conversion: NodeConversion) -> str:
 
 
 def reach(conversion: NodeConversion) -> str:
-    """Checks that the machine answers, and that Kubernetes has no Node with its name yet."""
+    """Checks that machine and Kubernetes answer, and that Kubernetes has no such Node yet."""
     if conversion.kube.read_node(conversion.node) is not None:
         raise ConverterError(
             f"Kubernetes has a Node {conversion.node} already: 'kubectl describe node "

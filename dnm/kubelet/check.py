@@ -72,7 +72,7 @@ def _warning(key: str, text: str) -> KubeletProblem:
 
 def _entries(kubelet: KubeletSettings) -> Iterator[KubeletProblem]:
     """Yields entries of reserved_memory that the kubelet refuses under any policy, and negative
-    amounts, which it ignores."""
+    amounts, which it accepts without any effect."""
     key = "reserved_memory"
     counts = Counter((item.numa_node, item.resource) for item in kubelet.reserved_memory)
     for (node, resource), count in counts.items():

@@ -33,7 +33,7 @@ def render(kubelet: KubeletSettings | None, form: Format = Format.dropin) -> str
 
 
 def cautions(kubelet: KubeletSettings, form: Format) -> tuple[str, ...]:
-    """Returns warnings that apply to every file of this format, whatever the settings are."""
+    """Returns warnings about these settings in a file of this format, even if they are valid."""
     texts = []
     if form is not Format.dropin and kubelet.eviction_hard_memory_available is not None:
         texts.append(

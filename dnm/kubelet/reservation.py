@@ -169,8 +169,8 @@ def _memory(kubelet: KubeletSettings) -> Mapping[int, Resources]:
 
 def holds_int64(text: str) -> bool:
     """Returns whether apimachinery (ParseQuantity and Quantity.AsInt64) reads this text as an
-    integer. It reads some spellings as decimals: 1.5Gi, but not 1536Mi; 16384Gi and 16Ti differ
-    too. Returns False for text that is no quantity."""
+    integer, not as a decimal. Equal amounts can differ: 1536Mi is one and 1.5Gi is not, 99Ti is one
+    and 101376Gi is not. Returns False for text that is no quantity."""
     match = KUBERNETES.match(text)
     if match is None or not (match.group(2) or match.group(3)):
         return False

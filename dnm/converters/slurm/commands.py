@@ -304,7 +304,7 @@ def _sentence_of(answer: CompletedProcess[str]) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Returns the name of a node or reservation, or raises SlurmError if it may be an option."""
+    """Returns the name of a node or reservation, or raises if it could be an option or list."""
     if not _NAME.fullmatch(name):
         raise SlurmError(f"{name[:80]!r} is not a valid name of a node or reservation")
     return name

@@ -158,7 +158,7 @@ class Batch:
         return self._last_job
 
     def start_job(self, names: Sequence[str], *, run_seconds: float | None = None) -> int:
-        """Starts a job at once on exactly these machines, even if they are busy."""
+        """Starts a job at once on these machines, even if they are busy. Returns its number."""
         number = self.submit(len(names), run_seconds=run_seconds)
         self._run(self.jobs[number], [self.machines[name] for name in names])
         return number

@@ -119,7 +119,7 @@ def child_environment() -> dict[str, str]:
 
 
 def _prepare(place: Path) -> None:
-    """Creates the directory, or removes an earlier sandbox's files from it. Returns its path."""
+    """Creates the directory, or removes an earlier sandbox's files from it. Raises SandboxError."""
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (place / _MARKER).exists() and any(place.iterdir()):

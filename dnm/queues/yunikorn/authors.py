@@ -141,8 +141,8 @@ class Authorship:
 
     @cached_property
     def older_total(self) -> tuple[LimitPlace, str] | None:
-        """Returns a limit that equals an amount which dnm once wrote with lent nodes in it, and its
-        text; None if there is none. Such a limit may come from an old export of the document."""
+        """Returns a limit, or its baseline if the ConfigMap's ledger is current, that equals an
+        amount which dnm once wrote with lent nodes in it. Returns also its text."""
         ledger, recorded, is_named = self.current, self.recorded, self.named is Named.CONFIG_MAP
         totals = {} if self.named is Named.REGISTRY else all_totals(recorded)
         totals |= {} if is_named else all_totals(ledger)

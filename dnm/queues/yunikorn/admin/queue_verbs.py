@@ -256,7 +256,7 @@ def _queue_rows(
 
 
 def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yields a table row for each limit of a queue. All amounts have the unit of the limit."""
+    """Yields a table row for each limit of a queue, with amounts in its unit where exact."""
     path: str = row["queue"]
     name = "  " * path.count(".") + path.rpartition(".")[2]
     if not row["limit"]:
@@ -273,7 +273,7 @@ def _limit_lines(document: QueueDocument, row: Mapping[str, Any]) -> Iterator[li
 
 
 def _shown(resource: str, amount: int, style: str) -> str:
-    """Returns an amount in the unit of the limit `style`, rounded if it is no multiple."""
+    """Returns an amount in the unit of the limit `style`, or approximately if that is not exact."""
     exact = format_yunikorn(resource, amount, style)
     is_styled = exact.lstrip("0123456789") == style.lstrip("0123456789.")
     if is_styled or resource != "memory" or not style.endswith("i"):
