@@ -63,8 +63,8 @@ class QueueChecks(Protocol):
         pods: PodList,
         count: Callable[[Config], Demand],
     ) -> Iterator[Finding]:
-        """Reports what is special about the demand. `count` returns dnm's demand below a
-        configuration."""
+        """Reports demand that the queue system counts otherwise than dnm, or that no node helps.
+        `count` returns dnm's own count with a given configuration."""
 
 
 def checks_of(config: Config) -> tuple[QueueChecks, ...]:

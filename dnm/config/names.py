@@ -273,8 +273,7 @@ def taints(text: str) -> tuple[Taint, ...]:
 
 
 def _check_template(key: str, value: str) -> None:
-    """Checks key and value with a short namespace for `{namespace}`, since any namespace is
-    valid."""
+    """Checks key and value with a short name for `{namespace}`, since any namespace is valid."""
     label_key(fill_namespace(key, "x"))
     if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
         write = f"write up to 63 letters, digits, '-', '_' and '.', {_ENDS}"

@@ -224,7 +224,7 @@ def _tls_pool(*place: Any, **options: Any) -> HTTPSConnectionPool:
 
 
 class AnswerTooLarge(ValueError):
-    """An answer with more bytes than dnm accepts."""
+    """The error for an answer with more bytes than dnm accepts."""
 
     def __init__(self, largest: int) -> None:
         super().__init__(f"the answer is larger than {largest} bytes")

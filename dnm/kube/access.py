@@ -2,8 +2,8 @@
 
 dnm reads the files of a kubeconfig within bounds, and only if no other user can write them. It
 merges several files as client-go does (tools/clientcmd, loader.go): the first one decides. The
-official client gets the entries of the current context, with each file that they name in memory.
-`tests/kube/test_clients_own.py` shows for each part what the client does instead.
+official client gets the entries of the current context, with the files that these name as copies in
+memory. `tests/kube/test_clients_own.py` shows for each part what the client would do instead.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def apply_to_pods(columns: PodColumns, changes: Sequence[Change], reduce: Reduce
 def _latest_of_pods(
     columns: PodColumns, rows: dict[str, int], changes: Sequence[Change]
 ) -> dict[str, Change]:
-    """Returns the last change of each uid, after checking that each one fits."""
+    """Returns the last change of each uid, after a check that each change fits the stored pods."""
     for change in changes:
         row = rows.get(change.uid)
         if not change.uid:

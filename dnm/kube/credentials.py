@@ -115,8 +115,8 @@ class ExecPlugin:
         self._known = _ExecStatus()
 
     def ask(self, cluster: Mapping[str, Any], authority: bytes) -> dict[str, bytes]:
-        """Runs the plug-in the first time. Returns its certificate and key under kubeconfig names,
-        if any."""
+        """Runs the plug-in the first time. Returns its certificate and key, if any, by kubeconfig
+        key."""
         server_keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
         self._cluster = {key: cluster[key] for key in server_keys if cluster.get(key)}
         if authority:

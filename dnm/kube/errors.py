@@ -35,11 +35,11 @@ class ApiRefused(KubeError):
 
 
 class ListTooLarge(KubeError):
-    """A LIST that exceeds the time or the page size that dnm allows."""
+    """The error for a LIST that exceeds the time or the page size that dnm allows."""
 
 
 class LostAnswer(KubeError):
-    """A write without an answer, so that its outcome is unknown."""
+    """The error for a write without an answer, so that its outcome is unknown."""
 
 
 def clean(text: str, limit: int = 600) -> str:

@@ -1,5 +1,5 @@
-"""Reads from an API server for `dnm check` and `dnm explain`, which no run needs: permissions, its
-version, its clock, and the end of a pod."""
+"""The reads from an API server that only `dnm check` and `dnm explain` need: permissions, release,
+clock, and the end of a pod."""
 
 from __future__ import annotations
 

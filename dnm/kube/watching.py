@@ -41,7 +41,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,18}|0")
 
 
 class Why(StrEnum):
-    """The reason for which a run read the full list."""
+    """The reason for which a run read the full list instead of the changes."""
 
     SMALL = "small"  # in a small cluster a list costs less than waiting
     FIRST = "first"  # there is no store
@@ -61,7 +61,7 @@ class Why(StrEnum):
 
 
 class NotProved(Exception):
-    """Changes that are not proved complete: the run must read the full list."""
+    """The error for changes that are not proved complete: the run must read the full list."""
 
     def __init__(self, why: Why, sentence: str) -> None:
         super().__init__(sentence)

@@ -23,9 +23,9 @@ _MANY = 10**12  # nodes: more than are ever lent
 
 
 class SeenPrice(Value):
-    """The cost of lending nodes of one type, in node-seconds. `lent`: for which nodes were lent.
-    `known`: the part of `lent` in which runs knew the waiting jobs. `paid`: the part of `known`
-    that jobs lacked, at most. `used`: the pods' time on lent nodes in `known`."""
+    """The cost of lending nodes of one type, in node-seconds. `lent`: the time for which nodes were
+    lent. `known`: the part of `lent` in which runs knew the waiting jobs. `paid`: the part of
+    `known` that jobs lacked, at most. `used`: the pods' time on lent nodes in `known`."""
 
     node_type: str
     lent: float

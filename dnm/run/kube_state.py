@@ -134,8 +134,7 @@ class KubeState(LeaseLock):
     # --- the object ---------------------------------------------------------------------------
 
     def _find(self) -> StoredRegistry | None:
-        """Returns the Secret. Reads the Lease first: a run that takes it then changes the
-        Secret."""
+        """Returns the Secret. Reads the Lease first: a run that takes it later changes both."""
         if not self._is_read:
             _ = self.highest
             self._stored, self._is_read = self._secret.read_registry(), True

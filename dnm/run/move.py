@@ -127,7 +127,7 @@ def _read_status(state: State) -> str | None:
 
 
 def _note(version: str, other: State, registry: Registry | None = None) -> bytes:
-    """Returns a document that marks a place as without a valid registry and names the other."""
+    """Returns a document for a place without a valid registry. It names the other place."""
     document: dict[str, Any] = {"version": version, "where": _named(other)}
     if registry is not None:
         document["registry"] = registry

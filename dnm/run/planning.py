@@ -186,8 +186,8 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
 
 
 def _is_quiet(before: Registry, plan: Plan) -> bool:
-    """Returns whether nothing is lent, requested, paused, waiting or changed: there is no line for
-    the history, and nothing to count."""
+    """Returns whether nothing is lent, requested, paused, waiting or changed. Then the history gets
+    no line, and nothing is counted."""
     after, memory = plan.registry, before.memory
     in_motion = (after.nodes, after.requests, after.pause, plan.actions, plan.waiting, plan.news)
     remembered = (memory.asked, memory.lent, memory.intended, memory.waiting, memory.is_paused)

@@ -1,4 +1,2 @@
-"""The commands of the panel Look.
-cli, act, manual and set_up may import it; it imports all but verbs, http, lab and the insides of
-converters.
-"""
+"""The commands in the panel Look of the help, which change nothing. cli, act, manual and set_up may
+import it; it imports all but verbs, http, lab and the insides of converters."""

@@ -179,7 +179,7 @@ def as_recorded(plan: Plan) -> Registry:
 
 
 def print_plan(plan: Plan, zone: str = "UTC") -> None:
-    """Prints the decisions and actions of a run, a line each, and the diff of the queue file."""
+    """Prints a run's decisions and actions, a line each, and the diff of the queue document."""
     if plan.pause:
         print_pause(plan.pause, zone)
     for queue in plan.queues:
