@@ -1,5 +1,5 @@
-"""The current events of calendars: those that can be read now, and the last readable form of
-others. Pure.
+"""The current events of calendars: those that can be read now, and the last readable form of those
+that cannot. Pure.
 
 An event ends when its calendar is read without it. An unreadable event stays as it was. So do all
 events of a calendar that is unreadable or has unreadable content which may be one of them.
@@ -20,7 +20,7 @@ _MOST_KEPT = 512 * 1024  # bytes of one calendar, unpacked: a thousand windows t
 
 
 def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> KeptCalendar:
-    """Returns the current events of a calendar."""
+    """Returns the current events of a calendar, from the previous ones and a new reading."""
     if isinstance(read, Unreadable):
         return msgspec.structs.replace(kept, troubles=(read.error,), is_too_large=False)
     names = {event.name for event in read.events}
@@ -38,7 +38,7 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
 def keep_within_bound(
     kept: KeptCalendar, read: CalendarReading | Unreadable, path: str
 ) -> KeptCalendar:
-    """Returns the current events, unless they would not fit into the registry."""
+    """Returns a calendar's current events, or the previous ones if these are too many to store."""
     calendar = keep_calendar(kept, read)
     if len(msgspec.json.encode(calendar)) <= _MOST_KEPT:
         return calendar
@@ -60,7 +60,8 @@ def with_calendars(
 
 
 def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the events of all places. The registry does not repeat those of the configuration."""
+    """Returns the events of all calendars; the registry has those of the configuration only
+    once."""
     path = str(config.path)
     kept = (
         event
@@ -72,8 +73,8 @@ def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]
 
 
 def list_troubles(config: Config, registry: Registry) -> tuple[str, ...]:
-    """Returns a sentence for each event or calendar that can't be read; one alone for a
-    configuration with too many of them."""
+    """Returns a sentence for each event or calendar that can't be read, and a single one if the
+    configuration has too many events."""
     path = str(config.path)
     kept = registry.calendars.get(path, KeptCalendar())
     own: Iterable[str] = (

@@ -29,7 +29,7 @@ _OF_THE_HOST = ("localtime", "posixrules")  # links to the zone of the host
 
 @cache
 def zone_named(name: str) -> ZoneInfo:
-    """Returns the zone. Raises ValueError if this host does not have the name."""
+    """Returns the time zone. Raises ValueError if this host does not have one of this name."""
     from zoneinfo import ZoneInfo  # only if there is an event
 
     try:
@@ -41,19 +41,19 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def begin_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns the moment of a beginning from a local time."""
+    """Returns when an event begins, in UTC, from its local time."""
     return wall.replace(tzinfo=zone_named(zone), fold=0).astimezone(UTC)
 
 
 def end_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns the moment of an end from a local time: the second of two moments."""
+    """Returns when an event ends, in UTC, from its local time: the later of two moments."""
     moments = (wall.replace(tzinfo=zone_named(zone), fold=fold) for fold in (0, 1))
     return max(moment.astimezone(UTC) for moment in moments)
 
 
 def time_error(event: CalendarEvent) -> str | None:
-    """Returns why an event has no time. A stored event may have an invalid zone, because another
-    host may have fewer zones."""
+    """Returns why an event's times have no meaning here, or None. A stored event may have an
+    invalid zone, because another host may have fewer zones."""
     try:
         begin_in_utc(event.begins, event.zone)
         end_in_utc(event.ends, event.zone)
@@ -87,7 +87,7 @@ def _first(windows: list[Window]) -> list[Window]:
 
 
 def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iterator[Window]:
-    """Yields the windows that may overlap the span, and a few around it."""
+    """Yields the windows of an event that may overlap the span, and a few around it."""
     if not event.weekly:
         yield _window_on(event, event.begins.date())
         return
@@ -102,7 +102,7 @@ def _windows_of(event: CalendarEvent, after: datetime, before: datetime) -> Iter
 
 
 def is_day_of(event: CalendarEvent, day: date) -> bool:
-    """Returns whether a series begins on a day, if it has not ended earlier."""
+    """Returns whether a weekly event begins on this day, unless its series has ended before."""
     return day.weekday() in event.weekly
 
 
@@ -116,8 +116,8 @@ def _window_on(event: CalendarEvent, day: date) -> Window:
 
 
 def without_doubles(windows: Iterable[Window]) -> list[Window]:
-    """Returns one window of each event: the earliest, or a larger one after it. Overlapping windows
-    of an event, or of equal names in two calendars, are for the same pods."""
+    """Returns one window of each event: the earliest, or a later one that needs more. Overlapping
+    windows of an event, or of equal names in two calendars, are for the same pods."""
     by_name: dict[tuple[str, str], Window] = {}
     for window in windows:
         earlier = by_name.setdefault((window.event.namespace, window.event.name), window)
@@ -131,12 +131,12 @@ def without_doubles(windows: Iterable[Window]) -> list[Window]:
 
 
 def request_of(config: Config, event: CalendarEvent) -> dict[str, int]:
-    """Returns the request of one pod, with the defaults for missing resources."""
+    """Returns the request of one pod of the event, with the defaults for missing resources."""
     return {**config.default_request, **event.request, "pods": 1}
 
 
 def event_error(config: Config, event: CalendarEvent) -> str | None:
-    """Returns why the event cannot cause a conversion."""
+    """Returns why the event cannot cause a conversion, or None."""
     policy = config.namespaces.get(event.namespace)
     if policy is None:
         monitored = ", ".join(sorted(config.namespaces)) or "none"

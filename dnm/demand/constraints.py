@@ -1,6 +1,6 @@
 """The constraints of a pod on the labels and taints of a node, as kube-scheduler evaluates them.
 
-They exclude free capacity. If facts are missing, the answer errs as each docstring describes.
+Free capacity is not among them. If facts are missing, the answer errs as each docstring describes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 class NodeTraits(Value):
-    """The properties that decide whether a pod may run there. Without `name`: an expected node."""
+    """Properties of a node that decide whether a pod may run there. An expected node has no
+    `name`."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -104,7 +105,7 @@ def describe_misfit(
 
 
 def _describe_numa_misfit(shape: PodShape, numa: NumaRoom | None) -> str | None:
-    """Returns why no NUMA node fits a pod that its kubelet aligns to one."""
+    """Returns why a pod that its kubelet aligns to one NUMA node fits none, or None."""
     if numa is None or shape.aligned is None:
         return None
     zones, requested = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]
@@ -126,7 +127,7 @@ def describe_taint(taint: Taint) -> str:
 
 
 def _is_like_itself(shape: PodShape, affinity: PodAffinityTerm) -> bool:
-    """Returns whether a term selects the pod's own labels. A term without expressions does."""
+    """Returns whether a term selects the pod's own labels; a term without expressions does."""
     labels = dict(shape.labels)
     return all(meets(expression, labels) for expression in affinity.expressions)
 

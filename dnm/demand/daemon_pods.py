@@ -27,7 +27,7 @@ def nodes_to_verify(registry: Registry, nodes: Iterable[Node], pods: PodList) ->
 
 
 def own_pods(registry: Registry) -> frozenset[str]:
-    """Returns the pods that dnm uses for readiness checks, as `namespace/name`."""
+    """Returns the pods that dnm started for readiness checks, as `namespace/name`."""
     return frozenset(
         key for entry in registry.nodes.values() if entry.opening for key in entry.opening.pods
     )
@@ -39,7 +39,7 @@ def verify_pods(
     nodes: Iterable[Node],
     own: Collection[str],
 ) -> tuple[Pod, ...]:
-    """Returns the pods, with false members of a DaemonSet counted as work."""
+    """Returns the pods; those that falsely name a DaemonSet as their owner count as work."""
     by_uid = {daemon_set.uid: daemon_set for daemon_set in daemon_sets}
     traits = {node.name: node for node in nodes}
     verdicts: dict[tuple[str, str, str], bool] = {}
@@ -62,8 +62,8 @@ def verify_pods(
 
 
 def selects(daemon_set: DaemonSet, node: Node) -> bool:
-    """Returns whether the controller keeps a pod of it on the node: a NoSchedule taint, which may
-    be newer, removes none."""
+    """Returns whether the DaemonSet's controller keeps a pod on the node. A NoSchedule taint does
+    not matter: it may be newer than the pod, which then stays."""
     taints = tuple(
         taint
         for taint in node.taints

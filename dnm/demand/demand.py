@@ -32,7 +32,7 @@ from dnm.model.value import Resources, Value
 class QueueDemand(Value):
     """The demand of one configured queue, including all queues below it. `pending` and
     `pending_pods` count the pods that are old enough. `largest_gang`: the largest gang application,
-    resource by resource; the limit must contain it at once."""
+    resource by resource, which the limit must admit as a whole."""
 
     queue: str
     used: Mapping[str, int] = {}
@@ -42,8 +42,8 @@ class QueueDemand(Value):
 
 
 class NodeUse(Value):
-    """The use of one node: of all its pods, of DaemonSets (and mirror pods), and the number of pods
-    that keep it from being idle. `mirrors`: the part of mirror pods."""
+    """The use of one node. `used`: by all its pods. `daemonsets`: by DaemonSets' and mirror pods.
+    `mirrors`: by mirror pods. `work_pods`: how many pods keep it from being idle."""
 
     used: Resources
     daemonsets: Resources
@@ -54,9 +54,9 @@ class NodeUse(Value):
 class Demand(Value):
     """The demand of all pods of the cluster. A configured queue without pods is in `queues`, a node
     without pods is not in `nodes`. `stalled`: the entries of `DemandFacts.stalled` that still
-    apply; others are dropped. `kinds`: the pods of each monitored queue, including queues below it,
-    if they are recorded (`demand_days`). `mark`: the function from used and requested amounts to
-    the least limit, None for the same amount."""
+    apply. `kinds`: the pods of each monitored queue, including queues below it, if they are
+    recorded (`demand_days`). `mark`: a function from the used and requested amount to the least
+    limit (None: the amount itself)."""
 
     queues: Mapping[str, QueueDemand]
     groups: tuple[PendingGroup, ...]
@@ -73,7 +73,7 @@ NO_USE = NodeUse(used={}, daemonsets={}, work_pods=0)
 def gather_demand(
     pods: Sequence[Pod], config: Config, queues: Mapping[str, QueueLimits], facts: DemandFacts
 ) -> Demand:
-    """Sums up all unfinished pods.
+    """Returns the demand of all unfinished pods.
 
     The first pass finds the queue of each application (from the scheduler, or else its first pod),
     the second counts. The rest handles distinct shapes only, so the time is that of two passes."""
@@ -114,8 +114,8 @@ class _QueueFinder:
     """A finder of the queue in which the queue system has, or will put, a pod.
 
     The scheduler's own answer has precedence. Without it, the first pod of the application decides
-    for all. A queue that is not configured counts as
-    its nearest configured ancestor; a pod without a queue gets that of the namespace map."""
+    for all. A queue that is not configured counts as its nearest configured ancestor; a pod without
+    a queue gets that of its namespace."""
 
     def __init__(
         self,
@@ -145,7 +145,8 @@ class _QueueFinder:
                 self._by_app[pod.app_id] = self._nearest(self._reported[pod.uid])
 
     def find(self, pod: Pod) -> str:
-        """Returns the configured queue in which a managed pod counts; empty: unknown."""
+        """Returns the configured queue in which a managed pod counts; an empty text if it is
+        unknown."""
         if self._own and pod.namespace in self._own:
             return self._nearest(self._own[pod.namespace])
         if self._reported and pod.uid in self._reported:
@@ -189,8 +190,8 @@ class _Bound(Value):
 def _sum_bound(
     pods: Sequence[Pod], finder: _QueueFinder, resources: frozenset[str] | None
 ) -> _Bound:
-    """Sums up every pod of the cluster. The sums are lists over the resource names, so that no
-    object is created for a pod."""
+    """Sums up the bound pods by node and queue, and lists the others. The sums are lists over the
+    resource names, so that no object is created for a pod."""
     shapes = {id(shape): shape for shape in (pod.shape for pod in pods)}
     requests = {key: _without_unknown(shape.request, resources) for key, shape in shapes.items()}
     axes = list(dict.fromkeys(name for request in requests.values() for name in request))
@@ -250,7 +251,7 @@ class _OnNode:
         self.work_pods = 0
 
     def as_value(self, axes: Sequence[str]) -> NodeUse:
-        """Returns the sums by resource name, without those that are 0."""
+        """Returns the sums as a `NodeUse`, by resource name, without those that are 0."""
         return NodeUse(
             used={name: amount for name, amount in zip(axes, self.used, strict=True) if amount},
             daemonsets={
@@ -278,7 +279,7 @@ def _total(requests: Mapping[int, Resources], counts: Mapping[int, int]) -> dict
 def _kinds(
     config: Config, pods: Sequence[Pod], waiting: Waiting, finder: _QueueFinder, facts: DemandFacts
 ) -> dict[str, tuple[PodKind, ...]]:
-    """Returns the pods of each monitored queue by their request, for the record."""
+    """Returns the pods of each monitored queue by request and gang, for the record of demand."""
     from dnm.demand.kinds import count_kinds
 
     return count_kinds(

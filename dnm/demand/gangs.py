@@ -39,21 +39,21 @@ class GangApp(Value):
 
     @property
     def first(self) -> Pod:
-        """Returns the oldest pod, whose annotation announces the gang."""
+        """Returns the oldest pod; its annotation announces the gang."""
         return min(self.pods, key=lambda pod: (pod.created, pod.name))
 
 
 class GangDemand(Value):
     """The effect of a gang on its pods. `taken_over`: pending pods that need nothing, because a
-    placeholder has it already. `missing_pods`: a pod as announced by the annotation, and how many
-    such pods do not exist yet."""
+    placeholder has it already. `missing_pods`: pairs of a pod as the annotation announces it, and
+    how many such pods do not exist yet."""
 
     taken_over: tuple[Pod, ...]
     missing_pods: tuple[tuple[Pod, int], ...]
 
 
 def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
-    """Returns the gang applications of pods that have a task group or are placeholders."""
+    """Returns the gang applications of these pods, which have a task group or are placeholders."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.is_managed:
@@ -70,8 +70,8 @@ def gang_apps(pods: Iterable[Pod]) -> tuple[GangApp, ...]:
 def split_countable(
     apps: Iterable[GangApp],
 ) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
-    """Returns the gangs that are counted, and why the pods (by id) of the others are not. A gang
-    requests too much, or the youngest gangs of a namespace exceed the bound."""
+    """Returns the gangs that are counted, and pod id -> why the pods of other gangs are not. A gang
+    requests too much, or the older gangs of its namespace have reached the bound."""
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}
@@ -131,8 +131,8 @@ def gang_demand(app: GangApp, now: datetime) -> GangDemand:
 
 
 def gang_total(app: GangApp) -> dict[str, int]:
-    """Returns the request that the queue's limit must fit at once, else the application
-    is rejected."""
+    """Returns the total request of a gang, which its queue's limit must admit at once; otherwise
+    the application is rejected."""
     total: dict[str, int] = {}
     for group in app.groups:
         add_to(total, group.min_resource, group.min_member)
@@ -157,8 +157,8 @@ def _bulk(pod: Pod) -> tuple[int, ...]:
 
 
 def _is_over(app: GangApp, now: datetime) -> bool:
-    """Returns whether the application was rejected, or has reserved so long that no
-    placeholders are used any more."""
+    """Returns whether the application was rejected or is gated, or has reserved for so long that
+    its scheduler uses no placeholders any more."""
     first = app.first
     expired_before = (now - _PLACEHOLDER_TIMEOUT).strftime("%Y-%m-%dT%H:%M:%SZ")
     return first.created < expired_before or any(
@@ -167,7 +167,7 @@ def _is_over(app: GangApp, now: datetime) -> bool:
 
 
 def _promised(app: GangApp, group: TaskGroup) -> Pod:
-    """Returns a pod as announced by the group's annotation, placed like the application's first."""
+    """Returns a missing pod as its task group announces it, placed like the first of the gang."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
     name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (not created)"

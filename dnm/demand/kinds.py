@@ -33,7 +33,7 @@ def count_kinds(
     now: datetime,
     resources: frozenset[str] | None = None,
 ) -> dict[str, tuple[PodKind, ...]]:
-    """Returns the kinds of each monitored queue, including all queues below it."""
+    """Returns queue -> its kinds of pods, for monitored queues, including all queues below them."""
     since = text_time(now - config.check_interval)
     sizes = {id(pod): _size(app) for app in gangs for pod in app.pods}
     seen: dict[str, dict[Kind, Seen]] = {}
@@ -67,7 +67,7 @@ def count_kinds(
 
 
 class Seen:
-    """The counts of one kind, as PodKind has them."""
+    """The counts of the pods of one kind, from which a PodKind is made."""
 
     def __init__(self) -> None:
         self.waiting = self.running = self.came = 0
@@ -75,7 +75,7 @@ class Seen:
         self.came_at: list[int] = []
 
     def add(self, is_bound: bool, at: int, count: int, is_new: bool) -> None:
-        """Counts pods that were created at a time."""
+        """Counts pods that were created at the time `at`."""
         self.running += count * is_bound
         self.waiting += count * (not is_bound)
         self.sums[is_bound] += at * count
@@ -83,7 +83,7 @@ class Seen:
         self.came_at += [at] * min(count * is_new, MOST_CREATED - len(self.came_at))
 
     def merge(self, other: Seen) -> None:
-        """Adds the counts of the same kind in another queue."""
+        """Adds the counts of pods of the same kind in another queue."""
         self.running += other.running
         self.waiting += other.waiting
         self.sums = [own + more for own, more in zip(self.sums, other.sums, strict=True)]
@@ -92,7 +92,7 @@ class Seen:
 
 
 def list_kinds(queues: Iterable[Mapping[Kind, Seen]]) -> tuple[PodKind, ...]:
-    """Returns the kinds of these queues, at most MOST_KINDS, in a stable order."""
+    """Returns the kinds of pods in these queues together, at most MOST_KINDS, in a stable order."""
     every: dict[Kind, Seen] = {}
     for kinds in queues:
         for kind, seen in kinds.items():
@@ -110,7 +110,7 @@ def _to_kind(kind: Kind, seen: Seen) -> PodKind:
 
 
 def _seconds(created: str) -> int:
-    """Returns the seconds since 1970; 0 if the text is not a time."""
+    """Returns a creation time in seconds since 1970; 0 if the text is not a time."""
     try:
         return int(datetime.fromisoformat(created).timestamp())
     except (ValueError, OverflowError):
@@ -118,7 +118,7 @@ def _seconds(created: str) -> int:
 
 
 def _size(app: GangApp) -> int:
-    """Returns how many pods start together: as the annotation announces, else existing ones."""
+    """Returns how many pods of a gang start together: as announced, or else the existing ones."""
     return sum(max(group.min_member, 0) for group in app.groups) or len(app.pods)
 
 
@@ -134,8 +134,8 @@ def _plain(request: Resources, resources: frozenset[str] | None) -> Request:
 def list_free_capacity(
     config: Config, nodes: Iterable[Node], lent: Iterable[str], pods: Iterable[Pod]
 ) -> tuple[NodeRoom, ...]:
-    """Returns the capacity of permanent nodes for monitored pods, equal ones together: of nodes in
-    service for them, without the requests of all other pods."""
+    """Returns the permanent nodes in service for monitored pods, equal ones together: each one's
+    capacity without the requests of all other pods."""
     lent = frozenset(lent)
     permanent = {
         node.name: node

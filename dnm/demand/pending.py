@@ -62,7 +62,7 @@ class NotCounted(Enum):
 
 
 class Uncounted(Value):
-    """Pending pods that request no node; `queue` is empty if unknown."""
+    """Equal pending pods that request no node, for one reason; `queue` is empty if unknown."""
 
     queue: str
     namespace: str
@@ -77,7 +77,7 @@ Created: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def count_created(created: Created, until: str) -> int:
-    """Counts the pods that were created at this time or before."""
+    """Counts the pods that were created at the time `until` or before."""
     return sum(count for instant, count in created if instant <= until)
 
 
@@ -253,7 +253,7 @@ class Collector:
 
 
 def _weight(kind: _GroupKey, shape: PodShape) -> int:
-    """Returns as how many kinds a group counts."""
+    """Returns as how many kinds a group counts under MOST_KINDS: more if it has many rules."""
     return 1 + (count_rules(shape) + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
 
 
@@ -289,10 +289,10 @@ def _with_default(request: Resources, default: Resources) -> Resources:
 
 
 def with_siblings(groups: Sequence[PendingGroup], pods: Sequence[Pod]) -> tuple[PendingGroup, ...]:
-    """Adds, to groups of pods that cannot share a node, the nodes that already have one.
+    """Returns the groups, with `siblings` for pods that cannot share a node: nodes with such a pod.
 
     Bound pods come without labels and ports, so a bound pod of the same namespace with the same
-    request is taken for one of them. This errs towards a node too many."""
+    request counts as one of them. This errs towards a node too many."""
     kinds = {
         group.fingerprint: (group.namespace, _sorted(group.shape.request))
         for group in groups

@@ -25,15 +25,15 @@ class ContainerRequest(Value):
 
 
 class ContainerState(Value):
-    """A container's status: `allocatedResources` and `resources.requests` (None: not reported)."""
+    """A container's status: allocatedResources, and resources.requests (None: not reported)."""
 
     allocated: Mapping[str, str] = {}
     requests: Mapping[str, str] | None = None
 
 
 class PodRequest(Value):
-    """The fields of a pod that decide its request. `states` by container name, init containers
-    included."""
+    """The fields of a pod that decide its request. `states`: container name -> status, init
+    containers included."""
 
     containers: tuple[ContainerRequest, ...]
     init_containers: tuple[ContainerRequest, ...] = ()
@@ -44,8 +44,8 @@ class PodRequest(Value):
 
 
 def with_counted_names(pod: PodRequest) -> PodRequest | None:
-    """Returns the request without resource names beyond MOST_RESOURCES, extended resources first;
-    None if none are removed. A tenant can invent any number of names."""
+    """Returns the fields without resource names beyond MOST_RESOURCES, of which extended resources
+    are removed first; None if there are no more. A tenant can invent any number of names."""
     containers = (*pod.containers, *pod.init_containers)
     lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():
@@ -146,8 +146,8 @@ def most_of(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def count_rules(shape: PodShape) -> int:
-    """Returns the effort of a comparison with a node: the number of rules, where ten values count
-    as one."""
+    """Returns how much work a comparison of a pod with a node is: the number of its rules, where
+    ten values count as one."""
     terms = [
         expression
         for term in shape.node_affinity

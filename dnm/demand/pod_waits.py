@@ -2,9 +2,9 @@
 why it cannot. Pure.
 
 Devices are counted as resources, under Kubernetes' own name for those of a class. A new node is
-expected to have the devices that lent nodes of its type have published. The scheduler must also
-have started a pod with a device before: some allocate none and bind such pods without, or end with
-a panic. A group with a known least number is a gang (`gangs.py`).
+expected to have the devices that lent nodes of its type have published. dnm counts them only after
+the scheduler has started a pod with a device: some schedulers bind such pods without any device, or
+end with a panic. A group with a known minimum of pods is a gang (`gangs.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Matches = Callable[[Device], bool]
 
 
 def with_devices(demand: Demand, waits: PodWaits) -> Demand:
-    """Returns the demand; the use of each node includes the devices that are allocated there."""
+    """Returns the demand with the allocated devices added to the use of each node."""
     nodes = dict(demand.nodes)
     for name, taken in waits.taken.items():
         use = nodes.get(name, NO_USE)
@@ -50,8 +50,8 @@ def resolve_devices(
     lent: Mapping[str, str],
     types: Mapping[str, Collection[str]],
 ) -> tuple[dict[int, Pod], PodWaits]:
-    """Returns the waiting pods (by id) with resolved claims and their requests, and why others are
-    not. `lent`: node -> its type. `types`: namespace -> the types that it may have."""
+    """Returns pod id -> the waiting pod with its device claims as requests, and why other claims
+    are unclear. `lent`: node -> its type. `types`: namespace -> the types that it may have."""
     waiting = [pod for pod in pods if pod.devices and is_awaiting_placement(pod, types)]
     if isinstance(facts, Unreadable):
         return {}, PodWaits(unclear={_title(pod): facts.error for pod in waiting})
@@ -90,8 +90,8 @@ def _title(pod: Pod) -> str:
 def _needs(
     pod: Pod, facts: DeviceFacts, shared: Mapping[tuple[str, str], int]
 ) -> tuple[Counter[str], str]:
-    """Returns class -> devices that all claims of a pod request together, and why that is unknown,
-    if so."""
+    """Returns class -> how many devices all claims of a pod request together. If that is unknown,
+    the text is the reason."""
     needs: Counter[str] = Counter()
     if pod.group.startswith(f"{GROUPS[0]}/"):
         return needs, "it belongs to a PodGroup, and its pods may share a claim"
@@ -123,7 +123,7 @@ def _describe_unknown_devices(
     lent: Mapping[str, str],
     types: Collection[str],
 ) -> str:
-    """Returns why it is unknown whether a new node has such devices."""
+    """Returns why it is unknown whether a new node has these devices; empty: it has them."""
     for node, node_type in lent.items():
         if node_type in types and all(PREFIX + name in offered.get(node, {}) for name in needs):
             return ""
@@ -144,8 +144,8 @@ def _with_devices(shape: PodShape, needs: Mapping[str, int]) -> PodShape:
 
 
 def _matcher(expressions: Iterable[str]) -> Matches | None:
-    """Returns a test whether a device is of a class, if all its expressions compare driver and
-    attributes; else None."""
+    """Returns a test whether a device is of a class, or None if an expression of the class does
+    more than compare driver and attributes."""
     tests: list[Matches] = []
     for term in (term.strip() for text in expressions for term in text.split("&&")):
         driver, attribute = _DRIVER.fullmatch(term), _ATTRIBUTE.fullmatch(term)
@@ -170,7 +170,7 @@ def _literal(text: str) -> str | bool | int:
 
 
 def _attribute(device: Device, domain: str, name: str) -> tuple[type, object]:
-    """Returns the value with its type: a boolean is no number. `name` alone is the driver's own."""
+    """Returns the value with its type: a boolean is no number. A plain `name` is its driver's."""
     plain = device.attributes.get(name) if domain == device.driver else None
     value = device.attributes.get(f"{domain}/{name}", plain)
     return type(value), value
@@ -197,9 +197,9 @@ def _count(
 def resolve_groups(
     pods: Iterable[Pod], facts: GroupFacts, namespaces: Collection[str]
 ) -> tuple[dict[int, Pod], dict[str, str]]:
-    """Returns, by pod id, the pods of groups with a known minimum, changed into members of a gang;
-    and for other groups why dnm counts only existing pods. A pod that announces a gang itself is
-    unchanged, since the scheduler follows these."""
+    """Returns pod id -> the pod as a member of a gang, if the minimum of its group is known. The
+    second result has why dnm counts only existing pods of other groups. A pod that announces a gang
+    itself is left out, since its scheduler follows the announcement."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if pod.group and pod.is_managed and not (pod.task_group or pod.task_groups):

@@ -13,9 +13,9 @@ from dnm.model.pod import Pod
 def list_refused(
     refused: Sequence[RefusedPods], now: datetime
 ) -> Iterator[tuple[Pod, int, NotCounted | None]]:
-    """Yields a pod of each kind, their number, and why they are left out. If the quota
-    admits them again, they are left out until their controller must have tried again. If they do
-    not exist then, they count like pods that wait for something else."""
+    """Yields each kind of refused pods: one pod, their number, and why they do not count. If the
+    quota admits them again, they do not count until their controller must have tried again. If they
+    do not exist then, they count like pending pods."""
     for pods in refused:
         why = NotCounted.BEYOND if pods.pod.shape.is_cut else None
         is_due = pods.retry_until >= text_time(now)

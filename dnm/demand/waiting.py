@@ -1,4 +1,4 @@
-"""Pods that are not bound: in groups, with missing pods of gangs, and why some request no node.
+"""The demand of unbound pods: groups, missing pods of gangs, and why some pods request no node.
 Pure."""
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dnm.model.value import Resources, Unreadable, Value
 
 
 class DemandFacts(Value):
-    """The facts besides the pods. `stalled` is the registry's: pods that are known to wait for
-    something else. Pods with claims that could not be read are not counted. `resources`: the names
-    that are summed up because a node offers or a queue limits them, None for all. Tenants invent
-    others; requests of these are only known by group."""
+    """The facts besides the pods that decide demand. `stalled` is the registry's: pods that are
+    known to wait for something else. Pods with claims that could not be read are not counted.
+    `resources`: the names that are summed up because a node offers or a queue limits them (None:
+    all). Tenants invent other names; they are only in the requests of groups."""
 
     now: datetime
     scheduler: SchedulerView | None = None
@@ -30,7 +30,7 @@ class DemandFacts(Value):
 
 
 def _list_held(scheduler: SchedulerView | None) -> Mapping[str, NotCounted]:
-    """Returns pod UID -> the reason of the scheduler that no node changes."""
+    """Returns pod UID -> why its scheduler holds it back; no new node changes that."""
     if scheduler is None:
         return {}
     held = dict.fromkeys(scheduler.user_limited, NotCounted.USER_LIMIT)
@@ -38,7 +38,7 @@ def _list_held(scheduler: SchedulerView | None) -> Mapping[str, NotCounted]:
 
 
 class Waiting(Value):
-    """The requests of unbound pods, with missing pods of gangs."""
+    """The demand of unbound pods, including missing pods of gangs."""
 
     groups: tuple[PendingGroup, ...] = ()
     stalled: Mapping[str, StalledPods] = {}
@@ -54,7 +54,7 @@ def gather_waiting(
     find: Callable[[Pod], str],
     facts: DemandFacts,
 ) -> Waiting:
-    """Returns the unbound pods in groups. `find` returns the queue of a pod."""
+    """Returns the demand of the unbound pods. `find` returns the queue of a pod."""
     apps: tuple[GangApp, ...] = ()
     beyond: Mapping[int, NotCounted] = {}
     if gang_members:
@@ -83,8 +83,8 @@ def gather_waiting(
 def _list_pending(
     unbound: Sequence[Pod], apps: Iterable[GangApp], beyond: Mapping[int, NotCounted], now: datetime
 ) -> Iterable[tuple[Pod, int, NotCounted | None]]:
-    """Yields the pending pods, missing ones of gangs included: a pod, its number, and why it is
-    left out. `beyond`: pods (by id) of gangs that are not counted, and why."""
+    """Yields the pending pods, missing ones of gangs included: a pod, its number, and why it does
+    not count. `beyond`: pod id -> why its gang is not counted."""
     taken_over: set[int] = set()
     missing_pods: list[tuple[Pod, int]] = []
     for app in apps:

@@ -38,8 +38,7 @@ def judge_breaker(
 
     Changed demand is another chance (`take_chance`). Each chance with an unused node delays the
     next one, because changing demand must not cause conversions all the time. Unused nodes that
-    `min_nodes` keeps do not count.
-    """
+    `min_nodes` keeps do not count."""
     breaker = registry.breakers.get(queue, Breaker())
     if breaker.tripped_at is not None:
         has_changed = not breaker.demand or breaker.demand != demand  # an image has none

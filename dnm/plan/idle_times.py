@@ -116,8 +116,7 @@ def note_returns(
 def _judge(
     returned: list[datetime], ended: list[int], needed: int, back: float, now: datetime
 ) -> LentAgain:
-    """Returns the record after pauses ended: of nodes that are needed again, or gone for too
-    long."""
+    """Returns the record after pauses ended: the node is needed again, or gone for too long."""
     recent = [since for since in returned if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
     pauses = [*ended, *(_seconds(since, now) for since in returned if since not in recent)]

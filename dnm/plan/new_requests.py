@@ -241,7 +241,7 @@ def waiting_verdict(queue: str, objection: Objection) -> QueueVerdict:
 
 
 def exclusion_list(config: Config, node_type: str, names: Iterable[str]) -> str:
-    """Returns the nodes of a type that the converter must avoid, of `names`, as a host list."""
+    """Returns those of `names` of a type, as a host list that the converter must avoid."""
     return fold_hostlist(name for name in names if config.type_of(name) == node_type)
 
 
@@ -338,7 +338,7 @@ def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str
 
 
 def _stray_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns unrecorded Nodes of the type, without `but`, that exist before the request."""
+    """Returns unrecorded Nodes of the type, without `but`: they exist before the request."""
     return tuple(
         name
         for name in sorted(inputs.facts.nodes or {})

@@ -291,8 +291,7 @@ def measure_node(config: Config, node_type: str, node: Node) -> NodeSize | None:
     (a device plugin registers its resource after the node is Ready).
 
     An amount up to a tenth above the declared one is accepted; above that the declared one counts.
-    Without a configured type there is no bound.
-    """
+    Without a configured type there is no bound."""
     declared_type = config.node_types.get(node_type)
     if declared_type is None:
         return NodeSize(counted=_positive(node.allocatable))

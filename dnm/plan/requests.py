@@ -42,8 +42,7 @@ def advance_request(
     it has the type's name and the namespace's label. `taken` are recorded nodes, `siblings` the
     other open requests (`with_converter_report`): a node that one of them named is its own. While
     the converter runs only nodes that it named are adopted: nodes of another host look the same,
-    and with this request's later nodes they would exceed the request.
-    """
+    and with this request's later nodes they would exceed the request."""
     if facts.nodes is None:
         return RequestTransition(request=request)
     reported = with_converter_report(request, facts)

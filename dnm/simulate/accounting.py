@@ -28,8 +28,7 @@ class SimulationError(DnmError):
 
 
 class Accounting(Value):
-    """The jobs in their order, their nodes by type, and the number of lines without a job that can
-    be simulated."""
+    """The jobs in their order, their nodes by type, and the number of lines that were left out."""
 
     jobs: tuple[SimJob, ...] = ()
     nodes: dict[str, frozenset[str]] = {}
@@ -39,8 +38,8 @@ class Accounting(Value):
 def parse_jobs(
     text: str, since: datetime, until: datetime, type_of: Callable[[str], str | None]
 ) -> Accounting:
-    """Returns the jobs that were submitted in a span, and the rest of those that waited or ran when
-    it began. Raises SimulationError where no line is one of sacct's."""
+    """Returns the jobs that were submitted from `since` to `until`, and the remaining part of those
+    that waited or ran at `since`. Raises SimulationError if no line is one of sacct's."""
     lines = text.splitlines()
     if len(lines) > MOST_JOBS:
         raise SimulationError(

@@ -17,7 +17,7 @@ MIN_IDLE = 600.0  # min_idle_seconds of the shipped converter: what is idle for 
 
 @dataclass(frozen=True)
 class SimJob:
-    """Asks for `nodes` whole nodes of a type; ends by itself before its limit."""
+    """A job that requests `nodes` whole nodes of a type, and ends by itself before its limit."""
 
     at: float
     nodes: int
@@ -28,8 +28,8 @@ class SimJob:
 
 @dataclass
 class BatchSide:
-    """The nodes of one type that Slurm has in service, and its queue. `idle`: name -> since when;
-    `waits`: seconds that each started job has waited, by job."""
+    """The nodes of one type that Slurm has in service, and its queue of jobs. `idle`: node name ->
+    since when. `waits`: each started job and the seconds that it has waited."""
 
     idle: dict[str, float]
     at: Callable[[float, Callable[[], None]], None]  # calls something back at a time
@@ -45,13 +45,13 @@ class BatchSide:
         self.start_jobs(now)
 
     def give(self, name: str, now: float) -> None:
-        """Puts a node in service."""
+        """Puts a node in service in Slurm and starts jobs."""
         self.idle[name] = now
         self.start_jobs(now)
 
     def lendable(self, now: float) -> list[str]:
-        """Names the nodes that have been idle for long enough and that no job is planned for, the
-        longest first."""
+        """Returns the nodes that have been idle for long enough and that no job is planned for, the
+        longest idle first."""
         idle = [name for name, since in self.idle.items() if now - since >= MIN_IDLE]
         planned = self._promise()[1] if idle and self.waiting else frozenset()
         return sorted((name for name in idle if name not in planned),
@@ -71,8 +71,8 @@ class BatchSide:
                 spare -= 0 if in_time else job.nodes
 
     def _promise(self) -> tuple[float, frozenset[str], int]:
-        """Returns when the first job in line can start at the latest, its nodes, and how many nodes
-        are left over."""
+        """Returns when the first job in line can start at the latest, on which nodes, and how many
+        nodes are left over then."""
         free, first = list(self.idle), self.waiting[0]
         for when, names in sorted(self._ends.values()):
             free += names

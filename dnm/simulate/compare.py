@@ -26,8 +26,8 @@ class Price(Value):
 
 
 class Comparison(Value):
-    """The figures by name, in the given order; `prices` if the workload has jobs. `errors`: those
-    of the plans."""
+    """The figures of each configuration by name, in the given order; `prices` if the workload has
+    jobs. `errors`: the errors in the plans."""
 
     workload: str
     figures: Mapping[str, Figures]
@@ -38,8 +38,8 @@ class Comparison(Value):
 def play_under(
     workload: Workload, config: Config | None, report: Callable[[float], object] | None = None
 ) -> tuple[Figures, tuple[str, ...]]:
-    """Plays the workload under a configuration, None: with nothing lent; returns the figures and
-    what the plans complained of. `report` receives the simulated fraction."""
+    """Plays the workload under a configuration, or without lending if it is None. Returns the
+    figures and the errors in the plans. `report` is called with the simulated fraction."""
     if config is None:
         return play(workload, NobodyLends(), report)[1], ()
     policy = DnmPolicy(workload, as_played(config, workload))
@@ -50,7 +50,7 @@ def play_under(
 def side_by_side(
     workload: Workload, played: Mapping[str, tuple[Figures, tuple[str, ...]]]
 ) -> Comparison:
-    """Returns the results of `play_under` for each name and without lending, with the prices."""
+    """Returns the comparison of these results of `play_under`, one of them without lending."""
     without, _ = played[NO_LENDING]
     prices = {
         name: Price(

@@ -32,8 +32,8 @@ _GOLDEN = 0.6180339887  # multiples of it are spread evenly, however many there 
 
 
 class Span(Value):
-    """The times of a pod: created, begun, and its seconds of running. `gang`: the size of its gang,
-    or 0."""
+    """The times of a pod: when it was created and began, and how many seconds it ran. `gang`: the
+    number of its gang, or 0."""
 
     queue: str
     came: datetime
@@ -44,7 +44,7 @@ class Span(Value):
 
 
 class _Gang(NamedTuple):
-    """The gang that came last: its number, how many of it have come, and of how many it is."""
+    """The latest gang: its number, how many of its pods were created so far, and its size."""
 
     number: int = 0
     came: int = 0
@@ -52,7 +52,7 @@ class _Gang(NamedTuple):
 
 
 class _Kind:
-    """The pods of a kind: waiting, running, and when each gang was complete."""
+    """The pods of a kind: those that wait, those that run, and when each gang was complete."""
 
     def __init__(self) -> None:
         self.gang = _Gang()
@@ -76,7 +76,8 @@ class KindReplay:
         self._gangs = 0
 
     def add(self, line: HistoryLine) -> None:
-        """Takes the numbers of one queue at one moment; kinds that it does not name are gone."""
+        """Applies the numbers of one queue at one moment. Kinds that `line` does not have are
+        gone."""
         by_key: dict[_Key, list[PodKind]] = {}
         for kind in msgspec.convert(line.numbers.get("kinds", ()), tuple[PodKind, ...]):
             key = (line.queue, tuple(sorted(kind.request.items())), kind.gang > 0)
@@ -90,7 +91,7 @@ class KindReplay:
         self._last[line.queue] = line.time
 
     def close(self) -> list[Span]:
-        """Returns all pods; those that run still go on for ever."""
+        """Returns all pods. A pod that still runs gets no end."""
         for (queue, request, _), kind in self._kinds.items():
             waiting = ((created, self._last[queue], gang) for created, gang in kind.waiting)
             self._spans += _spans(queue, request, (*kind.running, *waiting), None)
@@ -128,8 +129,8 @@ class KindReplay:
             self.cancelled += 1
 
     def _gang_of(self, kind: _Kind, size: int, some: Sequence[PodKind]) -> int:
-        """Returns the number of a new pod's gang: the last gang if it is incomplete and has this
-        size, or now has it; otherwise a new number."""
+        """Returns the number of a new pod's gang. It is the last gang if that is incomplete and has
+        this size, or has changed to it; otherwise a new one."""
         if not size:
             return 0
         number, created, was = kind.gang
@@ -142,7 +143,7 @@ class KindReplay:
 
 
 def _together(some: Sequence[PodKind]) -> PodKind:
-    """Returns gangs of several sizes as one kind."""
+    """Returns the numbers of gangs of several sizes added up as one kind."""
     created = [kind.came for kind in some if kind.came is not None]
     sums = [kind.sums for kind in some if kind.sums]
     return PodKind(
@@ -158,7 +159,7 @@ def _together(some: Sequence[PodKind]) -> PodKind:
 def _moments(
     kind: _Kind, line: PodKind, count: int, before: datetime, now: datetime, gang: int
 ) -> Iterator[datetime]:
-    """Returns when the new pods came; unrecorded ones came when the previous run was made."""
+    """Yields when the new pods were created: the recorded times, then estimates for other pods."""
     yield from (datetime.fromtimestamp(number, UTC) for number in line.came_at[:count])
     for number in range(count - len(line.came_at)):
         kind.came += not gang or number % gang == 0
@@ -169,7 +170,7 @@ def _moments(
 def _spans(
     queue: str, request: Request, pods: Iterable[_Pod], now: datetime | None
 ) -> Iterator[Span]:
-    """Returns the pods that end now; None: never."""
+    """Yields these pods as spans that end at `now`; None: never."""
     for created, began, gang in pods:
         lasts = max((now - began).total_seconds(), 1.0) if now else _LONGER_THAN_ANY
         yield Span(queue=queue, came=created, began=began, lasts=lasts, request=request, gang=gang)
@@ -178,7 +179,7 @@ def _spans(
 def _sums(
     kind: _Kind, line: PodKind, begun: int, ended: int, arrived: Sequence[datetime]
 ) -> tuple[float | None, float | None]:
-    """Returns the sums of the creation times of begun and ended pods; None if not recorded."""
+    """Returns the sums of the creation times of begun and of ended pods; None: not recorded."""
     if not (kind.sums and line.sums):
         return None, None
     waiting, running = (now - before for now, before in zip(line.sums, kind.sums, strict=True))
@@ -191,7 +192,7 @@ def _sums(
 
 
 def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
-    """Removes `count` pods: the first ones, or those with creation times nearest to a sum."""
+    """Removes and returns `count` pods: the first, or those created at times nearest to a sum."""
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
     chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)
@@ -202,7 +203,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Returns the choice nearest to a sum: the best of few, or a corrected one of all ages."""
+    """Returns the places of moments with a sum near `total`: of few choices, the nearest one."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)

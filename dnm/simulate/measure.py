@@ -10,7 +10,7 @@ from dnm.simulate.world import Policy, World
 
 
 class Waits(Value):
-    """Minutes: of all together, of the one of twenty that waits longest, of the longest."""
+    """Waiting times in minutes: the total, the 95th percentile and the longest."""
 
     total: float
     late: float
@@ -19,7 +19,8 @@ class Waits(Value):
 
 class Figures(Value):
     """The cost of one policy. `lent`, `idle`, `booting` in node-hours: out of Slurm's service, in
-    Kubernetes without a pod, on the way there and back; `short`: returned within half an hour."""
+    Kubernetes without a pod, in conversions and returns. `short`: nodes lent for under half an
+    hour."""
 
     pods: Waits
     jobs: Waits
@@ -36,7 +37,7 @@ class Figures(Value):
 def play(
     workload: Workload, policy: Policy, report: Callable[[float], object] | None = None
 ) -> tuple[World, Figures]:
-    """Plays one workload under a policy; the same seed gives the same figures."""
+    """Plays one workload under a policy in a new world; the same seed gives the same figures."""
     world = World(workload)
     ledger = world.play(policy, report)
     return world, Figures(
@@ -54,7 +55,7 @@ def play(
 
 
 def sum_up(seconds: Iterable[float]) -> Waits:
-    """Returns what these waits come to; nothing where there is none."""
+    """Returns these waits in minutes: total, late and longest; zeros if there are none."""
     minutes = sorted(second / 60 for second in seconds) or [0.0]
     late = minutes[int(0.95 * (len(minutes) - 1))]
     return Waits(total=sum(minutes), late=late, longest=minutes[-1])

@@ -15,7 +15,7 @@ from dnm.simulate.values import PodState
 
 
 class PendingPods:
-    """Pods by kind: queue, request, and whether it never starts."""
+    """The pending pods by kind: queue, request, and whether they never start."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], deque[tuple[int, PodState]]] = {}
@@ -33,7 +33,8 @@ class PendingPods:
         return bool(self._kinds)
 
     def take(self, bind: Callable[[PodState], bool]) -> None:
-        """Binds one pod after the other; of a kind that does not fit no more is asked."""
+        """Binds one pod after the other; after a pod that does not fit, skips the rest of its
+        kind."""
         heads = [(waiting[0][0], kind) for kind, waiting in self._kinds.items()]
         heapify(heads)
         while heads:

@@ -1,4 +1,4 @@
-"""dnm itself: the real `make_plan` on snapshots of the simulated world, and its actions there.
+"""The policy that is dnm itself: the real `make_plan` on snapshots of the simulated world.
 
 Every interval is a run. A run leaves converters active that take longer than half of the interval,
 and the next runs read their output and their result, as with the shipped converter. After a run
@@ -57,7 +57,7 @@ _LASTING = frozenset(
 
 
 class DnmPolicy:
-    """An installation of dnm, over some time. `errors`: what its plans complained of, each once.
+    """An installation of dnm in a simulated world. `errors`: the errors in its plans, each once.
     `may_rest`: whether runs are left out that would do nothing."""
 
     may_rest = True
@@ -104,7 +104,7 @@ class DnmPolicy:
         return world.now
 
     def _changed(self, world: World) -> object:
-        """Returns the inputs of the next plan, as a value."""
+        """Returns a value that changes if the inputs of the next plan may have changed."""
         if self._is_watchful:
             return world.changes
         spare = [
@@ -117,7 +117,8 @@ class DnmPolicy:
         return world.version, spare
 
     def _watch(self, world: World) -> None:
-        """Notes of what: of each pod, or of how many idle nodes the limits could do without."""
+        """Records which events matter to the next plan: all, or only those of nodes and spare
+        quota."""
         nodes = self._registry.nodes.values()
         self._idle = [node for node in nodes if node.idle_since is not None or node.is_needed]
         self._is_watchful = (
@@ -128,15 +129,15 @@ class DnmPolicy:
         self._seen = self._changed(world)
 
     def _note_errors(self, plan: Plan) -> None:
-        """Returns the errors that a site would have to fix, without failed conversions."""
+        """Records the errors that a site would have to fix, without failed conversions."""
         for error in plan.errors:
             is_of_request = error in plan.request_errors.values()
             if len(self.errors) < _MOST_ERRORS and not is_of_request:
                 self.errors[error] = None
 
     def _rest(self, world: World, plan: Plan) -> float:
-        """Returns until when the next runs would do nothing if no event happens: queues and nodes
-        wait only for times that can be computed now."""
+        """Returns until when further runs would do nothing if no event happens: queues and nodes
+        wait only for times that can be computed now. Otherwise returns 0."""
         nodes = self._registry.nodes.values()
         young = self._config.pending_grace.total_seconds() + 1
         is_settled = (
@@ -222,7 +223,7 @@ class DnmPolicy:
         )
 
     def _ended(self, call: SimulatedCall) -> Ended:
-        """Returns the converter's output so far: a line for each node that has joined."""
+        """Returns the result of a converter's call so far: the nodes that have joined or failed."""
         if not call.is_over:
             return Ended(names=tuple(call.joined))
         lines = tuple(f"{name} did not join" for name in call.failed)
@@ -344,7 +345,7 @@ def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
 
 
 def _maps_with(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
-    """Returns objects without a cluster that contain these limits."""
+    """Returns simulated objects of the queue systems with these limits; they need no cluster."""
     maps: Any = {}
     for name in config.queue_systems - {"none"}:
         module = import_module(f"dnm.queues.{name}.simulated")

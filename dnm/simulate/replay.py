@@ -34,8 +34,8 @@ _FEWEST_SECONDS = 60.0  # a node that was used for less was not wanted
 
 
 class Replay(Value):
-    """A lent node that was used: its pods wanted it from `asked` on and had it for `lasts`
-    seconds; `pods` of them, each asking for `request`."""
+    """The use of a lent node by `pods` equal pods: they were created at `asked` and ran for `lasts`
+    seconds, each with this `request`."""
 
     queue: str
     asked: datetime
@@ -45,8 +45,8 @@ class Replay(Value):
 
 
 class Recorded(Value):
-    """The content of a span of lines. `fullness`: the used share of a queue's limit when it
-    requested nodes, by queue; `notes`: what the lines do not show."""
+    """The content of the history from `since` until `until`. `fullness`: queue -> the used share of
+    its limit when it requested nodes. `notes`: facts that the lines do not show."""
 
     since: datetime
     until: datetime
@@ -62,7 +62,7 @@ class Recorded(Value):
 
 
 class Reader:
-    """Takes the lines of the history, and those of demand, the oldest first."""
+    """A reader of the lines of the history, and of those of demand, the oldest first."""
 
     def __init__(self) -> None:
         self._first: datetime | None = None
@@ -79,7 +79,7 @@ class Reader:
         self._capacities: tuple[NodeRoom, ...] = ()
 
     def add(self, line: HistoryLine) -> None:
-        """Takes one line."""
+        """Reads one line of the history or of demand."""
         if line.kind == "demand":
             if line.object == NODES:
                 self._capacities = msgspec.convert(line.numbers["nodes"], tuple[NodeRoom, ...])
@@ -94,7 +94,7 @@ class Reader:
             self._add_node(line)
 
     def close(self, registry: Registry, since: datetime, until: datetime) -> Recorded:
-        """Returns the content of all lines, from the first on, with the lent nodes of the
+        """Returns the content of all lines. Nodes that are still lent are added from the
         registry."""
         for name, entry in registry.nodes.items():
             if name not in self._open and entry.phase is Phase.SERVING:
@@ -120,7 +120,7 @@ class Reader:
 
     def _young_demand(self, until: datetime) -> str:
         """Returns since when demand is recorded, if that is less than half of the time with lent
-        nodes, so that a day would represent a month; otherwise an empty text."""
+        nodes: then a short time would represent a long one. Otherwise returns an empty text."""
         if not (self._demand_from and self._first and self._stays):
             return ""
         is_young = 2 * (until - self._demand_from) < until - self._first
@@ -173,7 +173,7 @@ class Reader:
                 self._leave(name, line)
 
     def _lent_before(self, name: str, entry: LentNode, since: datetime) -> None:
-        """Begins the record of a node that was lent before the first line, with its pods."""
+        """Begins the record of a node that was lent before the first line, from the registry."""
         begun = max(entry.since, since)
         self._open[name] = {"queue": entry.queue, "asked": None, "joined": begun}
         self._open[name]["size"] = dict(entry.counted)
@@ -199,8 +199,8 @@ class Reader:
 
 
 def _stay(node: Mapping[str, Any], lasts: float) -> Replay:
-    """Returns the pods of a lent node: those of its request, as many as fit. If it was requested
-    before any pods, one pod that fills the node from its joining on."""
+    """Returns the pods of a lent node: those of its request, as many as fit on it. Without a
+    request, it is one pod that fills the node from its joining on."""
     asked: HistoryLine | None = node["asked"]
     size = {name: amount for name, amount in node["size"].items() if name != "pods" and amount > 0}
     pods, request = pods_on(asked.numbers if asked else {}, size)
@@ -212,8 +212,8 @@ def _stay(node: Mapping[str, Any], lasts: float) -> Replay:
 def make_workload(
     recorded: Recorded, config: Config, registry: Registry, jobs: Accounting, seed: int
 ) -> Workload:
-    """Returns the workload of the monitored queues: with the limits that they have without lent
-    nodes, as many permanent nodes as those limits say, and the jobs."""
+    """Returns the workload of the monitored queues: their pods, their limits without lent nodes, as
+    many permanent nodes as the limits require, and the jobs."""
     limits = {
         queue: dict(status.baseline or status.limit)
         for queue, status in registry.last_run.queues.items()
@@ -248,7 +248,7 @@ def make_workload(
 
 
 def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Returns the monitored namespaces of queues that are known, each with queue and first type."""
+    """Returns namespace -> (queue, first node type), for monitored namespaces of these queues."""
     paths = set(queues)
     return {
         name: (policy.queue, policy.node_types[0])
@@ -260,8 +260,8 @@ def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str,
 def classes_of(
     config: Config, lent: Mapping[str, frozenset[str]], jobs: Accounting
 ) -> dict[str, NodeClass]:
-    """Returns the node types: with jobs as many nodes as are known by name, else as many as could
-    ever be lent."""
+    """Returns the node types with their numbers of nodes: with jobs as many as are known by name,
+    else as many as could ever be lent."""
     classes = {}
     most = config.max_converted_nodes
     if isinstance(most, Share) and not jobs.jobs:
@@ -280,7 +280,7 @@ def classes_of(
 
 
 def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, int]:
-    """Returns the part of a queue's limit on permanent nodes: all of it, or the used part."""
+    """Returns the part of a queue's limit for permanent nodes: all of it, or the used part."""
     share = 1.0 if recorded.spans else recorded.fullness.get(queue, 0.0)
     return {name: int(amount * share) for name, amount in limit.items()}
 

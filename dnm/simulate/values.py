@@ -27,7 +27,7 @@ SHORT = 1800.0  # a node that is given back sooner was hardly worth its two boot
 
 @dataclass(frozen=True)
 class Ask:
-    """A pod that a user will create; those with one `gang` begin together."""
+    """A pod that a user will create at `at`; pods with the same `gang` begin together."""
 
     at: float
     lasts: float
@@ -39,8 +39,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """A type of batch node: its size, how many there are, what they really bring (empty: their
-    size), and how their names begin (empty: with the type's)."""
+    """A type of batch node: its size, how many there are, what a joined node really offers
+    (`brings`, empty: the size), and the prefix of their names (empty: the type)."""
 
     size: tuple[tuple[str, int], ...]
     count: int
@@ -53,8 +53,8 @@ class Workload:
     """The workload of some days. `limits`: queue path -> baseline limit, with parents.
     `namespaces`: monitored namespace -> (queue, node type). `free`: the free capacity of each
     permanent node. `cap`: the most lent nodes. `fails`: the share of conversions that fail.
-    `conversions`, `returns`: recorded times, to draw from instead of the spans. `begins`: the
-    time of second 0."""
+    `conversions`, `returns`: recorded durations; if there are any, each simulated duration is one
+    of them. `begins`: the time of second 0."""
 
     name: str
     asks: tuple[Ask, ...]
@@ -104,7 +104,7 @@ class SimNode:
 
     @property
     def free_share(self) -> float:
-        """Returns the free share, as `nodesorting.go` weighs it."""
+        """Returns the node's free share of cores and memory, as `nodesorting.go` adds it up."""
         free, size = self.free, self.size
         cores = free["cpu"] / size["cpu"] if size.get("cpu") else 0.0
         memory = size.get("memory", 0)
@@ -113,7 +113,7 @@ class SimNode:
 
 @dataclass(eq=False)
 class SimulatedCall:
-    """A call of the converter: the nodes it took, and their state so far."""
+    """A call of the converter: the nodes that it took, and which have joined or failed so far."""
 
     node_type: str
     names: list[str]
@@ -127,7 +127,7 @@ class SimulatedCall:
 
 @dataclass
 class Cost:
-    """The cost of a policy."""
+    """The cost of a policy, summed up while the world plays."""
 
     waits: list[float] = field(default_factory=list)  # seconds, a pod each
     lent: float = 0.0  # node-seconds from the order to convert to being back in Slurm

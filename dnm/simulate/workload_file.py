@@ -1,4 +1,4 @@
-"""A workload that a person has written down, as JSON of schema dnm.workload/1. Pure."""
+"""A workload that an administrator has written as JSON of schema dnm.workload/1. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Amounts = Mapping[str, Annotated[str, Meta(pattern="^[^-]")] | Annotated[int, Me
 
 
 class PodsOfFile(Value):
-    """Equal pods that come at one moment; a `gang` begins together."""
+    """Equal pods that are created at one moment; with `gang` they begin together."""
 
     at: Moment
     lasts: Length
@@ -37,7 +37,7 @@ class PodsOfFile(Value):
 
 
 class JobsOfFile(Value):
-    """Equal jobs of whole nodes; `limit` None: no longer than they take."""
+    """Equal jobs of whole nodes; `limit` None: their limit is the time that they take."""
 
     at: Moment
     lasts: Length
@@ -48,8 +48,8 @@ class JobsOfFile(Value):
 
 
 class WorkloadFile(Value):
-    """The document. `queues`: path -> limit without lent nodes; `permanent`: what is free on each
-    permanent node; `nodes`: type -> how many Slurm has; `fails`: share of conversions that fail."""
+    """The document. `queues`: path -> limit without lent nodes. `permanent`: what is free on each
+    permanent node. `nodes`: type -> how many Slurm has. `fails`: share of failing conversions."""
 
     schema: str
     seconds: Length
@@ -64,7 +64,7 @@ class WorkloadFile(Value):
 
 
 def parse_workload(content: bytes, config: Config, seed: int) -> Workload:
-    """Returns the workload. Raises SimulationError with the place of what is wrong."""
+    """Returns the workload of the file. Raises SimulationError that names the wrong part."""
     try:
         file = msgspec.json.decode(content, type=WorkloadFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -38,9 +38,9 @@ from dnm.simulate.values import (
 
 
 class Policy(Protocol):
-    """Decides once per `interval`; returns when it may be asked again, at the earliest.
-    `rests_until`: its decision holds until then, or until pods or nodes change.
-    `runs_after`: so long after a conversion has ended it is asked besides; None: it is not."""
+    """A policy that is called once per `interval`; `run` returns when it may be called again, at
+    the earliest. `rests_until`: its decision holds until then, or until pods or nodes change.
+    `runs_after`: the delay of an additional call after a conversion has ended, or None."""
 
     interval: float
     rests_until: float
@@ -54,7 +54,7 @@ class Policy(Protocol):
 
 
 class World:
-    """The state, the events, and what policies may do."""
+    """The state of the simulated cluster and batch side, their events, and a policy's actions."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -104,12 +104,12 @@ class World:
         heapq.heappush(self._events, (when, self._number, is_batch, action))
 
     def _at_batch(self, when: float, action: Callable[[], None]) -> None:
-        """Changes of jobs do not matter if no node is requested."""
+        """Schedules a change of jobs, which does not matter if no node is requested."""
         self.at(when, action, is_batch=True)
 
     def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Cost:
-        """Plays all of the time. Calls the policy every interval, unless it is busy or rests, and
-        `report` with the simulated fraction."""
+        """Plays the whole time of the workload. Calls the policy every interval, unless it is busy
+        or rests, and `report` with the simulated fraction."""
         next_run = 0.0
         while self.now < self.workload.lasts:
             self.now = self._advance(next_run)
@@ -122,7 +122,7 @@ class World:
         return self._close()
 
     def _advance(self, until: float) -> float:
-        """Has all happen until the next run, and returns when that is."""
+        """Executes the events until the next run, and returns the time of that run."""
         while self._events and self._events[0][0] <= (until := min(until, self._woken_at)):
             self.now, _, is_batch, action = heapq.heappop(self._events)
             action()
@@ -132,7 +132,7 @@ class World:
         return min(until, self._woken_at)
 
     def _ask_policy(self, policy: Policy) -> None:
-        """Ends that come together are one run."""
+        """Schedules a run after a conversion; conversions that end together cause one run."""
         if policy.runs_after is not None:
             self._woken_at = min(self._woken_at, self.now + policy.runs_after)
 
@@ -163,7 +163,7 @@ class World:
         return self.ledger
 
     def job_waits(self) -> list[float]:
-        """Seconds that each job has waited, those that have not started until now."""
+        """Returns the seconds that each job has waited; those that have not started, until now."""
         waits = [wait for side in self.batch.values() for _, wait in side.waits]
         return waits + [self.now - job.at for side in self.batch.values() for job in side.waiting]
 
@@ -284,7 +284,7 @@ class World:
         return [name for name in names if self._rests_until.get(name, 0.0) <= self.now]
 
     def convert(self, policy: Policy, node_type: str, namespace: str, count: int) -> SimulatedCall:
-        """Orders conversions: of as many nodes as there are that may be lent."""
+        """Starts conversions of up to `count` nodes, of those that may be lent now."""
         side = self.batch[node_type]
         call = SimulatedCall(node_type, self.lendable(node_type)[:count])
         kind = self.workload.classes[node_type]
@@ -315,7 +315,7 @@ class World:
         self._ask_policy(policy)
 
     def _fail(self, policy: Policy, call: SimulatedCall, node: SimNode) -> None:
-        """Ends a failed attempt to join: the converter returns the node, which takes a boot."""
+        """Ends a conversion that failed: the converter returns the node, which takes a boot."""
         call.failed.append(node.name)
         if self.workload.rests:
             row = self._failures[node.name] = self._failures.get(node.name, 0) + 1
@@ -367,7 +367,7 @@ class World:
 
 
 class NobodyLends:
-    """Returns the waits of pods and jobs if no node is ever lent."""
+    """A policy that lends no node, so that its figures show the waits without lending."""
 
     interval = 3600.0
     rests_until = 0.0

@@ -31,7 +31,7 @@ MOST_NEW_NODES = 10_000
 
 
 class Allotment:
-    """The allocation of nodes within one decision."""
+    """The state of one allocation of nodes to queues: free capacity, limits and budget."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Allotment:
         self, budget: ConversionBudget, backlogs: Sequence[QueueBacklog]
     ) -> list[QueueSizing]:
         """Decides for these queues in order, and grants no more than the budget. The need of each
-        queue is its grant without a budget. Namespaces of equal priority share what is scarce."""
+        queue is its grant without a budget. Namespaces of equal priority share scarce nodes."""
         self._budget = budget
         names = {option.pool.namespace for backlog in backlogs for option in backlog.options}
         if len(names) > 1:
@@ -92,8 +92,8 @@ class Allotment:
     def _serve_share(
         self, backlog: QueueBacklog, shares: Mapping[str, tuple[Bound, Bound]]
     ) -> QueueSizing:
-        """Decides for a queue that gets no more than its shares. A share is named only if its bound
-        leaves more nodes."""
+        """Decides for a queue that gets no more than its shares of scarce bounds. The result's
+        `spent` has a share only if its bound has nodes left."""
         wanted, entire = self._copy(UNBOUNDED).serve(backlog), self._budget
         self._budget = ConversionBudget(
             bounds=(*entire.bounds, *(share for share, _ in shares.values())),
@@ -161,8 +161,8 @@ class Allotment:
     def _count_helpable(
         self, backlog: QueueBacklog, unschedulable: list[UnschedulablePods]
     ) -> Groups:
-        """Returns the schedulable groups, each with the pods that fit the limits which no node
-        raises; the others go to `unschedulable`."""
+        """Returns the schedulable groups with the number of their pods that fit the limits which no
+        new node raises. The other pods are added to `unschedulable`."""
         groups = [
             (schedulable.group, schedulable.group.count) for schedulable in backlog.schedulable
         ]
@@ -190,7 +190,7 @@ class Allotment:
         shortages: Sequence[Shortage],
         opened: list[int],
     ) -> None:
-        """Adds nodes until no limit is too low, of the preferred option that raises it."""
+        """Adds nodes to `opened` until no limit is too low, of the first option that raises it."""
         for short in shortages:
             resource = short.resource
             missing = short.missing
@@ -207,8 +207,8 @@ class Allotment:
     def _below_min_nodes(
         self, backlog: QueueBacklog, opened: Iterable[int]
     ) -> Iterator[tuple[NamespacePolicy, str]]:
-        """Yields the policy of each namespace below its minimum, once per missing node, with the
-        type that the node must have; empty: any."""
+        """Yields, for each node that a namespace lacks of its minimum, the namespace's policy and
+        the type that the node must have (empty: any)."""
         new = Counter(
             (pool.namespace, pool.node_type)
             for pool in (backlog.options[option].pool for option in opened)
@@ -246,8 +246,8 @@ class Allotment:
         )
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
-        """Counts how many more nodes of an option are available beside those that are opened for
-        this queue and not reserved yet."""
+        """Counts how many more nodes of an option the budget allows. It does not have the nodes in
+        `opened` yet, which are for this queue."""
         left = MOST_NEW_NODES - len(opened)
         bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
         for bound in bounds[option]:
@@ -260,7 +260,7 @@ class Allotment:
     def _place_unschedulable(
         self, backlog: QueueBacklog, fits: dict[str, int]
     ) -> list[UnschedulablePods]:
-        """Places groups that no node would help on existing capacity; returns the rest."""
+        """Places pods that no new node would help on existing nodes; returns the remaining ones."""
         if not backlog.unschedulable:
             return []
         totals = [(group, group.count) for group, _ in backlog.unschedulable]
@@ -284,7 +284,7 @@ class Allotment:
     def _problem(
         self, backlog: QueueBacklog, groups: Groups, opened: Sequence[int] | None = None
     ) -> Problem:
-        """Returns the packing problem of a queue; with `opened`, exactly these new nodes."""
+        """Returns the packing problem of a queue; with `opened`, for exactly these new nodes."""
         left = MOST_NEW_NODES if opened is None else 0
         return Problem(
             items=tuple(
@@ -308,7 +308,7 @@ class Allotment:
         )
 
     def _count_on_existing(self, placed: Iterable[tuple[int, int]]) -> int:
-        """Counts the pods of an item that are on Nodes, not on incoming ones."""
+        """Counts the pods of an item that are placed on existing Nodes, not on incoming ones."""
         return sum(count for number, count in placed if number < self._packing_input.existing)
 
     # --- reservation -------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Allotment:
     def _reserve(
         self, backlog: QueueBacklog, groups: Groups, packing: Packing, opened: Sequence[int]
     ) -> None:
-        """Takes the granted nodes from the budget, raises the limits, fills the bins."""
+        """Takes the granted nodes from the budget, raises the limits, and places the pods."""
         granted = [backlog.options[option] for option in opened]
         self._budget = self._budget.changed((expected.pool for expected in granted), -1)
         for expected in granted:
@@ -345,8 +345,8 @@ class Allotment:
 
 
 def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[int]:
-    """Returns the options to raise a limit with: those useful to pods that request the resource, if
-    any do."""
+    """Returns the new nodes that can raise a limit: those useful to pods that request the resource,
+    if there are any."""
     asking = {
         option
         for schedulable, (group, count) in zip(backlog.schedulable, groups, strict=True)
@@ -359,8 +359,8 @@ def _options_for(backlog: QueueBacklog, groups: Groups, resource: str) -> list[i
 def _drop_domain_excess(
     groups: Groups, packing: Packing, unschedulable: list[UnschedulablePods]
 ) -> Groups:
-    """Returns the groups without pods that must be in one domain and did not all fit there: further
-    nodes cannot help them; they go to `unschedulable`."""
+    """Returns the groups without pods that must share a host or zone and did not all fit there.
+    Further nodes cannot help these pods, so they are added to `unschedulable`."""
     why = "has an affinity that one more node can't satisfy"
     kept = []
     for (group, count), missing in zip(groups, packing.left, strict=True):
@@ -372,6 +372,6 @@ def _drop_domain_excess(
 
 
 def _waits_since(groups: Groups, fits: Mapping[str, int]) -> str:
-    """Returns when the oldest pod that lacks something was created; empty if none does."""
+    """Returns the creation time of the oldest pod that lacks something; empty if none does."""
     lacking = (group.oldest for group, count in groups if count > fits[group.fingerprint])
     return min(lacking, default="")

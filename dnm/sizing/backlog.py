@@ -30,7 +30,7 @@ class Schedulable(Value):
 
 
 class QueueBacklog(Value):
-    """A monitored queue: its policies, the new nodes it may get, its pending pods.
+    """A monitored queue: its policies, the new nodes that it may get, and its pending pods.
 
     `unschedulable` groups have the reason why no new node helps; they still use existing capacity
     and quota. `fingerprint` changes with the pending pods."""
@@ -44,7 +44,7 @@ class QueueBacklog(Value):
 
     @property
     def priority(self) -> int:
-        """Returns the highest priority of its namespaces."""
+        """Returns the highest priority of the queue's namespaces."""
         return max(policy.priority for policy in self.policies)
 
     @property
@@ -57,8 +57,8 @@ class QueueBacklog(Value):
 def make_backlogs(
     config: Config, demand: Demand, queues: Mapping[str, QueueLimits], packing_input: PackingInput
 ) -> list[QueueBacklog]:
-    """Returns the monitored queues of the document, each with its pods: by priority, then the
-    longest wait first."""
+    """Returns the monitored queues in the queue document, each with its pods. The highest priority
+    comes first, then the longest wait."""
     groups: dict[str, list[PendingGroup]] = {}
     for group in demand.groups:
         if group.count:
@@ -94,8 +94,8 @@ def make_backlogs(
 def _sort_out(
     groups: Iterable[PendingGroup], options: tuple[ExpectedNode, ...]
 ) -> tuple[tuple[Schedulable, ...], tuple[tuple[PendingGroup, str], ...]]:
-    """Separates groups that a new node would help from the others. Nodes of a group's own namespace
-    come first."""
+    """Separates groups that a new node would help from the others. For each group, new nodes of its
+    own namespace come first."""
     schedulable: list[Schedulable] = []
     unschedulable: list[tuple[PendingGroup, str]] = []
     for group in groups:
@@ -111,7 +111,7 @@ def _sort_out(
 
 
 def describe_mismatch(group: PendingGroup, expected: ExpectedNode) -> str | None:
-    """Returns why an empty node of a type could not run one of the pods."""
+    """Returns why an empty new node could not run a pod of the group, or None."""
     node_type = expected.pool.node_type
     refused = describe_misfit(group.shape, group.volumes, expected.traits)
     if refused:
@@ -127,7 +127,7 @@ def describe_mismatch(group: PendingGroup, expected: ExpectedNode) -> str | None
 
 
 def _summarize(texts: Iterable[str], most: int = 3) -> str:
-    """Returns the first texts, and how many more there are."""
+    """Returns the first `most` texts, and how many more there are, as one text."""
     reasons = list(texts)
     more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
     return "; ".join((*reasons[:most], *more))

@@ -1,7 +1,7 @@
-"""The number of nodes that may still be lent within each cap, the batch side and the rules.
+"""The number of nodes that may still be lent within each bound: caps, the batch side and the rules.
 
-The rule: a node of a pool is taken from every bound that applies to its pool. Each bound has the
-words for a verdict. A missing bound limits nothing.
+The rule: a node of a pool is taken from every bound that applies to its pool. Each bound has a text
+for verdicts. A cap that is not set bounds nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class NodePool(NamedTuple):
 
 
 class Bound(Value):
-    """The number of nodes that may still be lent, of some types, to some namespaces (None: any).
-    `reason`: why a queue gets none if none are left. `why`: the text for that case, unless the
-    bound is used up."""
+    """A bound: how many nodes of some types may still be lent to some namespaces (None: any).
+    `reason`: the verdict on a queue that gets none for lack of them. `why`: a text for that case
+    (empty: the bound is used up)."""
 
     name: str
     left: int
@@ -41,22 +41,22 @@ class Bound(Value):
     why: str = ""
 
     def holds_for(self, node_type: str, namespace: str) -> bool:
-        """Returns whether such a node counts. A node without a type counts for another namespace
-        already, and here only under the cap of the namespace."""
+        """Returns whether a node of this type and namespace counts. A node without a type counts
+        for another namespace already, and here only under the cap of the namespace."""
         is_namespace = self.namespaces is None or namespace in self.namespaces
         is_type = self.node_types is None or node_type in self.node_types
         return is_namespace and is_type and (bool(node_type) or self.namespaces is not None)
 
     @property
     def text(self) -> str:
-        """Returns that no node is left."""
+        """Returns a clause that the bound allows no more nodes."""
         return self.why or f"{self.name} is used up"
 
 
 class ConversionBudget(Value):
     """The number of nodes that each bound still allows, never below 0. The first bound without
-    nodes gives the reason. `left`: by the bound's name; the bounds themselves keep the initial
-    numbers."""
+    nodes gives the reason. `left`: the current numbers, by the bound's name; the bounds themselves
+    keep the initial ones."""
 
     bounds: tuple[Bound, ...] = ()
     left: Mapping[str, int] = {}
@@ -66,7 +66,7 @@ class ConversionBudget(Value):
         return [bound for bound in self.bounds if bound.holds_for(pool.node_type, pool.namespace)]
 
     def changed(self, pools: Iterable[NodePool], by: int) -> ConversionBudget:
-        """Returns the budget after one more node of each of these pools was lent (`by` -1) or
+        """Returns the budget after one node of each of these pools was lent (`by` is -1) or
         returned (1)."""
         left = dict(self.left)
         for pool in pools:
@@ -75,7 +75,7 @@ class ConversionBudget(Value):
         return msgspec.structs.replace(self, left=left)
 
     def covers(self, wanted: Mapping[NodePool, int]) -> bool:
-        """Checks whether so many nodes of each pool can be lent together."""
+        """Checks whether the budget allows these numbers of nodes, by pool, together."""
         asked: Counter[str] = Counter()
         for pool, count in wanted.items():
             for bound in self.bounds_of(pool):
@@ -98,7 +98,7 @@ def pool_of(entry: LentNode) -> NodePool:
 
 
 class CapCount(Value):
-    """Lent and incoming nodes under a cap, the maximum, and the bound of the cap."""
+    """A cap with the number of lent and incoming nodes under it, its maximum, and its bound."""
 
     cap: str
     bound: Bound
@@ -109,7 +109,7 @@ class CapCount(Value):
 def lent_in(registry: Registry) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of every node that the registry counts under the caps: lent
     nodes, claimed nodes and conversions under way. A node that moves counts for both namespaces,
-    since the move can end in either: without a type, for the other one."""
+    since the move can end in either. Its entry for the new namespace has no type."""
     nodes, claimed = registry.nodes, registry.claimed
     lent = [(node.node_type, node.namespace) for node in nodes.values()]
     lent += [("", node.heads_for) for node in nodes.values() if node.heads_for != node.namespace]
@@ -135,7 +135,7 @@ def count_caps(config: Config, lent: Iterable[tuple[str, str]]) -> list[CapCount
 
 
 def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[str, Any]]]:
-    """Yields each cap, its words in a verdict, its value, and the nodes to which it applies."""
+    """Yields each cap, its name in a verdict, its value, and the nodes to which it applies."""
     yield "all", "max_converted_nodes", config.max_converted_nodes, {}
     for name, node_type in config.node_types.items():
         of = {"node_types": frozenset((name,))}
@@ -146,7 +146,8 @@ def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[s
 
 
 def describe_exceeded_caps(config: Config, nodes: Sequence[tuple[str, str]]) -> str | None:
-    """Returns which caps so many nodes, each as (node type, namespace), would exceed alone."""
+    """Returns which caps these nodes, each as (node type, namespace), would exceed by
+    themselves."""
     caps = [cap for cap in count_caps(config, nodes) if cap.lent > cap.max]
     return "; ".join(f"{cap.bound.name} is {cap.max}" for cap in caps) or None
 
@@ -157,9 +158,9 @@ def count_left(
     lendable: Mapping[str, int],
     rules: Iterable[Bound] = (),
 ) -> ConversionBudget:
-    """Returns the budget beside the lent nodes, each as (node type, namespace). `lendable`: batch
-    nodes that could be lent now, by node type; without them there is no such bound. `rules`: bounds
-    of the rules; a bound with its own text comes last."""
+    """Returns the budget that remains beside the lent nodes, each as (node type, namespace).
+    `lendable`: batch nodes that could be lent now, by node type; if it is empty, it bounds nothing.
+    `rules`: bounds of the rules; a bound with its own text comes last."""
     rules = tuple(rules)
     return budget_of((
         *(bound for bound in rules if not bound.why),
@@ -170,7 +171,7 @@ def count_left(
 
 
 def bounds_of_lendable(lendable: Mapping[str, int]) -> Iterator[Bound]:
-    """Yields how many nodes of each type are available."""
+    """Yields a bound for each node type: how many batch nodes of it can be lent."""
     for node_type, count in lendable.items():
         name = f"batch nodes of type {node_type}"
         yield Bound(

@@ -24,7 +24,7 @@ Held = Mapping[tuple[str, str], int]
 def divide_fairly(
     budget: ConversionBudget, claims: Claims, held: Held, priorities: Mapping[str, int]
 ) -> Counter[NodePool]:
-    """Returns how many nodes each pool gets. `priorities`: of each queue."""
+    """Returns how many nodes each pool gets within the budget. `priorities`: queue -> priority."""
     bounds = {pool: budget.bounds_of(pool) for pool in claims}
     scarce = list_scarce_bounds(budget, claims)
     left, shares = dict(budget.left), Counter[NodePool]()
@@ -61,7 +61,7 @@ def divide_fairly(
 
 
 def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePool, list[Bound]]:
-    """Returns for each pool the bounds that leave fewer nodes than several namespaces claim."""
+    """Returns pool -> those of its bounds that allow fewer nodes than several namespaces claim."""
     claimed: dict[str, Counter[str]] = {}
     for pool, count in claims.items():
         for bound in budget.bounds_of(pool):
@@ -79,8 +79,8 @@ def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePoo
 def bounds_of_shares(
     scarce: Mapping[NodePool, Sequence[Bound]], shares: Mapping[NodePool, int], queue: str
 ) -> dict[str, tuple[Bound, Bound]]:
-    """Returns the share of each namespace of the queue in each scarce bound, as a bound, and the
-    scarce bound itself, by the name of the share."""
+    """Returns name -> (share, scarce bound). A share is what a namespace of the queue gets of a
+    scarce bound, as a bound of its own."""
     by_name: dict[str, tuple[Bound, Bound]] = {}
     for pool, bounds in scarce.items():
         for bound in bounds if pool.queue == queue else ():

@@ -34,8 +34,8 @@ _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
 class IncomingNode(Value):
-    """A lent node that is requested or joining: it counts as existing and empty. `name`, if the
-    converter has named it; its Node, if it exists, then adds no capacity of its own."""
+    """A lent node that is requested or joining: it counts as existing and empty. `name` is empty
+    until the converter has named it. If its Node exists by then, that is not counted again."""
 
     node_type: str
     namespace: str
@@ -44,8 +44,8 @@ class IncomingNode(Value):
 
 
 class NodeSupply(Value):
-    """The existing nodes. `nodes`: all Nodes of the cluster. `lent`: the registry's serving
-    entries, which the limits count. `leaving`: nodes that are fenced or returning: they have no
+    """The nodes for a decision. `nodes`: all Nodes of the cluster. `lent`: the registry's serving
+    entries, which the limits count. `leaving`: nodes that are fenced or returning; they have no
     capacity, and the limits do not count them. `daemon_sets`: None if they were not read."""
 
     nodes: tuple[Node, ...]
@@ -56,8 +56,8 @@ class NodeSupply(Value):
 
 
 class ExpectedNode(Value):
-    """A new node of a type, lent to a namespace: the growth of its queue (`size`), what pods can
-    use of it when it is empty (`free`), and its traits."""
+    """A new node of a type, as it will probably be after it is lent to a namespace. `size` raises
+    the limit of its queue, `free` is what pods can use while it is empty."""
 
     pool: NodePool
     size: Resources
@@ -85,8 +85,8 @@ def is_sound(config: Config, node: Node | None, type_name: str) -> bool:
 
 
 def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
-    """Returns the traits of a node, without taints that are removed automatically. `numa`: the
-    capacity of one NUMA node for one pod, by its type."""
+    """Returns labels, taints and name of a node, without taints that are removed automatically.
+    `numa`: the capacity of one NUMA node for one pod, by its type."""
     taints = tuple(taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
     if numa is not None and node.zones:
         declared = {name for zone in numa.zones for name, _ in zone}
@@ -96,7 +96,7 @@ def traits_of(node: Node, numa: NumaRoom | None = None) -> NodeTraits:
 
 
 def numa_capacities(config: Config) -> dict[str, NumaRoom]:
-    """Returns by node type what one pod can get on one NUMA node, if it must fit on one."""
+    """Returns node type -> capacity of its NUMA nodes, for types with pods that must fit on one."""
     if not config.has_aligned_pods:
         return {}
     from dnm.kubelet.reservation import numa_capacity
@@ -111,7 +111,7 @@ def numa_capacities(config: Config) -> dict[str, NumaRoom]:
 def expected_nodes(
     config: Config, demand: Demand, node_supply: NodeSupply
 ) -> dict[tuple[str, str], ExpectedNode]:
-    """Returns the expected new node of each (namespace, node type)."""
+    """Returns (namespace, node type) -> a new node as it will probably be."""
     ready = [node for node in node_supply.nodes if accepts_pods(node, node_supply)]
     lent: dict[str, list[Node]] = {}
     for node in ready:
@@ -140,7 +140,7 @@ def expected_nodes(
 
 
 def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
-    """Returns type and namespace of a lent node, from the record or the mark; else empty ones."""
+    """Returns type and namespace of a lent node by the registry or the mark; else empty texts."""
     entry = node_supply.lent.get(node.name)
     if entry is not None:
         return entry.node_type, entry.namespace
@@ -148,7 +148,7 @@ def lent_as(node: Node, node_supply: NodeSupply) -> tuple[str, str]:
 
 
 def _size_and_free(node_type: NodeType, similar: Sequence[Node]) -> tuple[Resources, Resources]:
-    """Returns the size by which a queue grows, and the part that is free on the empty node."""
+    """Returns by how much a new node raises limits, and what is free on it while it is empty."""
     if similar:
         size = _usual_size(node_type, similar)
         return size, size
@@ -159,8 +159,8 @@ def _size_and_free(node_type: NodeType, similar: Sequence[Node]) -> tuple[Resour
 def _usual_overhead(
     demand: Demand, node_supply: NodeSupply, similar: Sequence[Node], ready: Sequence[Node]
 ) -> dict[str, int]:
-    """Returns the usual requests of pods without work on a similar node; if there is none, the
-    least on any node. If the DaemonSets were read, only mirror pods count."""
+    """Returns what DaemonSets' and mirror pods usually request on a similar node; if there is none,
+    the least on any node. If the DaemonSets were read, only mirror pods count here."""
     uses = [demand.nodes.get(node.name, NO_USE) for node in similar or ready]
     is_read = isinstance(node_supply.daemon_sets, tuple)
     amounts = [use.mirrors if is_read else use.daemonsets for use in uses]
@@ -170,8 +170,8 @@ def _usual_overhead(
 def _daemon_requests(
     config: Config, node_supply: NodeSupply, namespace: str, traits: NodeTraits
 ) -> Iterator[Resources]:
-    """Yields the requests of DaemonSets that select such a node. A DaemonSet of a monitored
-    namespace belongs to a tenant, and only counts on nodes that are lent to it."""
+    """Yields the requests of DaemonSets that select a node with these traits. A DaemonSet of a
+    monitored namespace belongs to a tenant, and only counts on nodes that are lent to it."""
     daemon_sets = node_supply.daemon_sets
     for daemon_set in daemon_sets if isinstance(daemon_sets, tuple) else ():
         is_of_another = (
@@ -182,7 +182,7 @@ def _daemon_requests(
 
 
 def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
-    """Returns the usual amounts, but at least each configured amount that a node confirms."""
+    """Returns the usual amounts, but at least each configured amount that one of the nodes has."""
     size = _usual([node.allocatable for node in similar])
     for name, amount in node_type.size.items():
         if any(node.allocatable.get(name, 0) >= amount for node in similar):
@@ -191,7 +191,7 @@ def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
 
 
 def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, int]:
-    """Returns the median of each resource: of the two in the middle the first in this order."""
+    """Returns each resource's median; of two in the middle the larger, or else the smaller."""
     middle = (len(many) - 1) // 2
     return {
         name: sorted((resources.get(name, 0) for resources in many), reverse=largest_first)[middle]
@@ -200,7 +200,7 @@ def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, i
 
 
 def _least(many: Iterable[Resources]) -> dict[str, int]:
-    """Returns each resource's smallest amount; one missing anywhere is expected nowhere."""
+    """Returns each resource's smallest amount, without resources that are missing in any."""
     least: dict[str, int] | None = None
     for resources in many:
         if least is None:
@@ -211,7 +211,7 @@ def _least(many: Iterable[Resources]) -> dict[str, int]:
 
 
 def _plain_labels(ready: Sequence[Node]) -> dict[str, str]:
-    """Returns the labels of every node, if their values are the same on all existing ones."""
+    """Returns the labels that every node has; the architecture only if all existing ones agree."""
     labels = {"kubernetes.io/os": "linux", HOSTNAME: ""}
     for key in _COMMON_LABELS:
         values = {node.labels.get(key, "") for node in ready}
@@ -228,7 +228,7 @@ def _expected_traits(
     plain: Mapping[str, str],
 ) -> NodeTraits:
     """Returns the labels and taints that most of `same` have, the nodes of the type that are lent
-    to the namespace. If half of them have one, the configuration decides. A taint that is not
+    to the namespace. If exactly half have one, the configuration decides. A taint that is not
     configured must also be on most of `similar`, all lent nodes of the type."""
     labels = {**node_type.labels_for(namespace), namespace: "true"}
     taints = node_type.taints_for(namespace)
@@ -246,7 +246,7 @@ def _expected_traits(
 
 
 def _most_common(many: Iterable[Iterable[T]], configured: Iterable[T]) -> list[T]:
-    """Returns the items that more than half of them have, or half of them if it is configured."""
+    """Returns the items that more than half of the sets have, or half if they are configured."""
     sets = [dict.fromkeys(iterable) for iterable in many]
     counts = Counter(item for entry in sets for item in entry)
     expected = set(configured)

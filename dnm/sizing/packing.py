@@ -1,7 +1,7 @@
 """Packing: equal pods onto existing nodes, and onto as few new nodes as possible. Pure.
 
 The rule: a pod that fits an existing bin gets no new node. Large problems are solved by
-first-fit-decreasing over items, so the time is that of items x bins; small ones try several orders.
+first-fit-decreasing over items, so the time grows with items x bins; small ones try several orders.
 
     least_nodes(Problem) -> Packing
 """
@@ -79,7 +79,7 @@ def _best_fit(bins: Sequence[int], free: Sequence[Vector]) -> Iterable[int]:
 
 
 class _Bins:
-    """Bins during packing."""
+    """The bins (nodes) while items are placed in them: free amounts, new nodes, budgets."""
 
     def __init__(self, problem: Problem) -> None:
         self.free = [item.free for item in problem.bins]
@@ -92,7 +92,7 @@ class _Bins:
             self.open(bin_type)
 
     def open(self, bin_type: int) -> int:
-        """Opens a new node of a type; returns its bin."""
+        """Opens a new node of a type; returns the index of its bin."""
         for budget in self._bin_types[bin_type].budgets:
             self.budgets[budget] -= 1
         self.opened.append(bin_type)
@@ -100,11 +100,11 @@ class _Bins:
         return len(self.free) - 1
 
     def can_open(self, bin_type: int) -> bool:
-        """Checks whether every budget of the type has a node left."""
+        """Checks whether every budget of the node type allows one more node."""
         return all(self.budgets[budget] > 0 for budget in self._bin_types[bin_type].budgets)
 
     def put(self, number: int, item: Item, wanted: int) -> int:
-        """Puts as many of `wanted` pods into a bin as fit; returns how many."""
+        """Puts as many of `wanted` pods of an item into a bin as fit; returns their number."""
         free = self.free[number]
         count = wanted
         for have, ask in zip(free, item.request, strict=True):
@@ -182,7 +182,7 @@ def _with_space(bins: Sequence[int], free: Sequence[Vector], request: Vector) ->
 
 
 def _usable_bins(problem: Problem) -> dict[int, list[int]]:
-    """Returns bins by class, without those that are too full for any item."""
+    """Returns node class -> its bins, without those that are too full for any item."""
     if not problem.items:
         return {}
     least = [min(column) for column in zip(*(item.request for item in problem.items), strict=True)]
@@ -194,8 +194,8 @@ def _usable_bins(problem: Problem) -> dict[int, list[int]]:
 
 
 def lower_bound(problem: Problem) -> int:
-    """Returns the least number of new nodes for any order: by the sum of the items, and by the pods
-    larger than half a node, which share none."""
+    """Returns a number of new nodes that no order can undercut: by the sum of the items, and by the
+    pods larger than half a node, which never share one."""
     wanted = len(problem.opened)
     if not problem.bin_types or not problem.items:
         return wanted

@@ -1,8 +1,7 @@
 """The input of packing, taken from the values of a snapshot.
 
-The rule: nodes that are equal to all pending pods (same taints, same values of the labels that any
-pod selects) are one node class. So constraints are evaluated once per group of pods and class of
-nodes.
+The rule: nodes with the same taints, and with the same values of all labels that a pending pod
+selects, are one node class. So constraints are evaluated once per group of pods and class of nodes.
 """
 
 from __future__ import annotations
@@ -36,10 +35,11 @@ from dnm.sizing.packing_problem import Bin, Item, Vector
 
 
 class NodeClasses:
-    """The numbered node classes: nodes that are equal to every pending pod."""
+    """The numbered node classes. Every pending pod fits all or none of the nodes of a class."""
 
     def __init__(self, groups: Sequence[PendingGroup], labels: Iterable[Mapping[str, str]]) -> None:
-        """Starts without classes of nodes. `labels`: of all nodes; other label keys are ignored."""
+        """Starts without classes. `labels`: of all nodes; label keys that no node has are
+        ignored."""
         keys = {key for group in groups for key in _keys(group)}
         self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
         self._with_name = any(term.fields for group in groups for term in _terms(group))
@@ -47,8 +47,8 @@ class NodeClasses:
         self.traits: list[NodeTraits] = []
 
     def add(self, traits: NodeTraits) -> int:
-        """Returns the number of the class of a node with these traits, a new one if no node before
-        was like it."""
+        """Returns the number of the class of a node with these traits; adds a class if no earlier
+        node was like it."""
         labels = tuple([traits.labels.get(key) for key in self._keys])
         # The name of a Node matters only if a pod selects one.
         name = traits.name if self._with_name else bool(traits.name)
@@ -81,7 +81,7 @@ class PackingInput(Value):
 
 
 def make_packing_input(config: Config, demand: Demand, node_supply: NodeSupply) -> PackingInput:
-    """Reduces existing, incoming and expected nodes to the resources that pending pods request."""
+    """Returns existing, incoming and expected nodes, reduced to the resources that pods request."""
     expected_ones = expected_nodes(config, demand, node_supply)
     options = _options(config, expected_ones)
     groups = demand.groups
@@ -144,8 +144,8 @@ def _lacks_resource(group: PendingGroup, offered: Set[str]) -> bool:
 def _options(
     config: Config, expected: Mapping[tuple[str, str], ExpectedNode]
 ) -> dict[str, tuple[ExpectedNode, ...]]:
-    """Returns per monitored queue the new nodes it may get: by each namespace's order of types, the
-    namespaces of high priority first."""
+    """Returns queue -> the new nodes that it may get, in the order of each namespace's node types,
+    the namespaces of high priority first."""
     policies = sorted(
         config.namespaces.values(), key=lambda namespace: (-namespace.priority, namespace.name)
     )
@@ -161,7 +161,7 @@ def _options(
 
 
 def _by_preference(node_supply: NodeSupply) -> list[Node]:
-    """Returns the nodes that accept pods: lent ones first, since they are reserved for few."""
+    """Returns the nodes that accept pods, lent ones first, since only few pods may use these."""
     incoming = {incoming.name for incoming in node_supply.incoming if incoming.name}
     nodes = (node for node in node_supply.nodes if accepts_pods(node, node_supply))
     present = (node for node in nodes if node.name not in incoming)
@@ -173,7 +173,7 @@ def _terms(group: PendingGroup) -> Iterable[NodeSelectorTerm]:
 
 
 def _keys(group: PendingGroup) -> Iterable[str]:
-    """Yields the label keys that decide where a group may go."""
+    """Yields the keys of node labels that decide where the pods of a group may run."""
     shape = group.shape
     yield from (key for key, _ in shape.node_selector)
     yield from (expression.key for term in _terms(group) for expression in term.expressions)

@@ -16,7 +16,7 @@ Vector: TypeAlias = tuple[int, ...]
 class Item(Value):
     """The needs of `count` equal pods.
 
-    `node_classes`: they may use the bins of these classes. `bin_types`: the new nodes they may use,
+    `node_classes`: classes of bins that they may use. `bin_types`: new nodes that they may use,
     best first; an empty one can run at least one of the pods. `exclusive`: properties that only one
     pod of a node may have (a host port); with any, one pod a node. `blocked_bins`: bins that
     already have such a pod. `single_new_bin`: a second new node is of no use to them."""
@@ -46,8 +46,8 @@ class BinType(Value):
 
 
 class Problem(Value):
-    """Items to pack, and bins for them. `opened`: new nodes that are needed anyway, as indexes of
-    `bin_types`; they are filled first and are taken from the budgets as well."""
+    """The items to pack and the bins for them. `opened`: new nodes that are needed anyway, as
+    indexes of `bin_types`; they are filled first and are taken from the budgets as well."""
 
     items: tuple[Item, ...]
     bins: tuple[Bin, ...] = ()

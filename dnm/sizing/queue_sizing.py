@@ -1,5 +1,5 @@
-"""The result for each monitored queue, in numbers and in words: one value a queue, with one
-verdict, one reason, one sentence.
+"""The nodes that each monitored queue needs and gets, and its verdict with one reason and one
+sentence.
 
 The rule: the first true reason wins, and pods that request no node are reported with every verdict.
 """
@@ -34,13 +34,13 @@ class QueueSizing(Value):
     """The nodes that a queue needs and gets, by pool, and why.
 
     `wanted`: nodes after which it lacks nothing. `granted`: those within the budget.
-    `without_capacity`, `no_quota`: pods that lack it, incoming nodes included.
+    `without_capacity`, `no_quota`: pods that lack it, even with incoming nodes.
     `opened_for_capacity`: nodes that are needed for capacity alone. `shortage`: the limit that is
-    too low. `below_min_nodes`: namespaces with fewer nodes than min_nodes, or the cause of the
-    floor, once per node. `relies_on_incoming`: it would lack something without the incoming nodes.
-    `waits_since`: when the oldest pod that lacks something was created. `fits`: per group of
-    pending pods (by fingerprint) how many have capacity and quota on existing nodes. `spent`: the
-    bounds of its nodes that have run out. `fingerprint` changes with the pending pods."""
+    too low. `below_min_nodes`: the minimum that is not met, once per missing node.
+    `relies_on_incoming`: it would lack something without the incoming nodes. `waits_since`: when
+    the oldest pod that lacks something was created. `fits`: group of pending pods (by fingerprint)
+    -> how many have capacity and quota on existing nodes. `spent`: the bounds of its nodes that
+    have run out. `fingerprint` changes with the pending pods."""
 
     queue: str
     priority: int = 0
@@ -66,14 +66,14 @@ class QueueSizing(Value):
 
 
 class Sizing(Value):
-    """The result for every monitored queue of the document, in the order of allocation (by
-    priority, then by the longest wait), and its verdict."""
+    """The sizing of every monitored queue in the document, in the order of allocation (by priority,
+    then by the longest wait), and the verdicts."""
 
     queues: Mapping[str, QueueSizing] = {}
     verdicts: Mapping[str, QueueVerdict] = {}
 
     def of(self, queue: str) -> QueueSizing:
-        """Returns the result for a queue; an unknown queue needs nothing."""
+        """Returns the sizing of a queue; an unknown queue needs nothing."""
         return self.queues.get(queue) or QueueSizing(queue=queue)
 
     def wanted(self) -> dict[NodePool, int]:
@@ -85,13 +85,13 @@ class Sizing(Value):
         return {p: n for queue in self.queues.values() for p, n in queue.granted.items()}
 
     def fits(self) -> dict[str, int]:
-        """Returns, by the fingerprint of a group of pending pods, how many have capacity and quota
-        on existing nodes."""
+        """Returns fingerprint of a group of pending pods -> how many of them have capacity and
+        quota on existing nodes."""
         return {name: n for queue in self.queues.values() for name, n in queue.fits.items()}
 
 
 def count_by_type(pools: Mapping[NodePool, int]) -> dict[str, int]:
-    """Returns how many nodes of each type these are, by its name."""
+    """Returns node type -> the number of nodes in these pools."""
     counts: Counter[str] = Counter()
     for pool, count in pools.items():
         counts[pool.node_type] += count
@@ -135,7 +135,7 @@ def make_sizing(
     sizings: Sequence[QueueSizing],
     reasons: Mapping[str, tuple[Verdict, ReasonText, str]] = {},
 ) -> Sizing:
-    """Returns the sizing with the verdict of each queue. `reasons`: by queue that needs nodes."""
+    """Returns the sizing with the verdict of each queue. `reasons`: for queues that need nodes."""
     return Sizing(
         queues={sizing.queue: sizing for sizing in sizings},
         verdicts={
@@ -152,7 +152,7 @@ _MOST_KINDS = 3  # kinds of pods that no node helps, one pod of each is named
 def _verdict(
     demand: Demand, sizing: QueueSizing, needs: tuple[Verdict, ReasonText, str] | None
 ) -> QueueVerdict:
-    """Returns the verdict on a queue; `needs`: of a queue that needs nodes."""
+    """Returns the verdict on a queue; `needs`: verdict, reason and detail if it needs nodes."""
     verdict, reason, detail = needs or _reason_for_none(demand, sizing)
     pods = [*_unschedulable(sizing), *_left_out(demand, sizing.queue)]
     return QueueVerdict(
@@ -172,7 +172,7 @@ def _reason_for_none(demand: Demand, sizing: QueueSizing) -> tuple[Verdict, Reas
 
 
 def _unschedulable(sizing: QueueSizing) -> list[str]:
-    """Returns the pods that no node helps: one of each kind, of a few kinds."""
+    """Returns sentences on pods that no node helps: one pod of each kind, a few kinds."""
     kinds = [
         f"no node helps {pods.count} like {pods.group.namespace}/{pods.group.names[0]}: {pods.why}"
         for pods in sizing.unschedulable[:_MOST_KINDS]
@@ -183,7 +183,7 @@ def _unschedulable(sizing: QueueSizing) -> list[str]:
 
 
 def _left_out(demand: Demand, queue: str) -> list[str]:
-    """Counts the pods that request no node, by reason, and names one of each."""
+    """Returns a clause for each reason why pods request no node: their number, and one of them."""
     counts: Counter[str] = Counter()
     like: dict[str, str] = {}
     for uncounted in demand.uncounted:

@@ -1,8 +1,8 @@
-"""The question whether quota allows it: limits and use along the tree while nodes are allocated.
+"""The limits and the use of queues while nodes are allocated: do they admit a pod?
 
 The rule: a pod needs quota at every level above it that limits one of its resources (root is the
-cluster itself and does not count). A node that serves a queue
-raises that queue and all its limited ancestors, nothing below it.
+cluster itself and does not count). A node that serves a queue raises that queue and all its limited
+ancestors, nothing below it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Groups: TypeAlias = Sequence[tuple[PendingGroup, int]]
 
 class Shortage(Value):
     """A limit that is too low: the limit of `path` for a resource, its use, the requests of pending
-    pods, and the missing amount. `is_early`: only the headroom mark needs it."""
+    pods, and the missing amount. `is_early`: it is too low only because of the key `headroom`."""
 
     path: str
     resource: str
@@ -37,8 +37,8 @@ class Shortage(Value):
 
 
 class Quota:
-    """Limits and their use. `now`: the current limits. `limits`: the same with incoming and granted
-    nodes."""
+    """The limits of all queues, and their use. `now`: the current limits. `limits`: these raised by
+    incoming and granted nodes."""
 
     def __init__(self, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
         self._mark = demand.mark
@@ -56,14 +56,14 @@ class Quota:
         return other
 
     def grow(self, queue: str, size: Resources) -> None:
-        """Raises the limits by a node of this size that serves the queue."""
+        """Raises the limits of a queue and its ancestors by a node of this size that serves it."""
         for path in present_lineage(queue, self._queues):
             limit = self.limits[path]
             for resource in limit.keys() - self._queues[path].fixed:
                 limit[resource] += size.get(resource, 0)
 
     def use(self, groups: Groups) -> None:
-        """Counts these pods as running."""
+        """Adds the requests of these pods to the use of their queues."""
         for group, count in groups:
             for path in present_lineage(group.queue, self._queues):
                 add_to(self._used[path], group.request, count)
@@ -75,9 +75,9 @@ class Quota:
     def admit_under_unraisable_limits(
         self, queue: str, groups: Groups, offered: Mapping[str, frozenset[str]]
     ) -> list[tuple[int, str]]:
-        """Returns how many pods of each group new nodes can help at all, and which limit stops the
-        others. A node raises no limit below its queue, and none of a resource that it lacks.
-        `offered`: by a group's fingerprint, the resources of its nodes."""
+        """Returns for each group how many of its pods new nodes can help at all, and the limit that
+        stops the others. A node raises no limit below its queue, and none of a resource that it
+        lacks. `offered`: fingerprint of a group -> the resources of its new nodes."""
 
         def is_unraisable(group: PendingGroup, path: str, resource: str) -> bool:
             is_below = path != queue and is_under(path, queue)
@@ -97,8 +97,8 @@ class Quota:
         limits: Mapping[str, Resources],
         counts: Callable[[PendingGroup, str, str], bool],
     ) -> Iterator[tuple[int, tuple[str, str] | None]]:
-        """Yields how many pods of each group the limits (path, resource) that count admit after the
-        groups before it, and the tightest limit, None if all fit."""
+        """Yields for each group how many pods the limits admit after the groups before it, and the
+        tightest limit (None: all fit). `counts`: whether a limit (path, resource) applies."""
         taken: Counter[tuple[str, str]] = Counter()
         for group, count in groups:
             asking = [

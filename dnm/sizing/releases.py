@@ -44,9 +44,9 @@ class _QuotaInUse(Objection):
 
 
 class Candidates(Value):
-    """Names of serving nodes (keys of NodeSupply.lent) that have been idle for their whole idle
-    time and that no command keeps. `at_most`: how many may be released in this run. `budget`: how
-    many nodes could be lent now. `are_early`: their idle time is not over."""
+    """The serving nodes that may be released: idle for their whole idle time, and kept by no
+    command. `at_most`: how many may be released in this run. `budget`: how many nodes could be lent
+    now. `are_early`: their idle time is not over, as for a move."""
 
     names: tuple[str, ...]
     at_most: int
@@ -55,8 +55,9 @@ class Candidates(Value):
 
 
 class Releases(Value):
-    """The decision: `go` in order. `verdicts`: one for every candidate. `stalled`: pods to record
-    with these releases. `quota_in_use`: candidates with quota that pods elsewhere use."""
+    """The decision: `go` are the nodes to release, in order. `verdicts`: one for each candidate.
+    `stalled`: pods to record with them. `quota_in_use`: candidates with quota that other nodes'
+    pods use."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]
@@ -71,7 +72,7 @@ def choose_releases(
     node_supply: NodeSupply,
     candidates: Candidates,
 ) -> Releases:
-    """Returns the candidates that nothing needs; among equals the emptiest, then the latest lent,
+    """Returns which candidates nothing needs. Among equals the emptiest, then the latest lent, go
     first. `queues` and `node_supply` are as for size_queues: the limits count every lent node."""
     demand_with_young = count_young_pods(demand)
     inputs = queues, node_supply, candidates.budget
@@ -123,8 +124,8 @@ def judge_fenced(
     """Judges nodes that are fenced but not yet passed to the converter: KEEP, if pods landed on
     them or their queue would need, or take, another node like them; else REVERT.
 
-    `fenced` are in NodeSupply.leaving, and the limits no longer count them. This needs no free
-    capacity under a cap: they are still lent."""
+    `fenced` are in NodeSupply.leaving, and the limits no longer count them. They are still lent, so
+    a node that is kept needs no free capacity under a cap."""
     sizing = size_queues(config, count_young_pods(demand), queues, node_supply, budget)
     wanted, granted = sizing.wanted(), sizing.granted()
     wanted = {
@@ -153,8 +154,8 @@ def judge_fenced(
 def _list_classes(
     demand: Demand, node_supply: NodeSupply, candidates: Candidates, sound: Set[str]
 ) -> list[list[str]]:
-    """Returns the candidates by queue, namespace and type, in the order of release; the longest
-    idle first."""
+    """Returns the candidates in lists of equal queue, namespace and type, each in the order of
+    release. The list with the longest idle node is first."""
     classes: dict[NodePool, list[str]] = {}
     for name in candidates.names:
         classes.setdefault(pool_of(node_supply.lent[name]), []).append(name)
@@ -172,7 +173,7 @@ def _list_classes(
 def _reason_to_keep(
     config: Config, node_supply: NodeSupply, name: str, spare: Sequence[str], objection: Objection
 ) -> Objection:
-    """Returns why a candidate stays: the minimum of its namespace, or else the objection."""
+    """Returns why a candidate stays: the minimum of its namespace, or else `objection`."""
     entry = node_supply.lent[name]
     policy = config.namespaces.get(entry.namespace)
     ready = Counter(
@@ -191,8 +192,8 @@ def _reason_to_keep(
 def keeps_ready(
     policy: NamespacePolicy | None, entry: LentNode, ready: Counter[str]
 ) -> Objection | None:
-    """Returns why `min_nodes` keeps a node of the namespace, of which so many of each type are
-    ready; None: it does not."""
+    """Returns why `min_nodes` keeps a node of the namespace, or None. `ready`: node type -> how
+    many nodes of the namespace are ready, this one included."""
     if policy is None or not (
         ready.total() <= policy.min_nodes
         or ready[entry.node_type] <= policy.min_of_type.get(entry.node_type, 0)
@@ -203,7 +204,7 @@ def keeps_ready(
 
 
 def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, datetime]:
-    """Returns for each queue the time since which all its candidates have been idle."""
+    """Returns queue -> the time since which all its candidates have been idle."""
     bounds: dict[str, datetime] = {}
     for name in candidates.names:
         node = node_supply.lent[name]
@@ -216,9 +217,9 @@ def _idle_bounds(node_supply: NodeSupply, candidates: Candidates) -> dict[str, d
 
 
 class RemovalSimulation:
-    """Sizing without some lent nodes, compared with sizing now. Nothing may be needed that is not
-    needed now. No limit above them may fall below its use: else the next small pod would cause a
-    new lend."""
+    """A simulation of the release of lent nodes: the sizing without them, compared with the sizing
+    now. A release must cause no further need, and no limit may fall below its use: otherwise the
+    next small pod would cause a new lend."""
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class RemovalSimulation:
         self, removed: Sequence[str], rivals: Sequence[str]
     ) -> tuple[int, Objection | None]:
         """Returns how many of `rivals`, in order, can be removed along with `removed`, and the
-        objection to one more. All or none is answered at once, the rest by halving."""
+        objection to one more. It tries all of them first, and then halves the number."""
         if not rivals:
             return 0, None
         objection = self.objection([*removed, *rivals])
@@ -258,7 +259,7 @@ class RemovalSimulation:
         return low, objection
 
     def objection(self, names: Sequence[str]) -> Objection | None:
-        """Returns what would be needed, or broken, without these nodes."""
+        """Returns the need or too low limit that these nodes' removal would cause, or None."""
         limits = self._limits_without(names)
         for path, resource, _ in self._fallen(limits, names, lambda of: of.largest_gang):
             if limits[path].max[resource] < 0:
@@ -292,8 +293,8 @@ class RemovalSimulation:
         names: Sequence[str],
         least_of: Callable[[QueueDemand], Resources],
     ) -> Iterator[tuple[str, str, int]]:
-        """Yields the limits (path, resource) that would fall below their minimum, and do not now,
-        with that minimum."""
+        """Yields (path, resource, minimum) for each limit that is not below the minimum now, but
+        would be after the removal."""
         queues = (self._node_supply.lent[name].queue for name in names)
         for path in dict.fromkeys(
             name for queue in queues for name in present_lineage(queue, limits)

@@ -43,7 +43,7 @@ from dnm.sizing.quota import Shortage
 
 
 def count_young_pods(demand: Demand) -> Demand:
-    """Returns the same demand, as if every pending pod had waited long enough."""
+    """Returns the demand as if every pending pod had waited long enough to count."""
     groups = tuple(
         msgspec.structs.replace(group, count=group.total) if group.young else group
         for group in demand.groups
@@ -58,12 +58,12 @@ def size_queues(
     node_supply: NodeSupply,
     budget: ConversionBudget = UNBOUNDED,
 ) -> Sizing:
-    """Returns what every monitored queue needs, and which queue gets scarce nodes; without bounds
+    """Returns what every monitored queue needs, and which queue gets scarce nodes. Without bounds
     every need is granted.
 
     Scarce nodes go to the queue of the highest priority. Queues of equal priority share them
-    (`fair_shares.py`); of equal claims, the pods that have lacked something for the longest time
-    come first."""
+    (`fair_shares.py`). If claims are equal, the pods that have lacked something for longest come
+    first."""
     sizing = size_without_demand(config, demand, queues)
     return sizing or size_with_demand(config, demand, queues, node_supply, budget)
 
@@ -75,8 +75,8 @@ def size_with_demand(
     node_supply: NodeSupply,
     budget: ConversionBudget,
 ) -> Sizing:
-    """Returns the same if there may be a need: packs pending pods, queue after queue, and again if
-    the budget does not cover the result."""
+    """Returns the result of `size_queues` if there may be a need: packs pending pods, queue after
+    queue, and again if the budget does not cover the result."""
     packing_input = make_packing_input(config, demand, node_supply)
     backlogs = make_backlogs(config, demand, queues, packing_input)
     allotment = Allotment(demand, queues, node_supply, packing_input)
@@ -114,7 +114,7 @@ def describe_need(sizing: QueueSizing) -> tuple[Verdict, ReasonText, str]:
 
 
 def _describe_bounds(sizing: QueueSizing, granted: int) -> str:
-    """Returns the bounds that leave no more nodes, those with their own text last."""
+    """Returns how many nodes can be lent and why not more; bounds with their own text come last."""
     used_up = sorted(bound.name for bound in sizing.spent if not bound.why)
     texts = [f"{', '.join(used_up)} used up"] if used_up else []
     texts += [bound.why for bound in sizing.spent if bound.why]

@@ -1,4 +1,4 @@
-"""Pods that had an idle node, with capacity and quota, and wait for something else. Pure."""
+"""Pods that had an idle node with capacity and quota, and stayed pending for another cause."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def find_stalled(
     demand: Demand, node_supply: NodeSupply, base: Sizing, bounds: Mapping[str, datetime]
 ) -> dict[str, dict[str, StalledPods]]:
     """Returns per queue the pods that had an idle node, capacity and quota, for that node's whole
-    idle time. `bounds`: for each queue with a candidate, since when that was idle.
+    idle time. `bounds`: queue -> since when its candidates have been idle.
 
     A queue is skipped if a node joined it more recently, or is about to: then its pods may only
-    just have got what they lacked."""
+    just have got what they needed."""
     stalled: dict[str, dict[str, StalledPods]] = {}
     fits = base.fits()
     for queue, bound in sorted(bounds.items()):
@@ -46,7 +46,7 @@ def find_stalled(
 
 
 def without_stalled(demand: Demand, stalled: Mapping[str, Mapping[str, StalledPods]]) -> Demand:
-    """Returns the demand without the pods that wait for something else."""
+    """Returns the demand without the pods in `stalled`, which wait for another cause."""
     left_out = {
         name: stalled_pods.count
         for of_queue in stalled.values()
