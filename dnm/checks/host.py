@@ -134,8 +134,8 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
 
 
 def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
-    """Returns whether the disk has space to write the registry. Blocks that only root can use do
-    not count. Some file systems report no limit of files."""
+    """Returns whether the disk has space to write the registry. Blocks that are reserved for root
+    count only if dnm runs as root. Some file systems report no limit of files."""
     free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
     files = disk.f_ffree if is_root else disk.f_favail
     remedy = "free space or delete files there: a run that can't record a step does not take it"

@@ -113,7 +113,7 @@ class KubeState(LeaseLock):
         self.take(above=self._stored.number if self._stored else 0)
 
     def write(self, content: bytes) -> bool:
-        """Writes the registry, if it has changed since this run read it. Takes the Lease first."""
+        """Writes a changed registry under the version that was read. Takes the Lease first."""
         before, recorded = self.read(), self._stored
         is_equal = before == content
         if recorded is not None and is_equal and self.number in (0, recorded.number):
