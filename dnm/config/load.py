@@ -279,7 +279,7 @@ def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
 
 
 def check_together(config: Config, queue_map: Path, problems: list[str]) -> None:
-    """Adds a problem for each contradiction between keys. `queue_map` is that file's path."""
+    """Adds a problem for each contradiction between keys. `queue_map`: path of the queue map."""
     _check_caps(config, problems)
     for name in config.type_floors.keys() - config.node_types.keys():
         why = f"there is no node type {name}; write partition {name} if that is one"

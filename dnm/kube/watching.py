@@ -184,8 +184,8 @@ class WatchLog:
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved if an object that has an event before the list was not deleted by then,
-        or is in the list. `kept` has the keys of the list."""
+        """Raises NotProved if an object has an event from before the list, and either still exists
+        after its last such event or is in the list. `kept` has the keys of the list."""
         if not self._before:
             return
         listed_keys = set(kept)

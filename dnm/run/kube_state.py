@@ -204,7 +204,7 @@ class _Version(msgspec.Struct):
 
 
 def _unwritten(stored: StoredRegistry) -> StoredRegistry:
-    """Returns the Secret as dnm creates it, with this version and without a registry."""
+    """Returns the Secret in the state after its creation, before dnm writes a registry to it."""
     return StoredRegistry(version=stored.version)
 
 

@@ -111,8 +111,8 @@ def _in_hours(amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 def bill_table(lends: Sequence[Lend]) -> tuple[str, list[str], list[list[str]], str]:
-    """Returns title, header and rows of the table of node-hours by account, and its text without
-    rows."""
+    """Returns title, header and rows of the table of node-hours by account, and the text to print
+    if there are no rows."""
     rows = [
         [total.account or "nobody", total.namespace, total.queue, str(total.lends),
          *(f"{hours:.1f}" for hours in (total.lent, total.booting, total.used, total.idle))]

@@ -205,7 +205,7 @@ _TABLES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
 
 
 def report_tables(report: Mapping[str, Any]) -> Iterator[Table]:
-    """Yields for each table its section, title, header and rows, and the text that replaces missing
+    """Yields for each table its section, title, header and rows, and the text to print if it has no
     rows."""
     for title, section, columns, empty in _TABLES:
         rows = [[_cell(key, item[key]) for key in columns.values()] for item in report[section]]

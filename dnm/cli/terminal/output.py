@@ -52,8 +52,8 @@ def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
 
 
 def merge_sentences(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
-    """Returns the sentences of pairs (name, sentence), with the name in place of the word NODE.
-    Equal sentences become one, with a host list that commands accept."""
+    """Returns sentences about nodes, from pairs (name, sentence with the word NODE), with the name
+    in place of NODE. Merges equal sentences into one with a host list, which commands accept."""
     names: dict[str, list[str]] = {}
     for name, sentence in answers:
         names.setdefault(sentence, []).append(name)
