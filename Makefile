@@ -58,10 +58,10 @@ COMPILE := uv pip compile --quiet --python-version 3.11 --upgrade --generate-has
 	--no-emit-index-url --custom-compile-command 'make lock'
 NEWEST := $(COMPILE) --universal
 lock: | $(BIN)/python
-	$(PIP) uv
+	$(LOCKED) requirements/lock.txt
 	$(BIN)/$(COMPILE) --resolution lowest-direct pyproject.toml --extra test --output-file requirements/oldest.txt
 	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file requirements/test.txt
-	for group in mutants release docs; do \
+	for group in lock mutants release docs; do \
 		$(BIN)/$(NEWEST) --group $$group --constraint requirements/test.txt --output-file requirements/$$group.txt || exit 1; \
 	done
 
@@ -148,7 +148,7 @@ test-newest:
 	$(MAKE) VENV=.venv-newest LOCK=.venv-newest/newest.txt edges
 
 .venv-newest/newest.txt: | $(BIN)/python
-	$(PIP) uv
+	$(LOCKED) requirements/lock.txt
 	$(BIN)/$(NEWEST) pyproject.toml --extra test --output-file $@
 
 # An hour or so: what of make test is a sample, whole, and what is random, anew.
