@@ -50,7 +50,7 @@ def test_command_under_a_low_limit_ends_with_a_sentence_and_loses_nothing(
         assert "raise the limit" in answer.stderr.lower()
     site.change(yunikorn_url="")  # it answers on the sandbox's clock, which stops during a run
     site.run_until_rest()
-    assert site.lent
+    assert site.lent()
     assert not sandbox.violations
 
 

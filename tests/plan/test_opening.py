@@ -205,7 +205,7 @@ def test_failed_image_holds_its_queue_back_while_pods_are_unreadable() -> None:
 
 def test_unopened_node_is_returned_despite_demand() -> None:
     world = joining("images", opening=Opening(pods=(PULLER,)))
-    entry = {
+    entry: dict[str, Any] = {
         "phase": Phase.RELEASING,
         "leaves": Leaving.NOT_OPENED,
         "opening": Opening(pods=(PULLER,)),
@@ -290,8 +290,8 @@ def test_progress_of_the_image_pull_is_reported(
     plan = joining("images within 1h", look, opening=opening).plan()
     assert progress in opening_of(plan).why
     assert not actions(plan, StartPod), "one is enough, and a refused one is not asked for again"
-    assert (entry_of(plan).phase is Phase.SERVING) is not progress
-    assert bool(actions(plan, DropPods)) is not progress
+    assert (entry_of(plan).phase is Phase.SERVING) is (not progress)
+    assert bool(actions(plan, DropPods)) is (not progress)
 
 
 def test_images_to_await_do_not_grow_with_later_pods() -> None:
