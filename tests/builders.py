@@ -19,6 +19,7 @@ from dnm.model.lent_state import LentState
 from dnm.model.node import Mark, Node
 from dnm.model.node_type import NodeType
 from dnm.model.registry import Registry
+from dnm.model.share import Share
 from dnm.plan.facts import Facts
 from dnm.run.registry import encode_registry
 from dnm.run.state import FileState
@@ -148,3 +149,9 @@ def write_registry(path: Path, registry: Registry) -> bool:
     state = FileState(a_config(path.parent))
     state.path = path
     return state.write(encode_registry(registry))
+
+
+def count_of(cap: int | Share) -> int:
+    """Returns a cap that is a number, as all caps of the simulated worlds are."""
+    assert isinstance(cap, int)
+    return cap

@@ -484,8 +484,8 @@ def test_hanging_plugin_is_ended_with_its_children(tmp_path: Path) -> None:
     config = a_config(kubeconfig_path=path, request_timeout=timedelta(seconds=10))
     with pytest.raises(KubeError, match=r"than a request may .* was ended: run it manually"):
         load_access(config)
-    for pid in (tmp_path / "pids").read_text().split():
-        wait_until(lambda pid=pid: state_of(int(pid)) in "ZX")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    wait_until(lambda: all(state_of(pid) in "ZX" for pid in pids))
 
 
 def test_plugin_gets_the_environment_of_client_go(tmp_path: Path) -> None:

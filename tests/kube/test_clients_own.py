@@ -154,7 +154,7 @@ def test_client_uses_the_last_of_several_current_contexts(
         server = {"name": "c", "cluster": {"server": f"https://{name}"}}
         context = {"name": name, "context": {"cluster": name, "user": "u"}}
         paths.append(a_kubeconfig(
-            tmp_path / name, clusters=[{**server, "name": name}], contexts=[context],
+            tmp_path / name, {}, {}, {}, clusters=[{**server, "name": name}], contexts=[context],
             **{"current-context": name},
         ))  # fmt: skip
     joined = os.pathsep.join(map(str, paths))
@@ -323,7 +323,7 @@ def test_client_sends_no_password_to_a_proxy() -> None:
         own = own_api(server).api_client.configuration
         own.proxy = url
         client.CoreV1Api(ApiClient(own)).read_node("k1")
-        a_client(server, **{"proxy-url": url}).read_node("k1")
+        a_client(server, 300.0, **{"proxy-url": url}).read_node("k1")
         assert ["proxy-authorization" in asked.headers for asked in proxy.asked] == [False, True]
 
 

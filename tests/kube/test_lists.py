@@ -26,8 +26,10 @@ from dnm.model.errors import KubeError
 from dnm.model.pod import PodList
 from dnm.model.value import Unreadable
 from tests.builders import a_config
+from tests.fakes import AnswerFake
 from tests.scripted_server import (
     HANG_UP,
+    Drip,
     Last,
     ScriptedServer,
     an_access,
@@ -37,7 +39,8 @@ from tests.scripted_server import (
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": 500}
 ITEMS = '"items":['
-POD_LIST, SEVEN, NONE = {"kind": "PodList"}, {"resourceVersion": "7"}, {"items": []}
+POD_LIST, SEVEN = {"kind": "PodList"}, {"resourceVersion": "7"}
+NONE: dict[str, list[Any]] = {"items": []}
 HEADS: dict[str, tuple[dict[str, Any], str]] = {
     "before": ({**POD_LIST, "metadata": {**SEVEN, "continue": "t"}, **NONE}, "t"),
     "behind": ({**POD_LIST, **NONE, "metadata": {**SEVEN, "continue": "t"}}, "t"),
@@ -119,7 +122,10 @@ def test_deeply_nested_fields_do_not_hide_other_items(depth: int) -> None:
     items = b",".join(owned(name, depth) for name in ("k1", "k2"))
     page = json.dumps(a_list("NodeList", items="-")).encode().replace(b'"-"', b"[%b]" % items)
     times = 1 if depth == 50 else 2  # once more, with the nested objects
-    message = [*[answer(page)] * times, *[answer(page.replace(b"Node", b"Pod"))] * times]
+    message: list[bytes | Drip] = [
+        *[answer(page)] * times,
+        *[answer(page.replace(b"Node", b"Pod"))] * times,
+    ]
     with ScriptedServer(message) as server:
         client = a_client(server)
         nodes, pods = client.read_nodes(), client.read_pods(("dev",))
@@ -315,7 +321,7 @@ def printed(pods_of: list[Any], token: str = "") -> bytes:
     return msgspec.json.encode(head) + b"\n"
 
 
-class Bytes:
+class Bytes(AnswerFake):
     """A body in memory."""
 
     def __init__(self, content: bytes) -> None:

@@ -357,7 +357,9 @@ def test_constraints_are_read_of_unbound_pods_only() -> None:
 
 
 def test_labels_do_not_separate_shapes_without_pod_affinity() -> None:
-    preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    preferred: dict[str, Any] = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    }
     pods = reduce_all(
         a_pod({"name": "a", "labels": {"index": "1"}}),
         a_pod({"name": "b", "labels": {"index": "2"}}),

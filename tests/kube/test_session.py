@@ -69,6 +69,10 @@ def a_client(server: str, seconds: float = 300.0, **changes: Any) -> KubeClient:
     return KubeClient(an_access(server, **changes), config)
 
 
+def through(proxy: str) -> dict[str, Any]:
+    return {"proxy-url": proxy}
+
+
 @contextmanager
 def serving(*answers: bytes | Drip, **options: Any) -> Iterator[ScriptedServer]:
     with ScriptedServer(list(answers), **options) as server:
@@ -454,9 +458,7 @@ def test_cluster_texts_become_a_single_printable_line(text: str) -> None:
 def test_plain_request_through_a_proxy_names_the_server() -> None:
     with serving(answer(NODE)) as proxy:
         server = "http://api.example.org:6443/c1"
-        a_client(server, **{"proxy-url": f"http://me:s%40crt@127.0.0.1:{proxy.port}"}).read_node(
-            "k1"
-        )
+        a_client(server, **through(f"http://me:s%40crt@127.0.0.1:{proxy.port}")).read_node("k1")
         asked = proxy.asked[0]
     assert asked.path == "http://api.example.org:6443/c1/api/v1/nodes/k1"
     assert asked.headers["host"] == "api.example.org:6443"
@@ -468,7 +470,7 @@ def test_tls_request_asks_the_proxy_for_a_tunnel() -> None:
         client = a_client(
             "https://api.example.org:6443",
             token="secret",
-            **{"proxy-url": f"http://127.0.0.1:{proxy.port}"},
+            **through(f"http://127.0.0.1:{proxy.port}"),
         )
         with pytest.raises(KubeError, match=rf"Tunnel connection failed: 407 .*: {AT_PROXY}"):
             client.read_node("k1")
@@ -602,7 +604,7 @@ def test_tunnel_carries_tls_to_the_server(authority: Path) -> None:
         proxy.upgrade = server_side(authority)
         client = a_client(
             "https://api.example.org:6443",
-            **{"proxy-url": f"http://127.0.0.1:{proxy.port}"},
+            **through(f"http://127.0.0.1:{proxy.port}"),
             **trust_in(pem(authority, "cert")),
         )
         assert client.read_node("k1") is not None

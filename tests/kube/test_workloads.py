@@ -68,7 +68,7 @@ def test_pods_get_the_defaults_of_limit_ranges(sandbox: Sandbox) -> None:
     metadata = {"name": "r", "namespace": "dev"}
     sandbox.create({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata,
                     "spec": {"limits": [{"type": "Pod"}, item]}})  # fmt: skip
-    containers = (
+    containers: tuple[dict[str, Any], ...] = (
         {"resources": {"requests": {"cpu": "2"}}},
         {"resources": {"limits": {"cpu": "3"}}},
         {},

@@ -37,6 +37,7 @@ from dnm.queues.yunikorn.ledger import decode_ledger
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.run.kube_state import pack, unpack
 from dnm.run.state import previous_path
+from tests.fakes import ConverterFake, KubeFake, StateFake
 from tests.proof.invariants import over_cap
 from tests.proof.world import Held, Kept, Machine, World
 
@@ -123,7 +124,7 @@ def as_read(node: Node) -> Node:
     return msgspec.structs.replace(node, conditions={"Ready": str(node.is_ready)})
 
 
-class ModelKube:
+class ModelKube(KubeFake):
     """The cluster as one run on a host sees it."""
 
     def __init__(self, world: World, host: RunsDnm, weather: Weather) -> None:
@@ -201,7 +202,7 @@ class ModelKube:
             for pod in self.read_pods_on(node)
         ]  # fmt: skip
 
-    def evict(self, pod: PodOnNode) -> str:
+    def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
         """Evicts the pod: it ends within half a minute, and its controller creates another one."""
         with self._call("kube.evict", is_write=True):
             there = self.world.pods.get(pod.name)
@@ -233,7 +234,7 @@ class ModelKube:
 
     # --- writes -------------------------------------------------------------------------------
 
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+    def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
         world = self.world
         with self._call("kube.write_config_map", is_write=True):
             before = world.config_map
@@ -357,7 +358,7 @@ class ModelKube:
             broken.append(f"{node.name} was relabelled while a queue counts it")
 
 
-class ModelState:
+class ModelState(StateFake):
     """The Secret and the Lease of an instance, as the API server keeps them. The document is in the
     file of a registry, so that faults, restores and checks find it at the same path."""
 
@@ -480,7 +481,7 @@ class Operation:
                 self.world.lose(machine)
 
 
-class ModelConverter:
+class ModelConverter(ConverterFake):
     """The site's converter as one run on a host uses it; `behaviour(direction)` returns how its
     next call behaves."""
 
@@ -489,7 +490,7 @@ class ModelConverter:
     ) -> None:
         self.world, self.host, self.weather, self.behaviour = world, host, weather, behaviour
         self.instance, self.outputs = host.config.instance_id, host.outputs
-        self.calls: dict[str, Operation] = {}
+        self.calls: dict[str, Operation] = {}  # type: ignore[assignment]  # in no process
 
     def list_nodes(self, node: str = "") -> BatchList | Unreadable:
         fault = self.weather.next_fault()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dnm.kube.watching import NotProved, WatchLog, Why, Witness
+from tests.fakes import WatcherFake
 
 Object = dict[str, Any]
 Document = Callable[[str, Object], Object]  # (kind, object in etcd) -> object that the API returns
@@ -56,7 +57,7 @@ class ApiServer:
     lag: int = 0
 
 
-class Watches:
+class Watches(WatcherFake):
     """One connection."""
 
     waited = 0.0

@@ -17,6 +17,7 @@ from dnm.queues.yunikorn.ledger import Ledger, decode_ledger
 from dnm.queues.yunikorn.quantities import parse_yunikorn
 from dnm.queues.yunikorn.source import LEDGER_ANNOTATION
 from dnm.queues.yunikorn.tree import parse_tree
+from tests.builders import count_of
 from tests.proof.history_check import check_history
 from tests.proof.world import Held, World, read_limits
 
@@ -75,15 +76,15 @@ def over_cap(config: Config, registry: Registry, world: World) -> Iterator[str]:
         facts = {name for name in (*request.names, request.node) if name in lent}
         facts |= {name for name, claim in claims.items() if claim.request == request.id}
         kinds += [(request.node_type, request.namespace)] * (request.count - len(facts))
-    if len(kinds) > config.max_converted_nodes:
+    if len(kinds) > count_of(config.max_converted_nodes):
         yield f"{instance} has {len(kinds)} nodes lent or requested"
     for node_type in config.node_types.values():
         count = sum(kind[0] == node_type.name for kind in kinds)
-        if node_type.max_nodes is not None and count > node_type.max_nodes:
+        if node_type.max_nodes is not None and count > count_of(node_type.max_nodes):
             yield f"{instance} has {count} of type {node_type.name}"
     for policy in config.namespaces.values():
         count = sum(kind[1] == policy.name for kind in kinds)
-        if policy.max_nodes is not None and count > policy.max_nodes:
+        if policy.max_nodes is not None and count > count_of(policy.max_nodes):
             yield f"{instance} has {count} for namespace {policy.name}"
 
 

@@ -99,6 +99,8 @@ class ReportedWorld:
 class RememberingKube(ModelKube):
     """The cluster as seen by a run whose host keeps what it has read."""
 
+    _reflector: Reflector
+
     def __init__(self, reported: ReportedWorld, host: RunsDnm, weather: Weather) -> None:
         super().__init__(reported.world, host, weather)
         self.reported = reported

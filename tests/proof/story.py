@@ -14,6 +14,7 @@ from typing import Any
 from dnm.model.lent import Phase
 from dnm.queues.yunikorn.quantities import parse_yunikorn, yunikorn_amounts
 from dnm.queues.yunikorn.tree import parse_tree
+from tests.builders import count_of
 from tests.processes import Ended
 from tests.proof.harness import World
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site
@@ -57,7 +58,7 @@ def build(world: World, **settings: Any) -> Site:
 def add_demand(world: World) -> None:
     """Adds two pods that fill a node each, and one with a volume beside them."""
     sandbox = world.sandbox
-    big = {"queue": QUEUE, "cpu": "100", "memory": "200G"}
+    big: dict[str, Any] = {"queue": QUEUE, "cpu": "100", "memory": "200G"}
     sandbox.add_pods(2, "dev", name="big", **big)
     volume = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
     sandbox.add_pods(1, "dev", name="small", queue=QUEUE, cpu="8", memory="16G", spec=volume)
@@ -154,7 +155,7 @@ def check_always(world: World) -> None:
     sandbox = world.sandbox
     assert not sandbox.violations, sandbox.violations
     away = [m.name for m in sandbox.batch.machines.values() if m.place != "batch"]
-    caps = sum(site.config.max_converted_nodes for site in world.sites.values())
+    caps = sum(count_of(site.config.max_converted_nodes) for site in world.sites.values())
     assert len(away) <= caps, f"{away} are lent, the caps allow {caps}"
     assert sandbox.batch.machines["a006"].drains == {"root": "bad fan"}
     assert (sandbox.get("nodes", "k002") or {})["spec"].get("unschedulable")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dnm
 from tests.proof import story
@@ -358,7 +358,7 @@ def test_run_has_no_effect_outside_of_fault_points(world: World) -> None:
     """The interpreter reports files opened for writing, processes, signals, connections and locks
     of the story and of a killed run. The story passes each point, or the point has its own test."""
     story.build(world, watch_from_pods=0, relist_minutes=60)
-    listened = {"strays": str(world.strays), "log": str(world.log)}
+    listened: dict[str, Any] = {"strays": str(world.strays), "log": str(world.log)}
     world.strays.touch()
     assert world.run(fault="converter.start:after:kill", **listened).was_killed
     world.settle()

@@ -95,7 +95,8 @@ class Machine(batch.Machine, kw_only=True):
 class Slurm(Batch):
     """The sandbox's Slurm, in which an administrator may resume a lent machine."""
 
-    def is_in_service(self, machine: Machine) -> bool:
+    def is_in_service(self, machine: batch.Machine) -> bool:
+        assert isinstance(machine, Machine)
         is_shared = machine.is_shared_manually and not machine.drains and not machine.is_down
         return is_shared or super().is_in_service(machine)
 
@@ -134,7 +135,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.kube_events: list[KubeEvent] = []
-        self.machines: dict[str, Machine] = self.batch.machines
+        self.machines: dict[str, Machine] = {}
+        self.batch.machines = self.machines  # type: ignore[assignment]  # they are of a subclass
         self.manifest = MANIFEST
         self.config_map: ConfigMap | None = None
         self.injected_jobs = 0  # jobs that a fault adds to Slurm's answer
@@ -361,7 +363,8 @@ class World:
             self.change_node(machine.node_name, taints=(taint,))
 
     def machine_of(self, node: str) -> Machine | None:
-        result: Machine | None = self.batch.find(node)
+        result = self.batch.find(node)
+        assert result is None or isinstance(result, Machine)
         return result
 
     def _detect_two_owners(self, machine: Machine) -> None:

@@ -22,12 +22,13 @@ from dnm.model.pod import Claim, DaemonSet, Pod, PodList
 from dnm.model.registry import Registry
 from dnm.model.value import Unreadable
 from tests.builders import NOW
+from tests.fakes import ConverterFake, KubeFake, LeaseFake
 from tests.plan.worlds import queue_map
 
 PROCESS = ConverterProcess(pid=77, start_ticks=5)
 
 
-class Leases:
+class Leases(LeaseFake):
     """The Lease of an instance on an API server with its clock, under optimistic locking.
     `meanwhile`: what another client does before the next write."""
 
@@ -61,7 +62,7 @@ class Leases:
         return msgspec.structs.replace(self.stored, read_at=self.now)
 
 
-class Kube:
+class Kube(KubeFake):
     """Nodes, pods and the ConfigMap of the queues. `refuses`: the names of the calls that fail."""
 
     def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
@@ -118,7 +119,7 @@ class Kube:
         self._check(f"pods on {node}")
         return [on_node for name, on_node in self.on_nodes if name == node]
 
-    def evict(self, pod: PodOnNode) -> str:
+    def evict(self, pod: Pod | PodOnNode, *, is_dry_run: bool = False) -> str:
         self._check(f"evict {pod.name}")
         if pod.name in self.budgets:
             return "its budget says no"
@@ -129,7 +130,7 @@ class Kube:
         self.asked.append(f"{namespace}/{name}")
         return self.queues if name == "yunikorn-configs" else None
 
-    def write_config_map(self, config_map: ConfigMap) -> ConfigMap:
+    def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
         self._check("write queues")
         assert self.queues and config_map.resource_version == self.queues.resource_version
         version = str(int(config_map.resource_version) + 1)
@@ -178,12 +179,12 @@ def _marked(mark: Mark | None, annotations: Mapping[str, str | None]) -> Mark:
     return Mark(**fields)
 
 
-class Converter:
+class Converter(ConverterFake):
     """A converter that records its calls. Each call ends as `ends` gives, or continues."""
 
     def __init__(self, batch: Iterable[BatchNode] = (), registry_path: Path | None = None) -> None:
         self.batch: dict[str, BatchNode] | Unreadable = {node.name: node for node in batch}
-        self.calls: dict[str, list[str]] = {}
+        self.calls: dict[str, list[str]] = {}  # type: ignore[assignment]  # the commands alone
         self.lists = 0  # number of list calls
         self.ends: dict[str, Ended] = {}
         self.refuses = False
@@ -229,7 +230,7 @@ class Converter:
 
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
-    ) -> Mapping[str, Ended]:
+    ) -> dict[str, Ended]:
         return {key: self.ends.get(key, Ended(exit_code=0)) for key in self.calls}
 
     def forget_output(self, kept: Container[str]) -> None:

@@ -26,10 +26,8 @@ LEAVING = a_lent_node(leaves=Leaving.MANUAL, eviction=Eviction(since=NOW, evicte
 
 
 def a_pod(name: str, **changes: Any) -> PodOnNode:
-    return PodOnNode(
-        **{"namespace": "dev", "name": name, "uid": name, "stays": False, "is_terminating": False}
-        | changes
-    )
+    fields: dict[str, Any] = {"namespace": "dev", "name": name, "uid": name, "stays": False}
+    return PodOnNode(**{**fields, "is_terminating": False, **changes})
 
 
 def on_a001(*pods: PodOnNode) -> Kube:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def test_pod_missing_from_the_watch_keeps_its_node(
     caplog.set_level("INFO")
     set_up_workshop(sandbox, 1)
     metrics = tmp_path / "dnm.prom"
-    settings = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
+    settings: dict[str, Any] = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
     site = Site(sandbox, tmp_path / "site", **settings)
     sandbox.add_pods(1, "dev", queue=QUEUE, cpu="100", memory="200G", run_seconds=120)
     for _ in range(4):

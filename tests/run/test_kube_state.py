@@ -26,6 +26,7 @@ from dnm.model.errors import (
 from dnm.model.lease import Lease, Place
 from dnm.model.orders import Pause
 from dnm.model.registry import Registry
+from dnm.model.value import Unreadable
 from dnm.run.kube_state import KubeState, pack, unpack
 from dnm.run.lease_holder import find_holder
 from dnm.run.lease_view import lease_seconds
@@ -132,13 +133,16 @@ def test_run_that_planned_on_an_outdated_registry_writes_nothing(east: Host, wes
 def test_killed_run_is_followed_at_once_on_the_same_host(east: Host, west: Host) -> None:
     east.run().write(ONE)  # and the run is killed
     after = east.run()
-    assert after.observe().holder
+    seen = after.observe()
+    assert not isinstance(seen, Unreadable) and seen.holder
     after.stand_by()
     after.write(TWO)
     assert after.needs_exclusion, "a write of the dead run may still be on its way"
     after.needs_exclusion = False
     after.end()
-    assert not west.run().observe().holder and west.run().read() == TWO
+    left = west.run().observe()
+    assert not isinstance(left, Unreadable) and not left.holder
+    assert west.run().read() == TWO
 
 
 def test_run_of_a_dead_host_is_followed_after_an_unchanged_lease_time(

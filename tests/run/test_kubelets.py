@@ -4,6 +4,7 @@ that stop a kubelet from starting, and with a kubelet that reports others."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,10 +44,10 @@ partitions:
 """
 
 
-def a_site(sandbox: Sandbox, directory: Path, second: str = "4300Mi", **settings: object) -> Site:
+def a_site(sandbox: Sandbox, directory: Path, second: str = "4300Mi", **settings: Any) -> Site:
     sandbox.set_queues(QUEUES)
     sandbox.add_namespace("dev")
-    arguments = {"cpu": "64", "memory": "253544Mi", **settings.pop("machine", {})}  # type: ignore[call-overload]
+    arguments = {"cpu": "64", "memory": "253544Mi", **settings.pop("machine", {})}
     sandbox.add_machine_type(
         "g", arguments["cpu"], arguments["memory"], capacity={"cpu": "64", "memory": "262144Mi"}
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dnm.host import place
 from dnm.host.place import this_place
+from dnm.model.cluster import ConfigMap
 from dnm.model.errors import KubeConflict, KubeError, LeaseError, LockedError
 from dnm.model.lease import Place
 from dnm.model.registry import Registry
@@ -41,7 +42,7 @@ class Host:
 
     def start(self) -> FileState:
         state = FileState(self.config, clock=lambda: self.seconds)
-        state.attach(self.leases, self.place or this_place(self.config))  # type: ignore[arg-type]
+        state.attach(self.leases, self.place or this_place(self.config))
         return state
 
     def act(self) -> FileState:
@@ -49,7 +50,7 @@ class Host:
         state = self.start()
         now = self.leases.now + self.skew
         try:
-            taken = take_lease(self.config, state, self.disk, self.kube, now)  # type: ignore[arg-type]
+            taken = take_lease(self.config, state, self.disk, self.kube, now)
         finally:
             self.load()
         self.disk = taken
@@ -236,7 +237,7 @@ def test_two_registries_never_both_act_within_a_day(
             leases.loses_answer = text == "loses the answer"
             if text == "is asleep":
                 state = host.start()
-                host.disk = take_lease(host.config, state, host.disk, host.kube,  # type: ignore[arg-type]
+                host.disk = take_lease(host.config, state, host.disk, host.kube,
                                        leases.now + host.skew)  # fmt: skip
                 save_registry(host.config, host.disk, state)
                 asleep[name] = state
@@ -256,7 +257,7 @@ def test_write_of_a_possibly_suspended_run_is_fenced_off(
 ) -> None:
     east = make_host("east")
     asleep = east.start()
-    east.disk = take_lease(east.config, asleep, east.disk, east.kube, NOW)  # type: ignore[arg-type]
+    east.disk = take_lease(east.config, asleep, east.disk, east.kube, NOW)
     planned = east.kube.queues
     east.act()  # the next run on the same host
     assert planned is not None and east.kube.queues is not None
@@ -269,11 +270,11 @@ def test_failed_fencing_of_a_suspended_run_keeps_the_lease(
 ) -> None:
     """The next run can then try again; no other run acts beside the suspended one."""
     east = make_host("east")
-    east.disk = take_lease(east.config, east.start(), east.disk, east.kube, NOW)  # type: ignore[arg-type]
+    east.disk = take_lease(east.config, east.start(), east.disk, east.kube, NOW)
     east.kube.refuses.add("write queues")
     state = east.start()
     with pytest.raises(KubeError, match="write queues"):
-        take_lease(east.config, state, east.disk, east.kube, NOW)  # type: ignore[arg-type]
+        take_lease(east.config, state, east.disk, east.kube, NOW)
     state.end()
     assert leases.stored.holder
     east.kube.refuses.clear()
@@ -283,12 +284,12 @@ def test_failed_fencing_of_a_suspended_run_keeps_the_lease(
 
 def test_clients_that_write_continuously_are_reported(make_host: MakeHost) -> None:
     class Busy(Kube):
-        def write_config_map(self, config_map: object) -> object:
+        def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
             raise KubeConflict("it was changed")
 
     east = make_host("east")
     with pytest.raises(KubeConflict, match="5 times in a row"):
-        exclude_earlier_writes(east.config, Busy(), east.start())  # type: ignore[arg-type]
+        exclude_earlier_writes(east.config, Busy(), east.start())
 
 
 @pytest.mark.parametrize("case", ["absent", "immutable"])
@@ -296,7 +297,7 @@ def test_unchangeable_queue_document_needs_no_fencing(make_host: MakeHost, case:
     east = make_host("east")
     stored = replace(queue_map(), immutable=True) if case == "immutable" else None
     east.kube.queues = stored
-    exclude_earlier_writes(east.config, east.kube, east.start())  # type: ignore[arg-type]
+    exclude_earlier_writes(east.config, east.kube, east.start())
     assert east.kube.queues == stored
 
 

@@ -38,8 +38,10 @@ EVICTIONS = st.none() | st.builds(Eviction, since=MOMENTS, evicted=COUNTS)
 DEPARTURES = st.builds(Departure, reason=TEXTS, eviction=EVICTIONS)
 KINDS = {state.__struct_config__.tag: state for state in get_args(LentState)}
 STATES = st.one_of(
-    st.builds(kind, **{name: FACTS[name] for name in kind.__struct_fields__})
-    for kind in KINDS.values()
+    *(
+        st.builds(kind, **{name: FACTS[name] for name in kind.__struct_fields__})
+        for kind in KINDS.values()
+    )
 )
 NODES = st.builds(
     LentNode, node_type=TEXTS, namespace=TEXTS, queue=TEXTS, owner=TEXTS, state=STATES,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -38,7 +39,7 @@ def site(sandbox: Sandbox, tmp_path: Path) -> Site:
     return Site(sandbox, tmp_path / "site")
 
 
-def at(config: Config, kind: str) -> Config:
+def at(config: Config, kind: Kind) -> Config:
     return replace(config, registry_storage=kind)
 
 
@@ -148,7 +149,10 @@ def test_move_is_refused_during_a_run(site: Site) -> None:
     assert active_places(site.config) == ["file"]
 
 
-def points(site: Site, kind: str) -> list[tuple[str, str]]:
+Kind = Literal["file", "kubernetes"]
+
+
+def points(site: Site, kind: Kind) -> list[tuple[str, str]]:
     passed: list[tuple[str, str]] = []
     with inject_faults(lambda point, when: passed.append((point, when))):
         move(site.config, kind)
@@ -167,7 +171,7 @@ def sites(sandbox: Sandbox, tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.parametrize("kind", ["kubernetes", "file"])
 @pytest.mark.parametrize("kind_after", ["kubernetes", "file"])
 def test_killed_move_leaves_at_most_a_single_place_and_is_repeatable(
-    sandbox: Sandbox, tmp_path: Path, kind: str, kind_after: str
+    sandbox: Sandbox, tmp_path: Path, kind: Kind, kind_after: Kind
 ) -> None:
     """Kills the move before and after each of its steps; then repeats it, or moves back."""
     sandbox.add_namespace("dnm")

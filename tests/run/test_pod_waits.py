@@ -123,7 +123,7 @@ def names_in(sandbox: Sandbox) -> set[tuple[str, str, str]]:
 
 
 def uid_of(sandbox: Sandbox, name: str) -> str:
-    return str(sandbox.get("pods", name, "dev")["metadata"]["uid"])
+    return str((sandbox.get("pods", name, "dev") or {})["metadata"]["uid"])
 
 
 def by_template(name: str = "one") -> dict[str, Any]:
@@ -138,7 +138,7 @@ def lends(plan: Plan) -> int:
 
 NOT_PLAIN = "ResourceClaimTemplate one asks in gpu for more than a count of one class"
 NOT_PUBLISHED = "no lent node of type a has published devices of gpu in a ResourceSlice"
-CLAIMS = {
+CLAIMS: dict[str, tuple[dict[str, Any], str, tuple[Any, ...], int | str]] = {
     # claim of a template, class, devices -> additional nodes for three pods, or the problem
     "a device each": (exactly(), PLAIN, (), 1),
     "of a class with attributes": (exactly(), FULL, (), 1),

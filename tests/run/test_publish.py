@@ -32,7 +32,7 @@ def test_node_events_show_its_phases_and_pod_events_the_wait_reason(
         site.run()
         sandbox.tick(60)
     (lent,) = site.lent()
-    uid = sandbox.get("nodes", lent)["metadata"]["uid"]
+    uid = (sandbox.get("nodes", lent) or {})["metadata"]["uid"]
     rows = [event for event in events(sandbox) if event["involvedObject"]["name"] == lent]
     assert [item["reason"] for item in rows] == ["NodeLent", "NodeServing"]
     for entry in rows:
@@ -42,7 +42,7 @@ def test_node_events_show_its_phases_and_pod_events_the_wait_reason(
         assert entry["reportingComponent"] == "dynamic-node-manager/dnm"
         assert entry["reportingInstance"] == "prod"
     (pod, *other) = events(sandbox, "dev")
-    owner = sandbox.get("pods", pod["involvedObject"]["name"], "dev")
+    owner = sandbox.get("pods", pod["involvedObject"]["name"], "dev") or {}
     assert pod["involvedObject"]["uid"] == owner["metadata"]["uid"]
     assert pod["involvedObject"]["namespace"] == "dev" and "a cap is reached" in pod["message"]
     assert len(other) <= 2

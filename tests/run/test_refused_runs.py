@@ -112,7 +112,7 @@ def test_plan_of_a_refused_registry_reports_it_and_writes_nothing(config: Config
     kube, converter = cluster(leased=True)
     current = kube.queues
     state = file_state(config)
-    attach_lease(config, state, kube)  # type: ignore[arg-type]
+    attach_lease(config, state, kube)
     plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), state)
     assert plan.actions == () and plan.needs_person and "mgmt9" in plan.errors[0]
     assert kube.queues == current and load_registry(config, NOW) == before

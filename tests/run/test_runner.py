@@ -73,7 +73,7 @@ def test_observations_and_actions_of_a_run_are_recorded(config: Config) -> None:
 def test_planning_writes_nothing(config: Config) -> None:
     kube, converter = cluster(count=2)
     state = file_state(config)
-    attach_lease(config, state, kube)  # type: ignore[arg-type]
+    attach_lease(config, state, kube)
     plan, _ = make_pass_plan(config, lambda: NOW, lambda: (kube, converter), state)
     assert plan.actions and converter.calls == {}
     assert list(config.state_dir.iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,7 +108,7 @@ def test_command_waits_for_a_run_on_another_host(
 
     east, west = hosts
     monkeypatch.setattr(verbs, "_LOOK_EVERY", 0.01)
-    waited: list[Callable[[], None]] = []
+    waited: list[None] = []
     with opened_state(east.config) as at_work:
         at_work.begin()
         monkeypatch.setattr(operation, "print_wait", lambda: waited.append(at_work.end()))

@@ -78,12 +78,12 @@ def api_fault(world: World, rng: random.Random) -> str:
         "code": rng.choice((500, 500, 503, 429, 409, 410, 404, 403, 401)),
         "body": rng.choice(BODIES), "seconds": rng.choice((0.05, 0.3, 1.0, 2.0)),
     }  # fmt: skip
-    if details["path"].startswith("/sandbox"):  # not dnm's: the converter waits long
+    if str(details["path"]).startswith("/sandbox"):  # not dnm's: the converter waits long
         details["seconds"], kind = 0.3, rng.choice(("status", "down", "lost", "slow"))
     if kind == "empty":  # dnm accepts a consistent wrong answer in the end
         details["times"] = 1
     world.sandbox.fault(kind, **details)
-    shown = {"status": details["code"], "garbage": details["body"][:40]}.get(kind, "")
+    shown = {"status": details["code"], "garbage": str(details["body"])[:40]}.get(kind, "")
     return f"{kind} {shown} at {details['path']!r} x{details['times']}"
 
 

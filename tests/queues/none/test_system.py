@@ -11,7 +11,7 @@ import pytest
 from dnm.checks.queue_checks import checks_of
 from dnm.demand.demand import gather_demand
 from dnm.demand.waiting import DemandFacts
-from dnm.model.cluster import QueueFacts, QueueLimits, SchedulerView
+from dnm.model.cluster import ConfigMap, QueueFacts, QueueLimits, SchedulerView
 from dnm.model.config import NamespacePolicy
 from dnm.model.lent import Phase
 from dnm.model.plan import Fence, Plan, SetQueueLimits, StartConversion
@@ -19,8 +19,9 @@ from dnm.model.pod import Pod
 from dnm.model.queue_edit import QueueNumbers, QueueWants
 from dnm.model.verdict import Verdict
 from dnm.queues import system_of
-from tests.builders import MARK, NOW, QUEUE, a_config
-from tests.plan.worlds import LONG_AGO, World, a_batch_node, pods
+from tests.builders import MARK, NOW, QUEUE, a_batch_node, a_config
+from tests.fakes import KubeFake
+from tests.plan.worlds import LONG_AGO, World, pods
 
 SIZE = {"cpu": 128_000, "memory": 256 * 10**9, "pods": 110}
 ALONE = {"lab": NamespacePolicy(name="lab", queue="lab", node_types=("a",), queue_system="none")}
@@ -36,13 +37,16 @@ def wants(**nodes: dict[str, dict[str, int]]) -> QueueWants:
     )
 
 
-class NoCluster:
+class NoCluster(KubeFake):
     """A Kubernetes client that fails the test if anything is read or written."""
 
-    def read_config_map(self, namespace: str, name: str) -> Any:
+    def __init__(self) -> None:
+        pass
+
+    def read_config_map(self, namespace: str, name: str) -> ConfigMap:
         raise AssertionError(f"read {namespace}/{name}")
 
-    def write_config_map(self, config_map: Any) -> Any:
+    def write_config_map(self, config_map: ConfigMap, *, dry_run: bool = False) -> ConfigMap:
         raise AssertionError(f"wrote {config_map}")
 
 
