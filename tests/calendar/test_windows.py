@@ -10,7 +10,7 @@ import pytest
 from dnm.calendar import windows
 from dnm.calendar.windows import list_windows, without_doubles
 from dnm.config.events import read_event
-from dnm.model.calendar import CalendarEvent
+from dnm.model.calendar import CalendarEvent, Window
 
 BERLIN, INDIANA = "Europe/Berlin", "America/Indiana/Indianapolis"
 
@@ -28,7 +28,7 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def shown(rows: list[windows.Window]) -> list[str]:
+def shown(rows: list[Window]) -> list[str]:
     return [f"{window.begins:%m-%d %H:%M} {window.ends:%m-%d %H:%M}" for window in rows]
 
 

@@ -96,7 +96,10 @@ TWO = (container("c1", memory="2000M", cpu="4.096"), container("c2", memory="500
             {"cpu": 5000, "memory": 3 * GB, "nvidia.com/gpu": 1},
             id="pod-level requests replace cores and memory only"),
         pytest.param(
-            pod_request(container(**{"hugepages-2Mi": "2Mi"}), pod_level={"hugepages-2Mi": "4Mi"}),
+            pod_request(
+                container("c", False, **{"hugepages-2Mi": "2Mi"}),
+                pod_level={"hugepages-2Mi": "4Mi"},
+            ),
             {"hugepages-2Mi": 4 * 1024**2}, id="and huge pages"),
         pytest.param(
             pod_request(container(cpu="1"), pod_level={"cpu": "2"}, overhead={"cpu": "250m"}),
@@ -259,7 +262,7 @@ def test_group_fingerprint_does_not_depend_on_its_pods() -> None:
     assert group.fingerprint == "69dffa87ad2f294c"  # the same in every process and version
 
 
-NOT_COUNTED = {
+NOT_COUNTED: dict[NotCounted, dict[str, Any]] = {
     NotCounted.GATED: {"is_gated": True},
     NotCounted.DEVICES: {"devices": ("ResourceClaim g",)},
     NotCounted.REJECTED: {"is_rejected": True},

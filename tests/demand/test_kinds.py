@@ -4,6 +4,7 @@ free capacity are one kind too."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from dnm.demand.demand import gather_demand
 from dnm.demand.kinds import MOST_CREATED, MOST_KINDS, Seen, list_free_capacity, list_kinds
@@ -50,7 +51,7 @@ def test_equal_requests_are_a_single_kind_in_any_order() -> None:
 
 def test_gang_pods_are_a_separate_kind_with_their_size() -> None:
     """Two of three have a node. A single pod with the same request is another kind."""
-    gang = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
+    gang: dict[str, Any] = {"app_id": "train", "is_placeholder": True, "task_group": "workers"}
     pod_kinds = kinds_of(
         a_pod("g1", SMALL, "k1", **gang), a_pod("g2", SMALL, "k1", NEW, **gang),
         a_pod("g3", SMALL, "", NEW, **gang), a_pod("alone", SMALL),
@@ -63,7 +64,7 @@ def test_gang_pods_are_a_separate_kind_with_their_size() -> None:
 
 
 def test_kinds_with_the_most_pods_are_kept() -> None:
-    some = {}
+    some: dict[tuple[tuple[tuple[str, int], ...], int], Seen] = {}
     for number in range(1, MOST_KINDS + 11):
         seen = some[(("cpu", number),), 0] = Seen()
         seen.add(False, NEW_AT, number, True)

@@ -50,14 +50,14 @@ def test_hundred_thousand_gang_members_are_a_single_number() -> None:
 
 def test_huge_gang_requests_a_bounded_number_of_nodes() -> None:
     """Each member needs its own node. It holds without a budget too, as in `dnm check`."""
-    some = first_pod(group(MOST_MEMBERS, **ONE_A_NODE))
+    some = first_pod(group(MOST_MEMBERS, "w", **ONE_A_NODE))
     assert sum(sizing_of(some).wanted().values()) == MOST_NEW_NODES
     assert sum(sizing_of(some, left=budget(total=2)).granted().values()) == 2
 
 
 def test_huge_quota_shortage_requests_a_bounded_number_of_nodes() -> None:
     """A single node has the capacity for all of them, so only the limit requests nodes."""
-    some = first_pod(group(MOST_MEMBERS, **size(100, 1)))
+    some = first_pod(group(MOST_MEMBERS, "w", **size(100, 1)))
     free = node("k1", cores=10**9, gb=10**9, more={"pods": 10**9})
     sizing = sizing_of(some, node_supply([free]), tree(dev=size(1, 1)))
     assert sizing.queues[DEV].without_capacity == 0
@@ -69,13 +69,13 @@ BEYOND = {
     "one member too many": (group(MOST_MEMBERS + 1),),
     "members of all groups together": (group(MOST_MEMBERS), group(1, "x")),
     "task groups": tuple(group(1, f"w{n}") for n in range(MOST_TASK_GROUPS + 1)),
-    "resources": (group(1, **{f"example.com/r{n}": 1 for n in range(MOST_RESOURCES + 1)}),),
+    "resources": (group(1, "w", **{f"example.com/r{n}": 1 for n in range(MOST_RESOURCES + 1)}),),
     "more memory than int64 holds": (group(2, memory=2**62),),
 }
 WITHIN = {
     "members": (group(MOST_MEMBERS),),
     "task groups": tuple(group(1, f"w{n}") for n in range(MOST_TASK_GROUPS)),
-    "resources": (group(1, **{f"example.com/r{n}": 1 for n in range(MOST_RESOURCES)}),),
+    "resources": (group(1, "w", **{f"example.com/r{n}": 1 for n in range(MOST_RESOURCES)}),),
     "as much memory as int64 holds": (group(1, memory=2**63 - 1),),
 }
 

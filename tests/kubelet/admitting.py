@@ -43,10 +43,10 @@ def question(
 
 def worked_examples() -> list[Question]:
     def of(**amounts: int | str) -> Question:
-        return container(**{"cpu": 8, "memory": "1Gi", **amounts})
+        return container(True, **{"cpu": 8, "memory": "1Gi", **amounts})
 
     unbound = {"limits": {"cpu": "130"}, "requests": {"cpu": "120", "memory": "600Gi"}}
-    by_container = {"Scope": "container"}
+    by_container: dict[str, Any] = {"Scope": "container"}
     return [
         question("half of the GPUs", of(gpu=4)),
         question("6 of 8 GPUs", of(gpu=6)),
@@ -75,10 +75,11 @@ def worked_examples() -> list[Question]:
 def by_chance(draw: random.Random, number: int) -> Question:
     """Draws a question. It omits a case that dnm does not model: with scope container, later
     containers must be on the NUMA node of the first one's CPUs."""
+    cpus: list[int | str] = [1, 8, 48, 90, 96, 100, "500m", "48500m"]
     containers = [
         container(
             gpu=draw.choice([1, 2, 3, 4, 5, 8]),
-            cpu=draw.choice([1, 8, 48, 90, 96, 100, "500m", "48500m"]),
+            cpu=draw.choice(cpus),
             memory=f"{draw.choice([1, 100, 250, 400, 511, 512, 513])}Gi",
         )
         for _ in range(draw.choice([1, 1, 2, 3]))
@@ -98,6 +99,7 @@ def by_chance(draw: random.Random, number: int) -> Question:
 
 def why_dnm_refuses(asked: Question) -> str:
     """Returns "" if dnm expects that the pod is admitted. The machine's total is ignored."""
+    memory: int = asked["Memory"]
     kubelet = KubeletSettings(
         topology_manager_policy="single-numa-node",
         topology_manager_scope=asked["Scope"],
@@ -105,9 +107,10 @@ def why_dnm_refuses(asked: Question) -> str:
         memory_manager_policy=asked["MemoryPolicy"],
         kube_reserved_cpu=str(asked["Reserved"]),
         reserved_memory=(ReservedMemory(numa_node=0, amount="1Gi"),),
-        numa_memory=dict.fromkeys(range(asked["Zones"]), asked["Memory"]),
+        numa_memory=dict.fromkeys(range(asked["Zones"]), memory),
     )
     size = {"cpu": 1000 * (asked["CPUs"] - asked["Reserved"]), "example.com/gpu": asked["GPUs"]}
     spec = msgspec.json.decode(json.dumps(asked["Pod"]), type=Spec)
     shape = PodShape(request={}, aligned=aligned_amounts(spec, asked["Guaranteed"]))
-    return describe_misfit(shape, (), NodeTraits(labels={}, numa=numa_capacity(kubelet, size)))
+    traits = NodeTraits(labels={}, numa=numa_capacity(kubelet, size))
+    return describe_misfit(shape, (), traits) or ""

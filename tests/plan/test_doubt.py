@@ -78,8 +78,9 @@ LAST = RunRecord(attended=("a001", "k1"))
 def listed(*stays: str, work: Mapping[str, int] = {}, kind: str = "is_daemonset") -> Snapshot:
     """Builds a list of pods: DaemonSet pods on some Nodes, and that many working pods on others."""
     shape = PodShape(request={"cpu": 1000, "pods": 1})
+    flags: dict[str, Any] = {kind: True}
     pods = [
-        Pod(namespace="kube-system", name=f"s{node}", shape=shape, node=node, **{kind: True})
+        Pod(namespace="kube-system", name=f"s{node}", shape=shape, node=node, **flags)
         for node in stays
     ]
     for node, count in work.items():

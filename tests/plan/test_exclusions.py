@@ -28,7 +28,7 @@ from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_config, a_request
 from tests.plan.worlds import UNREAD, World, pods, wanting
 
 LATER = NOW + timedelta(hours=1)
-ROW = {
+ROW: dict[str, Any] = {
     "partitions": ("batch", "gpu"),
     "features": ("amd", "never-lend"),
     "reservations": ("grant",),
@@ -285,7 +285,9 @@ def test_exclusion_with_unknown_facts_is_judged_later(rule: dict[str, Any], unre
     assert (entry.leaves, entry.is_unjudged) == (None, True)
     assert needs_batch_side(world.config, world.registry, world.nodes, PodList(pods=()))
     for word, leaves in (("batch", Leaving.EXCLUDED), ("other", None)):
-        document = dict.fromkeys(("partitions", "features", "reservations"), (word,))
+        document: dict[str, Any] = dict.fromkeys(
+            ("partitions", "features", "reservations"), (word,)
+        )
         world.batch = {"a050": a_batch_node("a050", **OUT, **document)}
         entry = world.advanced().registry.nodes["a050"]
         assert (entry.leaves, entry.is_unjudged) == (leaves, False)

@@ -55,7 +55,7 @@ def test_faulty_node_is_fenced_and_emptied(node: dict[str, object], sign: str) -
     assert not (set(kinds(plan)) & {SetQueueLimits, ReturnNode}), "pods are on it"
 
 
-def leaving(**changes: object) -> World:
+def leaving(**changes: Any) -> World:
     world = used(is_cordoned=True, mark=FENCED)
     return world.lent("a001", fault="Healthy:False", leaves=Leaving.FAULTY, **changes)
 

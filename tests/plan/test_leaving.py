@@ -235,7 +235,7 @@ def test_each_requested_node_needs_an_hour_of_budget(
 
 
 def test_hours_of_returned_nodes_are_kept() -> None:
-    lent = {"lent_since": NOW - 2 * HOUR}
+    lent: dict[str, Any] = {"lent_since": NOW - 2 * HOUR}
     before = Registry(
         nodes={"a001": a_lent_node(**lent), "a002": a_lent_node(**lent)},
         spent_hours={"dev": SpentHours(week=MONDAY, seconds=100)},

@@ -14,6 +14,7 @@ from dnm.model.lease import LONGEST_KEPT, Lease
 from dnm.model.node import Mark
 from dnm.model.orders import Keeping, Pause, Way
 from dnm.model.plan import Snapshot
+from dnm.model.pod import PodList
 from dnm.model.registry import Registry
 from dnm.plan.lease import find_traces
 from dnm.plan.lost_registry import keep_names, replace_lost, restore_names
@@ -99,11 +100,11 @@ def seen(lease: Lease | None = None, mark: str = "", ledger: str = "") -> Snapsh
     maps = replace(queue_map(), annotations={LEDGER_ANNOTATION: ledger} if ledger else {})
     return Snapshot(
         taken_at=NOW,
-        pods=(),
+        pods=PodList(pods=()),
         nodes=(node,) if mark else (),
         queue_facts=facts_of((maps, None)),
         lease=lease,
-    )  # type: ignore[arg-type]
+    )
 
 
 def judge_loss(registry: Registry, snapshot: Snapshot) -> Registry:

@@ -16,7 +16,7 @@ from dnm.model.batch import BatchClaim
 from dnm.model.config import NamespacePolicy
 from dnm.model.departure import Leaving
 from dnm.model.lent import Phase
-from dnm.model.lent_state import MovePause, Moving
+from dnm.model.lent_state import MovePause, Moving, Serving
 from dnm.model.node import Node
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.observed import Breaker, SpentHours
@@ -341,6 +341,7 @@ def test_fence_missing_after_a_killed_run_is_set() -> None:
 def test_failed_move_is_retried_with_growing_delay() -> None:
     entry = moving(since=LATE, attempts=2).plan().registry.nodes["a001"]
     assert "could not be moved to notebook" in entry.error
+    assert isinstance(entry.state, Serving)
     assert entry.state.move_pause == MovePause(attempts=3, until=NOW + timedelta(minutes=8))
 
 
@@ -348,8 +349,10 @@ def test_cancelled_move_keeps_the_idle_clock_and_delays_the_next_move() -> None:
     """The idle time of the node continues, and the next move of it is delayed."""
     entry = moving(site(), idle_since=IDLE, attempts=1).plan().registry.nodes["a001"]
     pause = MovePause(attempts=2, until=NOW + timedelta(minutes=4))
+    assert isinstance(entry.state, Serving)
     assert (entry.idle_since, entry.state.move_pause) == (IDLE, pause)
     landed = moving(idle_since=IDLE).with_pods(*POD).plan().registry.nodes["a001"]
+    assert isinstance(landed.state, Serving)
     assert (landed.idle_since, landed.was_used, landed.state.move_pause) == (None, True, None)
 
 
@@ -380,7 +383,7 @@ def test_relabeled_node_is_relabeled_back_if_it_may_not_be_opened(world: World) 
     assert kinds(plan) == [RelabelNode]
 
 
-BACK = {"to": "notebook", "is_back": True}
+BACK: dict[str, Any] = {"to": "notebook", "is_back": True}
 
 
 @pytest.mark.parametrize(
@@ -414,7 +417,7 @@ def test_failed_move_serves_no_queue_under_foreign_labels() -> None:
 
 def test_moved_node_that_registers_again_serves_no_queue() -> None:
     """Its kubelet has the labels of the namespace of the lend, not of the move."""
-    entry = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
+    entry: dict[str, Any] = {"namespace": "notebook", "queue": OTHER, "moved_at": LONG_AGO}
     for phase in (Phase.SERVING, Phase.FAILED):
         world = site().lent("a001", phase, **entry).node("a001", **node_fields("dev"))
         world.set(batch={"a001": a_batch_node(in_service=False)})

@@ -234,7 +234,7 @@ def test_node_of_an_order_records_its_end_operator_and_comment() -> None:
     assert [(line.kind, line.object) for line in over if line.kind == "order"] == [("order", "o1")]
 
 
-IDLE = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
+IDLE: dict[str, Any] = {"idle_since": NOW - timedelta(hours=9), "was_used": True}
 MINUTE_AT_MOST = {"options": {"max_lend_hours": timedelta(minutes=1)}}
 
 

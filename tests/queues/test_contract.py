@@ -123,7 +123,8 @@ def test_two_instances_share_a_limit_and_leave_it_as_it_was(case: QueueCase) -> 
 def test_prepared_write_of_an_earlier_host_is_refused(case: QueueCase) -> None:
     """The other host takes the Lease while this one sleeps just before its write."""
     asleep, awake = Host(case), Host(case)
-    before, asked = case.stored_cores(), []
+    before = case.stored_cores()
+    asked: list[str] = []
 
     def keep_lease() -> None:
         if asked:

@@ -21,7 +21,7 @@ def parsed(*lines: str) -> tuple[list[SimJob], int]:
     return list(accounting.jobs), accounting.left_out
 
 
-LINES = {
+LINES: dict[str, tuple[str, SimJob | None]] = {
     "two nodes for an hour": (GOOD, SimJob(at=3600, nodes=2, lasts=3600, limit=7200)),
     "without a limit": (GOOD.replace("|120|", "|UNLIMITED|"),
                         SimJob(at=3600, nodes=2, lasts=3600, limit=365 * 86_400)),
@@ -50,8 +50,9 @@ LINES = {
 def test_sacct_line_is_a_job_or_counted_as_left_out(name: str) -> None:
     line, job = LINES[name]
     accounting = parse_jobs(f"{GOOD}\n{line}", SINCE, UNTIL, a_config().type_of)
-    expected = [LINES["two nodes for an hour"][1], *([job] if job else [])]
-    assert list(accounting.jobs) == sorted(expected, key=lambda job: job.at)
+    (_, first) = LINES["two nodes for an hour"]
+    expected = [item for item in (first, job) if item]
+    assert list(accounting.jobs) == sorted(expected, key=lambda item: item.at)
     assert accounting.left_out == (job is None) and accounting.nodes == {"a": {"a001", "a002"}}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -61,7 +62,7 @@ def test_fewest_pods_that_explain_the_counts_are_replayed(name: str) -> None:
     assert replayed(counts) == (spans, cancelled)
 
 
-def lasted(lines: list[tuple[int, ...]]) -> list[float]:
+def lasted(lines: Sequence[tuple[int, ...]]) -> list[float]:
     """Returns the minutes that each pod ran, from lines with the number of arrivals."""
     replay = KindReplay()
     for minute, (pending, bound, arrived) in enumerate(lines):
@@ -151,14 +152,15 @@ LIVES = st.builds(Lived, st.integers(1, 5), st.integers(0, 3), st.integers(1, 9)
 @example([Lived(1, 0, 9), Lived(1, 0, 2), Lived(1, 3, 1), Lived(2, 0, 3)])
 def test_creation_sums_identify_the_pods_that_ended(lives: list[Lived]) -> None:
     """dnm counts seconds before a run, so that each subset of the pods has a different sum."""
-    replay, expected = KindReplay(), []
+    replay = KindReplay()
+    expected: list[tuple[datetime, datetime, int]] = []
     for minute in range(20):
         seen = Seen()
         for number, pair in enumerate(lives):
-            ago, began = 2**number, pair.came + pair.waited
-            if pair.came <= minute < began + pair.lasted:
+            ago, first = 2**number, pair.came + pair.waited
+            if pair.came <= minute < first + pair.lasted:
                 at = int(NOW.timestamp()) + 60 * pair.came - ago
-                seen.add(minute >= began, at, 1, minute == pair.came)
+                seen.add(minute >= first, at, 1, minute == pair.came)
         kinds = msgspec.to_builtins(list_kinds([{(tuple(REQUEST.items()), 0): seen}]))
         replay.add(msgspec.structs.replace(demand_line(minute, 0, 0), numbers={"kinds": kinds}))
     for number, item in enumerate(lives):

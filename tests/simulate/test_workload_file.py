@@ -50,7 +50,7 @@ def test_gang_pods_of_a_workload_file_start_together() -> None:
     assert first and third and not plain
 
 
-WRONG = {
+WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "no JSON": (b"{", "it is no workload: Input data was truncated"),
     "bytes that are no text": (b"\xff\xfe", "it is no workload"),
     "another schema": ({"schema": "dnm.workload/9"}, "schema = 'dnm.workload/9': this dnm plays"),

@@ -14,11 +14,11 @@ from dnm.model.pod import Toleration
 from dnm.model.reason import Reason
 from dnm.sizing.caps import ConversionBudget, NodePool, budget_of, count_left
 from dnm.sizing.fair_shares import divide_fairly
+from dnm.sizing.node_supply import IncomingNode
 from dnm.sizing.queue_sizing import Sizing
 from dnm.sizing.sizing import size_queues
 from tests.scenes import (
     TAINT,
-    IncomingNode,
     budget,
     config,
     demand,

@@ -22,7 +22,7 @@ def random_problem(source: random.Random) -> Problem:
     """Draws up to 12 pods of 5 shapes in 2 or 3 resources, up to 3 bins, one type of node."""
     axes = source.choice((2, 2, 3))
     node = tuple(source.randint(8, 32) for _ in range(axes))
-    items = []
+    items: list[Item] = []
     left = source.randint(3, 12)
     while left > 0 and len(items) < 5:
         count = min(left, source.randint(1, 4))
@@ -45,7 +45,9 @@ def optimum(problem: Problem) -> int:
     items = problem.items
     counts = tuple(item.count for item in items)
 
-    def fillings(free: Vector, left: tuple[int, ...], allowed: tuple[bool, ...]) -> list:
+    def fillings(
+        free: Vector, left: tuple[int, ...], allowed: tuple[bool, ...]
+    ) -> list[tuple[int, ...]]:
         """Returns all maximal count vectors that fit a node."""
         ranges = [range((have if may else 0) + 1) for have, may in zip(left, allowed, strict=True)]
         fitting = [

@@ -12,6 +12,7 @@ from dnm.model.observed import StalledPods
 from dnm.model.pod import TaskGroup
 from dnm.model.reason import Reason, ReasonText
 from dnm.model.verdict import Verdict
+from dnm.sizing.caps import NodePool
 from dnm.sizing.node_supply import NodeSupply
 from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fenced
 from dnm.sizing.sizing import count_young_pods, size_queues
@@ -49,7 +50,7 @@ def with_nodes(*names: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-TWO = {
+TWO: dict[str, Any] = {
     "nodes": [lent("a001"), lent("a002")],
     "entries": {"a001": entry("a001", serves=9000), "a002": entry("a002", serves=5000)},
 }
@@ -159,7 +160,9 @@ def decide(scene: dict[str, Any], at_most: int = 99) -> tuple[Releases, Any, Any
     return choose_releases(conf, result, queues, there, asked), conf, result, there
 
 
-def without(scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, away: Any) -> dict:
+def without(
+    scene: dict[str, Any], conf: Any, every: Any, there: NodeSupply, away: Any
+) -> dict[NodePool, int]:
     """Returns the demand after these nodes have left, with all pods being old."""
     limits = {}
     for path, limit in scene["limits"].items():
@@ -193,7 +196,7 @@ def test_idle_node_is_released_or_kept_with_a_reason(
 
 
 def test_type_with_the_longest_idle_node_is_released_first() -> None:
-    scene = {
+    scene: dict[str, Any] = {
         "nodes": [lent(name) for name in ("a001", "a002", "g001")],
         "entries": {
             "a001": entry("a001", idle=700),
@@ -258,7 +261,7 @@ def test_pods_too_large_for_a_returned_node_request_no_other_node() -> None:
     """The data sheet has 128 cores, the node 126. The pod of 127 stays pending, the node is
     returned, and the data sheet alone causes no other lend."""
     stuck = pods(1, size(127, 16), ago=5000)
-    scene = {
+    scene: dict[str, Any] = {
         "nodes": [lent("a001", more={"cpu": 126_000})],
         "entries": {"a001": entry("a001", counted=size(126, 256))},
         "limits": tree(dev=size(926, 3456)),

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
 from dnm.checks.findings import CheckResult, Finding
+from dnm.demand.demand import Demand
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import KubeError
 from dnm.model.node_type import NodeType, Taint
 from dnm.model.plan import Snapshot
+from dnm.model.pod import PodList
 from dnm.model.queue_edit import QueueWants
 from dnm.queues.kueue.admin import checks
 from dnm.queues.kueue.system import SYSTEM, KueueQueues
@@ -85,7 +86,7 @@ def objection_of(facts: Any) -> str:
 
 def findings_of(sandbox: Sandbox, facts: Any, **changes: Any) -> list[Finding]:
     config = a_kueue_config(sandbox, **changes)
-    snapshot = Snapshot(taken_at=NOW, pods=msgspec.UNSET, nodes=(), queue_facts=facts)
+    snapshot = Snapshot(taken_at=NOW, pods=PodList(pods=()), nodes=(), queue_facts=facts)
     kube = KubeClient.connect(config)
     return [*checks.check_limits(config, kube, snapshot), *checks.check_queues(config, snapshot)]
 
@@ -179,8 +180,12 @@ def test_webhook_that_does_not_answer_is_reported_before_a_workload_waits(
 def test_workloads_that_nodes_cannot_help_are_listed(sandbox: Sandbox, read: Read) -> None:
     facts = read(a_workload("w", [a_pod_set(999)]))
     config = a_kueue_config(sandbox)
-    snapshot = Snapshot(taken_at=NOW, pods=msgspec.UNSET, nodes=(), queue_facts=facts)
-    shown = list(checks.check_demand(config, snapshot, msgspec.UNSET, lambda _: msgspec.UNSET))
+    snapshot = Snapshot(taken_at=NOW, pods=PodList(pods=()), nodes=(), queue_facts=facts)
+    shown = list(
+        checks.check_demand(
+            config, snapshot, PodList(pods=()), lambda _: Demand(queues={}, groups=(), nodes={})
+        )
+    )
     assert ["dev/w" in item.text for item in shown] == [True]
 
 

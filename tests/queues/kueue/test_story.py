@@ -164,8 +164,8 @@ def test_ledger_that_another_client_has_written_is_replaced(sandbox: Sandbox, si
     sandbox.create(a_workload("workshop", [a_pod_set(75)]))
     sandbox.tick(1)
     run_for(site, 2)
-    ledger = sandbox.get("cohorts", "dnm-a8")["metadata"]["annotations"][LEDGER]
+    ledger = (sandbox.get("cohorts", "dnm-a8") or {})["metadata"]["annotations"][LEDGER]
     client = KubeClient.connect(site.config)
     client.kueue_objects.annotate_object("Cohort", "dnm-a8", {LEDGER: "{}"})
     assert not site.run().plan.errors
-    assert sandbox.get("cohorts", "dnm-a8")["metadata"]["annotations"][LEDGER] == ledger
+    assert (sandbox.get("cohorts", "dnm-a8") or {})["metadata"]["annotations"][LEDGER] == ledger

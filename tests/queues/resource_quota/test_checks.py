@@ -89,7 +89,8 @@ def test_simulated_quota_grows_and_shrinks() -> None:
         name="dev", queue="dev", node_types=("a",), queue_system="resource_quota"
     )
     config, limits = a_config(namespaces={"dev": policy}), {"cpu": 80_000, "pods": 50}
-    maps, system = SimulatedQuotas(config, {"dev": limits}), system_of(config)
+    maps: Any = SimulatedQuotas(config, {"dev": limits})
+    system = system_of(config)
     node = {"cpu": 64_000, "pods": 110}
     for nodes, cores in (({"a1": node}, 144_000), ({}, 80_000)):
         wants = QueueWants(instance_id="prod", nodes={"dev": nodes}, remembered="")

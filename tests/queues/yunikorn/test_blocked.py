@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from typing import Any
 
 import pytest
 
@@ -199,7 +200,9 @@ A_ITSELF = """\
 def test_queue_missing_for_a_run_keeps_its_ledger_entry(
     nodes: dict[str, dict[str, dict[str, int]]], comes_back: str
 ) -> None:
-    stays = {"adjust_guaranteed": False}  # YuniKorn refuses a guarantee above the parent's
+    stays: dict[str, Any] = {
+        "adjust_guaranteed": False
+    }  # YuniKorn refuses a guarantee above the parent's
     made = lend(TREE, ONE, **stays)
     grown = made.text[made.text.index("              - name: a\n") :]
     grown = grown[: grown.index("              - name: b\n")]

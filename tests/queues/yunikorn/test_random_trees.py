@@ -41,7 +41,7 @@ def assert_no_trace(rng: random.Random, text: str) -> None:
     paths = [path for path in baseline if path != "root"]
     steps: list[tuple[str, str, str, Resources]] = []
     for number in range(rng.choice((1, 2, 3))):
-        size = {
+        size: Resources = {
             name: rng.choice((1, 110, 64_000, 10**9 + rng.randrange(10**6), 2**38))
             for name in rng.sample(("vcore", "memory", "pods", "nvidia.com/gpu"), rng.randint(1, 4))
         }

@@ -202,7 +202,7 @@ def test_sandbox_yunikorn_gives_the_same_answers(sandbox: Sandbox) -> None:
     sandbox.tick()
     client = YunikornClient(sandbox.url)
     view = client.read_view()
-    uid = sandbox.get("pods", pod, "dev")["metadata"]["uid"]
+    uid = (sandbox.get("pods", pod, "dev") or {})["metadata"]["uid"]
     assert view.queue_of_pod[uid] == A
     assert view.allocated[A]["cpu"] == 4000
     assert view.max[A] == {"cpu": 80_000, "memory": 320 * 10**9}

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
 
 from dnm.model.queue_edit import QueueEdit, QueueWants
 from dnm.queues.yunikorn import edit as edits
-from dnm.queues.yunikorn.document import read_document
+from dnm.queues.yunikorn.authors import Authorship, choose_ledger, is_applied
+from dnm.queues.yunikorn.document import QueueDocument, is_settled, read_document
+from dnm.queues.yunikorn.limits import compare
 from tests.queue_kit import TREE, change, source
 from tests.queue_trees import random_tree
 
 CLOSED = change(TREE, "{vcore: 80,", "{pods: 0, vcore: 80,")
 
 
-def long_way(document: edits.QueueDocument, wants: QueueWants) -> QueueEdit:
-    chosen = edits.choose_ledger(edits.Authorship(document, wants))
-    baselines = edits.compare(document.tree, chosen.ledger, edits.is_applied(document.source))
+def long_way(document: QueueDocument, wants: QueueWants) -> QueueEdit:
+    chosen = choose_ledger(Authorship(document, wants))
+    baselines = compare(document.tree, chosen.ledger, is_applied(document.source))
     return edits.project_edit(document, chosen, baselines, wants).edit
 
 
@@ -27,7 +30,7 @@ def test_short_way_gives_the_edit_of_the_long_way(text: str) -> None:
     document = read_document(source(text))
     first = edits.compute_edit(document, QueueWants(instance_id="prod", remembered=None))
     wants = QueueWants(instance_id="prod", remembered=first.edit.noted)
-    assert edits.is_settled(document, wants) is (text != CLOSED)
+    assert is_settled(document, wants) is (text != CLOSED)
     assert edits.compute_edit(document, wants).edit == long_way(document, wants)
 
 
@@ -40,7 +43,7 @@ def test_short_way_gives_the_edit_of_the_long_way_for_random_trees() -> None:
         limits = document.limits.items()
         floors = {path: {n: 2 * amount for n, amount in q.max.items()} for path, q in limits}
         wants = QueueWants(instance_id="prod", remembered=first.edit.noted, floors=floors)
-        settled += edits.is_settled(document, wants)
+        settled += is_settled(document, wants)
         assert edits.compute_edit(document, wants).edit == long_way(document, wants)
     assert settled > 30
 
@@ -55,12 +58,12 @@ def test_short_way_gives_the_edit_of_the_long_way_for_random_trees() -> None:
     ids=["first run", "nothing recorded", "a lent node"],
 )
 def test_long_way_is_taken_unless_the_last_run_recorded_this_text(
-    changes: dict[str, object],
+    changes: dict[str, Any],
 ) -> None:
     document = read_document(source(TREE))
     first = edits.compute_edit(document, QueueWants(instance_id="prod", remembered=None))
     wants = QueueWants(instance_id="prod", remembered=first.edit.noted)
-    assert edits.is_settled(document, wants)
-    assert not edits.is_settled(document, msgspec.structs.replace(wants, **changes))
+    assert is_settled(document, wants)
+    assert not is_settled(document, msgspec.structs.replace(wants, **changes))
     other = read_document(source(TREE + "\n# edited\n"))
-    assert not edits.is_settled(other, wants)
+    assert not is_settled(other, wants)

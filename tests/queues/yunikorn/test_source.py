@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -37,9 +38,9 @@ def packed(text: str) -> str:
 
 
 def maps(
-    configs: Mapping[str, object] | None, defaults: Mapping[str, object] | None = None
+    configs: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None
 ) -> tuple[ConfigMap | None, ConfigMap | None]:
-    named = {"name": "yunikorn-defaults"}
+    named: dict[str, Any] = {"name": "yunikorn-defaults"}
     return (
         None if configs is None else config_map("", **configs),
         None if defaults is None else config_map("", **named, **defaults),
@@ -78,7 +79,7 @@ def test_yunikorn_configs_and_defaults_decide_the_active_document(
     )
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any] | None, str]] = {
     "no ConfigMap": (None, None,
         "if YuniKorn really has none, there is no queues.yaml in the cluster"),
     "no key": ({"data": {}}, None, "no queues.yaml in yunikorn/yunikorn-configs"),
@@ -96,7 +97,7 @@ def test_uneditable_document_source_is_refused(
     configs: dict[str, object] | None, defaults: dict[str, object] | None, reason: str
 ) -> None:
     source_document = resolve_document(*maps(configs, defaults))
-    assert reason in source_document.refusal
+    assert reason in (source_document.refusal or "")
 
 
 def test_damaged_gzip_is_an_error_and_not_another_document() -> None:
@@ -136,17 +137,17 @@ def test_invalid_document_lists_all_violations_and_still_has_limits() -> None:
         for rule_violation in document.violations
     ] == [("R2", A, 14)]
     assert document.limits[A].max["vcore"] == 8_000_000
-    assert "line 14" in document.refusal and "dnm queues check" in document.refusal
+    assert "line 14" in (document.refusal or "") and "dnm queues check" in (document.refusal or "")
     refused = edit(invalid, "", nodes_of(A, "n1"))
     assert refused.refusal == document.refusal
     assert refused.text == invalid and not refused.is_changed
     frozen = read_document(resolve_document(config_map(invalid, immutable=True), None))
-    assert "immutable" in frozen.refusal  # the source comes first
+    assert "immutable" in (frozen.refusal or "")  # the source comes first
 
 
 def test_unreadable_ledger_is_reported_and_counts_every_node() -> None:
     document = read(TREE, "{")
-    assert "cannot read" in document.ledger_problem and not document.refusal
+    assert "cannot read" in (document.ledger_problem or "") and not document.refusal
     assert document.is_counted("n1", "prod") and document.is_counted("n9", "nobody")
 
 
@@ -199,7 +200,7 @@ def test_damaged_ledger_is_not_an_empty_ledger(ledger: str, reason: str) -> None
     with pytest.raises(QueueError, match=reason):
         decode_ledger(ledger)
     refused = edit(TREE, ledger, {})
-    assert reason in refused.refusal and refused.ledger == ledger
+    assert reason in (refused.refusal or "") and refused.ledger == ledger
     mended = rebase_document(read(TREE, ledger), wants(ONE), LimitMeaning.BASELINE)
     assert mended.text == lend(TREE, ONE).text
 

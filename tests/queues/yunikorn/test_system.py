@@ -76,7 +76,9 @@ def test_write_names_dnm_as_its_field_manager(live: Sandbox) -> None:
     last client that changed the text."""
     for before, after in (({}, "kubectl-client-side-apply"), (TWO, "dnm")):
         http_write(live, before)
-        result = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"]["managedFields"]
+        result = (live.get("configmaps", CONFIGS_NAME, NAMESPACE) or {})["metadata"][
+            "managedFields"
+        ]
         changed = [item for item in result if "f:queues.yaml" in item["fieldsV1"].get("f:data", {})]
         assert [item["manager"] for item in changed] == [after]
 
@@ -203,8 +205,8 @@ def test_document_that_yunikorn_does_not_load_is_reverted(live: Sandbox) -> None
     with pytest.raises(QueueError, match=r"did not reload .* within 0 s .* restored the old"):
         impatient(live, TWO, YunikornClient(live.url))
     assert document(live) == TREE and puts(live) == 2
-    annotations = live.get("configmaps", CONFIGS_NAME, NAMESPACE)["metadata"].get("annotations", {})
-    assert LEDGER_ANNOTATION not in annotations
+    stored = live.get("configmaps", CONFIGS_NAME, NAMESPACE) or {}
+    assert LEDGER_ANNOTATION not in stored["metadata"].get("annotations", {})
     live.yunikorn.takes_up = True
     assert http_write(live, TWO).is_confirmed
 

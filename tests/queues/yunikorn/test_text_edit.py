@@ -47,7 +47,7 @@ def test_valid_document_that_dnm_cannot_edit_is_refused_with_a_reason(
 ) -> None:
     assert check_text(text) == ()
     refused = edit(text, "", {}, remembered=None)
-    assert reason in refused.refusal
+    assert reason in (refused.refusal or "")
     assert (refused.text, refused.is_changed) == (text, False)
     judged = judge_text("x", text)
     assert any(
