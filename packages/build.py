@@ -24,7 +24,7 @@ from email import message_from_string
 from email.message import Message
 from pathlib import Path
 from string import Template
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from packages.manuals import configuration_page, included
 from tests.real.build import BuildError, program
@@ -81,7 +81,7 @@ def progressing(what: str, things: Sequence[T]) -> Iterator[T]:
             yield thing
 
 
-def project() -> Mapping[str, object]:
+def project() -> Mapping[str, Any]:
     return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
 
 
@@ -241,7 +241,7 @@ def verbs() -> Iterator[tuple[tuple[str, ...], str]]:
 
     from dnm.cli.app import app
 
-    todo = [(("dnm",), typer.main.get_command(app))]
+    todo: list[tuple[tuple[str, ...], Any]] = [(("dnm",), typer.main.get_command(app))]
     while todo:
         words, command = todo.pop()
         text = (command.help or "").strip().partition("\n")[0]

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime, tzinfo
 from html import unescape
 from pathlib import Path
+from typing import Self
 from unittest import mock
 
 from rich.console import Console
@@ -59,8 +60,8 @@ def clock_at(now: datetime) -> Iterator[None]:
 
     class Stopped(datetime):
         @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
-            return now.astimezone(tz)
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(now.timestamp(), tz)
 
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):

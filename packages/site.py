@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 from packages.build import ROOT, PackageError, run
 
@@ -38,6 +39,10 @@ def stage_pages() -> None:
         shutil.copy(ROOT / "packages" / name, PAGES)
 
 
+def _append(text: str, match: re.Match[str]) -> str:
+    return match[0] + text
+
+
 def with_pictures(text: str) -> str:
     """Returns the overview with its pictures. Raises PackageError if a paragraph is missing."""
     for begin, names in PICTURES.items():
@@ -46,7 +51,7 @@ def with_pictures(text: str) -> str:
             for name in names
         )
         text, count = re.subn(
-            rf"(^{re.escape(begin)}.*?\n\n)", lambda match, shown=shown: match[1] + shown, text,
+            rf"(^{re.escape(begin)}.*?\n\n)", partial(_append, shown), text,
             count=1, flags=re.S | re.M,
         )  # fmt: skip
         if not count:

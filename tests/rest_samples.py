@@ -34,10 +34,10 @@ Values = dict[str, Any]
 class Answers(NamedTuple):
     """The values of one interface: kind -> name -> value."""
 
-    nodes: Answers
-    jobs: Answers
-    records: Answers
-    reservations: Answers
+    nodes: Mapping[str, text.SlurmNode]
+    jobs: Mapping[str, text.SlurmJob]
+    records: Mapping[str, text.JobRecord]
+    reservations: Mapping[str, text.Reservation]
 
 
 def lines_of(lab: SlurmLab) -> dict[str, list[str]]:

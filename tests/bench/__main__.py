@@ -145,9 +145,9 @@ def main() -> int:
     if not options.quick:
         options.output.mkdir(exist_ok=True)
         path = options.output / "bench.md"
-        before = path.read_text() if path.exists() else ""
+        old_page = path.read_text() if path.exists() else ""
         for heading in (CHANGES, REAL_SERVER):
-            if part := find_part(before, heading):
+            if part := find_part(old_page, heading):
                 page = put_part(page, heading, part)
         path.write_text(page)
     for miss in misses:

@@ -3,7 +3,7 @@ KUBECONFIG names the server."""
 
 from kubernetes import client, config
 
-config.load_kube_config()  # type: ignore[no-untyped-call]
+config.load_kube_config()
 core = client.CoreV1Api()
 nodes = core.list_node()
 pods = core.list_pod_for_all_namespaces(

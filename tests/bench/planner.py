@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from statistics import fmean
 
+from dnm.model.value import Unreadable
 from dnm.plan.planner import make_plan
 from dnm.simulate.measure import play
 from dnm.simulate.values import HOUR, Workload
@@ -35,6 +36,7 @@ class TimedPolicy(AwakePolicy):
 
     def run(self, world: World) -> float:
         snapshot = self.snapshot(world)
+        assert not isinstance(snapshot.pods, Unreadable)
         self.pods = max(self.pods, len(snapshot.pods.pods))
         began = time.process_time()
         make_plan(self._config, self._registry, snapshot)

@@ -116,7 +116,8 @@ class StaticServer:
                         if header.lower().startswith(b"content-length:"):
                             length = int(header.split(b":")[1])
                     body = stream.read(length)
-                    self._answer(connection, *line.decode().split()[:2], body)
+                    method, path = line.decode().split()[:2]
+                    self._answer(connection, method, path, body)
             except (ConnectionError, ValueError):
                 return
 

@@ -54,11 +54,21 @@ def converter(body: str) -> Callable[[Site], None]:
     return lambda site: script(site, LIST.format(real=site.sandbox.node_convert_path) + body)
 
 
+def make_converter_hang(site: Site) -> None:
+    converter("sleep 300")(site)
+    site.change(convert_timeout_seconds="1")
+
+
+def make_no_program(site: Site) -> None:
+    script(site, "")
+    (site.directory / "node-convert").chmod(0o644)
+
+
 # Otherwise it searches its parents for a shell, and a timer's run has none.
 ANY_SHELL = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
 
-BAD = {
+BAD: dict[str, tuple[Callable[[Site], object], int, list[str]]] = {
     "no configuration": (lambda s: s.path.unlink(), 2, ["dnm.ini"]),
     "unknown key": (
         lambda s: s.change(max_converted_node="3"),
@@ -111,12 +121,12 @@ BAD = {
         ["exit code 1", "no nodes today"],
     ),
     "converter hangs": (
-        lambda s: (converter("sleep 300")(s), s.change(convert_timeout_seconds="1")),
+        make_converter_hang,
         1,
         ["ran out of its time"],
     ),
     "converter is no program": (
-        lambda s: (script(s, ""), (s.directory / "node-convert").chmod(0o644)),
+        make_no_program,
         1,
         ["node-convert"],
     ),

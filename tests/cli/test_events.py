@@ -24,7 +24,7 @@ from tests.builders import NOW, a_config
 
 TOMORROW = f"{wall_clock() + timedelta(days=2):%Y-%m-%d} 09:00"
 ENTRIES = {"namespace": "dev", "from": TOMORROW, "until": "17:00", "nodes": "2"}
-OPTIONS = {"namespace": "dev", "begins": TOMORROW, "until": "17:00", "nodes": "2"}
+OPTIONS: dict[str, Any] = {"namespace": "dev", "begins": TOMORROW, "until": "17:00", "nodes": "2"}
 
 
 def in_configuration(config: Config) -> Config:

@@ -121,7 +121,7 @@ def test_runs_read_lists_without_the_watch_verb_and_report_it(
     sandbox: Sandbox, tmp_path: Path, name: str
 ) -> None:
     metrics = tmp_path / "dnm.prom"
-    settings = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
+    settings: dict[str, Any] = {"relist_minutes": 60, "watch_from_pods": 0, "metrics_file": metrics}
     site = Site(sandbox, tmp_path / "site", **settings)
     sandbox.set_queues(WORKSHOP_QUEUES)
     role_number, rule_number, verb = ALL_VERBS[name]

@@ -24,7 +24,7 @@ from tests.night import sample_by_day
 from tests.site import QUEUE, Site, a_workshop_site
 
 ALL = typer.main.get_command(app)
-VERBS = sorted(ALL.list_commands(None))  # type: ignore[attr-defined,arg-type]
+VERBS = sorted(ALL.list_commands(None))  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")

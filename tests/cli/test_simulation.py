@@ -121,6 +121,7 @@ class Sleeping:
 
     def __getattr__(self, name: str) -> object:
         time.sleep(3600)
+        raise AssertionError(name)
 
 
 def test_killed_simulation_worker_ends_the_other_workers() -> None:

@@ -24,7 +24,7 @@ from dnm.run.health import judge_health
 from dnm.run.lock_holder import LockHolder
 from tests.builders import NOW, QUEUE, a_config, a_lent_node, a_policy, a_request
 
-IDLE = {"idle_since": NOW - timedelta(minutes=11)}
+IDLE: dict[str, Any] = {"idle_since": NOW - timedelta(minutes=11)}
 STATUS: dict[str, Any] = {
     "limit": {"memory": 832 * 10**9, "cpu": 336_000},
     "baseline": {"memory": 320 * 10**9, "cpu": 80_000},
@@ -57,7 +57,7 @@ def test_wide_status_has_queue_and_reason_on_a_single_line(
     assert QUEUE in line and line.endswith(Reason.IN_USE.text)
 
 
-QUEUES = {
+QUEUES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "known": ({}, "cpu 336 80 256 0 0", "memory 832G 320G ~572.6G 0 0", "(1 pod)"),
     "the lent nodes were unknown": (
         {"is_judged": False}, "cpu 336 ? ? 0 0", "memory 832G ? ? 0 0", "(1 pod)",

@@ -34,7 +34,7 @@ from tests.site import Site, a_workshop_site
 
 GRACE = "a grace period of "
 HOUR = timedelta(hours=1)
-HANGS = {"kind": "slow", "seconds": 25.0}
+HANGS: dict[str, Any] = {"kind": "slow", "seconds": 25.0}
 ANOTHER = {"kind": "garbage", "body": f'{{"Checksum": "{checksum_of("another")}"}}'}
 
 EVENT = KubeEvent(

@@ -54,7 +54,7 @@ def test_signal_leaves_the_converter_running_after_the_grace(tmp_path: Path) -> 
 
 
 def test_reads_output_of_several_converters_at_once(tmp_path: Path) -> None:
-    calls = {}
+    calls: dict[str, ConverterCall] = {}
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         path = script(tmp_path / name, f"sleep 0.4; echo {name}001; exit {len(calls)}")

@@ -7,6 +7,7 @@ import os
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -98,7 +99,8 @@ def test_malformed_optional_fields_do_not_spoil_the_list(
     key: str, field: object, expected: int | None
 ) -> None:
     row = {"node": "a001", "state": "IDLE", "verdict": "OK", key: field}
-    for options in (None, {}, "--exclude"):
+    values: tuple[Any, ...] = (None, {}, "--exclude")
+    for options in values:
         listed = parse_list(json.dumps({"nodes": [row], "options": options}).encode())
         assert listed is not None and not listed.leaves_out
         words = getattr(listed.nodes["a001"], key)
@@ -193,9 +195,9 @@ def test_secrets_in_a_claim_are_hidden_and_names_unchanged(tmp_path: Path) -> No
     config = a_config(node_convert_path=script(tmp_path, f"cat {tmp_path}/list"))
     listed = list_batch_nodes(config, an_environment("hunter2"))
     assert isinstance(listed, BatchList)
-    claim = listed.nodes["a001"].claim
-    assert claim is not None and claim.error == "its journal holds ***"
-    assert (claim.instance, claim.namespace) == ("prod", "dev")
+    batch_claim = listed.nodes["a001"].claim
+    assert batch_claim is not None and batch_claim.error == "its journal holds ***"
+    assert (batch_claim.instance, batch_claim.namespace) == ("prod", "dev")
     named = list_batch_nodes(config, an_environment("prod"))
     assert isinstance(named, Unreadable) and "holds a secret" in named.error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +28,10 @@ from dnm.model.slurm_state import NodeState
 LABEL = ("slurm", "yes")
 BOOTED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 TOLERATES = Toleration(key=FENCE.key, operator="Exists")
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class Killed(BaseException):
@@ -89,7 +93,7 @@ class World:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def call(self, name: str, act: Callable[[], Any]) -> Any:
+    def call(self, name: str, act: Callable[[], T]) -> T:
         """Handles one call from outside; the model makes a step before it."""
         self.calls += 1
         self.step()
@@ -421,10 +425,10 @@ def a_tenant(name: str) -> PodOnNode:
     return PodOnNode(namespace="dev", name=name, uid=name, stays=False, is_terminating=False)
 
 
-def changed(value: Any, **fields: Any) -> Any:
+def changed(value: S, **fields: Any) -> S:
     return msgspec.structs.replace(value, **fields)
 
 
-def patience() -> dict[str, timedelta]:
+def patience() -> dict[str, Any]:
     """Returns settings with which a program waits only for the model's steps."""
     return {"poll_seconds": timedelta(0), "verify_seconds": timedelta(0)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Generic, TypeVar
@@ -42,7 +42,7 @@ class PlayedProgram(Generic[W]):
 
     machines: ClassVar[Machines]
     keys: ClassVar[dict[str, Any]] = {}
-    control: ClassVar[type[StopRequest]] = StopRequest
+    control: Callable[[], StopRequest] = StopRequest
     slurm: type[Any]
     kube: type[Any]
 

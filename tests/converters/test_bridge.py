@@ -235,8 +235,8 @@ def test_cordon_after_return_stays(tmp_path: Path, kube: type[KubeSide]) -> None
     assert_batch(made.world)
 
 
-@pytest.mark.parametrize("jobs", [{}, {77: 10**6}], ids=["idle", "a job"])
-def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[int, int]) -> None:
+@pytest.mark.parametrize("jobs", [{}, {"77": 10**6}], ids=["idle", "a job"])
+def test_node_returned_outside_dnm_is_not_touched(tmp_path: Path, jobs: dict[str, int]) -> None:
     """An administrator adds the label while the node is lent. Slurm then has it in service, and a
     cordon would drain it."""
     made = program(tmp_path)
@@ -352,7 +352,7 @@ def test_change_between_two_reads_is_detected(
                 spoil(made.machine)
             return super().read_jobs_on(node)
 
-    conversion.slurm = Late(made.world)
+    conversion.slurm = Late(made.world)  # type: ignore[assignment]
     with pytest.raises((NotClaimed, KubeError)):
         leave(conversion)
     assert LABEL in made.machine.labels
@@ -387,7 +387,7 @@ def bridged(**changes: Any) -> BridgedNode:
 
 
 _OF_NODE = ("is_ready", "is_deleting", "is_cordoned", "labels", "taints")
-MOVED = {
+MOVED: dict[str, tuple[dict[str, Any], str]] = {
     "well": ({}, ""),
     "not Ready": ({"is_ready": False}, "its Node is not Ready"),
     "being deleted": ({"is_deleting": True}, "its Node is not Ready"),
@@ -408,7 +408,7 @@ def test_reasons_not_to_lend_a_node(name: str) -> None:
     assert (why in text) if why else text == ""
 
 
-BACK = {
+BACK: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "well": ({}, {}, ""),
     "cordoned": ({"flags": {"EXTERNAL", "DRAIN"}}, {}, ""),
     "of another": ({"flags": {"CLOUD"}}, {}, "not as a node of slurm-bridge's"),

@@ -81,8 +81,8 @@ def test_hook_ends_with_its_children_after_its_time_out(script: Script, tmp_path
     path = script(f"sleep 60 & echo $! >'{pids}'; echo $$ >>'{pids}'; wait")
     with pytest.raises(HookFailed, match=r"did not end within 0\.3 s and was ended"):
         call(path, timeout=timedelta(seconds=0.3))
-    for pid in pids.read_text().split():
-        wait_until(lambda pid=pid: process_of(int(pid)) is None)
+    numbers = [int(pid) for pid in pids.read_text().split()]
+    wait_until(lambda: not any(map(process_of, numbers)))
 
 
 def test_does_not_wait_for_background_children(script: Script, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_administrators_drain_survives_a_lost_answer(tmp_path: Path) -> None:
 def test_claim_that_fails_during_a_stop_is_released(tmp_path: Path, kind: str) -> None:
     """No later call would continue it: the list has no claim that Slurm does not hold."""
     made, stop = program(tmp_path), StopRequest()
-    made.control = lambda: stop  # type: ignore[assignment, return-value]
+    made.control = lambda: stop
 
     class Stopped(SlurmSide):
         def create_reservation(self, *words: Any, **options: Any) -> None:

@@ -56,7 +56,7 @@ def test_slurmd_pod_is_parsed() -> None:
     assert (pod.key, pod.uid, pod.node, pod.hostname, pod.node_set) == (
         "slurm/b-x7f2k", "u1", "a000", "a000", "b",
     )  # fmt: skip
-    assert (pod.is_ready, pod.is_terminating, pod.states) == (True, False, {"Idle", "Drain"})
+    assert (pod.is_ready, pod.is_terminating, set(pod.states)) == (True, False, {"Idle", "Drain"})
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_node_sets_of_all_namespaces_are_listed(kube: KubeSide, sandbox: Sandbox
 
 
 def managed(manager: str, operation: str = "Update", subresource: str = "") -> dict[str, Any]:
-    fields = {"f:spec": {"f:replicas": {}}}
+    fields: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
     results = {"manager": manager, "operation": operation, "fieldsV1": fields}
     return {**results, "subresource": subresource} if subresource else results
 

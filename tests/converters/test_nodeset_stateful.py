@@ -177,7 +177,7 @@ def a_pod(name: str, **changes: Any) -> SlurmdPod:
 
 
 OWN = a_pod("b-0", cost=LOWEST_COST)
-NEXT = {
+NEXT: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "well": ({}, (), ""),
     "not Ready": ({"is_ready": False}, (), "is not Running and Ready: it would end first"),
     "going": ({"is_terminating": True}, (), "is not Running and Ready"),

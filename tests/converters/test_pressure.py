@@ -111,7 +111,9 @@ def test_waiting_jobs_are_grouped_by_type_and_partition() -> None:
     )
     assert waiting_kinds == (
         WaitingJobs(partition="big", node_type="a", jobs=1, nodes=1),
-        WaitingJobs("main", "a", 2, 3, NOW - timedelta(hours=3)),
+        WaitingJobs(
+            partition="main", node_type="a", jobs=2, nodes=3, since=NOW - timedelta(hours=3)
+        ),
         WaitingJobs(partition="big", node_type="b", jobs=1, nodes=1),
     )
 
@@ -156,7 +158,9 @@ def test_many_jobs_with_many_nodes_are_counted_fast() -> None:
 
 def test_table_and_json_show_waiting_jobs() -> None:
     judged = judge_nodes(facts(node()), Settings())
-    row = WaitingJobs("main", "a", 2, 3, NOW - timedelta(hours=3))
+    row = WaitingJobs(
+        partition="main", node_type="a", jobs=2, nodes=3, since=NOW - timedelta(hours=3)
+    )
     listed = parse_list(list_as_json(judged, None, [row]).encode())
     assert listed is not None and listed.waiting == (row,)
     assert listed.nodes["a001"].partitions == ("main",)

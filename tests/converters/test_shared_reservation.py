@@ -69,7 +69,8 @@ def test_only_the_turn_owner_deletes_the_shared_reservation(
     )
     writer = JournalWriter(JournalStore(tmp_path), a_journal(NODE))
     sides = Sides(slurm=lambda _: slurm, kube=lambda _: None)  # type: ignore[arg-type, return-value]
-    conversion = NodeConversion(settings, writer, StopRequest(), [].append, sides)
+    lines: list[str] = []
+    conversion = NodeConversion(settings, writer, StopRequest(), lines.append, sides)
     if SHARED in left:
         with pytest.raises(SlurmError, match="took too long"):
             release(conversion)

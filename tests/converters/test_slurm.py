@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,12 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
     pauses = {(node, turn): chance.uniform(0, 0.5) for node in NODES[:10] for turn in range(turns)}
     outcomes: list[str] = []
 
+    def has_begun(job: str) -> bool:
+        return lab.client.read_job(job).state != "PENDING"
+
+    def has_completed(job: str) -> bool:
+        return lab.client.read_job(job).state == "COMPLETED"
+
     def race(node: str) -> None:
         for turn in range(turns):
             lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
@@ -247,9 +254,9 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
             job = lab.submit("-w", node, "-n1", "--mem=100", "--uid=games", script=script)
             time.sleep(pauses[node, turn])
             if is_late:
-                lab.wait_for(lambda job=job: lab.client.read_job(job).state != "PENDING")
+                lab.wait_for(partial(has_begun, job))
             elif turn == 0 and node in NODES[:2]:
-                lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED")
+                lab.wait_for(partial(has_completed, job))
                 lab.wait_for(lambda: lab.client.read_node(node).state.text == "IDLE")
             journal = Journal(
                 node=node,
@@ -273,7 +280,7 @@ def test_job_between_selection_and_claim_is_safe(site: SlurmSite, turns: int) ->
             except ConverterError:
                 outcomes.append("job")
             undo_claim(conversion)
-            lab.wait_for(lambda job=job: lab.client.read_job(job).state == "COMPLETED")
+            lab.wait_for(partial(has_completed, job))
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(race, NODES[:10]))

@@ -132,7 +132,9 @@ def test_another_host_can_return_a_node_and_another_instance_cannot(
     result = other.bring_back()
     assert result.result == "failed" and "lent by instance 'prod'" in result.error
     kind.assert_lent(made.world)
-    made.world.machines[NODE].mark = Mark("prod", "a", "dev", "q")
+    made.world.machines[NODE].mark = Mark(
+        instance="prod", node_type="a", namespace="dev", queue="q"
+    )
     assert type(made)(tmp_path / "other host", made.world).bring_back().result == "ok"
     assert_in_peace(kind, made.world)
 

@@ -61,11 +61,11 @@ def _worded_names(tree: ast.Module) -> dict[str, str]:
 
 def _imported(tree: ast.Module, worded: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     return {
-        alias.name: worded[node.module][alias.name]
+        alias.name: worded[module][alias.name]
         for node in nodes_below(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in worded
+        if isinstance(node, ast.ImportFrom) and (module := node.module or "") in worded
         for alias in node.names
-        if alias.name in worded[node.module]
+        if alias.name in worded[module]
     }
 
 

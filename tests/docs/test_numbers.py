@@ -193,8 +193,8 @@ def test_node_is_lent_and_returned_as_the_rows_show(sandbox: Sandbox, tmp_path: 
         limit = parse_tree(sandbox.queues_text()).queues[QUEUE].max["vcore"] // 1000
         played[minute] = [phase, ", ".join(words) or "–", str(limit)]
         sandbox.tick(60)
-    for minute, *lines in table_of(DECISIONS, "One node, minute by minute"):
-        assert played[int(minute)] == lines, f"minute {minute}"
+    for number, *lines in table_of(DECISIONS, "One node, minute by minute"):
+        assert played[int(number)] == lines, f"minute {number}"
 
 
 # --- the queue document ------------------------------------------------------------------------

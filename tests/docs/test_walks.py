@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def calls_of(run: Callable[[], object]) -> list[Call]:
         run()
     finally:
         sys.setprofile(before)
-    results = {}
+    results: dict[Call, None] = {}
     for code in seen:
         path = Path(code.co_filename)
         if path.is_relative_to(ROOT / "dnm"):
@@ -101,7 +102,7 @@ def test_node_passes_through_its_phases_as_the_walk_shows(site: Site) -> None:
             phases = {entry.phase for entry in site.registry.nodes.values()}
             if Phase.RELEASING in phases and not was_fenced:
                 was_fenced = True
-                late = {"cpu": "60", "memory": "16G", "run_seconds": 100}
+                late: dict[str, Any] = {"cpu": "60", "memory": "16G", "run_seconds": 100}
                 site.sandbox.add_pods(2, "dev", queue=QUEUE, name="late", **late)
             site.sandbox.tick(60)
 

@@ -21,7 +21,7 @@ class DnmPolicy(policy.DnmPolicy):
 class MinutePolicy(DnmPolicy):
     """The same, started by cron: the next minute's run detects a joined node."""
 
-    runs_after = None
+    runs_after: float | None = None
 
 
 class AwakePolicy(DnmPolicy):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -61,7 +61,7 @@ class Case(NamedTuple):
         true, reported = getattr(self.played, field), getattr(self.replayed, field)
         # Less than half an hour of a node, or of all pods together, does not affect a decision.
         least = 0.5 if field == "lent" else 30.0
-        return abs(reported - true) <= max(share * true, least)
+        return bool(abs(reported - true) <= max(share * true, least))
 
 
 def busiest(workload: Workload, hours: float) -> Workload:
@@ -129,8 +129,7 @@ def _site(workload: Workload, sandbox: Sandbox, directory: Path) -> Site:
     return site
 
 
-def _resources(size: dict[str, int] | object) -> dict[str, object]:
-    sizes = dict(size)  # type: ignore[call-overload]
+def _resources(sizes: Mapping[str, int]) -> dict[str, object]:
     more = {name: str(amount) for name, amount in sizes.items() if "/" in name}
     return {"cpu": f"{sizes['cpu']}m", "memory": str(sizes["memory"]), "more": more}
 

@@ -32,7 +32,7 @@ def list_workshops(seed: int) -> Iterator[Workshop]:
             if source.random() < 0.8:
                 people = source.randint(40, 90)
                 begins = ends = day * DAY + hour * HOUR
-                asks = []
+                asks: list[Ask] = []
                 for _ in range(source.randint(3, 5)):
                     start = begins if not asks else ends + source.uniform(5, 9) * MINUTE
                     ends = start + source.choice((25, 35, 50)) * MINUTE

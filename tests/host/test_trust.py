@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dnm.lab.sandbox.cluster import Sandbox
+from tests.processes import PATIENCE
 from tests.site import QUEUE, WORKSHOP_QUEUES, Site, set_up_workshop
 
 pytestmark = pytest.mark.xdist_group("trust")  # one worker builds the fixture once
@@ -85,8 +86,10 @@ def a_site(sandbox: Sandbox, directory: Path) -> Site:
 def printed(site: Site, *arguments: str, is_process: bool = False) -> str:
     """`is_process`: starts a process with dnm's own command line."""
     environment = {name: value for name, value in SECRETS.items() if name.isupper()}
-    start = site.process if is_process else site.command
-    answer = start(*arguments, **environment)
+    if is_process:
+        answer = site.process(*arguments, seconds=PATIENCE, **environment)
+    else:
+        answer = site.command(*arguments, **environment)
     assert "Traceback" not in answer.stderr, answer.stderr
     return answer.stdout + answer.stderr
 

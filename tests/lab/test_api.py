@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -268,7 +269,7 @@ def test_evictions_respect_disruption_budgets(
         name = f"pod-{number}"
         body = {"metadata": {"name": name, "namespace": "dev"}}
         codes.append(code_of(
-            lambda name=name, body=body: kube.core.create_namespaced_pod_eviction(name, "dev", body)
+            partial(kube.core.create_namespaced_pod_eviction, name, "dev", body)
         )[0])  # fmt: skip
     assert codes == [0] * allowed + [429] * (2 - allowed)
 

@@ -117,7 +117,7 @@ def test_sandbox_list_reports_waiting_jobs(sandbox: Sandbox) -> None:
     for nodes in (50, 2):
         sandbox.batch.submit(nodes)
     listed = parse_list(run(sandbox, "--list", "--output", "json")[1].encode())
-    assert listed is not None and listed.waiting is not None
+    assert listed is not None and isinstance(listed.waiting, tuple)
     assert [(item.node_type, item.jobs, item.nodes) for item in listed.waiting] == [("a", 2, 52)]
 
 

@@ -19,7 +19,7 @@ def clock_library() -> Path:
         # Several rigs build it at once, each in a namespace where its process has the same id.
         with tempfile.TemporaryDirectory(prefix=".building-clock-", dir=built()) as own:
             made = Path(own) / library.name
-            command = ["gcc", "-O1", "-shared", "-fPIC", "-o", made, source, "-ldl"]
+            command = ["gcc", "-O1", "-shared", "-fPIC", "-o", str(made), str(source), "-ldl"]
             subprocess.run(command, check=True)
             made.rename(library)
     return library

@@ -135,8 +135,8 @@ def make_unmanaged_site(
     with the taint of their namespace."""
 
     def make(name: str = "site", **settings: object) -> Site:
-        values = {**UNMANAGED, "sections": SECTION, **settings}
-        site = Site(busy_rig, tmp_path / name, kubeconfig_without_yunikorn, **values)  # type: ignore[arg-type]
+        values: dict[str, Any] = {**UNMANAGED, "sections": SECTION, **settings}
+        site = Site(busy_rig, tmp_path / name, kubeconfig_without_yunikorn, **values)
         taint_nodes(site)
         return site
 

@@ -374,6 +374,10 @@ def in_a_pod(token: str = "") -> Callable[[Kit], Asked]:
     return asking
 
 
+def in_context(name: str) -> Make:
+    return lambda kit: kit.document(None, {}, {}, **{"current-context": name})
+
+
 def duplicated(kind: str) -> Make:
     def make(kit: Kit) -> Json:
         full = kit.document()
@@ -397,7 +401,7 @@ FILES = [
     ),
     Case(
         "of two contexts in force the first", TAKEN,
-        asking=several(Kit.document, lambda kit: kit.document(**{"current-context": "none"})),
+        asking=several(Kit.document, in_context("none")),
     ),
     Case(
         "half of a cluster, and the other half", REFUSED,
@@ -417,8 +421,8 @@ FILES = [
     taken("neither kind nor version", lambda kit: {
         k: v for k, v in kit.document().items() if k not in ("kind", "apiVersion")}),
     taken("more at the top", lambda kit: kit.document(preferences={}, colors=True)),
-    refused("no such context", lambda kit: kit.document(**{"current-context": "none"})),
-    refused("no context in force", lambda kit: kit.document(**{"current-context": ""})),
+    refused("no such context", in_context("none")),
+    refused("no context in force", in_context("")),
     refused("no such user", lambda kit: kit.document(users=[])),
     refused("no such cluster", lambda kit: kit.document(clusters=[])),
     refused("a context without a cluster", lambda kit: kit.document(context={"cluster": ""})),

@@ -134,7 +134,7 @@ def test_document_accepted_by_yunikorn_is_edited_or_refused_with_a_reason(
     texts = [random_document(rng) for _ in range(DOCUMENTS // 2)]
     texts = [text for text in texts if text]  # the ConfigMap's empty text is the built-in document
     counts: Counter[str] = Counter()
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for text, answer in zip(texts, ask_all(version, texts), strict=True):
         takes = not (answer["load"] or answer["start"] or answer["reload"] or answer["inactive"])
         judged = judge_text("x", text)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.real.build import program
 from tests.real.cluster import QUEUES, Cluster
@@ -45,7 +46,7 @@ class Rig(Cluster):
 
     # --- start and end ---------------------------------------------------------------------------
 
-    def __enter__(self) -> Rig:
+    def __enter__(self) -> Self:
         """Raises RigError with the output of the program that failed."""
         try:
             self.start()

@@ -20,6 +20,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.errors import SlurmError
 from dnm.model.lent import Phase
 from tests.docs.pages import ROOT, rows, section
+from tests.processes import PATIENCE
 from tests.real.accounting_lab import AccountingLab
 from tests.site import WORKSHOP_QUEUES, Site
 from tests.slurm_lab import SlurmSite, finished
@@ -236,7 +237,7 @@ def test_availability_finding_of_check_leads_to_the_right_setting(
     """Follows `dnm check` to the page; its lines are set verbatim."""
 
     def dnm(*words: str) -> str:
-        done = office.process(*words, **lab.environ)
+        done = office.process(*words, seconds=PATIENCE, **lab.environ)
         assert done.returncode in (0, 1), done.stderr
         return done.stdout
 

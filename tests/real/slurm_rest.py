@@ -92,7 +92,7 @@ def rows(rest: RestLab, way: str, environment: dict[str, str]) -> list[dict[str,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)["nodes"]
+    result: list[dict[str, object]] = json.loads(done.stdout)["nodes"]
     for row in result:
         row["is_idle"] = row.pop("idle_seconds") is not None
     return result

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
@@ -85,7 +86,7 @@ def build_roots(suites: Sequence[str] = tuple(REST_SUITES)) -> None:
     """Makes the missing roots and reports the version of each. Raises RootError."""
     with building():
         for suite in suites:
-            keep_root(root_of(suite), lambda root, suite=suite: make_root(suite, root))
+            keep_root(root_of(suite), partial(make_root, suite))
             met = version_of(programs_of(suite))
             wanted = REST_SUITES.get(suite, "")
             surprise = "" if met.startswith(wanted) else f"; {wanted} was expected"

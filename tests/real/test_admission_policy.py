@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.real.unmanaged import (
 def policy_rig(plain_rig: Rig) -> Iterator[Rig]:
     rig = plain_rig
     make_guest(rig)
-    wide = {"tolerations": [EVERYTHING]}
+    wide: dict[str, Any] = {"tolerations": [EVERYTHING]}
     rig.wait_for(lambda: not refusal(rig, GUEST, **wide), "no policy of another test is left")
     create(rig, GUEST, "older", **wide)
     apply_policies(rig)

@@ -80,7 +80,7 @@ class Cluster:
         if may_rest and "(unproved)" in result["text"]:
             return True
         assert result["result"] in ("ok", "failed"), result
-        return result["result"] == "ok"
+        return bool(result["result"] == "ok")
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ numbers with the kubelet's own code)."""
 
 from __future__ import annotations
 
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, add_pods, pod
 
 # Two NUMA nodes of 135372Mi: without 8600Mi they are the 256Gi of the rig's machines.

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.real.clocks import shifted
+from tests.real.cluster import QUEUES
 from tests.real.conftest import MakeSite
 from tests.real.http_api import ApiError, Json
-from tests.real.rig import QUEUES, Rig
+from tests.real.rig import Rig
 from tests.real.site import DEV, PODS, Site, pod
 
 TAINT = "dynamic-node-manager/opening"

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ IS_WHOLE = ROUNDS >= 200
 NAMES = ("east", "west", "north")
 CLOCKS = {"west": 600, "north": -600}  # seconds
 # After these, dnm repeats a call that may have been started, and was not.
-SOON = {
+SOON: dict[str, Any] = {
     "check_interval_seconds": 1, "join_timeout_seconds": 20, "convert_timeout_seconds": 20,
     "breaker_strikes": 1000, "max_converted_nodes": 1, "request_timeout_seconds": SHORT,
 }  # fmt: skip

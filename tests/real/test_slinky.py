@@ -17,6 +17,7 @@ from dnm.converters.pool import Candidate, ConversionPool, program_of
 from dnm.converters.settings import Machines, Settings
 from tests.converters.nodeset_world import LABEL, SlurmSide
 from tests.real.account import KUBECONFIG
+from tests.real.cluster import CPU, MEMORY
 from tests.real.http_api import Json
 from tests.real.rig import Rig
 from tests.real.second_writer import SecondWriter
@@ -40,7 +41,8 @@ class Converter:
         self.messages: list[str] = []
 
     def _pool(self) -> ConversionPool:
-        sides = Sides(slurm=lambda _: SlurmSide(self.state), kube=KubeSide)
+        slurm = SlurmSide(self.state)
+        sides = Sides(slurm=lambda _: slurm, kube=KubeSide)  # type: ignore[arg-type, return-value]
         return ConversionPool(
             self.settings, program_of(self.settings.machines),
             JournalStore(self.settings.state_dir), StopRequest(), self.messages.append,
@@ -92,15 +94,17 @@ def test_machine_with_its_slurmd_in_a_pod_is_lent_and_returned(
     }
     spec = {"scalingMode": mode, "replicas": 2, "template": {"spec": template}}
     for name in NAMES:
-        slinky.add_node(name, **{LABEL[0]: LABEL[1]})
+        slinky.add_node(name, CPU, MEMORY, **{LABEL[0]: LABEL[1]})
         slinky.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [FENCE]}})
     slinky.wait_for(lambda: slinky.ready_nodes() >= set(NAMES), "both are Ready")
     slinky.api.post(SETS, {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet",
                            "metadata": {"name": "b"}, "spec": spec})  # fmt: skip
     with Operator(slinky, state), SecondWriter(slinky, NAMES) as writer:
-        is_up = [lambda item=machine: "Idle" in str(slinky.pods("slurm")) and item.is_in_slurm
-                 for machine in state.machines.values()]  # fmt: skip
-        slinky.wait_for(lambda: all(look() for look in is_up), "slurmd is up on both")
+        machines = list(state.machines.values())
+        slinky.wait_for(
+            lambda: "Idle" in str(slinky.pods("slurm")) and all(m.is_in_slurm for m in machines),
+            "slurmd is up on both",
+        )
         state.machines["a002"].jobs["7"] = 1
         if mode == "StatefulSet":
             target = {"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "b"}

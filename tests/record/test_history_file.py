@@ -6,6 +6,7 @@ import grp
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,7 +27,7 @@ from tests.builders import NOW, struck_at
 DAY = timedelta(days=1)
 
 
-def line(number: int, at: int = 0, **fields: str) -> HistoryLine:
+def line(number: int, at: int = 0, **fields: Any) -> HistoryLine:
     return HistoryLine(
         schema=SCHEMA, number=number, time=NOW + timedelta(minutes=at), run="r", instance="prod",
         kind="node", event="joined", object=f"a{number:03}", **fields,

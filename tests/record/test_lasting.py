@@ -17,7 +17,8 @@ AWAY = "can't list the nodes: no route to 10.0.0.1"
 def reported_by_minute(errors: dict[int, list[str]], until: int) -> list[tuple[int, str]]:
     """Returns the reports by minute; `errors` gives the errors from a minute on."""
     facts: dict[str, LastingError] = {}
-    now, rows = [], []
+    now: list[str] = []
+    rows = []
     for minute in range(until):
         now = errors.get(minute, now)
         news = judge_errors(facts, now, NOW + minute * MINUTE)

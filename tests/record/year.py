@@ -106,6 +106,7 @@ def _of_queue(queue: str, offset: int, morning: datetime) -> Iterator[HistoryLin
                     numbers={"missing": 1})  # fmt: skip
     for index in range(NODES):
         node, end = f"a{offset * NODES + index + 1:03}", 600 + index
+        steps: tuple[tuple[str, str, str, dict[str, int]], ...]
         steps = (("fenced", "serving", "releasing", {"idle_seconds": 660}),
                  ("returning", "releasing", "returning", {}),
                  ("returned", "returning", "", {"lent_seconds": 30_000}))  # fmt: skip
