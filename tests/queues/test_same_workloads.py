@@ -46,7 +46,7 @@ LIMITED = ONE_LIMIT.replace("x\n", "dev\n").replace("80}}", "80, memory: 320G}}"
 class Pods(NamedTuple):
     """Equal pods of one controller. Each node of the sandbox has 128 cores and 256 GB."""
 
-    count: int
+    number: int
     cpu: str
     memory: str
 
@@ -80,14 +80,14 @@ def add_to_yunikorn(sandbox: Sandbox, workload: Workload) -> None:
     sandbox.set_queues(LIMITED)
     add_running(sandbox, QUEUE)
     for number, pods in enumerate(workload.controllers):
-        sandbox.add_pods(pods.count, "dev", queue=QUEUE, cpu=pods.cpu, memory=pods.memory,
+        sandbox.add_pods(pods.number, "dev", queue=QUEUE, cpu=pods.cpu, memory=pods.memory,
                          name=f"job-{number}", spec=TOLERATING)  # fmt: skip
 
 
 def add_unscheduled(sandbox: Sandbox, workload: Workload) -> None:
     add_running(sandbox)
     for number, pods in enumerate(workload.controllers):
-        names = sandbox.add_pods(pods.count, "dev", cpu=pods.cpu, memory=pods.memory,
+        names = sandbox.add_pods(pods.number, "dev", cpu=pods.cpu, memory=pods.memory,
                                  name=f"job-{number}", spec=TOLERATING)  # fmt: skip
         for name in names:
             sandbox.edit("pods", name, report_unschedulable, "dev")
@@ -106,7 +106,7 @@ def add_refused(sandbox: Sandbox, workload: Workload) -> None:
         lambda item: item.update(status={"hard": dict(hard), "used": dict(hard)}), "dev",
     )  # fmt: skip
     for number, pods in enumerate(workload.controllers):
-        owner = stateful_set(pods.count)
+        owner = stateful_set(pods.number)
         owner["metadata"]["name"] = f"job-{number}"
         template = owner["spec"]["template"]["spec"]
         template.update(TOLERATING)
@@ -129,7 +129,7 @@ def add_suspended(sandbox: Sandbox, workload: Workload) -> None:
     status = admitted("a8", "permanent", 20, FULL)
     sandbox.create(a_workload("earlier", [a_pod_set(20)], status=status))
     for number, pods in enumerate(workload.controllers):
-        pod_set = a_pod_set(pods.count, pods.cpu, pods.memory)
+        pod_set = a_pod_set(pods.number, pods.cpu, pods.memory)
         sandbox.create(a_workload(f"job-{number}", [pod_set]))
 
 
