@@ -38,7 +38,7 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
 def keep_within_bound(
     kept: KeptCalendar, read: CalendarReading | Unreadable, path: str
 ) -> KeptCalendar:
-    """Returns a calendar's current events, or the previous ones if these are too many to store."""
+    """Returns a calendar's current events; its previous ones if the registry cannot hold these."""
     calendar = keep_calendar(kept, read)
     if len(msgspec.json.encode(calendar)) <= _MOST_KEPT:
         return calendar
@@ -60,8 +60,7 @@ def with_calendars(
 
 
 def list_events(config: Config, registry: Registry) -> tuple[CalendarEvent, ...]:
-    """Returns the events of all calendars; the registry has those of the configuration only
-    once."""
+    """Returns the events of all calendars, those of the configuration only once."""
     path = str(config.path)
     kept = (
         event

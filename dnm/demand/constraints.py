@@ -18,8 +18,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 class NodeTraits(Value):
-    """Properties of a node that decide whether a pod may run there. An expected node has no
-    `name`."""
+    """The properties of a node that decide whether a pod may run on it. A new node has no name."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -144,8 +143,8 @@ def has_anti_affinity(shape: PodShape, namespace: str) -> bool:
 
 
 def needs_single_domain(shape: PodShape, namespace: str) -> bool:
-    """Returns whether a second new node cannot help: all pods must share one host, or be in
-    different zones or racks (all new nodes are assumed to be in one)."""
+    """Returns whether a second new node cannot help. All pods must share one host, or be in
+    different zones or racks (all new nodes are assumed to be in the same)."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:
             continue

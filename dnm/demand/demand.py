@@ -145,8 +145,7 @@ class _QueueFinder:
                 self._by_app[pod.app_id] = self._nearest(self._reported[pod.uid])
 
     def find(self, pod: Pod) -> str:
-        """Returns the configured queue in which a managed pod counts; an empty text if it is
-        unknown."""
+        """Returns the configured queue in which a managed pod counts, or "" if it is unknown."""
         if self._own and pod.namespace in self._own:
             return self._nearest(self._own[pod.namespace])
         if self._reported and pod.uid in self._reported:

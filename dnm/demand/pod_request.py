@@ -44,8 +44,8 @@ class PodRequest(Value):
 
 
 def with_counted_names(pod: PodRequest) -> PodRequest | None:
-    """Returns the fields without resource names beyond MOST_RESOURCES, of which extended resources
-    are removed first; None if there are no more. A tenant can invent any number of names."""
+    """Returns the fields with MOST_RESOURCES resource names, or None if there are no more. Extended
+    resources are left out first. A tenant can invent any number of names."""
     containers = (*pod.containers, *pod.init_containers)
     lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():

@@ -181,7 +181,7 @@ def _count(
     classes: Mapping[str, Matches | None],
     among: Collection[tuple[str, str, str]] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Returns node -> its devices of each class, only those `among` if given."""
+    """Returns node -> its devices of each class, only those in `among` if that is given."""
     by_node: dict[str, dict[str, int]] = {}
     for node, listed in devices.items():
         counted = [device for device in listed if among is None or device.key in among]

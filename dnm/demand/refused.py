@@ -15,7 +15,7 @@ def list_refused(
 ) -> Iterator[tuple[Pod, int, NotCounted | None]]:
     """Yields each kind of refused pods: one pod, their number, and why they do not count. If the
     quota admits them again, they do not count until their controller must have tried again. If they
-    do not exist then, they count like pending pods."""
+    still do not exist then, they count like pending pods."""
     for pods in refused:
         why = NotCounted.BEYOND if pods.pod.shape.is_cut else None
         is_due = pods.retry_until >= text_time(now)

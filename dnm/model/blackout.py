@@ -140,7 +140,7 @@ def _replace(content: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 class SafeLines:
-    """The printable lines of a program's output without secrets. It may arrive in pieces."""
+    """The printable lines of a program's output without secrets. Output may arrive in pieces."""
 
     def __init__(self, secrets: Secrets, longest: int) -> None:
         """Sets the secrets, and the length in bytes at which lines are cut."""
@@ -177,7 +177,8 @@ class SafeLines:
 
 
 def _before_spans(cut: int, spans: Iterable[tuple[int, int]], content: bytes) -> int:
-    """Returns `cut`, or a place before the secret that it divides (a line's begin in `content`)."""
+    """Returns `cut`, moved back if it divides a secret: before the secret (in `content`, its
+    line)."""
     for start, end in reversed([*spans]):
         if start < cut < end:
             cut = content.rfind(b"\n", 0, start) + 1 if content else start

@@ -84,7 +84,7 @@ def occurrence_name(event: str, begins: datetime, instance: str) -> str:
 
 
 def occurrence_of(reservation: str, node: str, instance: str) -> str:
-    """Returns the occurrence's name (see above) from a node's reservation; empty for others."""
+    """Returns the occurrence's name from a node's reservation; empty for other reservations."""
     name = reservation.removesuffix(f"-{node}")
     return name if name != reservation and is_occurrence(name, instance) else ""
 

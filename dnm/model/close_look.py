@@ -43,7 +43,7 @@ class DaemonPods(Value):
 
 
 class ImageUsers(Value):
-    """Equal waiting pods: `shape` decides on which nodes they may run, `images` they need there."""
+    """Equal waiting pods: the images that they need, and the shape that decides where they fit."""
 
     shape: PodShape
     images: tuple[str, ...]
@@ -51,7 +51,7 @@ class ImageUsers(Value):
 
 
 class OwnPod(Value):
-    """A pod that dnm started on a node: its phase, the pulled images, and why it lacks others."""
+    """A pod that dnm started on a node: its phase, pulled images, and why others are missing."""
 
     phase: str = ""
     why: str = ""

@@ -47,7 +47,7 @@ class SchedulerView(Value):
     """The data from a scheduler's API: the queue path of each pod by UID, and the allocated and
     pending resources by queue path. `user_limited`: UIDs of pods that wait for a limit of their
     user or group. `not_started`: UIDs of pods that wait until their queue may start another
-    application. `release`: the scheduler's, e.g. (1, 8), if reported."""
+    application. `release`: the scheduler's version if reported, e.g. (1, 8)."""
 
     queue_of_pod: Mapping[str, str]
     allocated: Mapping[str, Resources]
@@ -60,8 +60,8 @@ class SchedulerView(Value):
 
 
 class RefusedPods(Value):
-    """Equal pods that the API server refuses to create for lack of quota. `retry_until` (RFC 3339):
-    the quota admits them now, and their controller tries again before this time."""
+    """Equal pods that the API server refuses to create for lack of quota. If the quota admits them
+    now, their controller tries again before the time `retry_until` (RFC 3339)."""
 
     pod: Pod  # one of them, as their template describes it
     count: int

@@ -167,7 +167,7 @@ class Config(Value):
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
-        """Returns the node type by the node's name: the type's prefix, then digits only."""
+        """Returns the type of a node with this name: the type's prefix, followed by digits only."""
         for node_type in self.node_types.values():
             prefix = node_type.name_prefix or node_type.name
             number = node.removeprefix(prefix)

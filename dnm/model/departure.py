@@ -24,7 +24,7 @@ OVERRIDES_STAY = (Leaving.EXCLUDED, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.
 
 
 class Eviction(Value):
-    """The eviction of a node's pods, since `since`, because an administrator returns the node."""
+    """The eviction of a node's pods, from `since` on: it is returned manually or is faulty."""
 
     since: Moment
     evicted: int = 0  # pods so far

@@ -45,8 +45,7 @@ class StateError(RegistryError):
 
 
 class LeaseLostError(RegistryError):
-    """The loss of the Lease to another run while this one was suspended, which then writes
-    nothing."""
+    """The loss of the Lease to another run during a suspension. This run writes nothing more."""
 
     exit_code = ExitCode.LOCKED
 

@@ -46,7 +46,7 @@ class HistoryLine(Value, omit_defaults=True, forbid_unknown_fields=False):
 
 
 def recorded_moment(text: object) -> datetime | None:
-    """Returns the time in `numbers` of a line that `text` is, or None if it has no offset."""
+    """Parses a time with an offset from the `numbers` of a line; returns None for other text."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -86,7 +86,7 @@ class PodKind(Value):
 
 
 class NodeRoom(Value):
-    """Equal permanent nodes, and what other queues' pods leave free on each of them."""
+    """Equal permanent nodes, and the capacity of each that pods outside monitored queues leave."""
 
     free: Mapping[str, int]
     count: int

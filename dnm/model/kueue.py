@@ -64,8 +64,8 @@ class ResourceGroup(Value):
 
 
 class ClusterQueue(Value):
-    """A ClusterQueue. `inactive`: why it admits nothing, by Kueue. `reclaims`: it takes quota back
-    from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets its quotas.
+    """A ClusterQueue. `inactive`: Kueue's reason why it admits nothing. `reclaims`: it takes quota
+    back from its cohort by preemption. `is_steered`: a DynamicQuotaOrchestrator sets its quotas.
     `has_namespaces`: it has a namespaceSelector; otherwise it admits no Workload."""
 
     name: str

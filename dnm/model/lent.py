@@ -89,7 +89,7 @@ class LentNode(Value):
         return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
-        """Returns the entry with a reason to return it; an eviction that has begun continues."""
+        """Returns the entry with a reason to return the node; a begun eviction continues."""
         departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 
@@ -132,7 +132,7 @@ class LentNode(Value):
 
     @property
     def took(self) -> dict[str, int]:
-        """Returns the seconds of each step until it served; empty without readiness checks."""
+        """Returns step -> seconds until the node served; empty without readiness checks."""
         return self.opening.took(self.asked_at or self.since) if self.opening else {}
 
     @property

@@ -21,8 +21,7 @@ class Backoff(Value):
 
 
 class Breaker(Value):
-    """The circuit breaker of a queue. `unused`: conversions in a row of nodes that stayed
-    unused."""
+    """The circuit breaker of a queue. `unused`: how many nodes in a row stayed unused."""
 
     # Below zero after `dnm reset`, which forgives so many. The registry has another name for it.
     unused: int = msgspec.field(default=0, name="strikes")
@@ -40,9 +39,9 @@ class StalledPods(Value):
 
 
 class LentAgain(Value):
-    """Measurements of how soon a queue needs idle nodes again. `pauses`: the seconds for which
-    nodes were idle until then. `gone`: the begin of the idle time of nodes that were returned
-    since, as long as the queue may need them again soon."""
+    """Measurements of how soon a queue needs idle nodes again. `pauses`: for how many seconds nodes
+    were idle until then. `gone`: for returned nodes that the queue may still need again soon, since
+    when they had been idle."""
 
     pauses: tuple[int, ...] = ()
     gone: tuple[Moment, ...] = ()
@@ -57,7 +56,7 @@ class LendTimes(Value):
 
 
 class ReservationAttempt(Value):
-    """The last attempt to reserve nodes for an event's occurrence: `missing` of `wanted` lacked."""
+    """The last attempt to reserve nodes for an occurrence: `missing` of the `wanted` nodes."""
 
     at: Moment
     missing: int
@@ -83,7 +82,7 @@ class LowUse(Value):
 
 
 class DocumentResets(Value):
-    """The record of another client that resets limits in the queue document, without lent nodes."""
+    """The record of how often another client took the lent nodes out of the document's limits."""
 
     manager: str
     count: int

@@ -42,8 +42,7 @@ class Opening(Value):
     of_pods: bool = False  # it was returned for an image that pods of its queue name
 
     def took(self, asked: datetime) -> dict[str, int]:
-        """Returns the seconds until the Node existed, until it was ready, and then of the
-        checks."""
+        """Returns step -> seconds: the Node's boot, then its joining, then each check."""
         held, spans = dict(self.held), {}
         there, ready = held.pop("node", None), held.pop("ready", None)
         if there is not None:

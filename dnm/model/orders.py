@@ -51,7 +51,7 @@ class Keeping(Value):
 class LendOrder(Value):
     """A request of an administrator: nodes of a type for a namespace, for a time.
 
-    `nodes`: no others may be lent. `waiting_reason`: why nodes are missing, from the last run.
+    `nodes`: only these may be lent (empty: any). `waiting_reason`: why nodes are missing.
     """
 
     id: str

@@ -6,8 +6,7 @@ from dnm.model.value import Value
 
 
 class Permission(Value, frozen=True):
-    """A permission that a run uses. `is_needed` is False if a run can do without, on fewer
-    facts."""
+    """A permission that runs use. `is_needed` is False if a run without it has only fewer facts."""
 
     verb: str
     resource: str  # with its subresource: pods/eviction

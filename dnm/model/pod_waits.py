@@ -54,8 +54,8 @@ class DeviceFacts(Value):
 
 
 class PodWaits(Value):
-    """The results for pods with claims or of groups. `unclear`: "namespace/pod" -> the part that
-    is not understood. `offered`, `taken`: devices of each node, as resources by class."""
+    """The results for pods with claims or of groups. `unclear`: "namespace/pod" -> the part that is
+    not understood. `offered`, `taken`: a node's devices, and the allocated ones, by class."""
 
     unclear: Mapping[str, str] = {}
     offered: Mapping[str, Resources] = {}

@@ -126,7 +126,7 @@ class Registry(Value):
     elsewhere: ActingElsewhere | None = None  # the registry that last made this one refuse
 
     def paused(self, now: datetime, way: Way | None = None) -> Objection | None:
-        """Returns an objection if lending or returning (`way`), or any of them, is paused."""
+        """Returns an objection if lending or returning (`way`; None: any of them) is paused."""
         if self.pause is None or not self.pause.stops(way, now):
             return None
         return Objection(reason=Reason.PAUSED, detail=self.pause.detail)

@@ -78,7 +78,7 @@ def list_actions(decided: Decided) -> list[Action]:
 
 
 def overdue_converters(inputs: Inputs, registry: Registry) -> list[EndConverter]:
-    """Returns an action for each converter that runs past its time limit; its own run has ended."""
+    """Returns an action for each converter that runs past its time limit and outlived its run."""
     facts = inputs.facts
     recorded = msgspec.structs.replace(registry, requests=inputs.registry.requests)
     return [

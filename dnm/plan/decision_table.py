@@ -149,7 +149,8 @@ def _evicts_pods(case: Case) -> NodeVerdict | None:
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
-    """Returns why the node leaves, or first an administrator's cordon or an unknown fact."""
+    """Returns that the node leaves, unless an administrator's cordon or an unknown fact is
+    first."""
     return case.seen.verdict if _has_other_verdict(case) else _leaving_verdict(case)
 
 

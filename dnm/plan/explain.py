@@ -168,7 +168,7 @@ def _helpful_types(
 
 
 def describe_differences(node: Node, node_type: NodeType, namespace: str) -> list[str]:
-    """Returns sentences: how a lent node differs from the configuration of its type."""
+    """Returns sentences on how a lent node differs from the configuration of its type."""
     configured = {CLOSED, *node_type.taints_for(namespace)}
     return [
         f"it has {amount_text(name, node.allocatable.get(name, 0))}, where type {node_type.name} "

@@ -288,9 +288,9 @@ def return_unwanted(
     undecided: Collection[str],
     named: Collection[tuple[NodePool, str]] = (),
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
-    """Records resumable nodes that are no longer needed as returning. `wanted`: how many of each
-    pool requests that wait still need. Queues in `undecided` are skipped. Without the batch side,
-    or in a pause, nothing changes."""
+    """Records resumable nodes that are no longer needed as returning. `wanted`: pool -> how many
+    nodes the waiting requests need. Queues in `undecided` are skipped. Without the batch side, or
+    in a pause, nothing changes."""
     if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)

@@ -48,7 +48,7 @@ def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, t
 
 
 def next_judged(config: Config, registry: Registry) -> list[datetime]:
-    """Returns when each returned node has been gone too long to count as missed."""
+    """Returns, for each returned node, when it has been gone too long to count as missed."""
     return [
         since + _soon(return_seconds(config, registry, queue))
         for queue, entry in registry.lent_again.items()
@@ -116,7 +116,7 @@ def note_returns(
 def _judge(
     returned: list[datetime], ended: list[int], needed: int, back: float, now: datetime
 ) -> LentAgain:
-    """Returns the record after pauses ended: the node is needed again, or gone for too long."""
+    """Returns the record with the pauses that end now: a node is needed again, or too long gone."""
     recent = [since for since in returned if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
     pauses = [*ended, *(_seconds(since, now) for since in returned if since not in recent)]

@@ -57,7 +57,7 @@ class Inputs(Value):
         return self.snapshot.taken_at
 
     def paused(self, way: Way | None = None) -> Objection | None:
-        """Returns an objection if lending or returning (`way`), or any of them, is paused."""
+        """Returns an objection if lending or returning (`way`; None: any of them) is paused."""
         return self.registry.paused(self.now, way)
 
     def is_kept(self, name: str, entry: LentNode) -> bool:
@@ -252,7 +252,7 @@ def drop_expired(registry: Registry, now: datetime) -> Registry:
 def needs_batch_side(
     config: Config, registry: Registry, nodes: Collection[Node], pods: PodList | Unreadable
 ) -> bool:
-    """Checks whether to read the batch side: for a conversion, or a lent node not in service."""
+    """Checks whether to read the batch side: for a conversion, or lent nodes that do not serve."""
     present = {node.name for node in nodes}
     if any(_mark_disagrees(config, registry, node) for node in nodes):
         return True

@@ -7,10 +7,10 @@ kubernetes`.
 
 A file contains a random word, which is in the Lease too: on shared storage a second host continues
 with it. If a copy acts, its host exchanges the word, and the other copies are refused. A file that
-was lost, or restored from an older copy, is recognized by its place. A path of a host has one lock,
-so no other dnm can be there. A clone of the host has the same place but another boot. It differs
-from this host after a restart by a Lease that is younger than the restart. A registry in Kubernetes
-has the name of its Secret instead of a word.
+was lost, or restored from an older copy, is recognized by its place (host and path). A place has
+one lock, so no other dnm can be there. A clone of the host has the same place and another boot, as
+this host has after a restart. But only a clone can find a Lease that is younger than its boot. A
+registry in Kubernetes has the name of its Secret instead of a word.
 
 All times are those of the API server: a wrong clock of a host neither ends a Lease nor keeps it.
 

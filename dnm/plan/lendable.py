@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 def conversion_budget(
     config: Config, registry: Registry, facts: Facts, *, unclaimed: bool = False
 ) -> ConversionBudget:
-    """Returns how many nodes caps, rules and the batch side allow, with interrupted conversions.
-    `unclaimed`: only new nodes, lendable now or not; every claim counts as lent. A batch side that
-    could not be read bounds nothing here: then no conversion is started at all."""
+    """Returns how many nodes caps, rules and the batch side allow, interrupted conversions
+    included. `unclaimed`: only new nodes, lendable now or not; every claim counts as lent. A batch
+    side that could not be read bounds nothing here: then no conversion is started at all."""
     claimed = registry.claimed
     resumable = (
         {} if unclaimed else {name: claim for name, claim in claimed.items() if claim.can_resume}

@@ -241,7 +241,7 @@ def waiting_verdict(queue: str, objection: Objection) -> QueueVerdict:
 
 
 def exclusion_list(config: Config, node_type: str, names: Iterable[str]) -> str:
-    """Returns those of `names` of a type, as a host list that the converter must avoid."""
+    """Returns the nodes in `names` that are of the type, as a host list for the converter."""
     return fold_hostlist(name for name in names if config.type_of(name) == node_type)
 
 

@@ -42,9 +42,9 @@ from dnm.sizing.releases import Candidates, Releases, choose_releases, judge_fen
 
 
 class NodeDecisions(Value):
-    """The decisions of a run about nodes. `by_node` has the nodes for which there was one.
-    `demand`: without pods that wait for something other than nodes. `relabels`: exchanges of labels
-    and taints. `returned`: the nodes passed to the converter."""
+    """The decisions of a run about nodes. `by_node`: node -> decision, if there was one. `demand`:
+    without pods that wait for something other than nodes. `relabels`: exchanges of labels and
+    taints. `returned`: the nodes passed to the converter."""
 
     registry: Registry
     verdicts: Mapping[str, NodeVerdict]
@@ -129,7 +129,7 @@ def _with_nodes(decisions: NodeDecisions, nodes: Mapping[str, LentNode]) -> Node
 
 def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
     """Returns the registry in which nodes with a reason begin to leave, at most
-    `max_reversions_per_run` of them, and nodes without one any more stay."""
+    `max_reversions_per_run` of them. A node without a reason any more does not leave."""
     if inputs.paused(Way.RETURNING):
         return registry
     own_nodes = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
@@ -259,9 +259,9 @@ def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Decides which idle nodes are returned. `_idle` in `phases.py` has checked their idle time,
-    and the rows `At.IDLE` of the table commands, pauses and unknown facts: they are `RELEASABLE`
-    then. `choose_releases` keeps those that a queue needs."""
+    """Decides which idle nodes are returned. `_idle` in `phases.py` has checked their idle time;
+    the table's rows `At.IDLE` have checked commands, pauses and unknown facts. Such nodes are
+    `RELEASABLE`, and `choose_releases` keeps those that a queue needs."""
     inputs, registry = look.inputs, decisions.registry
     names = tuple(decisions.nodes_with(NodeDecision.RELEASABLE))
     if not names or inputs.demand is None:

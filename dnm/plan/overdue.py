@@ -170,8 +170,8 @@ def possible_nodes(
     facts: Facts,
     other_requests: Sequence[ConversionRequest],
 ) -> int:
-    """Returns how many nodes a failed converter may have left half converted without naming them.
-    They are of the type, out of Slurm's service and unowned; all may be, if Slurm was not read."""
+    """Returns how many nodes a failed converter may have left half converted without naming them:
+    nodes of the type out of Slurm's service and unowned. If Slurm was not read, all may be."""
     if not facts.batch:
         return request.count
     if facts.reports_claims:

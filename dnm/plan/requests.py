@@ -191,7 +191,7 @@ def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findin
 def calls_until(
     config: Config, registry: Registry
 ) -> Iterator[tuple[str, ConverterProcess, datetime]]:
-    """Yields calls that may still run: request id or node, process, latest end."""
+    """Yields converters that may still run: request id or node, process, latest end."""
     longest = config.convert_timeout
     for request in registry.requests:
         if request.converter is not None:

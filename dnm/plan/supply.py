@@ -21,9 +21,8 @@ from dnm.sizing.caps import NodePool
 
 
 class Supply(Value):
-    """The nodes of a type: how many the batch side lists, how many of these the converter could
-    lend, and how many of those caps and floors allow `now`. `bounds`: the bounds that allow no
-    more."""
+    """The nodes of a type: how many the batch side lists, how many of them the converter could
+    lend, and how many of these caps and floors allow `now`. `bounds`: those that allow no more."""
 
     node_type: str
     listed: int

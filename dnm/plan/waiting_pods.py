@@ -62,7 +62,7 @@ def _in_turn(
 
 
 def _describe_group(decided: Decided, group: PendingGroup, verdict: QueueVerdict) -> str:
-    """Returns why these pods wait. It names no other pod, since all readers of the pods see it."""
+    """Returns why these pods wait. It names no other pod, since the pods' tenants read it."""
     for unschedulable in decided.conversions.sizing.of(verdict.queue).unschedulable:
         if unschedulable.group.fingerprint == group.fingerprint:
             return f"no new node would help it: {unschedulable.why}"

@@ -1,10 +1,10 @@
 """The batch side: jobs of whole nodes, first come first served, with backfill.
 
 The rule is EASY backfill, as Slurm's sched/backfill does it for the first job in line: that job is
-promised the moment at which enough nodes will be free by the time limits of what runs; a later job
-starts before it only where it keeps that promise. Nodes are taken by name, as Slurm does among
-equals, so that those with high numbers are idle for longest. As with the
-shipped converter, idle nodes that are planned for the first job are not lent.
+promised the moment at which enough nodes will be free by the time limits of running jobs. A later
+job starts before it only if it keeps that promise. Nodes are taken by name, as Slurm does among
+equals, so that those with high numbers are idle for longest. As with the shipped converter, idle
+nodes that are planned for the first job are not lent.
 """
 
 from __future__ import annotations

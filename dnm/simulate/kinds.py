@@ -76,8 +76,7 @@ class KindReplay:
         self._gangs = 0
 
     def add(self, line: HistoryLine) -> None:
-        """Applies the numbers of one queue at one moment. Kinds that `line` does not have are
-        gone."""
+        """Applies the numbers of one queue at one moment. Kinds that are not in `line` are gone."""
         by_key: dict[_Key, list[PodKind]] = {}
         for kind in msgspec.convert(line.numbers.get("kinds", ()), tuple[PodKind, ...]):
             key = (line.queue, tuple(sorted(kind.request.items())), kind.gang > 0)
@@ -192,7 +191,8 @@ def _sums(
 
 
 def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
-    """Removes and returns `count` pods: the first, or those created at times nearest to a sum."""
+    """Removes and returns `count` pods: the first ones, or those with a sum of times near
+    `total`."""
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
     chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)
@@ -203,7 +203,7 @@ def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
 
 
 def _nearest(moments: Sequence[float], count: int, total: float) -> list[int]:
-    """Returns the places of moments with a sum near `total`: of few choices, the nearest one."""
+    """Returns the indexes of `count` moments with a sum near `total`, the best if they are few."""
     places = range(len(moments))
     if comb(len(moments), count) <= _MOST_TRIED:
         some = combinations(places, count)

@@ -19,8 +19,7 @@ class Waits(Value):
 
 class Figures(Value):
     """The cost of one policy. `lent`, `idle`, `booting` in node-hours: out of Slurm's service, in
-    Kubernetes without a pod, in conversions and returns. `short`: nodes lent for under half an
-    hour."""
+    Kubernetes without a pod, in conversions and returns. `short`: nodes lent for under 30 min."""
 
     pods: Waits
     jobs: Waits

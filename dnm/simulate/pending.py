@@ -33,8 +33,7 @@ class PendingPods:
         return bool(self._kinds)
 
     def take(self, bind: Callable[[PodState], bool]) -> None:
-        """Binds one pod after the other; after a pod that does not fit, skips the rest of its
-        kind."""
+        """Binds one pod after the other; skips the rest of a kind if one of it does not fit."""
         heads = [(waiting[0][0], kind) for kind, waiting in self._kinds.items()]
         heapify(heads)
         while heads:

@@ -117,8 +117,7 @@ class DnmPolicy:
         return world.version, spare
 
     def _watch(self, world: World) -> None:
-        """Records which events matter to the next plan: all, or only those of nodes and spare
-        quota."""
+        """Records which events matter to the next plan: all, or only those of nodes and quota."""
         nodes = self._registry.nodes.values()
         self._idle = [node for node in nodes if node.idle_since is not None or node.is_needed]
         self._is_watchful = (

@@ -94,8 +94,7 @@ class Reader:
             self._add_node(line)
 
     def close(self, registry: Registry, since: datetime, until: datetime) -> Recorded:
-        """Returns the content of all lines. Nodes that are still lent are added from the
-        registry."""
+        """Returns the content of all lines; the registry adds the nodes that are still lent."""
         for name, entry in registry.nodes.items():
             if name not in self._open and entry.phase is Phase.SERVING:
                 self._lent_before(name, entry, since)

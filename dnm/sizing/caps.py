@@ -146,8 +146,7 @@ def _caps(config: Config) -> Iterator[tuple[str, str, int | Share | None, dict[s
 
 
 def describe_exceeded_caps(config: Config, nodes: Sequence[tuple[str, str]]) -> str | None:
-    """Returns which caps these nodes, each as (node type, namespace), would exceed by
-    themselves."""
+    """Returns which caps these nodes, each as (node type, namespace), exceed by themselves."""
     caps = [cap for cap in count_caps(config, nodes) if cap.lent > cap.max]
     return "; ".join(f"{cap.bound.name} is {cap.max}" for cap in caps) or None
 

@@ -191,7 +191,7 @@ def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
 
 
 def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, int]:
-    """Returns each resource's median; of two in the middle the larger, or else the smaller."""
+    """Returns each resource's median: of two in the middle the larger, if `largest_first`."""
     middle = (len(many) - 1) // 2
     return {
         name: sorted((resources.get(name, 0) for resources in many), reverse=largest_first)[middle]

@@ -38,8 +38,7 @@ class NodeClasses:
     """The numbered node classes. Every pending pod fits all or none of the nodes of a class."""
 
     def __init__(self, groups: Sequence[PendingGroup], labels: Iterable[Mapping[str, str]]) -> None:
-        """Starts without classes. `labels`: of all nodes; label keys that no node has are
-        ignored."""
+        """Starts without classes. `labels`: of all nodes; label keys that none has are ignored."""
         keys = {key for group in groups for key in _keys(group)}
         self._keys = tuple(sorted(keys & set().union(*labels))) if keys else ()
         self._with_name = any(term.fields for group in groups for term in _terms(group))

@@ -135,7 +135,7 @@ def make_sizing(
     sizings: Sequence[QueueSizing],
     reasons: Mapping[str, tuple[Verdict, ReasonText, str]] = {},
 ) -> Sizing:
-    """Returns the sizing with the verdict of each queue. `reasons`: for queues that need nodes."""
+    """Returns the sizing with each queue's verdict. `reasons`: by queue, if it needs nodes."""
     return Sizing(
         queues={sizing.queue: sizing for sizing in sizings},
         verdicts={

@@ -1,4 +1,4 @@
-"""The limits and the use of queues while nodes are allocated: do they admit a pod?
+"""The limits and the use of queues while nodes are allocated, which decide whether a pod has quota.
 
 The rule: a pod needs quota at every level above it that limits one of its resources (root is the
 cluster itself and does not count). A node that serves a queue raises that queue and all its limited

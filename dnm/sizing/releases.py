@@ -55,9 +55,9 @@ class Candidates(Value):
 
 
 class Releases(Value):
-    """The decision: `go` are the nodes to release, in order. `verdicts`: one for each candidate.
-    `stalled`: pods to record with them. `quota_in_use`: candidates with quota that other nodes'
-    pods use."""
+    """The decision. `go`: nodes to release, in order. `verdicts`: one for each candidate.
+    `stalled`: pods to record with them. `quota_in_use`: candidates with quota that pods elsewhere
+    use."""
 
     go: tuple[str, ...]
     verdicts: Mapping[str, NodeVerdict]

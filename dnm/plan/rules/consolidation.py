@@ -30,7 +30,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Records since when each spare node is spare."""
+    """Records since when each half-empty node is spare."""
     if not _sees_all(inputs):
         return Additions(registry=noted)
     recorded = inputs.registry.spare_nodes
@@ -73,7 +73,7 @@ def _sees_all(inputs: Inputs) -> bool:
 
 
 def _spare(inputs: Inputs, registry: Registry) -> list[str]:
-    """Returns the spare nodes, the emptiest first; among equals the latest lent."""
+    """Returns the half-empty nodes that are spare, the emptiest first, then the latest lent."""
     demand = inputs.demand
     assert demand is not None
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)

@@ -52,7 +52,7 @@ _Short = tuple[Window, EventReservation, int]  # and how many nodes the reservat
 
 
 class _Taken(NamedTuple):
-    """The nodes that an event uses of the caps, from the start of its lending until its end."""
+    """The nodes by which an event fills the caps, from the start of its lending until its end."""
 
     begins: datetime
     ends: datetime
@@ -92,7 +92,7 @@ def _unchanged(noted: Registry, tries: Mapping[str, ReservationAttempt], *notes:
 def _compare(
     inputs: Inputs, registry: Registry, windows: Sequence[Window]
 ) -> tuple[list[UnreserveNodes], list[_Short]]:
-    """Returns cancellations of what is not needed, and the needed reservations that lack nodes."""
+    """Returns cancellations of unneeded reservations, and needed reservations that lack nodes."""
     config, now = inputs.config, inputs.now
     excluded = excluded_nodes(config, registry, inputs.facts.batch, inputs.now)
     excluded |= dict.fromkeys(registry.nodes, "")

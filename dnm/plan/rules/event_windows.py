@@ -31,7 +31,7 @@ MOST_PODS = 100_000  # of all events at one time: each is packed like a pending 
 
 
 class ProjectedWindows(Value):
-    """The windows that matter at one time: `lend`: nodes are lent for them. `keep`: lent nodes are
+    """The windows that matter at one time. `lend`: nodes are lent for them. `keep`: lent nodes are
     kept for them. `left_out`: they would exceed the maximum of pods."""
 
     lend: tuple[Window, ...] = ()
@@ -150,8 +150,9 @@ def _select(
 
 
 def _stay_before(config: Config, registry: Registry, window: Window) -> timedelta:
-    """Returns how long before its start nodes stay for an event. Measured times may shrink while
-    nodes are lent for it: nodes requested since lending may have begun stay all the same."""
+    """Returns how long before its start nodes are kept for an event. Measured times may shrink
+    while nodes are lent for it: nodes requested since lending may have begun are kept all the
+    same."""
     longest = _lead(config, window.event, longest_lend_time(config))
     name = window.event.namespace
     asked = [node.asked_at for node in registry.nodes.values() if node.namespace == name]

@@ -113,8 +113,8 @@ def _needed_by_pods(inputs: Inputs, windows: Sequence[Window]) -> Counter[tuple[
 def _other_pods(
     inputs: Inputs, windows: Sequence[Window], pods: Iterable[Pod], lent: Container[str]
 ) -> Iterator[Pod]:
-    """Yields the pods that belong to no event and need capacity. A pod on a node that is left out
-    counts as pending."""
+    """Yields the pods that belong to no event and need capacity. A pod on a node in `lent` counts
+    as pending."""
     config = inputs.config
     since: dict[str, str] = {}
     for window in windows:

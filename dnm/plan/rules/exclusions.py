@@ -84,7 +84,7 @@ def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: s
 def _rules(
     config: Config, row: BatchNode
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...] | None], ...]:
-    """Returns the configured exclusions: kind, configured names, names of the node (None:
+    """Returns the configured exclusions: kind, configured names, the node's names (None:
     unknown)."""
     rules = (
         ("partition", config.exclude_partitions, row.partitions or None),

@@ -23,8 +23,8 @@ _IN_USE = (Phase.SERVING, Phase.RELEASING)
 
 
 def sign_of(step: Check, node: Node) -> str:
-    """Returns the sign that the Node shows, e.g. `taint:NAME` or `DiskPressure:True`, or
-    nothing."""
+    """Returns the sign that the Node shows: the taint or the condition and its status; empty:
+    none."""
     name = step.name.rpartition("/")[2]
     if step.kind == "taint":
         return f"taint:{name}" if any(taint.key == step.name for taint in node.taints) else ""

@@ -73,8 +73,7 @@ def plan_moves(look: Look, registry: Registry) -> Moves:
 
 
 def relabel_action(inputs: Inputs, name: str, entry: LentNode) -> RelabelNode:
-    """Returns the action that exchanges labels and taints of a moving node, or exchanges them
-    back."""
+    """Returns the action that exchanges the labels and taints of a moving node, or undoes that."""
     move = move_of(entry)
     change = change_for(inputs.config, entry, move.to)
     policy = inputs.config.namespaces.get(move.to)
@@ -141,7 +140,7 @@ def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None
 def _find_unwanted(
     look: Look, registry: Registry, moving: Mapping[str, LentNode]
 ) -> dict[str, str]:
-    """Returns node -> why it does not move, by the current needs: its old queue comes first."""
+    """Returns node -> why it must not move, by the queues' current needs, its old queue's first."""
     inputs, limits = look.inputs, look.current.limits
     if not moving or inputs.demand is None:
         return {}

@@ -57,7 +57,7 @@ class _Gate(NamedTuple):
 
     @property
     def traits(self) -> NodeTraits:
-        """Returns the labels and taints that pods will see: without dnm's and Kubernetes' own
+        """Returns the labels and taints that pods will see: not dnm's and Kubernetes' own
         taints."""
         taints = tuple(
             taint
@@ -170,8 +170,8 @@ def _with_step(opening: Opening | None, step: str, now: datetime) -> Opening:
 def _check_steps(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
-    """Records the checks that a Ready node passes. If all pass it serves; if one is late it
-    leaves."""
+    """Records the checks that a Ready node passes. It serves if all pass; it leaves if one is
+    late."""
     now, steps = inputs.now, _steps(inputs.config, entry)
     opening = _with_step(_with_step(entry.opening, "node", now), "ready", now)
     look = inputs.facts.close.get(node.name)
