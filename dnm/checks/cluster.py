@@ -26,7 +26,8 @@ from dnm.kube.questions import can_i, read_server_time, read_version
 from dnm.model.batch import BatchNode
 from dnm.model.cluster import QueueLimits
 from dnm.model.config import Config
-from dnm.model.errors import DnmError, QueueError
+from dnm.model.errors import DnmError, KubeError, QueueError
+from dnm.model.lease import LEASE_NAMESPACE, Lease
 from dnm.model.node import Node
 from dnm.model.plan import Snapshot
 from dnm.model.printable import duration
@@ -124,10 +125,23 @@ def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterato
         attach_lease(config, state, kube)
         if refusal := judge_here(config, state, registry, datetime.now(UTC)).refusal:
             yield wrong(refusal)
+        elif state.observe() == Lease() and (obstacle := _try_to_create(config, kube)):
+            yield wrong(obstacle)
         elif holder := state.holder:
             yield doubtful(holder, "wait for its end; if that host is off, run `dnm takeover`")
         else:
             yield fine(f"no other dnm acts as {config.instance_id}, and no other run is at work")
+
+
+def _try_to_create(config: Config, kube: KubeClient) -> str:
+    """Returns why the first run can't create the Lease: its namespace may be missing. Empty if it
+    can."""
+    try:
+        lease = kube.lease_object(LEASE_NAMESPACE, config.object_name)
+        lease.write_lease(Lease(), is_dry_run=True)
+    except KubeError as error:
+        return str(error)
+    return ""
 
 
 @looks_at("kubeconfig")

@@ -58,8 +58,9 @@ class LeaseObject:
             answer = self._api.read_or_none(path_of("leases", self._name, self._namespace, _API))
             return Lease() if answer is None else self._decode(answer)
 
-    def write_lease(self, lease: Lease) -> Lease:
-        """Patches the Lease under its version, or creates it. Returns the Lease as stored."""
+    def write_lease(self, lease: Lease, *, is_dry_run: bool = False) -> Lease:
+        """Patches the Lease under its version, or creates it. Returns the Lease as stored. With
+        `is_dry_run`, the server only checks whether a Lease without a version can be created."""
         named = {
             "run": lease.run,
             "home": lease.home,
@@ -89,8 +90,10 @@ class LeaseObject:
         task = f"{rule.partition(' ')[0]} Lease {self.lease_name}"
         with self._api.changing(task, rule), fault_point("kube.write_lease"):
             place = path_of("leases", None, self._namespace, _API)
+            place += "?dryRun=All" if is_dry_run else ""
             try:
-                return self._decode(write_version(self._api, place, lease.version, body))
+                answer = write_version(self._api, place, lease.version, body)
+                return lease if is_dry_run else self._decode(answer)
             except ApiRefused as error:
                 if error.status != 404 or lease.version:
                     raise

@@ -43,8 +43,10 @@ def test_healthy_site_passes_all_checks(
     site.sandbox.requests.clear()
     assert check(site.ini, wide=True) == 0
     assert {path: path.stat().st_mtime_ns for path in site.directory.rglob("*")} == before
-    dry_run = ("PUT", "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs")
-    assert list(map(_method_and_path, site.sandbox.requests.writes())) == [dry_run]
+    dry_runs = [("POST", "/apis/coordination.k8s.io/v1/namespaces/dnm/leases"),
+                ("PUT", "/api/v1/namespaces/yunikorn/configmaps/yunikorn-configs")]  # fmt: skip
+    assert sorted(map(_method_and_path, site.sandbox.requests.writes())) == dry_runs
+    assert site.sandbox.objects("leases", "dnm") == []
     assert site.sandbox.get("configmaps", "yunikorn-configs", "yunikorn") == config_map
     lines = capsys.readouterr().out.splitlines()
     assert "ok" in lines[-1]
@@ -222,6 +224,8 @@ BROKEN: dict[str, tuple[Callable[[CheckedSite], object], str, str, int]] = {
     ),
     "no document": (lambda s: s.sandbox.delete("configmaps", "yunikorn-configs", "yunikorn"),
         "queue document failed", "there is no queues.yaml", 1),
+    "no namespace for the Lease": (lambda s: s.sandbox.delete("namespaces", "dnm"),
+        "lease failed", "create it: kubectl create namespace dnm", 1),
     "document not editable": (lambda s: s.sandbox.set_queues(QUEUES + "---\nmore: true\n"),
         "queue document failed", "several YAML documents", 1),
     "cpu for vcore": (lambda s: s.sandbox.set_queues(QUEUES.replace("vcore: 80", "cpu: 80")),
