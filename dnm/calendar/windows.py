@@ -41,19 +41,19 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def begin_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns when an event begins, in UTC, from its local time."""
+    """Returns when an event begins, in UTC: the earlier moment if its local time exists twice."""
     return wall.replace(tzinfo=zone_named(zone), fold=0).astimezone(UTC)
 
 
 def end_in_utc(wall: datetime, zone: str) -> datetime:
-    """Returns when an event ends, in UTC, from its local time: the later of two moments."""
+    """Returns when an event ends, in UTC: the later moment if its local time exists twice."""
     moments = (wall.replace(tzinfo=zone_named(zone), fold=fold) for fold in (0, 1))
     return max(moment.astimezone(UTC) for moment in moments)
 
 
 def time_error(event: CalendarEvent) -> str | None:
-    """Returns why an event's times have no meaning here, or None. A stored event may have an
-    invalid zone, because another host may have fewer zones."""
+    """Returns why an event's times cannot be computed, or None. A stored event may have an invalid
+    zone, because another host may have fewer zones."""
     try:
         begin_in_utc(event.begins, event.zone)
         end_in_utc(event.ends, event.zone)

@@ -104,7 +104,7 @@ def describe_misfit(
 
 
 def _describe_numa_misfit(shape: PodShape, numa: NumaRoom | None) -> str | None:
-    """Returns why a pod that its kubelet aligns to one NUMA node fits none, or None."""
+    """Returns why a pod that must fit on one NUMA node fits on none of them, or None."""
     if numa is None or shape.aligned is None:
         return None
     zones, requested = [dict(zone) for zone in numa.zones], shape.aligned[numa.by_pod]

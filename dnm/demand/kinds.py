@@ -134,8 +134,8 @@ def _plain(request: Resources, resources: frozenset[str] | None) -> Request:
 def list_free_capacity(
     config: Config, nodes: Iterable[Node], lent: Iterable[str], pods: Iterable[Pod]
 ) -> tuple[NodeRoom, ...]:
-    """Returns the permanent nodes in service for monitored pods, equal ones together: each one's
-    capacity without the requests of all other pods."""
+    """Returns the permanent nodes in service for monitored pods, equal ones together: the capacity
+    of each minus the requests of all other pods."""
     lent = frozenset(lent)
     permanent = {
         node.name: node

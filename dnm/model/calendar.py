@@ -68,7 +68,8 @@ _EVENT_RESERVATION = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
 
 
 class EventReservation(Value):
-    """A request to reserve `count` nodes of a type for an occurrence, but none of `leave_out`."""
+    """A request to reserve `count` nodes of a type for an occurrence, but not those in
+    `leave_out`."""
 
     name: str
     node_type: str
@@ -96,8 +97,8 @@ def is_occurrence(name: str, instance: str) -> bool:
 
 
 def is_late(begins: datetime | None, wanted: datetime) -> bool:
-    """Returns whether a reservation begins over 5 minutes after `wanted` and must be made again.
-    Less does not count, since the measured time of lending grows. An unknown begin is not late."""
+    """Returns whether a reservation begins over 5 minutes after `wanted` and must be made again. A
+    shorter delay is normal: the measured time of lending grows. An unknown begin is not late."""
     return begins is not None and begins > wanted + _LATE
 
 

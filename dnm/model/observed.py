@@ -56,7 +56,7 @@ class LendTimes(Value):
 
 
 class ReservationAttempt(Value):
-    """The last attempt to reserve nodes for an occurrence: `missing` of the `wanted` nodes."""
+    """The last try to reserve nodes for an event's occurrence: `missing` of the `wanted` nodes."""
 
     at: Moment
     missing: int

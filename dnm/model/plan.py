@@ -96,8 +96,8 @@ class EvictPods(Value, tag=True):
 
 
 class RelabelNode(Value, tag=True):
-    """The action that replaces labels, taints and mark of a fenced Node by another namespace's, in
-    one change after a last check. A label of None is removed. `is_back`: by the old namespace's."""
+    """The action that gives a fenced Node the labels, taints and mark of another namespace, in one
+    change after a last check. A label of None is removed. `is_back`: those of the old namespace."""
 
     node: str
     mark: Mark

@@ -89,7 +89,7 @@ class PodIdentity(Value):
 
 
 class Pod(Value, gc=False, kw_only=False):
-    """An unfinished pod, reduced. Its queue system may have put it into another queue."""
+    """An unfinished pod. Its queue system may have put it into another queue than `queue`."""
 
     namespace: str
     name: str

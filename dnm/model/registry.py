@@ -32,7 +32,7 @@ from dnm.model.verdict import Objection
 class NodePods(Value, omit_defaults=True):
     """The pods on a lent node. `count` is the number of those that keep it from being idle, in all
     and in the largest `namespaces`. `names` are the three oldest, `oldest` is the first's creation
-    time. `daemon_pods`: the number of DaemonSets' and mirror pods, which do not keep it."""
+    time. `daemon_pods`: how many pods of DaemonSets and mirror pods there are besides."""
 
     count: int = 0
     namespaces: dict[str, int] = {}

@@ -149,8 +149,8 @@ def _evicts_pods(case: Case) -> NodeVerdict | None:
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
-    """Returns that the node leaves, unless an administrator's cordon or an unknown fact is
-    first."""
+    """Returns that the node leaves, or instead that it is cordoned or a fact about it is
+    unknown."""
     return case.seen.verdict if _has_other_verdict(case) else _leaving_verdict(case)
 
 

@@ -109,7 +109,7 @@ class Facts(Value):
         return claim is not None and has_stopped(claim)
 
     def left_by(self, request: ConversionRequest, instance: str) -> list[str]:
-        """Returns the nodes of a request with a conversion that stopped in the middle: they are
+        """Returns the nodes of a request on which its conversion stopped in the middle: they are
         handled as claims now, and not as part of the request."""
         return [
             name

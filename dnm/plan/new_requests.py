@@ -326,8 +326,8 @@ def with_request(
 
 
 def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns the nodes of the type that are out of Slurm's service before the request, without
-    `but`. Nothing if the converter reports its claims, since the list is not needed then."""
+    """Returns the nodes of the type, except `but`, that are out of Slurm's service before the
+    request. They are only needed if the converter does not report its claims."""
     if inputs.facts.reports_claims:
         return ()
     return tuple(
@@ -338,7 +338,7 @@ def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str
 
 
 def _stray_nodes(inputs: Inputs, registry: Registry, node_type: str, but: str) -> tuple[str, ...]:
-    """Returns unrecorded Nodes of the type, without `but`: they exist before the request."""
+    """Returns unrecorded Nodes of the type, except `but`: they exist before the request."""
     return tuple(
         name
         for name in sorted(inputs.facts.nodes or {})

@@ -100,7 +100,7 @@ def _decide(
     names: Iterable[str],
     wanted: Mapping[str, NodeVerdict] = {},
 ) -> NodeDecisions:
-    """Returns the decisions with a decision and a verdict for each of the nodes `names` added."""
+    """Returns the decisions, with a decision and a verdict added for each node in `names`."""
     by_node, verdicts = dict(decisions.by_node), dict(decisions.verdicts)
     for name in names:
         case = Case(

@@ -119,8 +119,8 @@ MOST_PODS = 10  # named
 def headroom(
     queues: Mapping[str, QueueLimits], used: Mapping[str, Resources], path: str
 ) -> dict[str, int]:
-    """Returns a queue's unused quota by resource: the least of its own and its ancestors' limits.
-    Root does not count, since it has the size of the cluster."""
+    """Returns a queue's unused quota by resource: the least that its own or an ancestor's limit
+    leaves. Root does not count, since it has the size of the cluster."""
     unused: dict[str, int] = {}
     for above in present_lineage(path, queues):
         for resource, amount in queues[above].max.items():

@@ -246,8 +246,8 @@ class Allotment:
         )
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
-        """Counts how many more nodes of an option the budget allows after those in `opened`, which
-        are for this queue and not reserved yet."""
+        """Counts how many more nodes of an option the budget allows beside those in `opened`, which
+        this queue gets and which the budget does not include yet."""
         left = MOST_NEW_NODES - len(opened)
         bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
         for bound in bounds[option]:

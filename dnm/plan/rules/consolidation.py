@@ -30,7 +30,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
-    """Records since when each half-empty node is spare."""
+    """Records since when the pods of each half-empty node would fit on other nodes."""
     if not _sees_all(inputs):
         return Additions(registry=noted)
     recorded = inputs.registry.spare_nodes
@@ -41,7 +41,7 @@ def _add(inputs: Inputs, registry: Registry, noted: Registry) -> Additions:
 
 
 def _leaving(inputs: Inputs, registry: Registry) -> Iterator[str]:
-    """Yields, for each queue, its emptiest node that has been spare for ten minutes."""
+    """Yields, for each queue, the emptiest node that it could have spared for ten minutes."""
     if not _sees_all(inputs):
         return
     due = {
@@ -73,7 +73,7 @@ def _sees_all(inputs: Inputs) -> bool:
 
 
 def _spare(inputs: Inputs, registry: Registry) -> list[str]:
-    """Returns the half-empty nodes that are spare, the emptiest first, then the latest lent."""
+    """Returns the half-empty nodes that can be spared, the emptiest first, then the latest lent."""
     demand = inputs.demand
     assert demand is not None
     serving = registry.nodes_of(inputs.config.instance_id, Phase.SERVING)

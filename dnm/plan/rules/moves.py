@@ -253,8 +253,8 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
 
 
 def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> bool:
-    """Checks whether the node has the pool's type, another queue, and no label or taint of the
-    pool. With one of these, the progress of a move could not be read."""
+    """Checks whether the node can move to the pool: it has the type, another queue, and no label or
+    taint of the pool yet, by which the progress of a move is read."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
     change = change_labels(inputs.config, entry.node_type, entry.namespace, pool.namespace)
