@@ -214,7 +214,7 @@ class Play:
             for index, place in enumerate((directory / "east", directory / "west")[:hosts])
         ]
         for item in self.hosts:
-            item.config = msgspec.structs.replace(item.config, state=state)
+            item.config = msgspec.structs.replace(item.config, registry_storage=state)
         for host in self.hosts:
             host.config = for_slurm(
                 host.config, rule if rule != "floors" or hosts == 1 else "nothing"

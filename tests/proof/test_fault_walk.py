@@ -293,7 +293,7 @@ def test_story_ends_right_if_only_changes_are_read(world: World) -> None:
 @night
 def test_story_ends_right_with_its_registry_in_kubernetes(world: World) -> None:
     name = "fault walk with the registry in Kubernetes"
-    strikes = walk(world, choose_at(_OF_STATE), name, state="kubernetes")
+    strikes = walk(world, choose_at(_OF_STATE), name, registry="kubernetes")
     assert {strike.point for strike in strikes} >= set(_OF_STATE)
 
 
