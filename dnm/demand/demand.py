@@ -126,7 +126,7 @@ class _QueueFinder:
     ) -> None:
         self._policies = config.namespaces
         own = {name: config.namespaces[name].queue for name in config.namespace_queues}
-        self._own = own  # namespaces whose pods no application or label assigns
+        self._own = own  # namespaces with pods that no application or label assigns
         self._queues = queues
         self._deepest = 1 + max((path.count(".") for path in queues), default=0)
         self._reported = scheduler.queue_of_pod if scheduler else {}

@@ -97,7 +97,7 @@ class Pod(Value, gc=False, kw_only=False):
     uid: str = ""
     created: str = ""  # RFC 3339 UTC as the API prints it; sorts as text
     node: str = ""  # empty: not bound
-    app_id: str = ""  # whose first pod decides the queue; empty: not managed
+    app_id: str = ""  # its first pod decides the queue; empty: not managed
     queue: str = ""  # the path that it requests; empty: none
     is_managed: bool = False  # its queue system counts it; without one, of a monitored namespace
     is_daemonset: bool = False  # by its owner reference, until that is verified

@@ -6,7 +6,7 @@ from dnm.model.value import Value
 
 
 class Floor(Value):
-    """The nodes that stay with Slurm: at least `nodes`, and at least `percent` of them."""
+    """The nodes that stay with Slurm: at least `nodes`, and at least `percent` of all nodes."""
 
     nodes: int = 0
     percent: float = 0.0

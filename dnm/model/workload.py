@@ -21,8 +21,8 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 
 class LackingPods(Value):
-    """A workload whose controller has not created all of its pods. `shape` and `limits`: those of a
-    missing pod, with the defaults of a LimitRange. `since`: when the first may have been refused
+    """A workload for which its controller has not created all pods. `shape` and `limits`: those of
+    a missing pod, with the defaults of a LimitRange. `since`: when the first may have been refused
     (RFC 3339). `longest_wait`: the longest time between two tries of its controller."""
 
     kind: str

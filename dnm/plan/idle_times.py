@@ -25,7 +25,7 @@ USUAL = 600.0  # seconds of a return, and of a conversion, if none of the type i
 LEAST = 180.0  # seconds: the least idle time
 SHORT, FIRST, LONG = 0.6, 1.5, 2.25  # multiples of the time of a return and a conversion
 SOON = 3  # likewise: a node that is needed again later was not missed
-REGRET = 2  # the weight of a return whose node was needed again, since pods waited
+REGRET = 2  # the weight of a return if the node was needed again, since pods waited
 MOST = 20  # recorded pauses of one queue, the latest
 _NONE = LentAgain()
 
