@@ -21,6 +21,7 @@ KINDS = {
     "Job": timedelta(seconds=60),
 }
 """The kinds, with the longest wait of their controllers between two tries."""
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
 _ENDED = frozenset(("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"))
 
 
@@ -28,12 +29,14 @@ class _Template(msgspec.Struct, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     template: _Template = _Template()
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = None
+    managed_by: str | None = None
+    pod_replacement_policy: str = ""
 
 
 class _Condition(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,40 +45,67 @@ class _Condition(msgspec.Struct, frozen=True, rename="camel"):
     last_transition_time: str | None = None
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
     replicas: int = 0
+    observed_generation: int = 0
     active: int = 0
     succeeded: int = 0
+    terminating: int | None = None
+    failed_indexes: str | None = None
+    start_time: str | None = None
     conditions: list[_Condition] | None = None
 
 
+class _Metadata(Metadata, frozen=True, rename="camel"):
+    generation: int = 0
+
+
 class _Workload(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: _Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
     @property
     def count(self) -> int:
-        """Returns how many pods a ReplicaSet or a StatefulSet lacks."""
+        """Returns how many pods a ReplicaSet or a StatefulSet lacks. While its controller creates
+        the pods of a new number, the status has the old one, and other pods are counted twice."""
+        if 0 < self.status.observed_generation < self.metadata.generation:
+            return 0
         return (1 if self.spec.replicas is None else self.spec.replicas) - self.status.replicas
 
     @property
     def count_of_job(self) -> int:
-        """Returns how many pods a Job lacks."""
+        """Returns how many pods the Job controller would create now."""
         spec, status = self.spec, self.status
         ended = {item.type for item in status.conditions or () if item.status == "True"}
-        wanted = 0 if spec.suspend or ended & _ENDED else spec.parallelism
-        wanted = 1 if wanted is None else wanted
+        if spec.suspend or ended & _ENDED or spec.managed_by not in (None, _JOB_CONTROLLER):
+            return 0
+        wanted = 1 if spec.parallelism is None else spec.parallelism
         if spec.completions is not None:
-            wanted = min(wanted, spec.completions - status.succeeded)
-        return wanted - status.active
+            failed = _count_indexes(status.failed_indexes or "")
+            wanted = min(wanted, spec.completions - status.succeeded - failed)
+        elif status.succeeded:
+            return 0  # the other pods end the work, and none is added
+        waits_for_ends = spec.pod_replacement_policy == "Failed"
+        return wanted - status.active - (status.terminating or 0) * waits_for_ends
 
     @property
     def since(self) -> str:
-        """Returns when a pod was refused, or else when the workload was created."""
+        """Returns when a pod was refused, or else when the workload was started or created."""
         failures = (item.last_transition_time or "" for item in self.status.conditions or ()
                     if item.type == "ReplicaFailure" and item.status == "True")  # fmt: skip
-        return max(failures, default="") or self.metadata.creation_timestamp or ""
+        start = self.status.start_time or self.metadata.creation_timestamp or ""
+        return max(failures, default="") or start
+
+
+def _count_indexes(text: str) -> int:
+    """Returns how many indexes of a Job a text like `1,3-5` has; 0 for another text."""
+    total = 0
+    for first, _, last in (part.partition("-") for part in text.split(",") if part):
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            return 0
+        total += int(last or first) - int(first) + 1
+    return total
 
 
 class _Lacking(NamedTuple):

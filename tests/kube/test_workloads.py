@@ -26,10 +26,11 @@ def read(sandbox: Sandbox, kind: str, status: dict[str, Any], **spec: Any) -> li
     """Returns what a namespace with one such workload lacks."""
     full = {"selector": {"matchLabels": LABELS}, "template": template(), **spec}
     metadata = {"name": "w", "namespace": "dev"}
-    sandbox.create({"apiVersion": API[kind], "kind": kind, "metadata": metadata, "spec": full})
+    sandbox.create({"apiVersion": API[kind], "kind": kind, "metadata": metadata,
+                    "spec": {**full, "minReadySeconds": 1}})  # fmt: skip
 
     def change(item: Any) -> None:
-        item["spec"], item["status"] = full, status
+        item["spec"], item["status"] = full, status  # the spec has generation 2
 
     sandbox.edit(PLURAL[kind], "w", change, "dev")
     client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
@@ -49,9 +50,21 @@ def read(sandbox: Sandbox, kind: str, status: dict[str, Any], **spec: Any) -> li
         ("Job", {"parallelism": 9, "suspend": True}, {}, 0),
         ("Job", {"parallelism": 9}, {"conditions": DONE}, 0),
         ("Job", {"parallelism": 0}, {}, 0),
+        ("Job", {"parallelism": 4}, {"active": 1, "succeeded": 1}, 0),
+        ("Job", {"parallelism": 4, "managedBy": "kueue.x-k8s.io/multikueue"}, {}, 0),
+        ("Job", {"parallelism": 4, "managedBy": "kubernetes.io/job-controller"}, {}, 4),
+        ("Job", {"parallelism": 9, "podReplacementPolicy": "Failed"},
+         {"active": 2, "terminating": 3}, 4),
+        ("Job", {"parallelism": 9}, {"active": 2, "terminating": 3}, 7),
+        ("Job", {"parallelism": 9, "completions": 9, "completionMode": "Indexed"},
+         {"active": 1, "succeeded": 2, "failedIndexes": "1,3-5"}, 2),
+        ("ReplicaSet", {"replicas": 50}, {"replicas": 10, "observedGeneration": 1}, 0),
+        ("ReplicaSet", {"replicas": 50}, {"replicas": 10, "observedGeneration": 2}, 40),
     ],
     ids=["refused", "defaults", "too-many", "job", "job-nearly-done", "work-queue", "job-defaults",
-         "suspended", "done", "no-parallelism"],
+         "suspended", "done", "no-parallelism", "work-queue-ends", "other-controller",
+         "own-controller", "waits-for-ends", "replaces-at-once", "failed-indexes", "being-created",
+         "observed"],
 )  # fmt: skip
 def test_workload_lacks_spec_minus_status(
     sandbox: Sandbox, kind: str, spec: dict[str, Any], status: dict[str, Any], expected: int
