@@ -48,6 +48,7 @@ class NotCounted(Enum):
     UNDECIDED = "not reported as unschedulable by the scheduler"
     NOMINATED = "waiting for a node from which the scheduler evicts other pods"
     RETRY = "refused before the quota grew"
+    INVALID = "without an amount that the quota requires, or refused by a LimitRange"
     NO_QUEUE = "of an unknown queue"
     TERMINATING = "being deleted"
     CLAIM = "waiting for a volume claim that is missing, lost or unreadable"

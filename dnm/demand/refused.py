@@ -18,5 +18,8 @@ def list_refused(
     still do not exist then, they count like pending pods."""
     for pods in refused:
         why = NotCounted.BEYOND if pods.pod.shape.is_cut else None
+        if pods.is_invalid:
+            yield pods.pod, pods.count, NotCounted.INVALID
+            continue
         is_due = pods.retry_until >= text_time(now)
         yield pods.pod, pods.count, NotCounted.RETRY if is_due else why

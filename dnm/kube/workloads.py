@@ -5,6 +5,7 @@ only."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ import msgspec
 
 from dnm.kube.objects import Metadata
 from dnm.kube.typed_objects import TypedObjects
+from dnm.model.quantity import QuantityError, kube_resources, parse_kubernetes
+from dnm.model.value import Resources
 from dnm.model.workload import WOKEN, LackingPods
 
 KINDS = {
@@ -21,6 +24,7 @@ KINDS = {
     "Job": timedelta(seconds=60),
 }
 """The kinds, with the longest wait of their controllers between two tries."""
+_REQUIRED = frozenset(("cpu", "memory"))  # if a quota limits one, each container must have it
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _ENDED = frozenset(("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"))
 
@@ -120,6 +124,24 @@ class _RangeItem(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     default: dict[str, str] = {}
     default_request: dict[str, str] = {}
+    min: dict[str, str] = {}
+    max: dict[str, str] = {}
+    max_limit_request_ratio: dict[str, str] = {}
+
+    def forbids(self, requests: Resources, limits: Resources) -> bool:
+        """Returns whether the API server refuses such a pod or container."""
+        for name, least in kube_resources(self.min).items():
+            if min(requests.get(name, -1), limits.get(name, least)) < least:
+                return True
+        for name, most in kube_resources(self.max).items():
+            if name not in limits or max(requests.get(name, 0), limits[name]) > most:
+                return True
+        for name, text in self.max_limit_request_ratio.items():
+            thousandths = parse_kubernetes("cpu", text)
+            request, limit = requests.get(name, 0), limits.get(name, 0)
+            if not (request and limit) or 1000 * limit > thousandths * request:
+                return True
+        return False
 
 
 class _RangeSpec(msgspec.Struct, frozen=True):
@@ -144,10 +166,8 @@ class WorkloadObjects(TypedObjects):
             return []
         lacking.sort(key=lambda item: (item.since, item.kind, item.metadata.name))
         ranges = self.list_objects("LimitRange", namespace, _LimitRange, lambda item: item)
-        defaults = [
-            item for each in ranges for item in each.spec.limits if item.type == "Container"
-        ]
-        return [_lacking(self, namespace, item, defaults) for item in lacking]
+        rules = [item for each in ranges for item in each.spec.limits]
+        return [_lacking(self, namespace, item, rules) for item in lacking]
 
 
 def _read(kind: str, item: _Workload) -> _Lacking:
@@ -158,40 +178,67 @@ def _read(kind: str, item: _Workload) -> _Lacking:
 
 
 def _lacking(
-    objects: TypedObjects, namespace: str, item: _Lacking, defaults: Sequence[_RangeItem]
+    objects: TypedObjects, namespace: str, item: _Lacking, rules: Sequence[_RangeItem]
 ) -> LackingPods:
-    requests, limits = _with_defaults(item.spec, defaults)
+    completed = _complete(item.spec, [rule for rule in rules if rule.type == "Container"])
+    shape = objects.read_shape(completed.requests)
+    limits = objects.read_shape(completed.limits).request
     return LackingPods(
         kind=item.kind,
         namespace=namespace,
         name=item.metadata.name,
         count=item.lacks,
-        shape=objects.read_shape(requests),
-        limits=objects.read_shape(limits).request,
+        shape=shape,
+        limits=limits,
         since=item.since,
         longest_wait=KINDS[item.kind],
+        omitted=completed.omitted,
+        is_forbidden=completed.is_forbidden
+        or any(rule.forbids(shape.request, limits) for rule in rules if rule.type == "Pod"),
         woken=(item.metadata.annotations or {}).get(WOKEN, ""),
     )
 
 
-def _with_defaults(spec: bytes, defaults: Sequence[_RangeItem]) -> tuple[bytes, bytes]:
-    """Returns the pod spec with the requests that its containers will get, and the spec with their
-    limits in place of requests. For a missing request the API server takes the limit, else the
-    default of the LimitRanges."""
+class _Completed(NamedTuple):
+    """The pod spec as the API server completes it, and the spec with limits in place of requests.
+    `omitted`: the limits of quotas for which a container has no amount. `is_forbidden`: a
+    LimitRange refuses a container."""
+
+    requests: bytes
+    limits: bytes
+    omitted: frozenset[str]
+    is_forbidden: bool
+
+
+def _complete(spec: bytes, rules: Sequence[_RangeItem]) -> _Completed:
+    """Returns the pod spec with the requests and limits that its containers will get. For a missing
+    request the API server takes the limit, else the default of the LimitRanges."""
     fields: dict[str, Any] = msgspec.json.decode(spec)
-    with_limits = {**fields}
+    with_limits, of_pod = {**fields}, fields.get("resources") or {}
+    omitted, is_forbidden = set(), False
     for kind in ("containers", "initContainers"):
         requested, limited = [], []
         for container in fields.get(kind) or ():
             resources = container.get("resources") or {}
             requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
             requests = {**limits, **requests}
-            for item in defaults:
-                requests = {**item.default_request, **requests}
-                limits = {**item.default, **limits}
+            for rule in rules:
+                requests = {**rule.default_request, **requests}
+                limits = {**rule.default, **limits}
+            with suppress(QuantityError):  # `read_shape` cuts off the shape of such a pod
+                amounts = kube_resources(requests), kube_resources(limits)
+                is_forbidden |= any(rule.forbids(*amounts) for rule in rules)
+            omitted |= {f"requests.{name}" for name in _REQUIRED - requests.keys()}
+            omitted |= {f"limits.{name}" for name in _REQUIRED - limits.keys()}
             requested.append({**container, "resources": {"requests": requests}})
             limited.append({**container, "resources": {"requests": limits}})
         if requested:
             fields, with_limits = {**fields, kind: requested}, {**with_limits, kind: limited}
-    with_limits.pop("resources", None)  # requests of the whole pod
-    return msgspec.json.encode(fields), msgspec.json.encode(with_limits)
+    if of_pod:
+        with_limits["resources"] = {"requests": of_pod.get("limits") or {}}
+    return _Completed(
+        requests=msgspec.json.encode(fields),
+        limits=msgspec.json.encode(with_limits),
+        omitted=frozenset() if of_pod else frozenset(omitted),
+        is_forbidden=is_forbidden,
+    )

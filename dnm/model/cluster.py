@@ -61,11 +61,13 @@ class SchedulerView(Value):
 
 class RefusedPods(Value):
     """Equal pods that the API server refuses to create for lack of quota. If the quota admits them
-    now, their controller tries again before the time `retry_until` (RFC 3339)."""
+    now, their controller tries again before the time `retry_until` (RFC 3339). `is_invalid`: no
+    quota admits them."""
 
     pod: Pod  # one of them, as their template describes it
     count: int
     retry_until: str = ""
+    is_invalid: bool = False
 
 
 class QueueFacts(Value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from dnm.model.cluster import RefusedPods
 from dnm.model.node_type import Taint, fill_namespace
 from dnm.model.pod import Pod, PodShape, Toleration
 from dnm.model.printable import printable
+from dnm.model.quota import ResourceQuota
 from dnm.model.value import Resources, Value
 
 WOKEN = "dynamic-node-manager/woken"
@@ -23,7 +24,9 @@ _EPOCH = "1970-01-01T00:00:00Z"
 class LackingPods(Value):
     """A workload for which its controller has not created all pods. `shape` and `limits`: those of
     a missing pod, with the defaults of a LimitRange. `since`: when the first may have been refused
-    (RFC 3339). `longest_wait`: the longest time between two tries of its controller."""
+    (RFC 3339). `longest_wait`: the longest time between two tries of its controller. `omitted`: the
+    limits of quotas, like `requests.cpu`, for which one of its containers has no amount.
+    `is_forbidden`: a LimitRange refuses the pod."""
 
     kind: str
     namespace: str
@@ -33,7 +36,15 @@ class LackingPods(Value):
     limits: Resources
     since: str
     longest_wait: timedelta
+    omitted: frozenset[str] = frozenset()
+    is_forbidden: bool = False
     woken: str = ""  # the text of its annotation WOKEN
+
+    def is_invalid(self, quotas: Iterable[ResourceQuota]) -> bool:
+        """Returns whether the API server refuses these pods, whatever amounts the quotas have."""
+        limited = {f"requests.{key}" if key in ("cpu", "memory") else key
+                   for quota in quotas for key in quota.hard}  # fmt: skip
+        return self.is_forbidden or not self.omitted.isdisjoint(limited)
 
     def next_try(self, raised: str) -> str:
         """Returns the latest time of the controller's next try after limits were raised at
@@ -42,7 +53,9 @@ class LackingPods(Value):
         waits = min(max(at - since, timedelta()), self.longest_wait)
         return (at + waits + _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def refused(self, count: int, taints: Sequence[Taint], retry_until: str = "") -> RefusedPods:
+    def refused(
+        self, count: int, taints: Sequence[Taint], retry_until: str = "", is_invalid: bool = False
+    ) -> RefusedPods:
         """Returns `count` of the missing pods. `taints`: of the nodes of their namespace. Pods get
         the tolerations of these taints only at their creation, so this function adds them."""
         when = f"next try until {retry_until}" if retry_until else "not created"
@@ -62,4 +75,4 @@ class LackingPods(Value):
             app_id=self.namespace,
             is_managed=True,
         )
-        return RefusedPods(pod=pod, count=count, retry_until=retry_until)
+        return RefusedPods(pod=pod, count=count, retry_until=retry_until, is_invalid=is_invalid)

@@ -8,6 +8,7 @@ import pytest
 
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.quota import ResourceQuota
 from dnm.model.workload import LackingPods
 from tests.builders import a_config
 
@@ -89,6 +90,46 @@ def test_pods_get_the_defaults_of_limit_ranges(sandbox: Sandbox) -> None:
     (pods,) = read(sandbox, "StatefulSet", {}, replicas=1, template=template(*containers))
     assert pods.shape.request == {"pods": 1, "cpu": 5250, "memory": 3 * 2**30}
     assert pods.limits == {"pods": 1, "cpu": 5000, "memory": 6 * 2**30}
+
+
+SIZED = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "1Gi"}}
+QUOTA = ResourceQuota(namespace="dev", name="q", version="1", hard={"cpu": "9", "pods": "9"})
+OF_LIMITS = ResourceQuota(namespace="dev", name="q", version="1", hard={"limits.memory": "9Gi"})
+
+
+@pytest.mark.parametrize(
+    ("resources", "rule", "quota", "expected"),
+    [
+        (SIZED, {}, QUOTA, False),
+        (SIZED, {}, OF_LIMITS, False),
+        ({}, {}, QUOTA, True),
+        ({"limits": {"cpu": "1"}}, {}, QUOTA, False),
+        ({"limits": {"cpu": "1"}}, {}, OF_LIMITS, True),
+        ({}, {"defaultRequest": {"cpu": "1"}}, QUOTA, False),
+        (SIZED, {"max": {"cpu": "3"}}, QUOTA, False),
+        (SIZED, {"max": {"cpu": "2900m"}}, QUOTA, True),
+        (SIZED, {"type": "Pod", "max": {"cpu": "6"}}, QUOTA, False),
+        (SIZED, {"type": "Pod", "max": {"cpu": "5"}}, QUOTA, True),
+        ({"requests": {"cpu": "1"}}, {"max": {"cpu": "3"}}, QUOTA, True),
+        (SIZED, {"min": {"cpu": "1"}}, QUOTA, False),
+        (SIZED, {"min": {"memory": "1025Mi"}}, QUOTA, True),
+        (SIZED, {"min": {"ephemeral-storage": "1"}}, QUOTA, True),
+        (SIZED, {"maxLimitRequestRatio": {"cpu": "3"}}, QUOTA, False),
+        (SIZED, {"maxLimitRequestRatio": {"cpu": "2500m"}}, QUOTA, True),
+        ({"requests": {"cpu": "1"}}, {"maxLimitRequestRatio": {"cpu": "2"}}, QUOTA, True),
+    ],
+)
+def test_pods_that_no_quota_admits_are_invalid(
+    sandbox: Sandbox, resources: dict[str, Any], rule: dict[str, Any], quota: ResourceQuota,
+    expected: bool,
+) -> None:  # fmt: skip
+    sandbox.add_namespace("dev")
+    metadata = {"name": "r", "namespace": "dev"}
+    sandbox.create({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata,
+                    "spec": {"limits": [{"type": "Container", **rule}]}})  # fmt: skip
+    two = template({"resources": resources}, {"resources": resources})
+    (pods,) = read(sandbox, "StatefulSet", {}, replicas=4, template=two)
+    assert pods.is_invalid([quota]) is expected
 
 
 def test_template_with_many_containers_is_cut_off(sandbox: Sandbox) -> None:

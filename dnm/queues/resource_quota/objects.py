@@ -38,6 +38,9 @@ def read_facts(config: Config, objects: KubeObjects, with_pods: bool = True) -> 
         free, raised = free_capacity(own), max((quota.changed for quota in own), default="")
         wakes = config.annotate_workloads and any(LEDGER in quota.annotations for quota in own)
         for pods in objects.read_lacking(name) if own and with_pods else ():
+            if pods.is_invalid(own):
+                refused.append(pods.refused(pods.count, taints, is_invalid=True))
+                continue
             if admitted := take(free, pods.count, pods.shape.request, pods.limits):
                 refused.append(pods.refused(admitted, taints, pods.next_try(raised)))
                 waiting += [replace(pods, woken=raised)] if wakes and pods.woken != raised else []

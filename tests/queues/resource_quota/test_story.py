@@ -14,7 +14,7 @@ from dnm.lab.sandbox.cluster import Sandbox
 from dnm.model.workload import WOKEN
 from tests.cli.test_permissions import roles_without_yunikorn, verbs
 from tests.night import sample_by_day
-from tests.queues.resource_quota.controllers import Controllers
+from tests.queues.resource_quota.controllers import OWNER, Controllers
 from tests.site import Site
 
 RBAC = Path(__file__).parents[3] / "etc" / "rbac-resource-quota.yaml"
@@ -107,6 +107,20 @@ def test_node_is_returned_if_the_controller_never_creates_the_pods(
     before = len(lends(site))
     assert [*play(course, site, 60)] == []
     assert site.lent() == [] and len(lends(site)) == before
+
+
+def test_pods_that_no_quota_admits_request_no_node(course: Controllers, site: Site) -> None:
+    """A container has no request for memory, which the quota limits: the API server refuses it."""
+
+    def change(item: Any) -> None:
+        item["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].pop("memory")
+
+    course.is_asleep = True
+    site.sandbox.edit("statefulsets", OWNER, change, "dev")
+    assert [*play(course, site, 5)] == []
+    assert lends(site) == []
+    answer = site.command("explain", "dev").stdout
+    assert "without an amount that the quota requires" in answer, answer
 
 
 @pytest.mark.parametrize("wakes", [True, False])
