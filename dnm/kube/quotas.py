@@ -8,16 +8,33 @@ from contextlib import suppress
 import msgspec
 
 from dnm.kube.workloads import WorkloadObjects
+from dnm.model.cluster import REPLACING_MANAGERS
 from dnm.model.quota import ResourceQuota, resource_of
 
 _ORDINARY = frozenset(("NotTerminating", "NotBestEffort"))  # scopes that pods with requests are in
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class _Writer(msgspec.Struct, frozen=True):
+class _OwnedSpec(msgspec.Struct, frozen=True, rename={"hard": "f:hard"}):
+    hard: dict[str, msgspec.Raw] = {}
+
+
+class _OwnedFields(msgspec.Struct, frozen=True, rename={"spec": "f:spec"}):
+    spec: _OwnedSpec = _OwnedSpec()
+
+
+class _Writer(msgspec.Struct, frozen=True, rename={"fields": "fieldsV1"}):
+    manager: str = ""
     operation: str = ""
     subresource: str = ""
     time: str = ""
+    fields: _OwnedFields = _OwnedFields()
+
+    @property
+    def applied(self) -> set[str]:
+        """Returns the limits that this writer has set from a manifest, and no client since."""
+        applies = self.operation == "Apply" or self.manager in REPLACING_MANAGERS
+        return {field.removeprefix("f:") for field in self.fields.spec.hard} if applies else set()
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,6 +64,14 @@ class _Status(msgspec.Struct, frozen=True):
     used: dict[str, str] = {}
 
 
+class _AppliedSpec(msgspec.Struct, frozen=True):
+    hard: dict[str, str | int | float] = {}  # as in the manifest, where 80 is a number
+
+
+class _Applied(msgspec.Struct, frozen=True):
+    spec: _AppliedSpec = _AppliedSpec()
+
+
 class _ResourceQuota(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -62,12 +87,13 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
     @property
     def manifest(self) -> Mapping[str, str]:
         """Returns the limits in the last manifest, applied on the client or the server side."""
-        if any(writer.operation == "Apply" for writer in self.metadata.managed_fields):
-            return self.spec.hard
+        limits: dict[str, str] = {}
         with suppress(msgspec.MsgspecError, RecursionError):  # the annotation of another tool
             text = self.metadata.annotations.get(_LAST_APPLIED, "{}")
-            return msgspec.json.decode(text, type=_ResourceQuota).spec.hard
-        return {}
+            applied = msgspec.json.decode(text, type=_Applied).spec.hard
+            limits = {key: str(limit) for key, limit in applied.items()}
+        owned = {key for writer in self.metadata.managed_fields for key in writer.applied}
+        return {**limits, **{key: self.spec.hard[key] for key in owned & self.spec.hard.keys()}}
 
     def as_quota(self, namespace: str) -> ResourceQuota:
         """Returns the ResourceQuota as a value of dnm's model."""

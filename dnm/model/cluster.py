@@ -10,6 +10,9 @@ from dnm.model.pod import Pod
 from dnm.model.printable import printable
 from dnm.model.value import Resources, Unreadable, Value
 
+# These tools replace all values of a chart or a module, without server-side apply.
+REPLACING_MANAGERS = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
+
 
 class FieldOwner(Value):
     """An entry of an object's managedFields: a field manager, its operation (`Apply` or `Update`),

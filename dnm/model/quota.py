@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from dnm.model.errors import QueueError
@@ -68,8 +69,10 @@ def text_of(key: str, amount: int) -> str:
 
 
 def are_equal(key: str, text: str, other: str) -> bool:
-    """Returns whether two quantities of a limit are equal; False if `other` is empty."""
-    return bool(other) and amount_of(key, text) == amount_of(key, other)
+    """Returns whether two quantities of a limit are equal; False if `other` is no quantity."""
+    with suppress(QuantityError):
+        return amount_of(key, text) == parse_kubernetes(resource_of(key), other)
+    return False
 
 
 # --- several quotas of a namespace -------------------------------------------------------------

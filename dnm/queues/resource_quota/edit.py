@@ -10,6 +10,7 @@ import msgspec
 from dnm.model.cluster import QueueLimits
 from dnm.model.errors import QueueError
 from dnm.model.limit_news import LimitNews
+from dnm.model.quantity import INT64_MAX
 from dnm.model.queue_edit import LimitChange, QueueEdit, QueueNumbers, QueueWants
 from dnm.model.quota import (
     ResourceQuota,
@@ -79,14 +80,14 @@ def plan_quota(
         node: {name: size[name] for name in sorted(raised & size.keys()) if size[name] > 0}
         for node, size in sorted(wants.nodes.get(quota.namespace, {}).items())
     }
-    content = find_content(quota, recorded, wants.instance_id, bool(own))
+    content = find_content(quota, recorded, wants.instance_id, own)
     instances = {**content.ledger.instances, wants.instance_id: own}
     instances = {name: nodes for name, nodes in sorted(instances.items()) if nodes}
     lent = lent_of(instances.values())
     hard, held, changes = dict(quota.hard), [], []
     for key, text in sorted(quota.hard.items()):
         base, current = content.baselines[key], amount_of(key, text)
-        target = amount_of(key, base) + share_of(key, lent, content.baselines)
+        target = min(amount_of(key, base) + share_of(key, lent, content.baselines), INT64_MAX)
         used = _used(quota, key, wants)
         amount = max(target, min(current, used))
         if amount > target:

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from dnm.model.errors import QueueError
+from dnm.model.printable import printable
 from dnm.model.quantity import add_to
 from dnm.model.quota import ResourceQuota, amount_of, are_equal, is_of_limits, resource_of, text_of
 from dnm.model.value import Resources, Value
@@ -89,18 +91,19 @@ def ledger_of(quota: ResourceQuota) -> QuotaLedger | None:
 
 
 def find_content(
-    quota: ResourceQuota, recorded: QuotaLedger | None, instance: str, lends: bool
+    quota: ResourceQuota, recorded: QuotaLedger | None, instance: str, own: Mapping[str, Resources]
 ) -> QuotaContent:
     """Returns the limits without lent nodes. `recorded` is the ledger in the registry (None: no run
-    has recorded one). `lends`: nodes of this instance serve the namespace. Raises QueueError if
-    only an administrator knows whether the limits contain lent nodes."""
+    has recorded one). `own`: the nodes of this instance that serve the namespace. Raises QueueError
+    if only an administrator knows whether the limits contain lent nodes."""
     stored, hard = ledger_of(quota), quota.hard
     previous = stored if stored and stored.limits else recorded or QuotaLedger()
     if answer := quota.annotations.get(ANSWER):
-        if answer == "total" and previous.instances:
-            return _as_total(quota, previous, "an administrator answered: with lent nodes", True)
+        if answer == "total":
+            known = replace(previous, instances={instance: own, **previous.instances})
+            return _as_total(quota, known, "an administrator answered: with lent nodes", True)
         if answer != "baseline":
-            raise _question(quota, f"the answer {answer!r} does not fit")
+            raise _question(quota, f"the answer {printable(answer, 40)!r} does not fit")
         return QuotaContent(previous, hard, "an administrator answered: without lent nodes")
     if stored and _is_current(stored, hard):
         return _unchanged(stored, hard)
@@ -118,13 +121,15 @@ def find_content(
     if stored is None:
         raise _question(quota, "its ledger is unreadable, or of another object")
     if not moved:
-        if recorded is None and lends and instance not in previous.instances:
+        if recorded is None and own and instance not in previous.instances:
             raise _question(quota, "no run has recorded its limits")
         return QuotaContent(previous, hard)
     if not stored.limits or (recorded is not None and recorded != stored):
         raise _question(quota, "its ledger is lost or older, and its limits were changed")
-    if all(are_equal(key, hard[key], quota.manifest.get(key, "")) for key in moved):
-        return QuotaContent(stored, hard, "another manifest was applied", is_reset=True)
+    changed = [key for key in moved if key not in written]
+    if all(are_equal(key, hard[key], quota.manifest.get(key, "")) for key in changed):
+        baselines = {**hard, **{key: stored.limits[key][0] for key in written}}
+        return QuotaContent(stored, baselines, "another manifest was applied", is_reset=True)
     return _as_total(quota, stored, "an administrator has changed it")
 
 
@@ -141,11 +146,13 @@ def _unchanged(ledger: QuotaLedger, hard: Mapping[str, str], note: str = "") -> 
 def _as_total(
     quota: ResourceQuota, ledger: QuotaLedger, note: str, is_for_all: bool = False
 ) -> QuotaContent:
-    """Returns the baselines on the assumption that limits contain the lent nodes: all limits if
-    `is_for_all`, otherwise those that another client has changed."""
+    """Returns the baselines on the assumption that limits contain the lent nodes: all limits of
+    the ledger if `is_for_all` (of the quota, if the ledger is empty), otherwise those that another
+    client has changed."""
     previous = _unchanged(ledger, quota.hard, note)
     lent, baselines = lent_of(ledger.instances.values()), dict(previous.baselines)
-    for key, (_, written) in ledger.limits.items():
+    limits = ledger.limits or {key: (text, text) for key, text in quota.hard.items()}
+    for key, (_, written) in limits.items():
         text = quota.hard.get(key, written)
         if key in quota.hard and (is_for_all or not are_equal(key, text, written)):
             rest = amount_of(key, text) - share_of(key, lent, previous.baselines)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dnm.model.cluster import ConfigMap, FieldOwner
+from dnm.model.cluster import REPLACING_MANAGERS, ConfigMap, FieldOwner
 from dnm.model.queue_edit import QueueWants
 from dnm.queues.yunikorn.document import QueueDocument
 from dnm.queues.yunikorn.ledger import (
@@ -42,8 +42,6 @@ from dnm.queues.yunikorn.unsettled import (
 )
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-# These tools replace all values of a chart or a module, without server-side apply.
-_REPLACING_MANAGERS = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
 _DNM_MANAGER = "dnm"  # the API server names a writer after its User-Agent
 _LOST = (
     "the ledger is gone from the ConfigMap, and the limits are those that the last run recorded: "
@@ -372,5 +370,5 @@ def _is_manifest_owner(owner: FieldOwner, key: str) -> bool:
     return (
         key in owner.keys
         and LEDGER_ANNOTATION not in owner.annotations
-        and (owner.operation == "Apply" or owner.manager in _REPLACING_MANAGERS)
+        and (owner.operation == "Apply" or owner.manager in REPLACING_MANAGERS)
     )

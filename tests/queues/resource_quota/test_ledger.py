@@ -47,6 +47,38 @@ LENT, LEDGER_1, LEDGER_2 = written(TWO), FIRST.ledger, TWO.ledger
 TEXT_1 = FIRST.annotation
 
 
+def test_answer_without_a_ledger_gives_the_first_limits_back() -> None:
+    """The registry and the ledger are lost while two nodes are lent, and an administrator says
+    that the limits contain these."""
+    answered = replace(LENT, annotations={ANSWER: "total"})
+    planned = plan_quota(answered, NEVER, wants("a1", "a2"))
+    assert plan_quota(written(planned), planned.ledger, wants()).hard == HARD
+
+
+def test_manifest_of_one_limit_keeps_the_other() -> None:
+    """Server-side apply of a manifest that has only the limit of cpu."""
+    changed = replace(LENT, hard={**LENT.hard, "requests.cpu": "300"},
+                      manifest={"requests.cpu": "300"})  # fmt: skip
+    planned = plan_quota(changed, LEDGER_2, wants("a1", "a2"))
+    back = plan_quota(written(planned), planned.ledger, wants())
+    assert back.hard == {**HARD, "requests.cpu": "300"}
+
+
+@pytest.mark.parametrize("text", ["9223372036854775807", "1e30", "9223372036854775"])
+def test_limit_beyond_all_amounts_is_kept(text: str) -> None:
+    hard = {"requests.cpu": text, "requests.memory": "320Gi"}
+    planned = plan_quota(quota(hard), NOTHING, wants("a1"))
+    again = plan_quota(written(planned), planned.ledger, wants("a1"))
+    assert not again.is_changed
+    assert plan_quota(written(again), again.ledger, wants()).hard == hard
+
+
+def test_question_shortens_a_long_answer() -> None:
+    with pytest.raises(QueueError) as error:
+        plan_quota(replace(LENT, annotations={ANSWER: "x" * 250_000}), LEDGER_2, wants("a1"))
+    assert len(str(error.value)) < 500
+
+
 def test_limit_grows_by_the_node_and_shrinks_to_the_same_text() -> None:
     assert FIRST.hard == {"requests.cpu": "144", "requests.memory": "576Gi"}
     back = plan_quota(LENT, LEDGER_2, wants())
@@ -102,6 +134,18 @@ ROWS: dict[str, tuple[ResourceQuota, QuotaLedger | None, str]] = {
     "answer-baseline": (
         replace(LENT, annotations={ANSWER: "baseline"}, hard={**HARD, "requests.cpu": "300"}),
         LEDGER_2, "428",
+    ),
+    "manifest-of-one-limit": (
+        replace(LENT, hard={**LENT.hard, "requests.cpu": "300"}, manifest={"requests.cpu": "300"}),
+        LEDGER_2, "428",
+    ),
+    "manifest-of-another-tool": (
+        replace(LENT, hard={**LENT.hard, "requests.cpu": "228"}, manifest={"requests.cpu": "many"}),
+        LEDGER_2, "228",
+    ),
+    "answer-total-without-a-ledger": (
+        quota({"requests.cpu": "208", "requests.memory": "832Gi"}, annotations={ANSWER: "total"}),
+        NEVER, "208",
     ),
     "answer-that-is-none": (replace(LENT, annotations={ANSWER: "x"}), LEDGER_2, "does not fit"),
 }  # fmt: skip
