@@ -10,7 +10,7 @@ from dnm.model.pod import Pod
 from dnm.model.printable import printable
 from dnm.model.value import Resources, Unreadable, Value
 
-# These tools replace all values of a chart or a module, without server-side apply.
+# These tools set all values of a chart or module, without server-side apply.
 REPLACING_MANAGERS = frozenset(("helm", "helm-controller", "argocd-controller", "HashiCorp"))
 
 
@@ -63,9 +63,8 @@ class SchedulerView(Value):
 
 
 class RefusedPods(Value):
-    """Equal pods that the API server refuses to create for lack of quota. If the quota admits them
-    now, their controller tries again before the time `retry_until` (RFC 3339). `is_invalid`: no
-    quota admits them."""
+    """Equal pods that the API server refuses for lack of quota. If the quota admits them now, their
+    controller tries again before `retry_until` (RFC 3339). `is_invalid`: no quota admits them."""
 
     pod: Pod  # one of them, as their template describes it
     count: int

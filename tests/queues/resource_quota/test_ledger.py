@@ -48,14 +48,14 @@ TEXT_1 = FIRST.annotation
 
 
 def test_answer_without_a_ledger_gives_the_first_limits_back() -> None:
-    """The registry and the ledger are lost while two nodes are lent, and an administrator says
+    """Registry and ledger are lost while two nodes are lent, and an administrator answers
     that the limits contain these."""
     answered = replace(LENT, annotations={ANSWER: "total"})
     planned = plan_quota(answered, NEVER, wants("a1", "a2"))
     assert plan_quota(written(planned), planned.ledger, wants()).hard == HARD
 
 
-def test_manifest_of_one_limit_keeps_the_other() -> None:
+def test_manifest_of_one_limit_keeps_all_limits() -> None:
     """Server-side apply of a manifest that has only the limit of cpu."""
     changed = replace(LENT, hard={**LENT.hard, "requests.cpu": "300"},
                       manifest={"requests.cpu": "300"})  # fmt: skip
