@@ -16,7 +16,9 @@ CPU, MEMORY = "requests.cpu", "requests.memory"
 
 
 def writer(manager: str, operation: str, *fields: str) -> dict[str, Any]:
-    owned = {"f:spec": {"f:hard": {f"f:{key}": {} for key in fields}}} if fields else {}
+    owned: dict[str, Any] = (
+        {"f:spec": {"f:hard": {f"f:{key}": {} for key in fields}}} if fields else {}
+    )
     return {"manager": manager, "operation": operation, "apiVersion": "v1",
             "time": "2026-11-29T10:00:00Z", "fieldsType": "FieldsV1",
             "fieldsV1": {"f:metadata": {"f:annotations": {"f:owner": {}}}, **owned}}  # fmt: skip

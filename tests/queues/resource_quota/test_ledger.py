@@ -55,7 +55,7 @@ def test_answer_without_a_ledger_gives_the_first_limits_back() -> None:
     assert plan_quota(written(planned), planned.ledger, wants()).hard == HARD
 
 
-def test_manifest_of_one_limit_keeps_all_limits() -> None:
+def test_partial_manifest_changes_its_limits() -> None:
     """Server-side apply of a manifest that has only the limit of cpu."""
     changed = replace(LENT, hard={**LENT.hard, "requests.cpu": "300"},
                       manifest={"requests.cpu": "300"})  # fmt: skip
