@@ -36,6 +36,7 @@ from dnm.model.value import Unreadable
 from dnm.plan.rules.kubelets import differing_kubelets
 from dnm.queues import system_of
 from dnm.run.lease import judge_here
+from dnm.run.lease_view import lease_seconds
 from dnm.run.registry import attach_lease, opened_state
 from dnm.run.snapshot import take_snapshot
 
@@ -138,7 +139,7 @@ def _try_to_create(config: Config, kube: KubeClient) -> str:
     can."""
     try:
         lease = kube.lease_object(LEASE_NAMESPACE, config.object_name)
-        lease.write_lease(Lease(), is_dry_run=True)
+        lease.write_lease(Lease(seconds=lease_seconds(config)), is_dry_run=True)
     except KubeError as error:
         return str(error)
     return ""

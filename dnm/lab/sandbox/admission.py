@@ -56,6 +56,8 @@ class Admission:
             _default_workload(kind, manifest)
         elif kind.plural == "configmaps":
             _check_config_map(kind, manifest, None)
+        elif kind.plural == "leases":
+            _check_lease(kind, manifest)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](manifest, None)
 
@@ -70,6 +72,8 @@ class Admission:
         _check_metadata(kind, meta)
         if kind.plural == "configmaps":
             _check_config_map(kind, changed, old)
+        elif kind.plural == "leases":
+            _check_lease(kind, changed)
         if kind.plural in self.webhooks:
             self.webhooks[kind.plural](changed, old)
 
@@ -102,6 +106,13 @@ def _written(name: str, amount: Any) -> str:
 
 def _invalid(kind: Kind, name: str, problem: str) -> ApiError:
     return ApiError(422, f'{kind.name} "{name}" is invalid: {problem}')
+
+
+def _check_lease(kind: Kind, manifest: Object) -> None:
+    seconds = (manifest.get("spec") or {}).get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        problem = f"spec.leaseDurationSeconds: Invalid value: {seconds}: must be greater than 0"
+        raise _invalid(kind, manifest["metadata"].get("name", ""), problem)
 
 
 def _check_metadata(kind: Kind, meta: Object) -> None:
