@@ -90,7 +90,7 @@ def reserve_command(config: Config, reservation: EventReservation) -> list[str]:
 
 
 def unreserve_command(config: Config, name: str, leave_out: str = "") -> list[str]:
-    """Returns the `--unreserve` command, except for `leave_out`. Raises ConverterError."""
+    """Returns the `--unreserve` command; `leave_out` nodes stay reserved. Raises ConverterError."""
     return _command(config, UNRESERVE, name, leave_out=leave_out)
 
 
@@ -133,9 +133,9 @@ class Environment(Value):
 
 
 def converter_env(config: Config, environ: Mapping[str, str]) -> Environment:
-    """Returns a converter's whole environment: common variables, the cluster, the instance, and
-    those named in `pass_environment`. In output, dnm hides the values of the last, and of all its
-    own variables that are named like a secret."""
+    """Returns a converter's whole environment: common variables, the cluster, the instance, and the
+    variables in `pass_environment`. In output, dnm hides the values of `pass_environment` and of
+    all its own variables that are named like a secret."""
     common = (name for name in environ if name in _COMMON or name.startswith("LC_"))
     environment = {name: environ[name] for name in common}
     passed = {

@@ -40,8 +40,8 @@ def end_started(started: Started) -> bool:
 
 
 def _signal(started: Started, sent: signal.Signals) -> None:
-    """Sends a signal to the process group of keeper and converter. After the keeper's end, the
-    converter must still be in the group, since another group could have the same number by then."""
+    """Sends a signal to the process group of keeper and converter. If the keeper has ended and the
+    converter is not in that group, only the converter gets it: the group's number may be reused."""
     keeper, converter = started.keeper, started.converter
     is_in_group = (
         keeper is not None

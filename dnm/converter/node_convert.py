@@ -48,7 +48,7 @@ class NodeConvert:
         return run_reserving(self.config, self.env, command)
 
     def still_running(self, processes: Iterable[ConverterProcess]) -> frozenset[ConverterProcess]:
-        """Returns the processes that still run, or that are keepers of a running converter."""
+        """Returns the `processes` that still run, or that are keepers of a running converter."""
         expected = frozenset(processes)
         if not expected:
             return expected
@@ -83,8 +83,8 @@ class NodeConvert:
     def listen(
         self, on_line: Callable[[str, str], None], should_leave: Callable[[], bool]
     ) -> dict[str, Ended]:
-        """Waits for the started converters and returns how each ended, by key. After half an
-        interval it leaves slow ones running: other queues wait, and the next run finds them."""
+        """Waits for the started converters and returns by key how each ended. Stops after half a
+        check interval, so that other queues need not wait; the next run finds slow converters."""
         waits = ConverterPatience(
             timeout=self.config.convert_timeout,
             patience=self.config.check_interval / 2,

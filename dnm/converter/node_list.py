@@ -121,7 +121,7 @@ class _NoAnswer(NamedTuple):
 
 
 def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList | _NoAnswer:
-    """Runs the list command with `--output json`, and if that fails, without it for a table."""
+    """Runs the list command with `--output json`. If it fails, runs it without, for a table."""
     seconds = _LIST_TIMEOUT.total_seconds()
     failures: list[str] = []
     for options in (["--output", "json"], []):
@@ -143,8 +143,8 @@ def _run_list(command: Sequence[str], shown: str, env: Environment) -> BatchList
 
 
 def _without_claims(listed: BatchList) -> BatchList:
-    """Removes claims and options from a list by dnm's own program, which does not know those of the
-    site's converter."""
+    """Removes claims and options from a list by dnm's own converter, which does not know the claims
+    and options of the site's converter."""
     nodes = {
         name: msgspec.structs.replace(node, claim=None, reports_claim=False)
         for name, node in listed.nodes.items()
@@ -187,7 +187,7 @@ def _names_of(node: BatchNode) -> tuple[str, ...]:
 
 
 def _describe_failure(answer: subprocess.CompletedProcess[bytes], secrets: Secrets) -> str:
-    """Returns the exit code and the last line like dnm's own messages, else the last line."""
+    """Returns the exit code and the last message of a shipped converter, or else the last line."""
     safe = SafeLines(secrets, _LONGEST_LINE)
     pieces = range(0, len(answer.stderr), _AT_ONCE)
     lines = [line for at in pieces for line in safe.feed(answer.stderr[at : at + _AT_ONCE])]
@@ -237,8 +237,8 @@ def _is_name(text: str) -> bool:
 
 
 def _words(listed: Any) -> tuple[str, ...] | None:
-    """Returns the strings of a list, or None if it is malformed or too long. A list without its
-    malformed entries could make a busy node look free."""
+    """Returns the strings of a list, or None if the list is too long or has a malformed entry. If
+    dnm skipped such an entry, a busy node could look free."""
     if not isinstance(listed, list) or len(listed) > _MOST_WORDS:
         return None
     if not all(isinstance(item, str) for item in listed):
@@ -247,7 +247,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _moments(listed: Any) -> dict[str, datetime]:
-    """Returns the times by name of reservation, without malformed ones."""
+    """Returns the begin of each reservation by name. Leaves malformed times out."""
     times: dict[str, datetime] = {}
     for name, text in list(listed.items())[:_MOST_WORDS] if isinstance(listed, dict) else ():
         with suppress(msgspec.ValidationError):
@@ -275,7 +275,7 @@ def _waiting_jobs(listed: list[_ListedJobs] | None) -> tuple[WaitingJobs, ...] |
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:
-    """Returns the time in UTC; None if there is no time or time zone, or if UTC lacks its year."""
+    """Returns the time in UTC; None if it is missing, has no time zone, or overflows in UTC."""
     if moment is None or moment.tzinfo is None:
         return None
     with suppress(OverflowError):

@@ -82,8 +82,8 @@ class ConverterOutput:
             file_of(self.call, "heard").write_bytes(position)
 
     def read_new(self, on_line: Callable[[str], None], is_last: bool = False) -> None:
-        """Calls `on_line` with each new line, and with `is_last` with an unfinished line too. A
-        read error is passed as a line; the run then recognizes converted nodes by their label."""
+        """Calls `on_line` with each new line. If `is_last`, an incomplete line counts too. A read
+        error is passed as a line; the run then recognizes converted nodes by their label."""
         try:
             with fault_point("converter.end") if is_last else nullcontext():
                 self._read_new(on_line, is_last)
@@ -96,7 +96,7 @@ class ConverterOutput:
                 on_line(self.take_line(line, tail is self.tails[0]))
 
     def take_line(self, line: str, from_stdout: bool) -> str:
-        """Returns the line. Records a node name that is alone on a line of stdout: the node is
+        """Returns the line. A node name alone on a line of stdout is recorded: that node is
         converted. Blacked-out text is no valid name, so no password is recorded."""
         is_name = from_stdout and len(line) <= _LONGEST_NAME and NODE_NAME.fullmatch(line)
         if is_name and line not in self.names and self._named + len(line) <= _MOST_NAMED:
@@ -112,8 +112,8 @@ class ConverterOutput:
         return tuple(dict.fromkeys(self._failed.values()))
 
     def _note_failure(self, line: str) -> None:
-        """Records a line that reports a failure. `NODE: failed: …`, the form of dnm's own
-        converters, counts for NODE, any other line for each node of this call in it."""
+        """Records a failure. A line `NODE: failed: …` of dnm's own converters counts for NODE. Any
+        other line that reports a failure counts for each node of this call that it names."""
         result = _RESULT.match(line)
         if result is None and not _FAILURE.search(line):
             return
@@ -144,7 +144,7 @@ class _Tail:
         return max(self.at - len(self.lines.rest), 0)
 
     def new_lines(self, is_last: bool) -> Iterator[str]:
-        """Yields new complete lines, and with `is_last` an incomplete last one. While the converter
+        """Yields complete new lines, and if `is_last`, an incomplete one too. While the converter
         runs, a call reads only one piece, so that much output does not delay the run. Lines are
         shortened, and output beyond a limit is skipped."""
         size = os.fstat(self.file.fileno()).st_size

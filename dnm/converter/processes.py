@@ -33,9 +33,9 @@ def is_elsewhere(process: ConverterProcess) -> bool:
 
 
 def process_of(pid: int) -> ConverterProcess | None:
-    """Returns the process with its start time in clock ticks since boot (proc(5), field 22), by
-    which a later process with the same number differs. Returns None if the process has ended, even
-    as a zombie."""
+    """Returns the process with its start time in clock ticks since boot (proc(5), field 22). The
+    time distinguishes it from a later process with the same number. Returns None if the process has
+    ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

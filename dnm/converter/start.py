@@ -2,10 +2,10 @@
 run. Waits for all converters at once.
 
 No shell is used. The file `<key>.process` identifies the keeper from its start, `<key>.converter`
-the converter before it may act, and `<key>.exit` has the exit code. This holds if dnm or the keeper
-is killed in between. At the end the keeper triggers a run through `DNM_WAKE` (cron/dnm.path). dnm
-ends a converter that exceeds its time-out, with its children, and leaves a slow one running. It
-reports the exit code but does not trust it: callers read the clusters.
+the converter before it may act, and `<key>.exit` has the exit code. So a later run finds both even
+if dnm or the keeper is killed. At the end the keeper triggers a run through `DNM_WAKE`
+(cron/dnm.path). dnm ends a converter that exceeds its time-out, with its children, and leaves a
+slow one running. It reports the exit code but does not trust it: callers read the clusters.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 def _note_process(descriptor: int) -> None:
-    """Records the new process from within, before it becomes the keeper. So later runs find it even
-    if dnm is killed now."""
+    """Records this process before it becomes the keeper. The process does so itself, so that later
+    runs find it even if dnm is killed now."""
     process = process_of(os.getpid())
     if process is not None:
         os.write(descriptor, msgspec.json.encode(process))
