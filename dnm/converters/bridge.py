@@ -59,8 +59,8 @@ class BridgedNode(Value):
 
 
 def lend_refusal(name: str, at: BridgedNode | None, is_cordoned: bool = False) -> str:
-    """Returns why the Node's state forbids lending; empty if it does not. `is_cordoned`: the cordon
-    is dnm's, so it does not matter."""
+    """Returns why the Node's state forbids lending; empty if it does not. `is_cordoned`: dnm has
+    cordoned the Node, so the cordon is no reason."""
     if (fault := node_fault(name, at.node if at else None, is_cordoned)) or at is None:
         return fault
     node = at.node
@@ -81,8 +81,8 @@ def split_partitions(text: str | None) -> tuple[str, ...]:
 
 
 def missing_for_return(at: BridgedNode, node: SlurmNode | None, partitions: Sequence[str]) -> str:
-    """Returns why Slurm does not have the node again as expected; empty if it does. A drain is
-    expected, since slurm-bridge drains a cordoned Node."""
+    """Returns why Slurm does not yet have the node in its usual state; empty if it has. A drain is
+    no reason, since slurm-bridge drains a cordoned Node."""
     if node is None:
         return "slurm-bridge has not put it into Slurm yet"
     if "EXTERNAL" not in node.state.flags:
@@ -133,7 +133,7 @@ def _make(node: Node, annotated: Described) -> BridgedNode:
 
 
 def _read_taken(text: str | None) -> Taken | None:
-    """Returns the record in an annotation; None if it is unreadable, so not dnm's."""
+    """Returns the record in an annotation; None if dnm has written none or it is unreadable."""
     try:
         return msgspec.json.decode(text, type=Taken) if text else None
     except msgspec.MsgspecError:

@@ -130,8 +130,8 @@ def _remainder(conversion: NodeConversion) -> str:
 
 
 def await_end(conversion: NodeConversion) -> str:
-    """Waits until Slurm has no record of the node, slurm-bridge's pods have ended, and its taint,
-    which would evict other pods, is removed."""
+    """Waits until Slurm has no record of the node, slurm-bridge's pods have ended, and
+    slurm-bridge's taint, which would evict other pods, is removed."""
     conversion.wait_until(lambda: _remainder(conversion), conversion.settings.drain_timeout_seconds)
     return "slurm-bridge has let go of it"
 
@@ -194,9 +194,9 @@ def check(conversion: NodeConversion) -> str:
 
 
 def _give_up_node(conversion: NodeConversion) -> None:
-    """Gives up a node that was removed from Slurm outside dnm. Removes dnm's fence, cordon and
-    reservation, which would keep the record in Slurm. dnm's drain stays until the record is
-    deleted, since slurm-bridge lifts its own drain from a schedulable Node."""
+    """Gives up a node that was removed from Slurm outside dnm. Removes dnm's fence and cordon, and
+    its reservation, since Slurm deletes no reserved node. dnm's drain stays until Slurm has deleted
+    the node, since slurm-bridge lifts its own drain from a schedulable Node."""
     conversion.change_node(lambda: _lift_own_cordon(conversion))
     conversion.writer.remember({CORDONED: ""})
     release(conversion)
@@ -212,9 +212,9 @@ def _lift_own_cordon(conversion: NodeConversion) -> None:
 
 
 def _forget_opened(conversion: NodeConversion, at: BridgedNode) -> None:
-    """Forgets dnm's cordon if dnm has lifted it: the Node was lent or returned, and has no fence.
-    dnm removes fence and cordon together, so a cordon that such a Node has is an administrator's. A
-    Node that is cordoned but not yet fenced for lending still has slurm-bridge's label."""
+    """Removes dnm's cordon from the journal if dnm has lifted that cordon. dnm lifts cordon and
+    fence together, so on a lent or returned Node without a fence, a cordon is an administrator's. A
+    Node that is cordoned and not yet fenced for lending has slurm-bridge's label."""
     was_moved = at.taken is not None or conversion.journal.has_begun("return")
     if was_moved and not standing_node.is_fenced(at.node):
         conversion.writer.remember({CORDONED: ""})
@@ -328,7 +328,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _judge(judged: Sequence[Judged], settings: Settings) -> Sequence[Judged]:
-    """Returns the verdicts, changed by the Nodes' state, with further ones for lent nodes."""
+    """Returns the verdicts, adjusted to the Nodes' state, and a verdict for each lent node."""
     at = {node.node.name: node for node in KubeSide(settings).bridge.read_nodes()}
     return bridge.judge_bridged(judged, at)
 

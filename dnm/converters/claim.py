@@ -37,11 +37,11 @@ _WHILE_AWAY = _WHILE_TAKEN | {"NOT_RESPONDING", "INVALID_REG"}  # its slurmd has
 
 def reserve(conversion: NodeConversion, flags: str = "") -> None:
     """Reserves the node. Raises NotClaimed if Slurm refuses. `flags` IGNORE_JOBS: jobs may run on
-    the node, but the reservation lets no further job start. A node that is reserved for an event
-    gets a second reservation over the first, which keeps off other users' jobs. For both, Slurm
-    checks only that the name is free, and dnm's drain checks for jobs. If Slurm's answer is lost,
-    an existing reservation with this name counts as this operation's. If another operation made it,
-    the Reason of the drain shows that."""
+    the node, but the reservation lets no further job start. If the node is reserved for an event,
+    dnm's reservation overlaps the event's, which keeps off other users' jobs. In both cases Slurm
+    checks only that the name is free; dnm checks for jobs when it drains the node. If Slurm's
+    answer is lost, an existing reservation with this name counts as this operation's. If another
+    operation made it, the Reason of the drain shows that."""
     name = conversion.reservation
     existing = reservations_of(conversion)
     if any(reservation.name == name for reservation in existing):
@@ -121,8 +121,7 @@ class InSlurm(NamedTuple):
 
 
 def in_slurm(conversion: NodeConversion) -> InSlurm:
-    """Reads Slurm's node, reservations and, last, jobs, so that none is missed. Raises
-    SlurmError."""
+    """Reads node, reservations and, last, jobs, so that no job is missed. Raises SlurmError."""
     node, own = conversion.read_node(), own_reservations(conversion)
     return InSlurm(node, conversion.read_jobs(), own)
 
@@ -159,14 +158,15 @@ def _drain(conversion: NodeConversion, may_work: bool) -> None:
 
 
 def _marks(node: SlurmNode, mark: str) -> dict[str, str]:
-    """Returns texts that set dnm's mark in a free Comment or Extra (21.08), and clear old marks."""
+    """Returns the texts of Comment and Extra (since Slurm 21.08) that change: the first free one
+    gets dnm's mark, and old marks of dnm are removed."""
     texts = {"comment": node.comment} | ({"extra": node.extra or ""} if node.has_last_busy else {})
     free = [key for key, text in texts.items() if not text or text.startswith("dnm:")]
     return {**{key: "" for key in free if texts[key]}, **dict.fromkeys(free[:1], mark)}
 
 
 def _own_marks(conversion: NodeConversion) -> Mapping[str, str]:
-    """Returns empty texts for Comment and Extra if they have this instance's mark, to clear it."""
+    """Returns an empty text for Comment and for Extra, if this instance's mark is in it."""
     node, own_mark = conversion.read_node(), f"dnm:{conversion.settings.instance} "
     texts = {"comment": node.comment, "extra": node.extra or ""}
     return {key: "" for key, text in texts.items() if text.startswith(own_mark)}
@@ -225,8 +225,8 @@ def return_nodes(conversion: NodeConversion) -> str:
 
 def lift_drain(conversion: NodeConversion) -> str:
     """Resumes the node and clears dnm's marks in one command. Callers first check that the drain is
-    dnm's. The reservation is uncharged first, so that it holds the node with the drain. If a test
-    replaced an administrator's drain, that drain is restored instead."""
+    dnm's. Before the command, a charged reservation is changed back to a claim, which holds the
+    node by itself. If a test replaced an administrator's drain, that drain is restored instead."""
     if previous := conversion.journal.facts.get(PREVIOUS_DRAIN):
         return _leave_drained(conversion, previous)
     uncharge(conversion)
@@ -245,9 +245,9 @@ def lift_drain(conversion: NodeConversion) -> str:
 def settle_drain(
     conversion: NodeConversion, node: SlurmNode, is_own: bool, passing: str = ""
 ) -> str:
-    """Lifts dnm's drain, or on a faulty node replaces it by one without a mark, for an
-    administrator. On a faulty node, a drain that begins with `passing` is replaced too: its owner
-    would lift it."""
+    """Lifts dnm's drain. On a faulty node, replaces the drain by one without a mark, for an
+    administrator. This applies to dnm's drain and to one whose Reason begins with `passing`, which
+    its owner would lift."""
     fault = conversion.settings.leave_drained
     is_own = is_own or _lacks_its_drain(conversion, node)
     is_drained = "DRAIN" in node.state.flags
@@ -263,7 +263,7 @@ def settle_drain(
 
 
 def _lacks_its_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
-    """Returns whether a node that is to stay drained has lost its drain by a kill of dnm."""
+    """Returns whether a node that must stay drained lost its drain when dnm was killed."""
     stays = conversion.settings.leave_drained or PREVIOUS_DRAIN in conversion.journal.facts
     return bool(stays and "DRAIN" not in node.state.flags and own_reservations(conversion))
 

@@ -74,7 +74,7 @@ def read_claims(settings: Settings, facts: SlurmFacts, log: Callable[[str], None
 
 def _reserved(facts: SlurmFacts, prefix: str) -> dict[str, str]:
     """Returns the nodes with a reservation of their own, each with the account that it is charged
-    to. The predecessor's shared one is no claim: dnm or an administrator keeps nodes in it."""
+    to. The predecessor's one reservation of all nodes is no claim: administrators use it too."""
     return {
         node: reservation.charged_to
         for reservation in facts.reservations
@@ -137,8 +137,8 @@ class Survey(NamedTuple):
 def judge_all(
     settings: Settings, judge: Judge | None, log: Callable[[str], None], is_named: bool = False
 ) -> Survey:
-    """Returns every node with its verdict, claims included. The verdict depends on Slurm, on the
-    program's `judge`, on a readable journal, and on earlier failures unless `is_named`."""
+    """Returns every node with its verdict, and all claims. Slurm and the program's `judge` decide
+    the verdict. So do an unreadable journal and, unless `is_named`, a pause after a failure."""
     facts = read_facts(connect_slurm(settings))
     judged: Sequence[Judged] = judge_nodes(facts, settings)
     judged = judge(judged, settings) if judge else judged
@@ -187,7 +187,7 @@ def carry_over(last: Journal | None) -> dict[str, str]:
 
 
 def count_failure(journal: Journal, now: datetime) -> dict[str, str]:
-    """Returns the facts for the journal that count one more failure in a row."""
+    """Returns entries for the journal: one more failure in a row, and the time."""
     return {_COUNT: str(_failures(journal) + 1), _LAST: now.isoformat()}
 
 

@@ -152,7 +152,7 @@ def parse_arguments(
 
 
 def changes_reservations(options: argparse.Namespace) -> bool:
-    """Returns whether the call has --reserve or --unreserve; another check refuses empty names."""
+    """Returns whether the call has --reserve or --unreserve, even with an empty name."""
     return options.reserve is not None or options.unreserve is not None
 
 

@@ -43,7 +43,7 @@ class NotClaimed(ConverterError):
 
 
 class StopRequest:
-    """The signals so far. After the first, a running hook may end by itself; the second ends it."""
+    """The stop signals so far. The first lets a running hook finish; the second ends the hook."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -93,8 +93,8 @@ class Stage:
 class Program:
     """The differences between the three converters. `lending` and `returning` are the stages. Once
     the stage `touches` of `lending` has begun, a rollback runs all stages of `returning`. `check`
-    precedes them and raises `to_batch.AlreadyBack` if Slurm has the node. `judge` changes verdicts.
-    Everything else, e.g. claims, journals and hooks, is common code."""
+    runs before `returning` and raises `to_batch.AlreadyBack` if Slurm has the node. `judge` changes
+    verdicts. Everything else, e.g. claims, journals and hooks, is common code."""
 
     lending: tuple[Stage, ...]
     touches: str
@@ -176,8 +176,8 @@ class NodeConversion:
         return next_commands(self.node, way, self.journal.namespace, program)
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Returns the result of `ask`, which is repeated while Slurm does not answer, at most as
-        long as a restart of slurmctld takes. Raises SlurmError then, and at once for a refusal."""
+        """Returns the result of `ask`, and repeats it while Slurm does not answer. Raises
+        SlurmError after the time that slurmctld needs to restart, and at once for a refusal."""
         deadline = time.monotonic() + SLURM_PATIENCE.total_seconds()
         last = ""
         while True:
@@ -236,8 +236,8 @@ class NodeConversion:
         timeout: timedelta,
         errors: tuple[type[Exception], ...] = (KubeError, SlurmError),
     ) -> None:
-        """Repeats `look` until it returns an empty text instead of what is missing. `errors` count
-        as missing. Raises ConverterError after `timeout`, NotClaimed if that was the last error."""
+        """Repeats `look` until its answer, the text of what is missing, is empty. `errors` count as
+        missing. After `timeout`, raises NotClaimed if `look` just did, else ConverterError."""
         deadline = time.monotonic() + timeout.total_seconds()
         last = ""
         while True:
@@ -257,8 +257,8 @@ class NodeConversion:
             self.wait(self.settings.poll_seconds)
 
     def change_node(self, attempt: Callable[[], Answer]) -> Answer:
-        """Calls `attempt`, which reads and changes the Node, again while other clients change the
-        Node in between. Raises KubeConflict after the stage's time-out."""
+        """Calls `attempt`, which reads and changes the Node, again if another client has changed
+        the Node meanwhile. Raises KubeConflict after the stage's time-out."""
         return repeat_on_conflict(attempt, self.settings.stage_timeout_seconds, self.wait)
 
     def run_hook(
@@ -290,8 +290,8 @@ class NodeConversion:
 
 
 def check_hooks(settings: Settings, required: str, *others: str) -> None:
-    """Raises ConverterError if the required hook is missing, or if any of these hooks is unusable.
-    Called before anything is changed."""
+    """Raises ConverterError if the required hook is missing or unusable, or if one of the others
+    exists and is unusable. Called before anything is changed."""
     find_hook(settings, required, is_required=True)
     for name in others:
         find_hook(settings, name)

@@ -183,7 +183,7 @@ class ConvertCall:
         )  # fmt: skip
 
     def _name(self, node: str) -> None:
-        """Prints a claimed or returned node at once, so that dnm knows it after a kill."""
+        """Prints a claimed or returned node at once, so that dnm reads it even after a kill."""
         if self.options.output == "text":
             self._print(node)
 
@@ -191,7 +191,7 @@ class ConvertCall:
         self._print(printable(text), sys.stderr)
 
     def _print(self, text: str, to: TextIO | None = None) -> None:
-        """Prints a line, without errors: a conversion continues after its ssh session has ended."""
+        """Prints a line and ignores errors: a conversion continues after its ssh session ended."""
         with self._lock, suppress(OSError):
             print(text, file=to, flush=True)
 

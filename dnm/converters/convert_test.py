@@ -43,7 +43,7 @@ Reports = Mapping[str, frozenset[tuple[str, str]]]  # thing -> the hook's report
 
 
 class Rest(Value, frozen=True):
-    """A thing that is left on the node and the hook to clear it; no hook: it is unknown."""
+    """A thing that is left, with the hook to clear it, or one that may be left, without a hook."""
 
     thing: str
     text: str
@@ -66,7 +66,7 @@ def parse_reports(lines: Iterable[str]) -> Reports:
 
 
 def judge_rests(before: Reports, after: Reports) -> Iterator[Rest]:
-    """Yields things that are left or unknown. Values with `now` must be equal before and after."""
+    """Yields things that are left or unknown. A `now` value that the round has changed is left."""
     for thing, hook in {**dict.fromkeys(sorted(after), "clear"), **THINGS}.items():
         of_thing = after.get(thing, frozenset())
         if not of_thing:

@@ -1,8 +1,8 @@
 """`--reserve` and `--unreserve`: reservations in Slurm before an event.
 
 The invariant has three parts. **Each reservation has one node. It has no flag that ignores jobs or
-other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses to
-reserve nodes that are busy then, no job ends for the event, and the scheduler plans around it.
+other reservations. dnm deletes only reservations with this instance's name.** So Slurm refuses
+nodes with jobs that may run into the event, ends no job for it, and plans other jobs around it.
 
 If a node is reserved for this event, but from a later time, dnm moves that reservation to the
 earlier time, in one call, before it tries other nodes. If Slurm refuses, nothing changes.
@@ -85,7 +85,7 @@ def _reserve(slurm: Slurm, node: str, late: Container[str], options: argparse.Na
 
 
 def unreserve(options: argparse.Namespace, settings: Settings, slurm: Slurm) -> int:
-    """Deletes the reservations for one date of an event, but not of `exclude`; prints the nodes."""
+    """Deletes an event's reservations for one date, except of nodes in `exclude`. Prints nodes."""
     _check_name(options.unreserve, settings)
     existing = slurm.read_reservations()
     for node, reservation in _nodes_of_occurrence(existing, options.unreserve, settings.instance):

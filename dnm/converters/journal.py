@@ -76,7 +76,7 @@ class Journal(Value, frozen=True):
 
     @property
     def way(self) -> Direction:
-        """Returns the side where the node finally is to be: Slurm after a convert-test."""
+        """Returns the side on which the conversion ends: Slurm for a convert-test."""
         return Direction.BATCH if PREVIOUS_DRAIN in self.facts else self.direction
 
     def is_done(self, stage: str) -> bool:
@@ -257,7 +257,7 @@ class StageResult(Value, frozen=True):
 
 
 class NodeResult(Value, frozen=True):
-    """The result for a node. `skipped`: no work was possible (another owner) or necessary."""
+    """The result for a node. `skipped`: it could not be claimed, or nothing had to be done."""
 
     node: str
     result: str  # ok | failed | skipped

@@ -53,8 +53,8 @@ class KubeSide(KubeClient):
         is_uncordoned: bool = False,
         annotations: Mapping[str, str | None] = {},
     ) -> None:
-        """Changes the Node in one request, if it is unchanged since it was read. `taints`: all new
-        taints; equal ones are not sent, so that they keep their times."""
+        """Changes the Node in one request, if it is unchanged since it was read. `taints` are all
+        its taints; if they are unchanged, they are not sent and keep their times."""
         self.patch_node(
             node.name,
             resource_version=node.resource_version,

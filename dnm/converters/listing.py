@@ -79,8 +79,8 @@ def reservations_of(facts: SlurmFacts, prefix: str) -> dict[str, dict[str, datet
 def with_reasons(
     judged: Sequence[Judged], claims: Mapping[str, BatchClaim], settings: Settings
 ) -> tuple[Judged, ...]:
-    """Adds Slurm's Reason to each verdict. If a node that dnm has claimed has another drain than
-    dnm's, the reason of the verdict mentions it too."""
+    """Adds Slurm's Reason to each verdict. If dnm has claimed a node but another client has drained
+    it, the verdict's reason mentions that drain."""
     return tuple(_with_reason(node, claims.get(node.node.name), settings) for node in judged)
 
 

@@ -65,7 +65,7 @@ def refuse_other(settings: Settings, name: str, instance: str) -> None:
 
 
 def instances_on(node: SlurmNode) -> list[str]:
-    """Returns the instances that drain, Comment and Extra of the node name, in this order."""
+    """Returns the instances that the node's drain, Comment and Extra name, in this order."""
     texts = reason_of_drain(node), node.comment, node.extra or ""
     return [instance for text in texts if (instance := _instance_in(text))]
 
@@ -77,8 +77,8 @@ def _instance_in(text: str) -> str:
 
 def slurm_reason_of(settings: Settings, node: SlurmNode, is_claimed: bool) -> SlurmReason | None:
     """Returns Slurm's Reason for a node that is drained, down or failed, with its author; None if
-    there is none. `is_claimed`: this instance has claimed the node, so a Reason of the
-    predecessor's script counts as its own."""
+    there is none. `is_claimed`: this instance has claimed the node, so a Reason by the
+    predecessor's script counts as this instance's."""
     is_out = node.state.base == "DOWN" or node.state.flags & {"DRAIN", "FAIL"}
     if not (node.reason and is_out):
         return None
@@ -107,8 +107,8 @@ def plain_state(machines: Machines, node: SlurmNode) -> SlurmNode:
 
 
 def _is_of_kind(machines: Machines, node: SlurmNode) -> bool:
-    """Returns whether the program moves such a node: one with a slurmd pod in its Comment, or one
-    with slurm-bridge's flag EXTERNAL, since the features of that are its partitions."""
+    """Returns whether the program moves nodes of this kind. Those of slurm-operator name a pod in
+    Comment. Those of slurm-bridge have the flag EXTERNAL; their features are partitions."""
     if machines is Machines.PODS:
         return bool(pod_of(node.comment))
     return "EXTERNAL" in node.state.flags

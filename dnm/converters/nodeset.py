@@ -147,7 +147,7 @@ def scale_refusal(
 ) -> str:
     """Returns why, in StatefulSet mode, a scale-down might end another pod than `pod`, or a later
     scale-up might start a pod on another Node; empty if it can't. The deletion cost decides only if
-    all pods are Running and Ready. `spares` are Nodes without a pod that the NodeSet selects."""
+    all pods are Running and Ready. The NodeSet selects the Nodes `spares`, which have no pod."""
     if refusal := _set_refusal(node_set):
         return refusal
     shown = f"NodeSet {node_set.key}"
@@ -176,7 +176,7 @@ def wrong_pod_removal(fellows: Sequence[SlurmdPod], pod: SlurmdPod, replicas: in
 
 
 def report_fault(pod: SlurmdPod) -> str:
-    """Returns why the operator's report on a pod's Slurm node is unusable; empty if it is not."""
+    """Returns why the operator's report on a pod's Slurm node is unusable; empty if usable."""
     if len(pod.states & _BASES) != 1:
         return f"slurm-operator reports no Slurm state for pod {pod.key}"
     return ""
@@ -193,8 +193,8 @@ def busy_reason(pod: SlurmdPod) -> str:
 
 
 def outdated_report(pod: SlurmdPod, is_drained: bool) -> str:
-    """Returns a message if the operator still reports a pod's old Slurm state; empty if it reports
-    the node as up, and as drained only if `is_drained`."""
+    """Returns a message until the operator reports the pod's Slurm node as up, and as drained
+    exactly if `is_drained`; then an empty text."""
     is_shown = not report_fault(pod) and "Down" not in pod.states
     if is_shown and ("Drain" in pod.states) == is_drained:
         return ""

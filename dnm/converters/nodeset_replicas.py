@@ -30,7 +30,7 @@ class OthersTurn(NotClaimed):
 
 def stateful_set(conversion: NodeConversion) -> str:
     """Returns the NodeSet in StatefulSet mode that selects the machine; empty if a NodeSet in
-    DaemonSet mode selects it. Raises ConverterError if several NodeSets may."""
+    DaemonSet mode selects it. Raises ConverterError if dnm can't decide which NodeSet does."""
     if scaled := conversion.journal.facts.get(SCALED):
         return scaled
     key, value = label_of(conversion.settings)
@@ -131,7 +131,7 @@ def _scale_down(conversion: NodeConversion, node_set: NodeSet) -> None:
 
 
 def _is_scaled(conversion: NodeConversion, node_set: NodeSet) -> bool:
-    """Returns whether this conversion has scaled the NodeSet down and the number is still smaller.
+    """Returns whether this conversion has scaled the NodeSet down and has not restored the number.
     Other conversions wait until the pod has ended or the number is restored."""
     facts = conversion.journal.facts
     return bool(facts.get(SCALED)) and node_set.replicas < int(facts.get(_BEFORE, "0"))

@@ -1,5 +1,5 @@
 """The Kubernetes client of nodeset-convert, besides `kube_side.py`. It reads slurmd's pods,
-NodeSets and their autoscalers, reduced to the facts that decide. It changes deletion costs,
+NodeSets and their autoscalers, and keeps only what dnm's decisions need. It changes deletion costs,
 replicas and labels, each only if the object is unchanged."""
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _make_pod(pod: _Pod, node_set: str) -> SlurmdPod:
 
 def _slurm_name(pod: _Pod) -> str:
     """Returns the name of the pod's Slurm node, like the operator (GetSlurmNodeName, 1.1 to 1.2).
-    In StatefulSet mode with hostNetwork that is the Node's name. The label then has the pod's own
-    name, since the operator writes it before the pod has a Node."""
+    In StatefulSet mode with hostNetwork it is the Node's name. In that mode the label has the pod's
+    own name, since the operator writes it before the pod has a Node."""
     labels = pod.metadata.labels or {}
     if labels.get(_MODE) == "StatefulSet" and pod.spec.host_network:
         return pod.spec.node_name
@@ -172,8 +172,8 @@ def _make_set(item: _Set) -> NodeSet:
 
 
 def _scaler(owner: _Manager) -> str:
-    """Returns the manager that owns `.spec.replicas` and would set it again, by server-side apply
-    or the scale subresource. kubectl and dnm set it only once; autoscalers are read separately."""
+    """Returns the manager that may set `.spec.replicas` again: by server-side apply, or by the
+    scale subresource. kubectl and dnm set it only once; autoscalers are read separately."""
     writes_once = owner.manager in (MANAGER, _AUTOSCALERS) or owner.manager.startswith("kubectl")
     is_scaling = owner.subresource == "scale" and not writes_once
     if not (owner.operation == "Apply" or is_scaling):

@@ -153,7 +153,7 @@ def check(conversion: NodeConversion) -> str:
 
 
 def drain(conversion: NodeConversion) -> str:
-    """Evicts the remaining pods, unless the NodeSet's label is on, so that slurmd may be back."""
+    """Evicts the remaining pods, unless the Node has the NodeSet's label: slurmd may be back."""
     if standing_node.is_label_on(conversion, standing_node.read_own_node(conversion)):
         return "slurmd comes back"
     return to_batch.drain(conversion)
@@ -234,9 +234,9 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _await_operator(conversion: NodeConversion) -> str:
-    """Waits until slurm-operator reports on the pod that the node is up, and drained if it is. Its
-    report may be 30 s late, and until then the node can't be lent. Returns a note after a time-out,
-    since Slurm already has the node."""
+    """Waits until slurm-operator reports on the pod that the node is up, and drained if Slurm has
+    it so. The report may be 30 s late, and until then the node can't be lent. Returns a note after
+    a time-out, since Slurm already has the node."""
 
     def look() -> str:
         is_drained = "DRAIN" in conversion.slurm.read_node(conversion.node).state.flags

@@ -149,8 +149,8 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def resume(self, journals: Sequence[Journal]) -> list[NodeResult]:
-        """Returns the nodes of these open journals to Slurm, even if a lend was interrupted. If dnm
-        still needs such a lend, it continues it by `lend`."""
+        """Returns the nodes of these open journals to Slurm, also after an interrupted lend. For a
+        lend that dnm still needs, it calls `lend` instead, which continues the lend."""
         return self._each([journal.node for journal in journals], self._resume)
 
     def _resume(self, node: str, journal: Journal | None) -> NodeResult:
@@ -161,7 +161,7 @@ class ConversionPool:
         return self.carry_on(msgspec.structs.replace(journal, direction=Direction.BATCH))
 
     def _is_counted(self, journal: Journal) -> bool:
-        """Returns whether the lend had nearly ended, so that the Node has dnm's mark."""
+        """Returns whether dnm counts the node as lent: its interrupted lend has marked the Node."""
         if journal.direction is Direction.BATCH or not self.program.has_touched(journal):
             return False
         node = self.sides.kube(self.settings).read_node(journal.node)

@@ -27,8 +27,8 @@ _ITS_OWN_END = ("COMPLETED", "CANCELLED")  # by itself, or by its user; dnm's TE
 
 
 def claim_from_jobs(conversion: NodeConversion) -> str:
-    """Reserves and drains the node and removes its jobs. Raises NotClaimed if that is not allowed,
-    before any signal, or if a job can't be removed; the jobs then continue or are requeued."""
+    """Reserves and drains the node and removes its jobs. Raises NotClaimed before the first signal
+    if a job must not be removed, and later if one stays. Jobs continue or are requeued."""
     jobs = conversion.journal.facts[JOBS].split(",")
     for job in jobs:
         _check_preemptible(conversion, job)
@@ -72,7 +72,7 @@ def _check_preemptible(conversion: NodeConversion, job: str) -> None:
 
 
 def _make_leave(conversion: NodeConversion, job: str) -> None:
-    """Requeues or cancels a job, also after a kill; not one that left before it got a signal."""
+    """Requeues or cancels a job, in a later call too, unless it left before dnm sent a signal."""
     settings = conversion.settings
     grace = settings.preempt_grace_seconds
     is_here = _is_on_node(conversion, job)

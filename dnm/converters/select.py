@@ -4,7 +4,7 @@ The module does no I/O.
 A node is OK only if its base state is IDLE without any other flag and nothing of a job is on it. It
 must not be planned for a pending job, nor reserved now or soon, and must have been idle for long
 enough. It is PREEMPT if only single-node jobs of one named user *and* account keep it from OK. All
-others are SKIP. Unreadable facts never get here: reading raises before.
+others are SKIP. Facts that cannot be read raise an error before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SlurmFacts(Value, frozen=True):
     read_at: datetime
 
     def in_own_reservations(self, prefix: str) -> set[str]:
-        """Returns the nodes in reservations of dnm's conversions, by the prefix of their names."""
+        """Returns the nodes in dnm's reservations for conversions, which are named by `prefix`."""
         return {
             node
             for reservation in self.reservations
@@ -175,7 +175,7 @@ def has_work(node: SlurmNode, jobs: Sequence[SlurmJob]) -> bool:
 
 def service_of(node: SlurmNode, jobs: Sequence[SlurmJob], own_reservation: str) -> bool | None:
     """Returns whether Slurm has the node in service; None if unknown. A node with work is in
-    service. A node without work in dnm's own reservation is not."""
+    service. Without work, a node in dnm's own reservation is not in service."""
     if has_work(node, jobs):
         return True
     in_service = in_service_of(node.state)
@@ -205,7 +205,7 @@ def _verdict(
 
 
 def _held_by_flag(node: SlurmNode, index: _Index) -> str:
-    """Returns why a state flag forbids lending, but not for flags of jobs and reservations."""
+    """Returns why a state flag forbids lending; reservations and planned jobs do not count."""
     flags = node.state.flags - (_WHILE_RESERVED if node.name in index.event_nodes else set())
     flags -= {"PLANNED"} if node.name in index.planned else set()
     flags -= {"RESERVED", "MAINTENANCE"} if node.name in index.reserved else set()
@@ -239,7 +239,7 @@ def _judge_work(
 
 
 def _not_preemptible(job: SlurmJob, index: _Index) -> str:
-    """Returns why a job must not be preempted; empty if it is the configured user's and may be."""
+    """Returns why a job must not be preempted; empty for a preemptible job of the preempt user."""
     shown, settings = f"job {job.display_id} of {job.user}", index.settings
     if not settings.preempt_user or not settings.preempt_account:
         return shown
@@ -258,8 +258,8 @@ def _not_preemptible(job: SlurmJob, index: _Index) -> str:
 
 
 def _idle_time(node: SlurmNode, now: datetime) -> timedelta | None:
-    """Returns a lower bound, which a restart of slurmctld or a resume resets. A node that was never
-    busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
+    """Returns the idle time, or less: a restart of slurmctld or a resume resets it. A node that was
+    never busy is idle since its slurmd started. None: not idle, or unknown (Slurm before 21.08)."""
     if node.state.base != "IDLE":
         return None
     since = node.last_busy or (node.slurmd_started if node.has_last_busy else None)
@@ -280,9 +280,9 @@ def _not_idle_long_enough(node: SlurmNode, idle: timedelta | None, settings: Set
 def _protect(
     judged: Sequence[Judged], jobs: Iterable[SlurmJob], event_nodes: frozenset[str]
 ) -> list[Judged]:
-    """Changes OK to SKIP for as many nodes as the largest pending job of each partition needs, from
-    the end of the order. Nodes reserved for an event stay OK, since no job could use them. Held
-    jobs and jobs with a reservation do not count, since they wait for something else."""
+    """Changes OK to SKIP for as many nodes as the largest pending job of each partition needs,
+    beginning with the last in `judged`. Nodes reserved for an event stay OK, since no job could use
+    them. Held jobs and jobs with a reservation do not count, since they wait for something else."""
     largest: dict[str, SlurmJob] = {}
     for job in jobs:
         if job.state == "PENDING" and job.priority and not job.reservation:

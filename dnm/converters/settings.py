@@ -100,8 +100,8 @@ class Settings(Value, frozen=True):
         return node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
     def type_of(self, node: str) -> str:
-        """Returns the node's type: by the configured prefixes, or if there are none, the letters
-        before its number. Empty: no type has such a name."""
+        """Returns the node's type by the configured prefixes, or an empty text if none fits.
+        Without configured types, returns the letters before the node's number."""
         if not self.node_types:
             return node.rstrip("0123456789")
         return next((name for name in self.node_types if self.is_of_type(node, name)), "")

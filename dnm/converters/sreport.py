@@ -41,7 +41,8 @@ def read_weights(environ: Mapping[str, str]) -> dict[str, float]:
 
 
 def _weigh(amounts: Mapping[str, str], weights: str, is_most: bool) -> float:
-    """Returns the sum of the amounts, or the largest with MAX_TRES (assoc_mgr_tres_weighted)."""
+    """Returns the sum of the weighted amounts, or with MAX_TRES (`is_most`) the largest of them
+    (assoc_mgr_tres_weighted)."""
     billed = [0.0]
     for text in weights.split(","):
         name, _, weight = text.partition("=")

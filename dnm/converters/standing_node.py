@@ -82,8 +82,8 @@ def undress(
     conversion: NodeConversion, node: Node
 ) -> tuple[dict[str, str | None], dict[str, str | None], list[Taint]]:
     """Returns patches that remove the namespace's labels and dnm's annotations, and the taints to
-    keep, without the fence. If dnm has moved the Node to another namespace, labels and taints of
-    both are removed. A taint that stays would keep Slurm's pods off."""
+    keep. If dnm has moved the Node to another namespace, both namespaces count. Their taints and
+    the fence are not kept, since they would keep Slurm's pods off."""
     settings, node_type = conversion.settings, conversion.journal.node_type
     served = {conversion.journal.namespace, node.mark.namespace if node.mark else ""}
     names = {name for item in served for name in settings.labels(node_type, item)}
@@ -99,7 +99,7 @@ def undress(
 
 
 def is_our_cordon(conversion: NodeConversion, node: Node) -> bool:
-    """Returns whether a run of this instance or this conversion has cordoned the Node."""
+    """Returns whether dnm cordoned the Node: a run of this instance, or this conversion."""
     is_own = node.is_marked_by(conversion.settings.instance) and node.is_fenced
     return is_own or bool(conversion.journal.facts.get(CORDONED))
 

@@ -85,7 +85,7 @@ def _is_our_drain(conversion: NodeConversion, node: SlurmNode) -> bool:
 
 
 def is_resumed(conversion: NodeConversion, first: str) -> bool:
-    """Returns whether an earlier call began this return or the claim, so the drain may be gone."""
+    """Returns whether an earlier call began this return or a claim, and may have undrained it."""
     return conversion.journal.has_begun(first) or bool(conversion.journal.facts.get(RESERVING))
 
 
@@ -156,7 +156,7 @@ def _uncordon(conversion: NodeConversion) -> None:
 
 def reset(conversion: NodeConversion) -> str:
     """Runs the site's hooks that end all work on the machine: `leave` and `clear` (optional) clean
-    up, `reset` power-cycles. Checks before each that no other host has returned it meanwhile."""
+    up, `reset` power-cycles. Checks before each that no other host has returned the node."""
     node = conversion.read_node()
     started = node.slurmd_started.isoformat() if node.slurmd_started else ""
     conversion.writer.remember({_SLURMD_BEFORE: started, _RESET_AT: datetime.now(UTC).isoformat()})
@@ -202,7 +202,7 @@ def delete(conversion: NodeConversion) -> str:
 
 
 def boot(conversion: NodeConversion) -> str:
-    """Waits for a slurmd that started after the reset, which ends an earlier one and its jobs."""
+    """Waits for a slurmd that started after the reset. A reset ends any earlier slurmd and jobs."""
     facts = conversion.journal.facts
     before = facts.get(_SLURMD_BEFORE, "")
     reset_at = datetime.fromisoformat(facts[_RESET_AT]) - _CLOCK_SKEW
@@ -245,7 +245,7 @@ def finish_return(conversion: NodeConversion) -> str:
 
 
 def _not_usable(conversion: NodeConversion) -> str:
-    """Returns why Slurm cannot use the node yet; empty for a drained node, except in a test."""
+    """Returns why Slurm can't use the node yet. Only a convert-test checks a drained node."""
     node = conversion.slurm.read_node(conversion.node)
     if "DRAIN" in node.state.flags and PREVIOUS_DRAIN not in conversion.journal.facts:
         return ""
@@ -286,8 +286,8 @@ STAGES = (
 
 
 def reopen_stages(conversion: NodeConversion) -> None:
-    """Makes a return repeat stages that an earlier call has finished, since pods may have started:
-    only the drain, or all stages if the Node is uncordoned, or Ready after its reset."""
+    """Makes a return repeat finished stages, since pods may have started since then. Repeats all if
+    the Node is not cordoned, or Ready although it was reset; otherwise only the drain."""
     node = conversion.kube.read_node(conversion.node)
     if node is None:
         return

@@ -113,8 +113,8 @@ def set_namespace(
 
 
 def ready(conversion: NodeConversion) -> str:
-    """Waits until the Node is Ready, then runs the hook `ready`. Sets the namespace's labels and
-    taints if the kubelet has not registered with them, as the hook `join` can arrange."""
+    """Waits until the Node is Ready, then runs the hook `ready`. Adds labels and taints for the
+    namespace, unless the hook `join` made the kubelet register with them."""
 
     def look() -> str:
         node = conversion.kube.read_node(conversion.node)

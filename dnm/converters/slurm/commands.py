@@ -192,8 +192,8 @@ class SlurmClient:
         self._change("slurm.update_reservation", command)
 
     def move_reservation(self, name: str, begins: datetime, until: datetime) -> None:
-        """Changes the times of an event's reservation. Slurm may refuse them as for a new one, and
-        then leaves it unchanged (slurmctld/reservation.c, update_resv)."""
+        """Changes the times of an event's reservation. Slurm may refuse the times as for a new one.
+        The old times then stay (slurmctld/reservation.c, update_resv)."""
         self._update(name, f"StartTime={_moment(begins)}", f"EndTime={_moment(until)}")
 
     def keeps_accounts(self) -> bool:
@@ -203,8 +203,7 @@ class SlurmClient:
 
     def charge_reservation(self, name: str, account: str) -> None:
         """Charges a reservation's time to an account, as planned time. Removes IGNORE_JOBS, with
-        which the time would count as idle. Slurm refuses an unknown account and then leaves the
-        reservation unchanged."""
+        which the time would count as idle. If Slurm refuses an unknown account, nothing changes."""
         accounts = f"Accounts={checked_name(account)}"
         self._update(name, "Flags+=MAINT", "Flags-=IGNORE_JOBS", accounts, "Users=")
 

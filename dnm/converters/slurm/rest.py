@@ -3,8 +3,8 @@
 It is for hosts without munge and Slurm's commands. A request over TCP has a token (JWT). Over a
 unix socket, slurmrestd identifies the client by its user id. Only root or dnm's user may be able to
 write the token's file. dnm reads it for each request, since a token lasts half an hour by default.
-Messages name the file and never the token. dnm closes the connection after each request, because
-slurmrestd has few. A change without an answer raises `SlurmOutcomeUnknown`, as with commands.
+Messages name the file and never the token. dnm closes each connection after one request, because
+slurmrestd allows few. A change without an answer raises `SlurmOutcomeUnknown`, as with commands.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class Token(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Returns HTTP headers. Slurm 22.05 requires the user's name too, later ones the token."""
+        """Returns the HTTP headers. Slurm 22.05 requires the user's name besides the token."""
         user = {"X-SLURM-USER-NAME": self.user} if self.user else {}
         return {**user, "X-SLURM-USER-TOKEN": self.text}
 

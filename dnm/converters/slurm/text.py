@@ -93,7 +93,7 @@ class Reservation(Value, frozen=True):
 
     @property
     def charged_to(self) -> str:
-        """Returns the account that is charged, as it was requested; empty if none is."""
+        """Returns the account that is charged, `-` for root; empty if the time is not charged."""
         if not self.is_charged:
             return ""
         return NOBODY if self.accounts == ABOVE_ALL else self.accounts
@@ -230,7 +230,7 @@ def _parse(body: str, end: re.Match[str]) -> _Reason:
 
 
 def without_marks(text: str, mark: str) -> str:
-    """Removes the marks around each account. Bars, blanks and line ends in it become `?`."""
+    """Removes the marks around accounts; bars and white space in an account become `?`."""
     parts = text.split(mark)
     parts[1::2] = [re.sub(r"[|\s]", "?", account) for account in parts[1::2]]
     return "".join(parts)
