@@ -110,8 +110,8 @@ def _limits(config: Config, snapshot: Snapshot) -> Mapping[str, QueueLimits] | N
 def _batch_rows(
     config: Config, environ: Mapping[str, str], snapshot: Snapshot, nodes: Iterable[Node]
 ) -> Mapping[str, BatchNode] | None:
-    """Returns Slurm's nodes from the snapshot. If it has none and slurm-bridge manages a Node,
-    reads them. Returns None if they are unreadable."""
+    """Returns Slurm's nodes from the snapshot. If the snapshot lacks them and slurm-bridge manages
+    a Node, reads them now. Returns None if they were not read or are unreadable."""
     rows = snapshot.batch
     if rows is None and any(node.is_managed for node in nodes):
         listed = NodeConvert(config, environ).list_nodes()

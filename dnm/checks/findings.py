@@ -45,8 +45,8 @@ def wrong(text: str, remedy: str = "", check: str = "") -> Finding:
 
 
 def all_wrong(error: DnmError, check: str) -> Iterator[Finding]:
-    """Returns a finding for each problem in an error. Its text has the number of problems in the
-    first line, and then a line for each."""
+    """Returns a finding for each problem in an error. The first line of the error's text has the
+    number of problems, and each line below has one problem."""
     head, *problems = str(error).splitlines()
     return (wrong(line.strip(), check=check) for line in problems or [head])
 

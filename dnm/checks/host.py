@@ -135,7 +135,7 @@ def check_state_directory(config: Config) -> Iterator[Finding]:
 
 def judge_space(path: Path, disk: os.statvfs_result, is_root: bool) -> Finding:
     """Returns whether the disk has space to write the registry. Blocks that are reserved for root
-    count only if dnm runs as root. Some file systems report no limit of files."""
+    count only if dnm runs as root. The limit of files counts only if the file system has one."""
     free = (disk.f_bfree if is_root else disk.f_bavail) * disk.f_frsize
     files = disk.f_ffree if is_root else disk.f_favail
     remedy = "free space or delete files there: a run that can't record a step does not take it"
@@ -300,8 +300,8 @@ def _check_passed(config: Config, environ: Mapping[str, str]) -> Iterator[Findin
 
 @looks_at("stored cluster state")
 def check_kept(config: Config, now: datetime) -> Iterator[Finding]:
-    """Compares the stored pods and nodes with full lists, as a run does every hour. Before that, a
-    watch updates the stored ones to the moment of the lists."""
+    """Compares the stored pods and nodes with full lists, as a run does every hour. Before the
+    comparison, a watch updates the stored ones to the moment of the lists."""
     from dnm.kube.client import KubeClient
     from dnm.kube.reflector import Reflector
 

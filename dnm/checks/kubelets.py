@@ -16,8 +16,8 @@ _FACTS = ("numa_memory", "hugepages_2mi", "hugepages_1gi")
 
 
 def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
-    """Returns the kubelet settings that are set, under their keys in the ini. Omits machine
-    facts."""
+    """Returns the kubelet settings that are set, under their keys in the ini. Omits huge pages and
+    NUMA memory."""
     if kubelet is None:
         return {}
     named: dict[str, Any] = {

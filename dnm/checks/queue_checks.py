@@ -63,8 +63,8 @@ class QueueChecks(Protocol):
         pods: PodList,
         count: Callable[[Config], Demand],
     ) -> Iterator[Finding]:
-        """Reports demand that the queue system counts otherwise than dnm, or that no node helps.
-        `count` returns dnm's own count with a given configuration."""
+        """Reports demand that the queue system and dnm count differently, and demand that lent
+        nodes would not help. `count` returns dnm's own count with a given configuration."""
 
 
 def checks_of(config: Config) -> tuple[QueueChecks, ...]:

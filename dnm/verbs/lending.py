@@ -87,7 +87,8 @@ def lend(config: Config, registry: Registry, order: LendOrder) -> Registry | Ref
 
 
 def _nodes_by_type(config: Config, wanted: Wanted) -> dict[str, list[str]] | Refusal:
-    """Returns type -> named nodes, with an empty list if none are named, or a refusal."""
+    """Returns node type -> the named nodes of that type, or a refusal. If no node is named, returns
+    the requested type with an empty list."""
     policy = policy_of(config, wanted.namespace)
     if isinstance(policy, Refusal):
         return policy
@@ -142,8 +143,8 @@ def _refuse_taken(config: Config, registry: Registry, name: str, now: datetime) 
 
 
 def extend(config: Config, registry: Registry, name: str, until: datetime) -> Registry | Refusal:
-    """Keeps a lent node until a time, idle or not. If `name` is an order, keeps its nodes that are
-    joining or serving and not leaving, and until then the order also lends missing nodes."""
+    """Keeps a lent node until a time, even if idle. If `name` is an order, keeps its joining and
+    serving nodes that are not leaving; until that time, the order also lends missing nodes."""
     if not any(order.id == name for order in registry.orders):
         return _node_extended(config, registry, name, until)
 
@@ -243,7 +244,7 @@ def return_nodes(
 
 
 def _is_order(registry: Registry, name: str) -> bool:
-    """Returns whether `name` is an order, or one that a request or a lent node still names."""
+    """Returns whether `name` is an order, or an ended one that a request or lent node names."""
     named = {order.id for order in registry.orders} | {
         request.order for request in registry.requests
     }

@@ -103,7 +103,7 @@ def print_run(result: Pass, zone: str = "UTC") -> None:
 
 
 def _describe(result: Pass) -> str:
-    """Returns the actions of a run from its history lines, or else the number of lent nodes."""
+    """Returns a text with the run's actions or, if it had none, with the number of lent nodes."""
     if parts := summarize(result.outcome.history) if result.outcome else ():
         return "; ".join(parts)
     if result.outcome and result.outcome.actions:
@@ -121,7 +121,7 @@ _LOOK_EVERY = 0.1  # seconds between checks, once a signal's grace is over
 
 class StopSignals:
     """The handlers of TERM and INT. After the first signal, the current action has a grace period
-    to end; after that, every wait is ended. A second INT ends the run at once."""
+    to end. When that is over, dnm ends every wait. A second INT ends the run at once."""
 
     def __init__(self, grace: timedelta) -> None:
         self.came = self._is_at_once = False
@@ -155,8 +155,8 @@ class StopSignals:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Lets a signal end the run at once in this context, in which the run only reads and plans:
-        no action is half done. Raises StoppedError."""
+        """Lets a signal end the run at once within this context. In it the run only reads and
+        plans, so no action is left half done. Raises StoppedError."""
         self._is_at_once = True
         try:
             if self.came:

@@ -124,8 +124,8 @@ _KINDS = ("node", "queue", "pod", "namespace", "event", "order")
 
 
 def _explain(decided: Decided, plan: Plan, name: str) -> dict[str, Any]:
-    """Returns the explanation of the object with this name. Several kinds of object are tried in
-    order, unless the name has its kind, as in `node/a001`."""
+    """Returns the explanation of the object with this name. Tries all kinds of object in order,
+    unless the name begins with a kind, as in `node/a001`."""
     kind, slash, rest = name.partition("/")
     is_of_kind = bool(slash) and kind in _KINDS and kind not in decided.inputs.config.namespaces
     bare = rest if is_of_kind else name
@@ -186,7 +186,7 @@ def _differences(decided: Decided, name: str, entry: LentNode) -> list[str]:
 
 
 def _opening(decided: Decided, entry: LentNode) -> dict[str, Any] | None:
-    """Returns the readiness checks of a joining node: seconds of passed ones, and missing ones."""
+    """Returns how long each passed readiness check of a joining node took, and the missing ones."""
     if entry.opening is None:
         return None
     node_type = decided.inputs.config.node_types.get(entry.node_type)

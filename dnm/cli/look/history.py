@@ -80,8 +80,8 @@ def lines_since(
     about: str = "",
     until: datetime | None = None,
 ) -> Iterator[HistoryLine]:
-    """Yields the lines between two times, of these kinds, about the object `about`; an empty value
-    selects all. Raises DnmError if the history is unreadable."""
+    """Yields the lines between two times. `kinds` and `about`, an object, select among these lines;
+    if empty, they select all. Raises DnmError if the history is unreadable."""
     holding = _holding(about) or [f'"kind":"{kind}"'.encode() for kind in kinds]
     with readable(open_history(config)) as history:
         for line in read_history(history, since, holding):
@@ -113,7 +113,7 @@ def readable(history: History) -> Iterator[History]:
 
 
 def _holding(about: str) -> list[bytes]:
-    """Returns byte strings; each line about a name contains at least one of them."""
+    """Returns the JSON strings of a name. Each history line about it contains one of them."""
     return [msgspec.json.encode(name) for name in {about, about.lower()} if about]
 
 
@@ -204,8 +204,8 @@ def describe_line(line: HistoryLine, zone: str = "UTC", indent: int = 0) -> Iter
 
 
 def _jobs(numbers: Mapping[str, Any], zone: str) -> Iterator[str]:
-    """Yields the numbers in a line about waiting jobs: the nodes that they need, and the lent
-    nodes."""
+    """Yields the numbers in a history line about waiting jobs: how many more nodes the jobs need,
+    and how many nodes are lent."""
     if "since" in numbers:
         yield f"no run has read the job queue since {_shown(numbers['since'], zone)}"
     if "nodes" in numbers:
@@ -258,7 +258,7 @@ _ACCOUNTED = frozenset({"node", "request", "queue", "limit", "verb", JOBS})
 
 
 def make_accounts(config: Config, since: datetime, now: datetime) -> Accounts:
-    """Returns the content of the report from `since` to now. Raises DnmError if the history is
+    """Returns the content of `dnm report` from `since` to now. Raises DnmError if the history is
     unreadable."""
     keeper = Bookkeeper(since)
     for line in lines_since(config, since, _ACCOUNTED):

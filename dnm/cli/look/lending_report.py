@@ -93,8 +93,8 @@ def report_document(accounts: Accounts) -> dict[str, Any]:
 
 
 def price_document(seen_price: SeenPrice) -> dict[str, Any]:
-    """Returns the cost for jobs of lending one node type, in minutes: at most what they lacked.
-    Values are null if no run has read the queue of jobs."""
+    """Returns the minutes that lending nodes of one type has cost jobs (at most) and saved pods.
+    The values are null if no run has read the queue of jobs."""
     paid, used = (seen_price.paid / 60, seen_price.used / 60) if seen_price.known else (None, None)
     return {
         "node_type": seen_price.node_type,
@@ -115,8 +115,8 @@ def _hours(seconds: float) -> float:
 
 
 def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
-    """Yields hours, conversions and returns by queue and type; idle hours are only known by
-    queue."""
+    """Yields lent hours, conversions and returns for each queue and node type. Idle hours are those
+    of the queue with all its types."""
     hours: defaultdict[tuple[str, str], float] = defaultdict(float)
     for (_, queue, kind), seconds in accounts.node_seconds().items():
         hours[queue, kind] += seconds
@@ -137,8 +137,8 @@ def _node_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
 
 
 def _wait_rows(accounts: Accounts) -> Iterator[dict[str, Any]]:
-    """Yields by queue how often pods waited, and how long before and after the first node
-    served."""
+    """Yields for each queue how often its pods waited, and for how long: until the first node
+    served them, and from then to the end of the wait."""
     for queue in sorted({wait.queue for wait in accounts.waits}):
         waits = [wait for wait in accounts.waits if wait.queue == queue]
         before = [((w.served or w.end or accounts.until) - w.begin).total_seconds() for w in waits]

@@ -79,8 +79,8 @@ def print_batch_nodes(
 
 
 def _with_exclusion(node: BatchNode, reason: str | None) -> BatchNode:
-    """Returns the node. If dnm excludes it, its verdict is SKIP, and its reason begins with
-    dnm's."""
+    """Returns the node. If dnm excludes it for `reason`, its verdict is SKIP, and `reason` precedes
+    its own reason."""
     if reason is None:
         return node
     besides = f"; {node.reason}" if node.verdict == "SKIP" and node.reason else ""

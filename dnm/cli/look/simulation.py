@@ -402,7 +402,7 @@ def print_simulation(document: Mapping[str, Any]) -> None:
 
 
 def _between(entry: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Returns a sentence about how the waits under `other` differ from those under `entry`."""
+    """Returns a sentence that compares the waits in two simulated configurations."""
     pods = other["pods_waited_minutes"] - entry["pods_waited_minutes"]
     jobs = entry["jobs_waited_minutes"] - other["jobs_waited_minutes"]
     text = (

@@ -180,8 +180,8 @@ def _converter_host(process: ConverterProcess | None) -> str:
 
 
 def times_to_return(config: Config, registry: Registry, now: datetime) -> dict[str, timedelta]:
-    """Returns node -> time until it is returned because it is idle. Omits nodes without a monitored
-    namespace, and nodes that stay or leave for another reason."""
+    """Returns idle node -> time until dnm returns it. Omits nodes of namespaces that dnm does not
+    monitor, nodes that are kept, and nodes that are returned for another reason."""
     kept = {reason.name for reason in _KEPT}
     left = {}
     for name, idle_time in idle_times(config, registry, now).items():

@@ -313,7 +313,7 @@ def restriction_lines(
 
 
 def pause_line(pause: Mapping[str, Any], zone: str = "UTC") -> str:
-    """Returns since and until when dnm is paused, by whom and why."""
+    """Returns a text about a pause: who paused what, since when, until when, and why."""
     until = shown(pause["until"], zone, seconds=True) if pause["until"] else "`dnm resume`"
     by = f" by {pause['requester']}" if pause["requester"] else ""
     reason = f": {pause['reason']}" if pause["reason"] else ""

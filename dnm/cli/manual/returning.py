@@ -143,8 +143,8 @@ def _node_lines(kube: KubeClient, name: str, when: str) -> Iterator[str]:
 
 
 def _eviction_notes(kube: KubeClient, pod: PodOnNode) -> str:
-    """Returns the end of a pod's line: the data that it would lose, and the server's answer to a
-    dry run of its eviction. Raises KubeError if dnm may not evict pods."""
+    """Returns a text to follow a pod's name: the data that the pod would lose, and the server's
+    answer to a dry run of its eviction. Raises KubeError if dnm may not evict pods."""
     if pod.is_terminating:
         return ": is terminating already"
     try:

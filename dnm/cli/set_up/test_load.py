@@ -201,7 +201,7 @@ def _check_queue(config: Config, kube: KubeClient, queue: str) -> None:
 
 
 def _create(config: Config, api: ApiRequests, manifest: dict[str, Any], queue: str) -> str:
-    """Creates the test load, or changes the one that has its name. Returns a sentence about it."""
+    """Creates the test load, or changes it if it exists. Returns a sentence about what it did."""
     metadata, replicas = manifest["metadata"], manifest["spec"]["replicas"]
     namespace, name = metadata["namespace"], metadata["name"]
     pods = f"{count_of(replicas, 'pod')} for queue {queue}"

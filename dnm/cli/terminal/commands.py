@@ -34,9 +34,9 @@ class Entry(NamedTuple):
 
 
 class Commands(TyperGroup):
-    """A group of the commands in `table`, which replaces typer's own. typer imports all commands
-    and builds their options before it reads the first word, which takes 0.7 s of CPU. It has panels
-    only with boxes of rich, and it suggests `pause` for `unpause`."""
+    """A group of the commands in `table`, which replaces typer's group. typer's group imports all
+    commands and builds their options before it reads the first word: 0.7 s of CPU. It also shows
+    panels only in rich's boxes, and suggests `pause` for `unpause`."""
 
     table: Mapping[str, Entry] = {}
     prefix = ""
@@ -126,7 +126,7 @@ def make_app(text: str, table: Mapping[str, Entry], prefix: str = "", **more: An
 
 
 def named_before(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Returns the path in the command's --config, or in `dnm --config FILE plan`."""
+    """Returns the path in `--config`, which the user can write after or before the command."""
     return path or ctx.find_root().params.get("config_path")
 
 

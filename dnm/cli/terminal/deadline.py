@@ -56,8 +56,8 @@ def parse_duration(text: str, option: str, most: timedelta, examples: str) -> ti
 
 
 def _moment(text: str, now: datetime, zone: str) -> datetime | None:
-    """Returns the moment in the text, or None if it is malformed. A time of day is its next
-    occurrence."""
+    """Returns the moment in the text, or None if it is malformed. A time of day without a date
+    means its next occurrence."""
     try:
         if re.match(r"[0-9]{1,2}:", text):
             of_day = time.fromisoformat(text if text[2] == ":" else f"0{text}")

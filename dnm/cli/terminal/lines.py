@@ -1,5 +1,5 @@
 """Lines of text that the terminal output consists of. Each part of a line has a meaning, from which
-its colour follows. A pipe needs no rich."""
+its colour follows. Output to a pipe does not need the package rich."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Line:
 
     @property
     def length(self) -> int:
-        """Returns the columns of the parts after `before`, the indent, which is never broken."""
+        """Returns the columns that the parts take, without the indent in `before`."""
         return sum(width_in(text) for text, _ in self.parts)
 
     @property

@@ -26,8 +26,8 @@ operations: list[Operation] = []
 
 
 def set_up_logging(to_console: bool) -> None:
-    """Sends `key=value` lines to syslog (facility daemon), if the host has it, and perhaps
-    stderr."""
+    """Sends `key=value` lines to syslog (facility daemon), if the host has it, and to stderr if
+    `to_console` is set."""
     import logging
     from logging.handlers import SysLogHandler
 

@@ -116,8 +116,8 @@ def carry_out(config: Config, operation: Operation, verb: Verb, /, **words: obje
 
 
 def rehearse(config: Config, registry: Registry, verb: Verb, *each: Mapping[str, object]) -> None:
-    """Calls `verb` with each set of values, without saving the result. So a command for several
-    nodes is refused entirely, before it writes or waits. Raises RefusedError."""
+    """Calls `verb` with each set of values, without saving a result. Raises RefusedError if one is
+    refused, so that a command for several nodes then changes none and does not wait."""
     for words in each:
         granted(verb(config, registry, **words))
 

@@ -52,8 +52,8 @@ def print_answer(lines: Sequence[str], output: str, **more: object) -> None:
 
 
 def merge_sentences(answers: Iterable[tuple[str, str]], each: str = "each of ") -> list[str]:
-    """Returns sentences about nodes, from pairs (name, sentence with the word NODE), with the name
-    in place of NODE. Merges equal sentences into one with a host list, which commands accept."""
+    """Returns sentences about nodes, from pairs of a name and a sentence. Puts the name in place of
+    the word NODE. Merges equal sentences into one with a host list, which commands accept."""
     names: dict[str, list[str]] = {}
     for name, sentence in answers:
         names.setdefault(sentence, []).append(name)
@@ -121,8 +121,8 @@ def _by_clock_of(zone: str, moment: datetime) -> datetime:
 
 
 def shown(moment: datetime, zone: str = "UTC", *, seconds: bool = False) -> str:
-    """Returns a moment as text in `zone`. In brackets follows the time in UTC or, if `zone` is UTC,
-    in the host's zone, if it differs."""
+    """Returns a moment as text in `zone`. Adds in brackets its time in UTC (in the host's zone, if
+    `zone` is UTC), unless that has the same offset."""
     there = _by_clock_of(zone, moment)
     clock = "%H:%M:%S" if seconds else "%H:%M"
     text = f"{there:%Y-%m-%d {clock}} {there.tzname()}"
