@@ -217,7 +217,7 @@ def _event(
 
 
 def _end(begins: datetime, text: datetime | timedelta) -> datetime:
-    """Returns an event's end. A mere time of day is its next occurrence after the start."""
+    """Returns an event's end. A time of day means its first occurrence after the start."""
     if isinstance(text, datetime):
         return text
     ends = datetime.combine(begins.date(), datetime.min.time()) + text

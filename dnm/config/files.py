@@ -139,8 +139,8 @@ def lines_of_events(sections: Mapping[str, list[int]]) -> set[int]:
 
 
 def is_meant_only(line: str) -> bool:
-    """Returns whether a line looks like the header of an event but is none, e.g. with capitals. The
-    next lines count to this event, because their keys would make the entire file unreadable."""
+    """Returns whether a line resembles the header of an event but is malformed, e.g. has capitals.
+    dnm treats the lines below it as an event, since they would make the entire file unreadable."""
     header = HEADER.match(line)
     is_event = header is not None and _EVENT.match(header[1]) is not None
     return not is_event and _MEANT.match(line) is not None
@@ -167,7 +167,7 @@ def _parse_into(
     numbers: Sequence[int],
     tries: int,
 ) -> None:
-    """Parses the lines, and again after it renames a duplicate, so that all are reported."""
+    """Parses the lines. Renames each duplicate and parses again, so that all are reported."""
     for attempt in range(tries):
         parser.clear()
         try:

@@ -59,7 +59,7 @@ def cpu_amount(text: str) -> str:
 
 
 def kept_back(part: str) -> Callable[[str], dict[str, str]]:
-    """Returns a parser of e.g. `cpu=500m, memory=4Gi`, for the reserved resources of `part`."""
+    """Returns a parser of kube_reserved or system_reserved, e.g. `cpu=500m, memory=4Gi`."""
 
     def parse(text: str) -> dict[str, str]:
         amounts: dict[str, str] = {}

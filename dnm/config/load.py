@@ -229,10 +229,9 @@ def parse_node_types(
     namespaces: Mapping[str, NamespacePolicy],
     problems: list[str],
 ) -> dict[str, NodeType]:
-    """Returns the types that have a section, and those in the key `node_type`, of the default size.
-
-    A type that only a namespace names must have a section, because its size is unknown otherwise.
-    """
+    """Returns the types that have a section, and types that only the key `node_type` names, which
+    have the default size. A type that only a namespace names must have a section, because its size
+    is unknown otherwise."""
     cpu = pick(settings, "node_cpu_capacity", values.quantity("cpu")(DEFAULT_NODE_CPU))
     memory = pick(settings, "node_memory_capacity", values.quantity("memory")(DEFAULT_NODE_MEMORY))
     usual = {"cpu": cpu, "memory": memory}
@@ -266,7 +265,7 @@ def parse_node_types(
 
 
 def check_prefixes(types: Mapping[str, NodeType], problems: list[str]) -> None:
-    """Adds a problem if a node name, a prefix with digits, could belong to two types."""
+    """Adds a problem if a node's name (a prefix and digits) could belong to two types."""
     prefixes = {name: node_type.name_prefix or name for name, node_type in types.items()}
     for name, prefix in prefixes.items():
         for other, longer in prefixes.items():

@@ -29,7 +29,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 def _matching(
     pattern: str, wrong: str, most: int = 10_000, may_be_empty: bool = False
 ) -> Callable[[str], str]:
-    """Returns a parser of texts that match the pattern. `wrong` is its error; `{}` is the text."""
+    """Returns a parser of texts that match the pattern. `{}` in its error `wrong` is the text."""
 
     def parse(text: str) -> str:
         is_valid = len(text) <= most and re.fullmatch(pattern, text)
@@ -273,7 +273,7 @@ def taints(text: str) -> tuple[Taint, ...]:
 
 
 def _check_template(key: str, value: str) -> None:
-    """Checks key and value with a short name for `{namespace}`, since any namespace is valid."""
+    """Checks key and value with `x` for `{namespace}`, since the name of any namespace is valid."""
     label_key(fill_namespace(key, "x"))
     if value and not re.fullmatch(_LABEL_VALUE, fill_namespace(value, "x")):
         write = f"write up to 63 letters, digits, '-', '_' and '.', {_ENDS}"

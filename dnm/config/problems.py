@@ -33,8 +33,8 @@ def list_problems(where: str, problems: list[str]) -> str:
 
 
 def problem(section: str, key: str, text: str, why: object, has_value: bool = True) -> str:
-    """Returns the message about one key, with or without its value. If an indented line follows
-    that looks like another key, it continues the value, and the message is about that line."""
+    """Returns the message about one key, with or without its value. An indented line continues the
+    value; if it looks like another key, the message is about that line."""
     from dnm.config.keys import BY_KIND
 
     all_keys = {key for keys in BY_KIND.values() for key in keys}

@@ -25,7 +25,7 @@ _waits: list[float] = []  # until when each current wait is not ended, outermost
 
 @contextmanager
 def waiting(patience: float = 0.0) -> Iterator[None]:
-    """Marks a wait of dnm that a signal may end, after the grace and `patience` (`inf`: never)."""
+    """Marks a wait. A signal may end it once the grace period and `patience` seconds are over."""
     _waits.append(time.monotonic() + patience)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A client for the few requests to schedulers and slurmrestd. Their credentials are in no file."""
+"""A client for the few requests to schedulers and slurmrestd, each over a new connection."""
 
 from __future__ import annotations
 

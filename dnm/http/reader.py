@@ -64,7 +64,7 @@ class Wire:
         return left
 
     def send(self, request: Callable[[], BaseHTTPResponse], seconds: float) -> BaseHTTPResponse:
-        """Calls `request`, which sets `preload_content=False`, with a time limit for its answer."""
+        """Calls `request`, which must set `preload_content=False`, and limits its time."""
         self.deadline = time.monotonic() + seconds
         self.was_sent, self.answer = False, None
         try:
