@@ -24,8 +24,8 @@ Amounts = Mapping[str, float]  # resource -> what pods asked for, times seconds
 
 
 class Lend(Value):
-    """A lend of a node for one queue, within the span of the report. `end` is None if the node is
-    still lent. `used` is None if the history does not have it."""
+    """A node's lend for one queue, within the report's span. `end`: None if the node is still lent.
+    `used`: the pods' requests times seconds, None if the history lacks it."""
 
     node: str
     node_type: str
@@ -62,7 +62,7 @@ class _Open:
         self.told = begin  # time of the last line
 
     def turn(self, phase: str, now: datetime, idle: timedelta) -> None:
-        """Begins a phase at `now`. In the last `idle` of the phase before, the node had no pods."""
+        """Begins a phase at `now`. For the time `idle` before `now`, the node had no pods."""
         self.told = now
         kind = "serving" if phase in _SERVES else "booting"
         if self._kind == "serving" and idle:
@@ -76,7 +76,7 @@ class _Open:
     def close(
         self, end: datetime, used: Amounts | None, span: tuple[datetime, datetime]
     ) -> Lend | None:
-        """Returns the part of the lend within `span`, with its proportional part of `used`."""
+        """Returns the part of the lend within `span`, or None. Reduces `used` in proportion."""
         begin, stop = max(self.begin, span[0]), min(end, span[1])
         if begin >= stop:
             return None
@@ -159,8 +159,8 @@ class Biller:
             self._close(name, stay.told)
 
     def close(self, registry: Registry, now: datetime) -> tuple[Lend, ...]:
-        """Returns all lends, by account, namespace and time. `registry` has the nodes that are lent
-        now."""
+        """Returns all lends, sorted by account, namespace and time. `registry` has the nodes that
+        are lent now."""
         self._now = now
         for name in [*self._open.keys() - registry.nodes.keys()]:
             self._close_untold(name)

@@ -40,8 +40,8 @@ def list_demand(
     cause: Cause,
     free_capacity: tuple[NodeRoom, ...] = (),
 ) -> list[HistoryLine]:
-    """Returns a line for each queue with other pods than in its last line. If the free capacity of
-    permanent nodes has changed too, a line for them comes first."""
+    """Returns a line for each queue with new pods, or with other counts of pods than in its last
+    line. If the free capacity of permanent nodes has changed too, a line for them comes first."""
     previous = {line.object: line.numbers for line in last}
     lines = []
     for queue, some in sorted(kinds.items()):
@@ -57,7 +57,7 @@ def list_demand(
 
 
 def _counts(numbers: Any) -> list[dict[str, Any]]:
-    """Returns the counts of pods by kind. Omits arrivals, since these alone cause no line."""
+    """Returns the counts of pods by kind, without the counts and times of new pods."""
     kinds, left_out = msgspec.to_builtins(numbers)["kinds"], ("came", "came_at", "sums")
     return [{name: kind[name] for name in kind if name not in left_out} for kind in kinds]
 

@@ -42,8 +42,8 @@ _OF_NODES = {
 def mark_new(
     memory: Memory, waiting: Sequence[WaitingPods], now: datetime
 ) -> tuple[Memory, tuple[WaitingPods, ...]]:
-    """Returns the memory with the kinds of these waiting pods, and the pods, where `is_new` is set
-    for kinds that the memory did not have. A kind that reappears after a week is new."""
+    """Returns the memory with the kinds of these waiting pods. Also returns the waiting pods, with
+    `is_new` set if the memory lacked their kind. A kind that reappears after a week is new."""
     here = {waiting_pods.kind for waiting_pods in waiting}
     recorded = {
         kind: lines

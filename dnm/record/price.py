@@ -25,7 +25,7 @@ _MANY = 10**12  # nodes: more than are ever lent
 class SeenPrice(Value):
     """The cost of lending nodes of one type, in node-seconds. `lent`: the time for which nodes were
     lent. `known`: the part of `lent` in which runs knew the waiting jobs. `paid`: the part of
-    `known` that jobs lacked, at most. `used`: the pods' time on lent nodes in `known`."""
+    `known` for which jobs may have waited. `used`: the pods' time on lent nodes in `known`."""
 
     node_type: str
     lent: float
@@ -42,9 +42,9 @@ class Looks:
         self._steps: dict[str, list[Step]] = {}
 
     def add(self, line: HistoryLine) -> None:
-        """Adds one line. The `before` of a type's first line also holds for the time before it. If
-        a `before` differs from the previous line's `after`, another host has recorded a change at
-        an unknown time."""
+        """Adds one line. In a type's first line, `before` is also the number for the time before
+        it. If a `before` differs from the previous line's `after`, another host has recorded a
+        change at an unknown time."""
         steps = self._steps.setdefault(line.object, [(self._since, _count(line.before))])
         if steps[-1][1] != _count(line.before):
             steps[-1] = (steps[-1][0], None)
@@ -56,9 +56,9 @@ class Looks:
     def close(
         self, reported: Mapping[str, str], unseen_since: datetime | None
     ) -> dict[str, tuple[Step, ...]]:
-        """Returns node type -> steps (time, nodes that jobs waited for from then on). `reported`
-        has the last recorded numbers, for types without a line. From `unseen_since` on, the number
-        is unknown."""
+        """Returns node type -> steps: a time, and how many nodes jobs waited for from then on
+        (None: unknown). `reported` has the last recorded numbers, for types without a line. From
+        `unseen_since` on, the number is unknown."""
         prices: dict[str, tuple[Step, ...]] = {}
         for node_type in sorted({*reported, *self._steps}):
             last = [(self._since, _count(reported.get(node_type, "")))]
@@ -80,7 +80,7 @@ def _count(text: str) -> int | None:
 def price_as_seen(
     stays: Iterable[Stay], looks: Mapping[str, Sequence[Step]], span: tuple[datetime, datetime]
 ) -> tuple[SeenPrice, ...]:
-    """Returns, by node type, the price for jobs of the nodes that were lent in a span."""
+    """Returns for each node type what lending nodes in this span has cost jobs."""
     by_type: defaultdict[str, list[Stay]] = defaultdict(list)
     for stay in stays:
         by_type[stay.node_type].append(stay)
@@ -113,7 +113,7 @@ def _sum_up(
 def _changes(
     stays: Iterable[Stay], span: tuple[datetime, datetime]
 ) -> tuple[dict[datetime, int], dict[datetime, int]]:
-    """Returns two maps, time -> change in the number of lent nodes, and of the pods on them."""
+    """Returns, as time -> change, how the numbers of lent nodes and of their pods change."""
     since, until = span
     nodes: defaultdict[datetime, int] = defaultdict(int)
     pods: defaultdict[datetime, int] = defaultdict(int)

@@ -29,8 +29,8 @@ MOST_UNWRITTEN = 2_000  # lines, where the history can't be written; the oldest 
 
 
 def record_plan(before: Registry, plan: Plan, cause: Cause, is_document_judged: bool) -> Plan:
-    """Returns the plan. Its registry gets lines of history for its changes and the limits to
-    write."""
+    """Returns the plan with lines of history in its registry: for the registry's changes, and for
+    the limits that the run will write."""
     fences = (action.node for action in plan.actions if isinstance(action, Fence))
     cause = replace(cause, fenced=frozenset(fences))
     changes = _planned_changes(plan)
@@ -142,6 +142,6 @@ def _text(changes: Sequence[LimitChange], side: str) -> str:
 
 
 def _settled(intended: Sequence[HistoryLine], planned: Sequence[LimitChange]) -> list[HistoryLine]:
-    """Returns the intended lines that took effect: no planned change begins at their old value."""
+    """Returns the intended lines that took effect: the plan does not repeat their changes."""
     again = {(queue, _text(changes, "before")) for queue, changes in _by_queue(planned).items()}
     return [line for line in intended if (line.object, line.before) not in again]

@@ -28,7 +28,7 @@ from dnm.model.verdict import NodeVerdict
 
 class Cause(Value):
     """The run or command that changed the registry, with the decisions of its plan. `unseen_since`:
-    when runs stopped observing before this one, if they did."""
+    the end of the previous run, if that is long ago."""
 
     now: datetime
     run: str
@@ -114,8 +114,8 @@ def _of_request(
 
 
 def count_arrivals(before: Registry, after: Registry, request: ConversionRequest) -> int:
-    """Returns how many new nodes may belong to the request. New nodes of its type and namespace
-    count, but as many are subtracted as the other requests for these have got."""
+    """Returns how many new nodes may belong to the request. Counts the new nodes of its type and
+    namespace. Subtracts the nodes that other requests for this type and namespace have received."""
     pool = (request.node_type, request.namespace)
     arrived = sum(
         (entry.node_type, entry.namespace) == pool
@@ -178,7 +178,7 @@ def _arrival(before: Registry, name: str, entry: LentNode, cause: Cause) -> Hist
 
 
 def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
-    """Returns a node's Slurm account, and its pods' requests until now, times seconds."""
+    """Returns a node's Slurm account, and the sum of its pods' requests times their seconds."""
     charge = entry.charge
     if charge is None:
         return {}
@@ -187,7 +187,7 @@ def _charged(entry: LentNode, cause: Cause) -> dict[str, object]:
 
 
 def request_of(before: Registry, name: str, entry: LentNode) -> ConversionRequest | None:
-    """Returns the request of a node: the one with its name, else the oldest of its kind."""
+    """Returns a node's request: one that names it, or else the oldest of its type and namespace."""
     alike = [
         request
         for request in before.requests
@@ -355,8 +355,8 @@ def _calendars(before: Registry, after: Registry, cause: Cause) -> Iterator[Hist
 
 
 def list_job_waits(before: Registry, after: Registry, cause: Cause) -> Iterator[HistoryLine]:
-    """Yields a line for each node type if the number of nodes that jobs wait for has changed, and
-    for each lent type that no run has observed meanwhile."""
+    """Yields a line for each node type if the number of nodes that jobs wait for has changed, or if
+    no run has observed its lent nodes for some time."""
     reported, lent = before.memory.jobs, _count_lent(after)
     unseen_since, were_lent = cause.unseen_since, _count_lent(before)
     ended = dict.fromkeys(were_lent, UNKNOWN) if unseen_since is not None else {}
@@ -384,7 +384,7 @@ def with_reported(jobs: Mapping[str, str], lines: Iterable[HistoryLine]) -> dict
 
 
 def seen_waits(registry: Registry) -> dict[str, str]:
-    """Returns lent type -> number of further nodes that jobs wait for, as history lines have it."""
+    """Returns lent node type -> rounded number of nodes that jobs wait for, as in the history."""
     lent, rows = _count_lent(registry), registry.last_run.waiting_jobs
     if rows is None:
         return dict.fromkeys(lent, UNKNOWN)

@@ -88,7 +88,7 @@ def _read_directory(
 def _read_events_file(
     config: Config, path: Path, most: int, most_text: int
 ) -> tuple[CalendarReading | Unreadable, int]:
-    """Returns the events of a file, or why they are unreadable, and the characters of its text."""
+    """Returns the events of a file, or why they are unreadable, and the length of its text."""
     try:
         text = read_events_text(path)
     except ConfigError as error:

@@ -134,7 +134,7 @@ class KubeState(LeaseLock):
     # --- the object ---------------------------------------------------------------------------
 
     def _find(self) -> StoredRegistry | None:
-        """Returns the Secret. Reads the Lease first: a run that takes it later changes both."""
+        """Returns the Secret. Reads the Lease first: a run that takes it writes the Secret next."""
         if not self._is_read:
             _ = self.highest
             self._stored, self._is_read = self._secret.read_registry(), True

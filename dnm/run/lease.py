@@ -56,7 +56,7 @@ def follow_run(
     config: Config, state: State, now: datetime, registry: Registry, kube: KubeClient
 ) -> Registry:
     """Takes a Lease that the previous run did not release, because that run may be asleep just
-    before a write. Returns the registry with the Lease, or unchanged if it must not act."""
+    before a write. Returns the new registry, or the unchanged one if it must not act."""
     if judge_here(config, state, registry, now).refusal:
         return registry
     taken = take_lease(config, state, registry, kube, now)

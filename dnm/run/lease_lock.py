@@ -34,9 +34,8 @@ _RENEWED_AFTER = 0.25  # of its duration
 class LeaseLock(LeaseView):
     """The right of one run to act. Until `until`, in seconds since boot, no other run acts.
     `needs_exclusion`: the previous run may be asleep, and its write to the queue document is not
-    excluded yet. `begins_anew`: by an administrator's decision, a new registry replaces a lost
-    Secret, or a registry elsewhere. `moves`: the registry is moving to the Secret, or away from
-    it."""
+    excluded yet. `begins_anew`: an administrator replaces a lost Secret, or the registry of another
+    place, by a new registry. `moves`: the registry is moving to the Secret, or away from it."""
 
     begins_anew = moves = False
     needs_exclusion = _is_lost = False
@@ -74,8 +73,8 @@ class LeaseLock(LeaseView):
             )
 
     def keep(self, anew: bool = False) -> None:
-        """Renews the Lease if a quarter of its time is over. A caller that cannot trust this host's
-        clock, which stops with a virtual machine, requests it at once. Raises LeaseLostError if
+        """Renews the Lease if a quarter of its time is over. With `anew`, renews it in any case,
+        since this host's clock may have stopped with its virtual machine. Raises LeaseLostError if
         another run has the Lease, and KubeError if it cannot be read."""
         if self._is_lost:
             raise self.lose()
@@ -131,8 +130,8 @@ class LeaseLock(LeaseView):
         return number
 
     def _write_or_find(self, number: int) -> bool:
-        """Writes the Lease. Returns whether this run holds it, and repeats the write if the answer
-        to its last write was lost."""
+        """Writes the Lease. If the answer to an earlier write was lost, writes again. Returns False
+        if another run has the Lease."""
         try:
             self._write(number)
         except KubeConflict:

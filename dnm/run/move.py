@@ -66,8 +66,8 @@ def move_registry(
 
 
 def _is_left(left: State, arriving: State) -> bool:
-    """Returns whether `left` was released for exactly the registry that `arriving` holds: each
-    document names the other place. If not, the registry may still be valid in a third place."""
+    """Returns whether the document in `left` is the note of a move to `arriving`, and the document
+    in `arriving` came from `left`. If not, a third place may have the valid registry."""
     moved, incoming = _decode(left.read() or b""), _decode(arriving.read() or b"")
     return (moved.get("version"), moved.get("where"), incoming.get("where")) == (
         MOVED, _named(arriving), _named(left)
@@ -149,7 +149,7 @@ def _arriving(state: State) -> Registry:
 
 
 def lease_words_of(state: State) -> tuple[str, ...]:
-    """Returns the words by which the Lease may name the registry in `state`, valid or arriving."""
+    """Returns the words that identify the registry in `state`, valid or arriving, in the Lease."""
     document = _decode(state.read() or b"")
     inner = document.get("registry")
     words = (inner if isinstance(inner, dict) else document).get("lease_words", ())

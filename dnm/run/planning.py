@@ -51,7 +51,7 @@ def at_place(
     config: Config, environ: Mapping[str, str], connect: Connect
 ) -> Iterator[tuple[State, Callable[[], Edges]]]:
     """Yields the storage of the registry, and a function that connects to Kubernetes and the
-    converter. A registry file is read before that, one in Kubernetes after. Raises KubeError."""
+    converter. Connects at once if the registry is in Kubernetes. Raises KubeError."""
     if config.registry_storage == "file":
         state: State = file_state(config)
         connect_once: Callable[[], Edges] = partial(
@@ -87,8 +87,8 @@ def make_pass_plan(
     events_at: datetime | None = None,
     prepare: Prepare | None = None,
 ) -> tuple[Plan, Edges | None]:
-    """Returns the plan, with the history of its changes, and the clients, or None if Kubernetes
-    cannot be reached. Writes nothing. `events_at`: the time for which events count, instead of now.
+    """Returns the plan with the history of its changes, and the clients (None if Kubernetes cannot
+    be reached). Writes nothing. `events_at`: the time for which events count, instead of now.
     `prepare`: is called once dnm is connected and returns the registry for the plan."""
     before, registry, facts, edges = look(config, clock, connect, state, events_at, prepare)
     plan = make_plan(config, registry, facts)
@@ -114,8 +114,8 @@ def look(
     prepare: Prepare | None = None,
 ) -> tuple[Registry, Registry, Snapshot, Edges | None]:
     """Returns the recorded registry, that registry with the state of converters and calendars, the
-    snapshot and the clients. The Lease is read first. If a run later takes it at this version, no
-    other run has acted in between."""
+    snapshot and the clients. Reads the Lease first. If the run can later take the Lease in the
+    version that it read here, no other run has acted meanwhile."""
     taken_at = clock()
     recorded = load_registry(config, taken_at, state)
     registry = recorded
@@ -186,8 +186,8 @@ def _telling(config: Config, registry: Registry, plan: Plan, facts: Snapshot) ->
 
 
 def _is_quiet(before: Registry, plan: Plan) -> bool:
-    """Returns whether nothing is lent, requested, paused, waiting or changed. Then the history gets
-    no line, and nothing is counted."""
+    """Returns whether nothing is lent, requested, paused, waiting or changed. A run for which this
+    is true writes no history and changes no totals."""
     after, memory = plan.registry, before.memory
     in_motion = (after.nodes, after.requests, after.pause, plan.actions, plan.waiting, plan.news)
     remembered = (memory.asked, memory.lent, memory.intended, memory.waiting, memory.is_paused)

@@ -26,7 +26,7 @@ def understand_pods(
     nodes: tuple[Node, ...],
 ) -> tuple[PodList, PodWaits | None]:
     """Returns the pods with resolved device claims and pod groups, and facts about why they wait.
-    These are None if no waiting pod has a claim or a group."""
+    The facts are None if no waiting pod has a claim or a group."""
     waiting = [pod for pod in pods.pods if is_awaiting_placement(pod, config.namespaces)]
     if not any(pod.devices or pod.group for pod in waiting):
         return pods, None

@@ -62,7 +62,8 @@ def apply_rare(step: Step, action: Action) -> None:
 
 
 def _hold(step: Step, name: str, is_closed: bool) -> None:
-    """Sets or removes the taint that keeps pods off a joining Node, if no other instance has it."""
+    """Sets or removes the taint that keeps pods off a joining Node. Does nothing if another
+    instance has marked the Node."""
     entry = step.registry.nodes[name]
 
     def taints(node: Node) -> list[Taint]:
@@ -174,8 +175,8 @@ def _first_of(answers: Sequence[str]) -> str:
 
 
 def _relabel(step: Step, action: RelabelNode) -> None:
-    """Moves a lent node to another namespace, if it is still fenced and empty. A node may return to
-    its previous namespace with pods."""
+    """Moves a lent node to another namespace, if it is still fenced and empty. A move back to the
+    previous namespace needs neither."""
     name, instance = action.node, step.config.instance_id
     obstacle = "" if action.is_back else _move_obstacle(step, name)
     if not obstacle:

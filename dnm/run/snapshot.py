@@ -84,7 +84,7 @@ def _verify(
     pods: PodList | Unreadable,
 ) -> tuple[PodList | Unreadable, dict[str, Any]]:
     """Returns the pods, and the fields of the snapshot about DaemonSets. Reads the DaemonSets if a
-    decision depends on them. A pod that only claims to belong to one then counts as work."""
+    decision depends on them. A pod that falsely names one as its owner then counts as work."""
     if isinstance(pods, Unreadable) or not (registry.nodes or may_want):
         return pods, {}
     from dnm.demand.daemon_pods import nodes_to_verify, own_pods, verify_pods
@@ -135,7 +135,7 @@ def _with_zones(
     config: Config, kube: KubeClient, nodes: tuple[Node, ...], pods: PodList | Unreadable
 ) -> tuple[tuple[Node, ...], Unreadable | None]:
     """Returns the nodes with the free capacity of their NUMA nodes. Reads it only if a waiting pod
-    must fit on one NUMA node. If it is unknown, the entire capacity of a node counts."""
+    must fit on one NUMA node. Without it, a node's entire capacity counts."""
     if not (config.has_aligned_pods and isinstance(pods, PodList)):
         return nodes, None
     if not any(pod.shape.aligned and not pod.node for pod in pods.pods):

@@ -90,9 +90,9 @@ def acting_state(
 def move_registry_to(
     config: Config, kind: str, operation: Operation
 ) -> tuple[Registry | None, str]:
-    """Moves the registry to a file or into Kubernetes. Returns it, or None if it was there already,
-    and its new place. Raises LockedError at once if a run is active, and the errors of
-    `move_registry`."""
+    """Moves the registry to a file or into Kubernetes. Returns the registry (None if it was there
+    already) and the name of its place. Raises LockedError at once if a run is active, and the
+    errors of `move_registry`."""
     places = (
         replace(config, registry_storage="file"),
         replace(config, registry_storage="kubernetes"),
