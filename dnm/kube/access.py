@@ -201,7 +201,7 @@ def _find(
 
 
 def _choose(merged: Mapping[str, Any]) -> tuple[_Entry, KubeconfigCluster, _Entry, User]:
-    """Returns cluster and user of the current context, raw and decoded; the user may be empty."""
+    """Returns cluster and user (or an empty one) of the current context, as entry and decoded."""
     current = merged["current-context"]
     if not current:
         raise ValueError("it has no current-context")

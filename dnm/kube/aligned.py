@@ -20,9 +20,9 @@ from dnm.model.quantity import kube_resources, parse_kubernetes
 
 
 def aligned_amounts(spec: Spec, is_guaranteed: bool) -> tuple[Amounts, Amounts] | None:
-    """Returns the amounts that a kubelet may align to one NUMA node, of a pod's largest container
-    and of the pod without its overhead. These are devices, and for a Guaranteed pod without
-    pod-level resources also memory, huge pages and whole CPUs. None: the pod has none."""
+    """Returns the amounts that a kubelet may align to one NUMA node: the largest in one container,
+    and the pod's total without overhead. Counts devices and, for a Guaranteed pod without pod-level
+    resources, memory, huge pages and whole CPUs. Returns None if there are none."""
     is_pinned = is_guaranteed and not has_value(spec.resources)
 
     def kept(containers: Sequence[Container] | None) -> tuple[ContainerRequest, ...]:

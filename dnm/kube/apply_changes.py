@@ -35,11 +35,11 @@ def catch_up(
     file: StoreFile,
     lasts: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Store, tuple[WatchLog, WatchLog]]:
-    """Returns the store after all changes, and the logs of nodes and pods. `lasts` are the versions
-    up to which changes are applied, for nodes and pods. Raises NotProved.
+    """Returns the store after all changes, and the logs of the watches of nodes and pods. `lasts`
+    are the versions of nodes and pods at which the changes end, if given. Raises NotProved.
 
-    The store is decoded last. If too much has changed, the run reads the full list instead, and
-    should not have lost much time compared to a run that begins with the list.
+    Decodes the store only after the watches. If these fail, e.g. because too much has changed, the
+    run has lost little time before it reads the full lists.
     """
     logs, versions = _begin(watchers, file.head, lasts)
     for watcher, log, version in zip(watchers, logs, versions, strict=True):
@@ -71,7 +71,7 @@ def _reduce_pods(config: Config, page: bytes) -> Sequence[Pod]:
 def _begin(
     watchers: Watchers, head: StoreHead, lasts: tuple[int | None, int | None]
 ) -> tuple[tuple[WatchLog, WatchLog], tuple[int, int]]:
-    """Begins both watches. Returns their logs, and the last changed objects' present versions."""
+    """Begins both watches. Returns their logs, and the version of each Witness now."""
     of_nodes, of_pods = watchers
     nodes_goal, node = of_nodes.read_barrier(head.last_node)
     pods_goal, pod = of_pods.read_barrier(head.last_pod)
@@ -150,7 +150,7 @@ def _latest(changes: Iterable[tuple[str, Change]], present: Container[str]) -> d
 
 
 def _check_names(columns: PodColumns, joined: Sequence[Pod]) -> None:
-    """Raises NotProved if a new pod has the name of a present one: its deletion was omitted."""
+    """Raises NotProved if a new pod has the name of a stored one: the watch omitted a deletion."""
     if not joined:
         return
     names = {pod.name for pod in joined}

@@ -67,7 +67,7 @@ class ClusterReader:
     def read_pods(self, namespaces: tuple[str, ...]) -> PodList | Unreadable:
         """Returns all unfinished pods from one LIST of the cluster, or from one for each of
         `namespaces` if more is forbidden or too large. An unreadable namespace does not stop the
-        others. Sends no LIST if all changes since the last one are proved."""
+        others. Sends no LIST if a watch has proved all changes since the last run."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.pods
         try:
@@ -109,7 +109,7 @@ class ClusterReader:
             return reducer, self.requests.list_pages(pods, reducer.add, reducer.clear)
 
     def read_nodes(self) -> tuple[Node, ...] | Unreadable:
-        """Returns all nodes, or why they are unreadable. No LIST if all changes are proved."""
+        """Returns all nodes or the error. Sends no LIST if a watch has proved all changes."""
         if self._reflector and self._reflector.look(self.requests):
             return self._reflector.nodes
         nodes: list[Node] = []

@@ -168,7 +168,7 @@ class ExecPlugin:
         return self._read(done.stdout)
 
     def _request(self) -> str:
-        """Returns KUBERNETES_EXEC_INFO for the plug-in: no terminal, and perhaps the cluster."""
+        """Returns KUBERNETES_EXEC_INFO: no terminal, and the cluster if `exec` requests it."""
         spec: dict[str, Any] = {"interactive": False}
         if self._settings.provide_cluster_info:
             spec["cluster"] = self._cluster

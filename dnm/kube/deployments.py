@@ -129,8 +129,8 @@ def delete_deployment(api: ApiRequests, current: Deployment) -> bool:
 
 
 def count_wait_reasons(api: ApiRequests, namespace: str, selector: str) -> Counter[str]:
-    """Returns for each reason why pods are pending how many of the selected pods have it. Reads at
-    most `_MOST_PODS` pods. Raises KubeError."""
+    """Counts the selected pending pods by the reason for which they are pending. Reads at most
+    `_MOST_PODS` pods. Raises KubeError."""
     query = {"labelSelector": selector, "fieldSelector": "status.phase=Pending",
              "limit": str(_MOST_PODS)}  # fmt: skip
     path = path_of("pods", namespace=namespace)

@@ -233,8 +233,8 @@ class _Workload(msgspec.Struct, frozen=True):
 
     def as_value(self, read_shape: Callable[[bytes], PodShape]) -> KueueWorkload | Usage | None:
         """Returns the waiting pods of a Workload, or the quota that is reserved for it, or None if
-        it needs no quota. `Finished` is read first, since a finished Workload still shows reserved
-        quota. Most pending Workloads have no condition."""
+        it needs no quota. Reads `Finished` first, since a finished Workload still shows reserved
+        quota. Workloads without conditions, like most pending ones, are waiting."""
         state = {item.type: item for item in self.status.conditions}
         if _is_true(state.get("Finished")):
             return None

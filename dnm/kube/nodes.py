@@ -120,7 +120,7 @@ def read_node_page(page: memoryview | bytes, has_capacity: bool = False) -> list
 
 
 def _capacity(status: _NodeStatus) -> dict[str, int]:
-    """Returns the capacity, or nothing if it is unreadable: then dnm does not compare it."""
+    """Returns the capacity. If it is unreadable, returns {}, and dnm compares nothing with it."""
     try:
         return kube_resources(_decode_capacity(status.capacity) or {})
     except (msgspec.MsgspecError, QuantityError):
@@ -193,7 +193,7 @@ def _reduce(node: _Node, has_capacity: bool = False) -> Node:
 
 
 def _mark(annotations: _Annotations | None) -> Mark | None:
-    """Returns a mark if any annotation of it exists: every marked node counts under the caps."""
+    """Returns the mark even if it is incomplete, since every marked node counts under the caps."""
     if annotations is None or annotations == _NO_MARK:
         return None
     return Mark(

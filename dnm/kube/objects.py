@@ -150,7 +150,7 @@ def read_config_map(body: memoryview | bytes, namespace: str, name: str) -> Conf
 
 
 def _owned(fields: Any, *path: str) -> frozenset[str]:
-    """Returns the names below a path in fieldsV1 of managedFields, or none in an unknown form."""
+    """Returns the names below a path in fieldsV1 of managedFields; none if its form is unknown."""
     for step in path:
         fields = fields.get(step) if isinstance(fields, dict) else None
     names = fields if isinstance(fields, dict) else {}

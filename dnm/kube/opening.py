@@ -154,7 +154,7 @@ def _look(requests: ApiRequests, asked: FactsRequest, daemons: Sequence[_DaemonS
 
 
 def list_daemons(requests: ApiRequests) -> list[DaemonPods]:
-    """Returns every DaemonSet in the form for a node that has no pod of it. Raises KubeError."""
+    """Returns all DaemonSets as for a new node, which has none of their pods. Raises KubeError."""
     return [_daemon_pods(daemon, ()) for daemon in _list_daemons(requests)]
 
 

@@ -1,5 +1,5 @@
-"""The list and the writes of cluster-wide objects (create, server-side apply, annotate) of which
-dnm owns some or some fields."""
+"""The list and the writes (create, server-side apply, annotate) of cluster-wide objects. Some of
+these objects belong to dnm, and of others only some fields."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class OwnedObjects(TypedObjects):
     def apply_object(
         self, manifest: Mapping[str, Any], manager: str, dry_run: bool = False
     ) -> None:
-        """Applies an object on the server as the field manager `manager`. It takes over the fields
-        of other managers. The manifest has the resourceVersion that the caller has read. Raises
-        KubeConflict if the object has another version, KubeError otherwise."""
+        """Applies an object on the server as the field manager `manager`, which also takes over
+        fields of other managers. The manifest has the resourceVersion that the caller has read.
+        Raises KubeConflict if the object has another version, KubeError otherwise."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         query = {"fieldManager": manager, "force": "true"}
         query |= {"dryRun": "All"} if dry_run else {}

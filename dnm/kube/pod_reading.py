@@ -63,7 +63,7 @@ def short_key(text: bytes) -> bytes:
 
 
 def request_key(spec: Spec, status: Status) -> object:
-    """Returns all bytes on which a pod's request depends. Most pods have a single container."""
+    """Returns all bytes on which a pod's request depends, in a short form for one container."""
     containers, states = spec.containers, status.container_statuses
     is_plain = (
         len(containers) == 1
@@ -88,7 +88,7 @@ def _all_states(status: Status) -> Sequence[ContainerStatus]:
 
 
 def read_request(spec: Spec, status: Status, infeasible: bool) -> PodRequest:
-    """Returns the request of a pod. `states` omits containers with a status equal to their spec."""
+    """Returns the request of a pod. `states` has containers whose status differs from the spec."""
     containers = tuple(container_request_of(container) for container in spec.containers)
     init_containers = tuple(container_request_of(item) for item in spec.init_containers or ())
     wanted = {container.name: container.requests for container in (*containers, *init_containers)}

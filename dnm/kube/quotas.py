@@ -86,7 +86,7 @@ class _ResourceQuota(msgspec.Struct, frozen=True):
 
     @property
     def manifest(self) -> Mapping[str, str]:
-        """Returns the limits in the last manifest, applied on the client or the server side."""
+        """Returns the limits in the last manifests, applied on the client and the server side."""
         limits: dict[str, str] = {}
         with suppress(msgspec.MsgspecError, RecursionError):  # the annotation of another tool
             text = self.metadata.annotations.get(_LAST_APPLIED, "{}")

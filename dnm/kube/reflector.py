@@ -47,8 +47,8 @@ _BROKEN = (OSError, msgspec.MsgspecError, QuantityError, ValueError, RecursionEr
 
 
 class Reflector:
-    """A keeper of current lists of pods and nodes, like client-go's Reflector, but from run to run
-    in a file. `pods` and `nodes` are valid after `look` has returned True."""
+    """A keeper of current lists of pods and nodes, like client-go's Reflector. A file keeps them
+    from run to run. `pods` and `nodes` are valid after `look` has returned True."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Reflector:
     # --- before the lists ---------------------------------------------------------------------
 
     def look(self, requests: ApiRequests) -> bool:
-        """Returns whether all changes are proved, once a run. If not, `reading` has the reason."""
+        """Returns whether this run could prove all changes. If not, `reading` has the reason."""
         if not self._looked:
             self._looked = True
             try:
@@ -197,8 +197,8 @@ class Reflector:
         return NotProved(why, sentence)
 
     def _lists(self) -> tuple[tuple[Node, ...], PodColumns] | None:
-        """Returns both full lists, or None without any. Raises NotProved if they cannot be
-        stored."""
+        """Returns both full lists, or None if the run has not read them. Raises NotProved if they
+        cannot be stored."""
         if self._nodes is None:
             return None
         if self._pods is None:

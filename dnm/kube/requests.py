@@ -155,7 +155,7 @@ def _read_at_once(session: Session, listing: List, take: Callable[[memoryview], 
 
 
 def read_list_head(page: memoryview | bytes, kind: str) -> ListHead:
-    """Returns the metadata of a list's page, without decoding items that are its last part.
+    """Returns the metadata of a list's page. Skips the items if they are the page's last part.
 
     Raises ValueError or msgspec.MsgspecError if the page is not a list of that kind.
     """

@@ -160,8 +160,8 @@ class Session:
                 raise
 
     def read_lines(self, longest: int) -> Generator[bytes]:
-        """Yields the lines of the stream from `begin_lines`. Ends it at a failure, without an
-        incomplete last line. Then, and if the caller stops earlier, closes the connection."""
+        """Yields the lines of the stream from `begin_lines`. A failure ends the stream without an
+        incomplete last line. Closes the connection at the end, and if the caller stops earlier."""
         response, self._lines = self._lines, None
         if response is None:
             return

@@ -113,7 +113,7 @@ class ShapeCache:
         return self._intern(msgspec.structs.replace(shape, is_cut=True))
 
     def _intern(self, shape: PodShape) -> PodShape:
-        """Returns the one object for equal shapes, by a text: a mapping is not hashable."""
+        """Returns the one object for equal shapes. Its key is a text, which is hashable."""
         return self._shapes.setdefault(short_key(msgspec.json.encode(shape, order="sorted")), shape)
 
 

@@ -129,9 +129,9 @@ class WatchLog:
     `goal` or later has arrived.
 
     `witness` is the object that changed last. The stored objects were listed at version `listed`,
-    which may be later than `since`. Objects with events up to `listed` must have been deleted by
-    then. `changes` ends at version `last`, if that is given. `most` is the largest number of
-    changes that is worth following, or None.
+    which may be later than `since`. An object that changed between the two must have been deleted
+    before the list. `changes` ends at version `last`, if that is given. `most` is the largest
+    number of changes that is worth following, or None.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class WatchLog:
         return _as_witness(self.changes[-1]) if self.changes else self.witness
 
     def check_ends(self, kept: Iterable[str], key: Callable[[Change], str]) -> None:
-        """Raises NotProved if an object has an event from before the list, and either still exists
-        after its last such event or is in the list. `kept` has the keys of the list."""
+        """Raises NotProved if an object that changed before the list was not deleted after that:
+        its last such event is not DELETED, or the list has it. `kept` has the keys of the list."""
         if not self._before:
             return
         listed_keys = set(kept)
@@ -198,8 +198,8 @@ class WatchLog:
                 )
 
     def check_witness(self, version: int) -> None:
-        """Raises NotProved if the witness was at another `version` (0: missing), when the goal was
-        read, than its events require."""
+        """Raises NotProved if the witness's last event does not agree with `version`, which the
+        witness had when the goal was read (0 if it did not exist)."""
         expected = self.witness
         name = (expected.namespace, expected.name)
         for change in self._told:
