@@ -24,8 +24,8 @@ def order_resources(names: Iterable[str]) -> list[str]:
 
 @lru_cache(4096)  # many lines of a history contain the same amounts
 def shown_amount(resource: str, amount: int) -> str:
-    """Returns an amount for people: cores, decimal bytes or a count. A short one is exact, a long
-    one is rounded and begins with `~`."""
+    """Returns an amount for people: cores, decimal bytes or a count. An amount with few digits is
+    exact; a longer one is rounded and begins with `~`."""
     if resource == "cpu":
         return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     if resource != "memory":

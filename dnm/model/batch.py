@@ -12,9 +12,9 @@ from dnm.model.value import Unreadable, Value
 class BatchClaim(Value):
     """The claim on a node, as its converter reports it: its instance and its progress.
 
-    `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` until the
-    conversion ends, then empty, and empty if this host has no record of it. `is_at_work`: a running
-    converter converts the node. `error`: why the conversion stopped, for people.
+    `instance` is empty for a reservation without a mark. `direction` is `k8s` or `batch` during the
+    conversion, else empty; it is also empty if this host has no record of it. `is_at_work`: a
+    running converter converts the node. `error`: why the conversion stopped, for people.
     """
 
     instance: str
@@ -30,7 +30,7 @@ class BatchClaim(Value):
 
 class SlurmReason(Value):
     """The Reason of a drained, down or failed node in Slurm: its text, author and time. `instance`
-    is the instance of dnm that wrote it; empty if an administrator, a health check or Slurm did."""
+    is the instance of dnm that wrote it, or empty if dnm did not write it."""
 
     text: str
     by: str = ""

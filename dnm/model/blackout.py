@@ -63,7 +63,7 @@ class Secrets:
         return self.hide_shown(self.hide_in(_bytes_of(text)).decode("utf-8", "replace"))
 
     def hide_shown(self, shown: str) -> str:
-        """Hides the secrets that appear only after a line was made printable."""
+        """Returns text from `printable` with `***` for each secret that it still contains."""
         while value := next((hidden for hidden in self.texts if hidden in shown), None):
             shown = shown.replace(value, STARS)  # the text gets shorter, so this loop ends
         return shown
@@ -85,7 +85,7 @@ class Secrets:
         return bounds, places[begun] if begun < len(flat) else len(content)
 
     def _beginning(self, flat: bytes) -> int:
-        """Returns the first position in `flat` from which its rest may begin a secret."""
+        """Returns where the end of `flat` may begin a secret; the length of `flat` if nowhere."""
         for at in range(max(len(flat) - self.longest + 1, 0), len(flat)):
             if flat[at] in self._firsts:
                 end = flat[at:]
@@ -106,8 +106,8 @@ def _places(content: bytes) -> list[int]:
 
 
 def _spans(flat: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the spans of a value in `flat`, overlapping ones as one. It searches backwards, so
-    that a long line of one letter does not take a step for each letter."""
+    """Yields (start, end) of the places of `value` in `flat`; overlapping places are one span. It
+    searches backwards, so that a long line of one letter does not take a step for each letter."""
     start = flat.find(value)
     while start >= 0:
         last = start
@@ -177,8 +177,8 @@ class SafeLines:
 
 
 def _before_spans(cut: int, spans: Iterable[tuple[int, int]], content: bytes) -> int:
-    """Returns `cut`, moved back if it divides a secret: before the secret (in `content`, its
-    line)."""
+    """Returns `cut`, or an earlier position if `cut` would divide a secret: the begin of the
+    secret, or, if `content` is not empty, of its line."""
     for start, end in reversed([*spans]):
         if start < cut < end:
             cut = content.rfind(b"\n", 0, start) + 1 if content else start

@@ -41,8 +41,8 @@ class CalendarReading(Value):
 
 
 class KeptCalendar(Value):
-    """The current events of a calendar; an event that cannot be read now is in its last readable
-    version. `troubles`: messages about such events. `is_too_large`: there are too many."""
+    """The current events of a calendar. An unreadable event is included as it was last read.
+    `troubles`: messages about unreadable events. `is_too_large`: there are too many events."""
 
     events: tuple[CalendarEvent, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -68,8 +68,8 @@ _EVENT_RESERVATION = PREFIX + r"[a-z0-9-]{1,52}-\d{8}T\d{4}-([0-9a-f]{6})"
 
 
 class EventReservation(Value):
-    """A request to reserve `count` nodes of a type for an occurrence, but not those in
-    `leave_out`."""
+    """A request to reserve `count` nodes of a type for an occurrence. `leave_out` is a host list of
+    nodes that must not be reserved."""
 
     name: str
     node_type: str
@@ -97,8 +97,8 @@ def is_occurrence(name: str, instance: str) -> bool:
 
 
 def is_late(begins: datetime | None, wanted: datetime) -> bool:
-    """Returns whether a reservation begins over 5 minutes after `wanted` and must be made again. A
-    shorter delay is normal: the measured time of lending grows. An unknown begin is not late."""
+    """Returns whether a reservation begins over 5 minutes after `wanted` and must be changed. A
+    shorter delay is normal, as lending may now take longer. An unknown begin is not late."""
     return begins is not None and begins > wanted + _LATE
 
 

@@ -15,8 +15,8 @@ CLOSED = Taint(key=OPENING_TAINT, effect="NoSchedule")
 
 
 def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
-    """Returns those of the converter's `taints` that a Node lacks. The taint for readiness checks
-    is not missing on a Node with dnm's mark: dnm itself has removed it."""
+    """Returns those of the converter's `taints` that a Node lacks. If the Node has dnm's mark, this
+    does not include the taint for readiness checks, since dnm itself has removed that taint."""
     return [
         taint
         for taint in taints
@@ -25,7 +25,7 @@ def lacking_taints(node: Node, taints: Iterable[Taint]) -> list[Taint]:
 
 
 class FactsRequest(Value):
-    """A joining node with facts to read, its namespace, and the kinds of its readiness checks."""
+    """A request for the facts about a joining node that readiness checks of these `kinds` need."""
 
     node: str
     namespace: str
@@ -51,7 +51,7 @@ class ImageUsers(Value):
 
 
 class OwnPod(Value):
-    """A pod that dnm started on a node: its phase, pulled images, and why others are missing."""
+    """A pod of dnm on a node: its phase, its pulled images, and why other images are missing."""
 
     phase: str = ""
     why: str = ""

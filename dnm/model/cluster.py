@@ -75,8 +75,8 @@ class RefusedPods(Value):
 class QueueFacts(Value):
     """The facts of a snapshot about the queues. Each queue system adds its own in a subclass, which
     only its package reads. `unread`: why the limits could not be read. `view` None: not read.
-    `used`: queue -> the use that the queue system reports, if it does. If `is_use_complete`, dnm
-    does not add bound pods to `used`, since the limits count only some of them."""
+    `used`: queue -> its use, if the queue system reports that. If `is_use_complete`, `used`
+    replaces the sum of bound pods, since the limits count only some of them."""
 
     unread: Unreadable | None = None
     view: SchedulerView | Unreadable | None = None

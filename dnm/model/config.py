@@ -39,7 +39,7 @@ class NamespacePolicy(Value):
 
 
 class Config(Value):
-    """The entire configuration, with the default of every key that is a field."""
+    """The entire configuration. A field with a default has the default of its key."""
 
     path: Path
     namespaces: Mapping[str, NamespacePolicy]
@@ -167,7 +167,7 @@ class Config(Value):
         return self.converted_nodes_path.with_suffix(".cluster")
 
     def type_of(self, node: str) -> str | None:
-        """Returns the type of a node with this name: the type's prefix, followed by digits only."""
+        """Returns the type whose prefix, followed by digits only, is this name, or None."""
         for node_type in self.node_types.values():
             prefix = node_type.name_prefix or node_type.name
             number = node.removeprefix(prefix)

@@ -24,7 +24,7 @@ OVERRIDES_STAY = (Leaving.EXCLUDED, Leaving.NOT_OPENED, Leaving.FAULTY, Leaving.
 
 
 class Eviction(Value):
-    """The eviction of a node's pods, from `since` on: it is returned manually or is faulty."""
+    """The eviction, from `since` on, of the pods of a node that is faulty or returned manually."""
 
     since: Moment
     evicted: int = 0  # pods so far

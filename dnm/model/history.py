@@ -86,15 +86,15 @@ class PodKind(Value):
 
 
 class NodeRoom(Value):
-    """Equal permanent nodes, and the capacity of each that pods outside monitored queues leave."""
+    """Equal permanent nodes. `free`: what pods outside monitored queues leave free on each."""
 
     free: Mapping[str, int]
     count: int
 
 
 def pods_on(numbers: Mapping[str, Any], size: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
-    """Returns how many of the pods behind a request for nodes fit on one node of `size`, and the
-    request of each pod. The number is zero if the `numbers` of the request are incomplete."""
+    """Returns how many of the pods that caused a request for nodes fit on one node of `size`, and
+    what each pod requests. The number is zero if the request's `numbers` are incomplete."""
     pending, wanted = int(numbers.get("pending_pods", 0)), max(int(numbers.get("count", 1)), 1)
     request = {
         name: amount // pending
@@ -117,7 +117,7 @@ class Operation(Value):
 
 
 class RequestCause(Value):
-    """The reason and the time of a request for nodes. It is stored until they have joined."""
+    """The reason and the time of a request for nodes, stored until these nodes have joined."""
 
     since: Moment
     code: str = ""
@@ -168,8 +168,8 @@ class LastingError(Value):
 class Memory(Value):
     """The part of the history that the registry stores, in one write with the changes themselves.
 
-    `unwritten`: lines that may be missing in the history. `intended`: lines that become true if the
-    next run finds the change in the queue document. `last_number`: the number of the last line.
+    `unwritten`: lines that may be missing in the history. `intended`: lines about limits; they
+    become true if the next run finds the new limits. `last_number`: the number of the last line.
     """
 
     last_number: int = 0

@@ -39,7 +39,7 @@ class KubeletSettings(Value):
 
     @property
     def is_static(self) -> bool:
-        """Returns whether the memory manager is static: it checks the reservation at its start."""
+        """Returns whether the memory manager is static: then the kubelet checks reserved memory."""
         return self.memory_manager_policy == "Static"
 
     @property

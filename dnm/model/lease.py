@@ -17,7 +17,7 @@ class ActingElsewhere(Value):
 
 class Place(Value):
     """The identity of the dnm on this host. `home`: the host and the path of the registry; empty if
-    they may not be unique. `boot`: the id of the host's boot. `up_for`: the time since then."""
+    they may not be unique. `boot`: the id of the host's boot. `up_for`: the time since the boot."""
 
     holder: str = ""
     home: str = ""
@@ -36,11 +36,11 @@ HIGHEST = 2**31 - 1
 
 class Lease(Value):
     """The Lease of an instance. `version` is its resourceVersion, empty if it does not exist.
-    `holder` has the host and the registry of the active run, for people; it is empty without one.
-    Only that run knows `run`. `home` and `boot` are as in `Place`. Every run that takes the Lease
+    `holder` has the host and the registry of the active run, if there is one, for people. Only the
+    active run knows `run`. `home` and `boot` are as in `Place`. Every run that takes the Lease
     increases `number` (leaseTransitions). `seconds` is the validity after a renewal, for people.
     `registry` is the unique name of the acting registry, `last` its last holder, for people. `kept`
-    is the part of the registry that must survive its loss (`dnm/plan/lost_registry.py`)."""
+    is the part of the registry that survives a loss (`dnm/plan/lost_registry.py`)."""
 
     version: str = ""
     holder: str = ""

@@ -89,7 +89,7 @@ class LentNode(Value):
         return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
-        """Returns the entry with a reason to return the node; a begun eviction continues."""
+        """Returns the entry with a reason to return the node. An eviction continues if begun."""
         departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 
@@ -105,7 +105,7 @@ class LentNode(Value):
         return replace(self, state=replace(self.state, **changes))
 
     def is_kept_at(self, now: datetime) -> bool:
-        """Returns whether an administrator lent or extended the node for a time that still runs."""
+        """Returns whether an administrator's order or extension keeps the node at this time."""
         is_in_time = self.stays_until is not None and now < self.stays_until
         return is_in_time and self.leaves not in OVERRIDES_STAY
 
@@ -194,8 +194,8 @@ class ConversionRequest(Value, rename=_STORED):
 
 
 class ClaimedNode(Value):
-    """A node with a converter's claim for this instance that is neither lent nor of a request: the
-    converter has died, or dnm did not start it. The caps count such nodes."""
+    """A node that a converter has claimed for this instance, but neither lent nor part of a
+    request: the converter has died, or dnm did not start it. The caps count such nodes."""
 
     node_type: str
     namespace: str
@@ -229,8 +229,8 @@ class Ended(Value):
 
     @property
     def _reason(self) -> str:
-        """Returns the lines with the errors of nodes, or else the last line of the output, often
-        only a summary. They are cut, since history, mail and pages contain them."""
+        """Returns the lines with errors of nodes. If there are none, returns the last line of the
+        output, often a summary. Lines are cut, since history, mail and pages contain them."""
         if not self.failures:
             return self.last_lines[-1][:LONGEST_REASON]
         more = len(self.failures) - _MOST_REASONS

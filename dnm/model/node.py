@@ -70,7 +70,7 @@ class Node(Value):
         return None
 
     def is_marked_by(self, instance: str) -> bool:
-        """Returns whether the mark names this instance; a kubelet can write annotations too."""
+        """Returns whether the mark names this instance. A kubelet could have written it, too."""
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:

@@ -39,9 +39,9 @@ class StalledPods(Value):
 
 
 class LentAgain(Value):
-    """Measurements of how soon a queue needs idle nodes again. `pauses`: for how many seconds nodes
-    were idle until then. `gone`: for returned nodes that the queue may still need again soon, since
-    when they had been idle."""
+    """Measurements of how soon a queue needs idle nodes again. `pauses`: the seconds for which
+    nodes were idle before they were needed again. `gone`: returned nodes that the queue may soon
+    need again, each as the time since which it was idle."""
 
     pauses: tuple[int, ...] = ()
     gone: tuple[Moment, ...] = ()
@@ -56,7 +56,7 @@ class LendTimes(Value):
 
 
 class ReservationAttempt(Value):
-    """The last try to reserve nodes for an event's occurrence: `missing` of the `wanted` nodes."""
+    """The last try to reserve `wanted` nodes for an occurrence. `missing` were not reserved."""
 
     at: Moment
     missing: int
@@ -98,7 +98,7 @@ class DocumentResets(Value):
 
     @property
     def sentence(self) -> str:
-        """Returns a sentence with the problem and how to end it."""
+        """Returns a sentence that reports the resets, with the next step."""
         return (
             f"the queue document was reset by {self.manager} {self.count} times since "
             f"{self.since:%Y-%m-%d %H:%M} UTC; exclude limits from its manifest (docs/queues.md)"

@@ -97,7 +97,7 @@ class EvictPods(Value, tag=True):
 
 class RelabelNode(Value, tag=True):
     """The action that gives a fenced Node the labels, taints and mark of another namespace, in one
-    change after a last check. A label of None is removed. `is_back`: those of the old namespace."""
+    change after a last check. A label of None is removed. `is_back`: it undoes such a change."""
 
     node: str
     mark: Mark
@@ -109,7 +109,7 @@ class RelabelNode(Value, tag=True):
 
 class SetQueueLimits(Value, tag=True):
     """The action that sets each limit to its baseline plus the serving nodes. `edit` changes the
-    document that was read; for another document, dnm must compute a new edit from `wants`."""
+    document that was read. If that has changed, dnm must compute a new edit from `wants`."""
 
     wants: QueueWants
     edit: QueueEdit

@@ -57,15 +57,15 @@ class DocumentVersion(NamedTuple):
 
 class QueueEdit(Value):
     """The next text and ledger of the queue document, and the reasons. `noted` is the ledger for
-    the registry; it also records for which text nothing is lent.
+    the registry. If nothing is lent, `ledger` is empty, but `noted` has the text's checksum.
 
-    `is_answer`: an administrator answered a question, and the registry must keep `noted`.
-    `reset_by`: the client that set limits without the lends, which the edit adds again.
-    `planned_on`: the version that the edit may replace (None: there is none to replace).
-    `is_changed`: something must be written. `refusal`: why nothing may be written, and the fix.
-    `held`: queue -> why its limit is not the computed one. `blocked`: of these, queue -> what an
-    administrator must fix, so that nodes count or the limit changes. `uncounted`: queue -> why its
-    new nodes do not count. `news`: changes by other clients. `limits`: of every queue, afterwards.
+    `is_answer`: it has an administrator's answer, and the registry must record `noted`. `reset_by`:
+    the client that set limits without the lent nodes, which the edit adds again. `planned_on`: the
+    version that the edit may replace (None: there is none to replace). `is_changed`: something must
+    be written. `refusal`: why nothing may be written, and the fix. `held`: queue -> why its limit
+    is not the computed one. `blocked`: the part of `held` that an administrator must fix, so that
+    nodes count or the limit changes. `uncounted`: queue -> why its new nodes do not count. `news`:
+    changes by other clients. `limits`: queue -> its limits afterwards.
     """
 
     text: str

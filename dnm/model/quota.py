@@ -43,7 +43,7 @@ class ResourceQuota(Value):
 
 
 def resource_of(key: str) -> str:
-    """Returns dnm's name of the resource that a limit counts; empty if no node raises it."""
+    """Returns dnm's name of the resource that a limit counts; empty if no lent node raises it."""
     name = key.removeprefix("requests.").removeprefix("limits.")
     if name in _PLAIN or name.startswith("hugepages-") or key == "count/pods":
         return "pods" if key == "count/pods" else name

@@ -8,10 +8,10 @@ from dnm.model.value import Value
 
 
 class ReasonText(Value, kw_only=False):
-    """A reason. `text` is for people; details follow after a colon. `change` is the next step, of
-    an administrator or of time; it is empty if nothing must change. `has_pod_event`: pods get an
-    Event about it, since time alone does not end it soon. `name` is for documents and metrics.
-    `planned_text`: the text while its action is only planned."""
+    """A reason. `text` is for people; details follow after a colon. `change` is what will end it,
+    e.g. an administrator's next step or time; it is empty if nothing must change. `has_pod_event`:
+    pods get an Event about it, since time alone does not end it soon. `name` is for documents and
+    metrics. `planned_text`: the text while its action is only planned."""
 
     text: str
     change: str = ""

@@ -30,9 +30,9 @@ from dnm.model.verdict import Objection
 
 
 class NodePods(Value, omit_defaults=True):
-    """The pods on a lent node. `count` is the number of those that keep it from being idle, in all
-    and in the largest `namespaces`. `names` are the three oldest, `oldest` is the first's creation
-    time. `daemon_pods`: how many pods of DaemonSets and mirror pods there are besides."""
+    """The pods on a lent node. `count`: how many pods keep it from being idle. `namespaces`: how
+    many of these are in the largest namespaces. `names`: the three oldest of these; `oldest`: when
+    the first was created. `daemon_pods`: the number of DaemonSets' and mirror pods."""
 
     count: int = 0
     namespaces: dict[str, int] = {}

@@ -33,5 +33,5 @@ class Share(Value):
 
 
 def most_of(cap: int | Share, total: int) -> int:
-    """Returns a cap as a number of nodes; a percentage is that of `total`."""
+    """Returns a cap as a number of nodes; a percentage is applied to `total`."""
     return cap.of(total) if isinstance(cap, Share) else cap

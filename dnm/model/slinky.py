@@ -43,7 +43,7 @@ _NOT_THEIRS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def writer_of(reason: str) -> str:
-    """Returns which of the two programs wrote a Reason, or an empty text if neither did."""
+    """Returns `slurm-operator` or `slurm-bridge` if it wrote the Reason, else an empty text."""
     for prefix in (OPERATOR_REASON, BRIDGE_REASON):
         if reason.startswith(prefix):
             return prefix.rstrip(":")

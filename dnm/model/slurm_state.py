@@ -71,7 +71,7 @@ class NodeState(Value, frozen=True):
 def parse_state(text: str, cpus_allocated: int | None = None) -> NodeState:
     """Parses `IDLE+DRAIN`, 20.11's `IDLE*+DRAIN` and `RESERVED+DRAIN`; keeps unknown flags.
 
-    If RESERVED or MAINT hides the base, it follows from `cpus_allocated`; without that it is empty.
+    If RESERVED or MAINT hides the base, `cpus_allocated` decides it; None: the base is empty.
     """
     first, *rest = text.strip().upper().split("+")
     flags = set()

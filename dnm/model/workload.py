@@ -48,7 +48,7 @@ class LackingPods(Value):
 
     def next_try(self, raised: str) -> str:
         """Returns the latest time of the controller's next try after limits were raised at
-        `raised`: it waits as long again as its pods were refused before."""
+        `raised`. The controller waits as long again as its pods were refused before."""
         at, since = (datetime.fromisoformat(text or _EPOCH) for text in (raised, self.since))
         waits = min(max(at - since, timedelta()), self.longest_wait)
         return (at + waits + _MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -56,8 +56,8 @@ class LackingPods(Value):
     def refused(
         self, count: int, taints: Sequence[Taint], retry_until: str = "", is_invalid: bool = False
     ) -> RefusedPods:
-        """Returns `count` of the missing pods. `taints`: of the nodes of their namespace. Pods get
-        the tolerations of these taints only at their creation, so this function adds them."""
+        """Returns `count` of the pods that the workload lacks. `taints`: of the nodes lent to its
+        namespace. The pods get tolerations of these taints here, as real pods do when created."""
         when = f"next try until {retry_until}" if retry_until else "not created"
         more = tuple(
             Toleration(
