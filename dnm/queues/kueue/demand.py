@@ -91,7 +91,7 @@ def find_demand(
 def waiting_in(
     queue: str, workloads: Iterable[KueueWorkload], local_queues: Iterable[LocalQueue]
 ) -> list[KueueWorkload]:
-    """Returns the Workloads that wait in LocalQueues of a ClusterQueue which are not stopped."""
+    """Returns the Workloads that wait in those LocalQueues of a ClusterQueue that are active."""
     places = {
         (item.namespace, item.name)
         for item in local_queues
@@ -102,7 +102,7 @@ def waiting_in(
 
 def most_lent(config: Config, path: str) -> dict[str, int]:
     """Returns the largest quota of lent nodes that a queue can get: its cap of nodes, each of the
-    largest size. A resource that no node type has is missing, as are caps in percent."""
+    largest size. A resource that no node type has gets no bound, nor does a cap in percent."""
     policies = [policy for policy in config.namespaces.values() if policy.queue == path]
     caps = [policy.max_nodes for policy in policies]
     nodes = sum(cap for cap in caps if isinstance(cap, int))
@@ -138,8 +138,8 @@ def _free_quota(queue: ClusterQueue, usages: Iterable[Usage]) -> Free:
 def _place(
     queue: ClusterQueue, workload: KueueWorkload, flavors: Mapping[str, Flavor], free: Free
 ) -> list[PodSet]:
-    """Returns the pod sets that need lent nodes. Kueue assigns each whole to one flavor, and those
-    that fit the other flavors take their quota there. Raises CannotLendError."""
+    """Returns the pod sets that need lent nodes. Kueue assigns a whole pod set to one flavor. A set
+    that fits another flavor takes that flavor's quota from `free`. Raises CannotLendError."""
     chosen: list[PodSet] = []
     for pod_set in workload.pod_sets:
         if pod_set.shape.is_cut or pod_set.count > MOST_PODS:
@@ -187,8 +187,8 @@ def _find_flavor(
 
 
 def _fit(chosen: Sequence[PodSet], most: Resources) -> list[int]:
-    """Returns the number of pods of each set: all of them, or the least number if dnm may not lend
-    enough nodes for all. Raises CannotLendError if it may not even lend enough for that."""
+    """Returns the number of pods of each set: all of them, or their least number if dnm may not
+    lend enough nodes for all. Raises CannotLendError if it may not lend enough for the least."""
     for counts in ([item.count for item in chosen], [item.least for item in chosen]):
         total: dict[str, int] = {}
         for item, count in zip(chosen, counts, strict=True):
@@ -238,7 +238,7 @@ def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool
 
 
 def _on_lent_nodes(shape: PodShape, flavor: Flavor) -> PodShape:
-    """Returns the shape that these pods get when Kueue admits them to lent nodes."""
+    """Returns the pods' shape with the selector and tolerations that Kueue adds for lent nodes."""
     selector = {**dict(shape.node_selector), **flavor.labels}
     return replace(
         shape,

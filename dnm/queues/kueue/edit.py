@@ -40,7 +40,7 @@ class PlannedCohort(Value):
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Returns the object to apply. The API server refuses another version of it."""
+        """Returns the object to apply. The API server refuses it if the Cohort has changed."""
         group = self.queue.group
         covered = group.covered if group else ()
         lending = {"lendingLimit": "0"} if self.cohort.parent else {}
@@ -70,7 +70,7 @@ class PlannedCohort(Value):
 
 
 class KueueEdit(QueueEdit):
-    """`planned`: every Cohort, unchanged if it cannot be written."""
+    """An edit of Cohorts. `planned` has every Cohort; one that dnm must not write is unchanged."""
 
     planned: tuple[PlannedCohort, ...] = ()
 
@@ -89,8 +89,8 @@ def current_cohorts(facts: KueueFacts) -> list[PlannedCohort]:
 
 
 def plan_cohorts(facts: KueueFacts, wants: QueueWants) -> KueueEdit:
-    """Returns the next quota of every Cohort. An absolute number follows from the nodes that serve,
-    and from the ledger of other instances."""
+    """Returns the next quota of every Cohort, as absolute numbers. They are computed from the nodes
+    that serve now and from the ledger of other instances."""
     records = ledgers.decode_record(wants.remembered)
     planned, blocked = [], {}
     for item in current_cohorts(facts):
@@ -124,7 +124,7 @@ def plan_cohorts(facts: KueueFacts, wants: QueueWants) -> KueueEdit:
 
 
 def _most(floor: Resources, own: Resources, used: Resources) -> dict[str, int]:
-    """Returns the least quota of the Cohort, for amounts in use that include the queue's own."""
+    """Returns the least quota of the Cohort: the amounts in use minus the queue's own quota."""
     return {
         name: max(floor.get(name, 0), used.get(name, 0)) - own.get(name, 0)
         for name in {*floor, *used}
@@ -182,8 +182,8 @@ def _differs(item: PlannedCohort, after: PlannedCohort) -> bool:
 
 
 def limits_of(facts: KueueFacts, planned: Iterable[PlannedCohort]) -> dict[str, QueueLimits]:
-    """Returns the limits of lent nodes: the queue's own quota of their flavor, and that of its
-    Cohort if it is in it."""
+    """Returns each queue's limit on the flavor of lent nodes: the ClusterQueue's own quota, plus
+    the quota of dnm's Cohort if the ClusterQueue is in that Cohort."""
     limits = {
         path: QueueLimits(path=path, parent=None, is_leaf=True)
         for path in facts.paths
@@ -195,7 +195,7 @@ def limits_of(facts: KueueFacts, planned: Iterable[PlannedCohort]) -> dict[str, 
 
 
 def numbers_of(planned: Iterable[PlannedCohort], instance_id: str) -> dict[str, QueueNumbers]:
-    """Returns the numbers of every queue."""
+    """Returns by queue its limit, its own quota as baseline, and what this instance's nodes add."""
     return {
         item.path: QueueNumbers(
             limit=_limit(item),
@@ -224,6 +224,6 @@ def show(planned: Iterable[PlannedCohort]) -> str:
 def with_more_nodes(
     nodes: Mapping[str, Mapping[str, Resources]], queue: str, sizes: Iterable[Resources]
 ) -> dict[str, Mapping[str, Resources]]:
-    """Returns the nodes with more of these sizes for a queue."""
+    """Returns `nodes` with further nodes of these sizes for one queue, as if they were lent."""
     more = {f"the next {number}": size for number, size in enumerate(sizes)}
     return {**nodes, queue: {**nodes.get(queue, {}), **more}}

@@ -17,8 +17,8 @@ Nodes = Mapping[str, Mapping[str, str]]
 
 
 class CohortLedger(Value, omit_defaults=True):
-    """`cohort`: the name of its object. `instances`: instance -> node -> quantities. `quota`: the
-    quota that was written with it."""
+    """A ledger. `cohort`: the name of its Cohort. `instances`: instance -> node -> quantities.
+    `quota`: the quota that dnm wrote together with this ledger."""
 
     version: int = VERSION
     cohort: str = ""
@@ -27,12 +27,12 @@ class CohortLedger(Value, omit_defaults=True):
 
     @property
     def amounts(self) -> Resources:
-        """Returns the quota that was written with it, in dnm's units."""
+        """Returns the quota that dnm wrote together with this ledger, in dnm's units."""
         return kube_resources(self.quota)
 
     @property
     def total(self) -> dict[str, int]:
-        """Returns what the nodes of all instances have."""
+        """Returns the sum of the resources of all nodes of all instances."""
         total: dict[str, int] = {}
         for nodes in self.instances.values():
             for size in nodes.values():

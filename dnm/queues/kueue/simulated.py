@@ -1,4 +1,4 @@
-"""Kueue for `dnm simulate`, which cannot play it: Workloads are no part of a simulated world."""
+"""Kueue for `dnm simulate`, which refuses it: a simulated cluster has no Workloads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dnm.model.value import Resources
 
 
 class SimulatedKueue:
-    """Raises QueueError."""
+    """A queue system that cannot be simulated: a call raises QueueError."""
 
     def __init__(self, config: Config, limits: Mapping[str, Resources]) -> None:
         raise QueueError(

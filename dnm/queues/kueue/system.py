@@ -175,8 +175,8 @@ def read_facts(config: Config, kube: ConfigMaps, with_workloads: bool = True) ->
 
 
 def _find_paths(config: Config, facts: KueueFacts) -> dict[str, str]:
-    """Returns the ClusterQueue of each queue: the one of that name, or the only one to which the
-    LocalQueues of its namespace lead."""
+    """Returns queue path -> ClusterQueue: the one named like the path, or the only one to which the
+    LocalQueues of the namespace lead."""
     names = {queue.name for queue in facts.queues}
     paths = {}
     for namespace in sorted(config.namespaces_with("kueue")):
@@ -235,8 +235,8 @@ def try_write(kube: ConfigMaps, facts: KueueFacts) -> str:
 
 
 def _write(objects: KueueObjects, item: edits.PlannedCohort) -> None:
-    """Writes a Cohort under the version that was read. A new one is created empty, and written in
-    the next try: an apply without a version could replace that of another instance."""
+    """Writes a Cohort under the version that was read. Creates a missing Cohort empty, to be
+    written in the next try: an apply without a version could replace another instance's Cohort."""
     if not item.cohort.version:
         objects.create_object(_empty_cohort(item.cohort.name))
         return

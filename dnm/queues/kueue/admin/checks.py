@@ -30,7 +30,7 @@ _MOST_LEFT_OUT = 10
 
 
 def permissions(config: Config) -> tuple[Permission, ...]:
-    """Returns the lists of a run, and the writes of the Cohorts."""
+    """Returns the permissions to list objects of Kueue and to create and write Cohorts."""
     group = "kueue.x-k8s.io"
     kinds = ("clusterqueues", "cohorts", "resourceflavors", "localqueues", "workloads")
     # Without a queue map only the LocalQueues name the ClusterQueue, and so the Cohort.
@@ -67,7 +67,7 @@ def check_limits(config: Config, kube: KubeClient, snapshot: Snapshot) -> Iterat
 
 
 def check_queues(config: Config, snapshot: Snapshot) -> Iterator[Finding]:
-    """Checks each ClusterQueue, and that its pods can use nodes of its types."""
+    """Checks whether each ClusterQueue can get lent nodes, and whether its pods can use them."""
     facts = snapshot.queue_facts
     if not isinstance(facts, KueueFacts) or facts.unread:
         return
