@@ -11,7 +11,7 @@ from dnm.queues.system import PodReading, QueueSystem
 
 
 def system_of(config: Config) -> QueueSystem:
-    """Imports the site's queue system. If some namespaces have none, `none` wraps the other one."""
+    """Imports the site's queue system. `none` wraps it if some namespaces have no queue system."""
     quota_system = None
     for name in config.queue_systems - {"none"}:  # one at most
         quota_system = cast(QueueSystem, _import(name, "system").SYSTEM)

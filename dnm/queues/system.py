@@ -122,10 +122,10 @@ class Queues(Protocol):
         """Returns limit, baseline and lent amounts of each queue; none if the ledger is broken."""
 
     def project(self, wants: QueueWants) -> Projection:
-        """Returns an edit for `wants` before its full check, which `plan` completes."""
+        """Returns a projected edit for `wants`, not fully checked. `plan` completes the check."""
 
     def plan(self, wants: QueueWants, projected: Projection | None) -> QueueEdit:
-        """Returns the edit for the nodes that serve now. `projected` may save the computation."""
+        """Returns the checked edit for the nodes that serve now. It may reuse `projected`."""
 
     def shrink_objection(self, projected: Projection) -> Objection | None:
         """Returns why no limit could be written even if all nodes were returned, or None."""
