@@ -120,7 +120,7 @@ def _cancels_move(entry: LentNode) -> bool:
 
 
 def _leaves(decisions: NodeDecisions, name: str, entry: LentNode) -> bool:
-    """Checks whether the node must get no new pods because it leaves. A pause adds no fence."""
+    """Checks whether a serving node leaves and needs a fence. False while returns are paused."""
     if entry.phase is not Phase.SERVING or entry.leaves is None:
         return False
     return decisions.by_node.get(name) is not NodeDecision.PAUSED

@@ -127,7 +127,7 @@ def _adopted(inputs: Inputs, recorded: Mapping[str, object]) -> Findings:
 
 def _manual_conversions(inputs: Inputs, registry: Registry) -> tuple[str, ...]:
     """Returns the unrecorded Nodes with a name of a node type that were converted manually. If the
-    batch side was not read, only the result of the last run is checked."""
+    batch side was not read, returns those of the last run that are still unrecorded Nodes."""
     nodes, previous = inputs.facts.nodes, registry.manual
     if nodes is None:
         return previous
@@ -149,7 +149,7 @@ def _refused(inputs: Inputs, registry: Registry, nodes: Mapping[str, LentNode]) 
 
 
 def _with_lent_since(inputs: Inputs, nodes: Mapping[str, LentNode]) -> dict[str, LentNode]:
-    """Returns the nodes, each with the time since when it is lent if a rule needs that time."""
+    """Returns the nodes. If a rule needs the time since which nodes are lent, each node has it."""
     rules = rules_of(inputs.config, inputs.registry, inputs.facts) if nodes else ()
     if not need_lent_since(rules):
         return dict(nodes)

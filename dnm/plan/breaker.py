@@ -114,7 +114,7 @@ def record_used_quota(
     registry: Registry, names: Container[str], demand: Demand, limits: Mapping[str, QueueLimits]
 ) -> Registry:
     """Returns the registry with `was_used` for nodes with used quota, even by pods on other nodes.
-    `names`: the nodes that these limits include; no pod can use the quota of other nodes yet."""
+    `names`: the nodes that `limits` include; the quota of other nodes cannot be used yet."""
     nodes, breakers = dict(registry.nodes), registry.breakers
     for name, entry in registry.nodes.items():
         if name not in names or entry.phase is not Phase.SERVING:
@@ -212,8 +212,8 @@ def active_backoffs(registry: Registry, now: datetime) -> dict[str, Backoff]:
 
 
 def clamp_state(config: Config, state: LentState, now: datetime) -> LentState:
-    """Returns the state without times that a wrong clock made too late. A return waits at most for
-    its back-off if it failed, else for the converter."""
+    """Returns the state without times that a wrong clock made too late. The next attempt to return
+    a node is at most a back-off away if the last one failed, else the converter's time limits."""
     state = msgspec.structs.replace(state, since=min(state.since, now))
     if isinstance(state, Serving) and (pause := state.move_pause):
         longest = backoff_delay(config, pause.attempts)

@@ -84,7 +84,7 @@ def _is_held(case: Case) -> NodeVerdict | None:
 
 
 def _has_ceased_to_leave(case: Case) -> NodeVerdict | None:
-    """Keeps a node that has no reason to leave any more, until its idle time has passed."""
+    """Returns that a node is kept until its idle time is over, if its reason to leave has ended."""
     has_ceased = case.entry.leaves is None and case.seen.verdict.reason is Reason.LEAVING
     return case.judge(Verdict.KEEP, Reason.IDLE) if has_ceased else None
 
@@ -149,7 +149,7 @@ def _evicts_pods(case: Case) -> NodeVerdict | None:
 
 
 def _leaves(case: Case) -> NodeVerdict | None:
-    """Returns that the node leaves, or instead that it is cordoned or a fact about it is
+    """Returns the verdict that the node leaves; or that it is cordoned, or that a fact about it is
     unknown."""
     return case.seen.verdict if _has_other_verdict(case) else _leaving_verdict(case)
 

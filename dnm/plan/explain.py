@@ -38,8 +38,8 @@ def list_reasons() -> Iterator[ReasonText]:
 
 
 class PodExplanation(Value):
-    """The obstacles of a pod, a sentence each. `node`: where it runs, if it does. `queue`: its
-    verdict decides. `helpful_node_types`: types with empty nodes that could run the pod."""
+    """The obstacles of a pod, a sentence each. `node`: where it runs, if it does. `queue`: where it
+    counts. `helpful_node_types`: types with empty nodes that could run the pod."""
 
     pod: str
     node: str = ""

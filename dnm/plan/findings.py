@@ -36,8 +36,8 @@ from dnm.sizing.caps import NodePool
 
 
 class Findings(Value):
-    """Findings about nodes. `nodes`: entries to record, or all entries. `claimed`: nodes that only
-    count under caps. `requests`: those that still wait. `failures`: failed conversions."""
+    """Findings about nodes. `nodes`: entries to record (`advance_requests`: all). `claimed`: nodes
+    that only count under caps. `requests`: open ones. `failures`: failed conversions."""
 
     nodes: Mapping[str, LentNode] = {}
     claimed: Mapping[str, ClaimedNode] = {}
@@ -143,9 +143,9 @@ def complete_claim(
 
 
 def _complete_from_node(config: Config, claim: BatchClaim, node: Node | None) -> BatchClaim:
-    """Returns the claim with the namespace that its Node serves: the converter's journal has that
-    of the lend, and the node may have moved since. The mark decides, or the label if the mark is
-    lost. Before the lend has ended, the node cannot have moved, and the journal is right."""
+    """Returns the claim with the namespace of the Node's mark, or of its label if the mark is lost.
+    The converter's journal has the namespace of the lend, but the node may have moved since. As
+    long as the lend has not ended, the node cannot have moved, and the claim is unchanged."""
     if node is None or claim.direction:
         return claim
     if node.mark is not None and node.is_marked_by(config.instance_id):
@@ -288,9 +288,9 @@ def return_unwanted(
     undecided: Collection[str],
     named: Collection[tuple[NodePool, str]] = (),
 ) -> tuple[Registry, dict[str, NodeVerdict]]:
-    """Records resumable nodes that are no longer needed as returning. `wanted`: pool -> how many
-    nodes the waiting requests need. Queues in `undecided` are skipped. Without the batch side, or
-    in a pause, nothing changes."""
+    """Puts resumable nodes into phase returning if no request needs them any more. `wanted`: pool
+    -> how many nodes the waiting requests need. Queues in `undecided` are skipped. If the batch
+    side was not read, or returns are paused, nothing changes."""
     if inputs.facts.batch is None or inputs.paused(Way.RETURNING):
         return registry, {}
     nodes, claimed = dict(registry.nodes), dict(registry.claimed)

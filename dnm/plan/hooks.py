@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 class CountedFrom(Value):
     """The inputs from which a rule computes its bounds. `resumable`: node type -> nodes that are
-    claimed already. `is_move`: no node is taken from Slurm."""
+    claimed already. `is_move`: the bounds are for moves, which take no node from Slurm."""
 
     config: Config
     registry: Registry
@@ -78,7 +78,7 @@ class Moves(Value):
 
 
 class Additions(Value):
-    """The additions of a rule to the plan, after all decisions. `registry` has its records."""
+    """The additions of a rule to the plan after all decisions. `registry` has its new records."""
 
     registry: Registry
     actions: tuple[Action, ...] = ()
@@ -97,7 +97,7 @@ class Leave(Value):
 
 
 class Edit(Value):
-    """A change of the registry, for the hook `records`; `inputs` is None for a command's change."""
+    """A change of the registry, for the hook `records`; `inputs` None: a command changed it."""
 
     config: Config
     before: Registry

@@ -1,7 +1,7 @@
 """The idle time after which lent nodes are returned, and the times that lending and returning take.
 
 The idle time is a multiple of the time that a return and a new conversion take at this site: SHORT,
-or LONG if that had cost less over the queue's last pauses; FIRST before the first pause. A
+or LONG if LONG would have cost less over the queue's last pauses; FIRST before the first pause. A
 configured idle time is used as it is. docs/adr/0010-one-idle-rule.md has a proof. Pure.
 """
 
@@ -48,7 +48,7 @@ def idle_times(config: Config, registry: Registry, now: datetime) -> dict[str, t
 
 
 def next_judged(config: Config, registry: Registry) -> list[datetime]:
-    """Returns, for each returned node, when it has been gone too long to count as missed."""
+    """Returns when the idle pause of each returned node ends, even if no queue needs the node."""
     return [
         since + _soon(return_seconds(config, registry, queue))
         for queue, entry in registry.lent_again.items()
@@ -85,8 +85,8 @@ def _mean(seconds: Sequence[int]) -> float:
 def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
-    """Returns `after` with the idle pauses that ended since `before`. `needed`: queue -> the nodes
-    that it lacks. A pause that became too long is recorded with the next change of its queue."""
+    """Returns `after` with the idle pauses that ended since `before`. `needed`: queue -> how many
+    nodes it lacks. If a pause is too long, it is recorded with the next change of its queue."""
     returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
     ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():
@@ -116,7 +116,7 @@ def note_returns(
 def _judge(
     returned: list[datetime], ended: list[int], needed: int, back: float, now: datetime
 ) -> LentAgain:
-    """Returns the record with the pauses that end now: a node is needed again, or too long gone."""
+    """Returns the record with pauses that end now: a node is needed again, or was gone too long."""
     recent = [since for since in returned if now - since < _soon(back)]
     missed = recent[max(len(recent) - needed, 0) :]
     pauses = [*ended, *(_seconds(since, now) for since in returned if since not in recent)]

@@ -44,10 +44,10 @@ class _Flaws(Value):
 def reject_incomplete_lists(
     registry: Registry, instance: str, snapshot: Snapshot
 ) -> tuple[Snapshot, RunRecord]:
-    """Returns the snapshot without lists that contradict the record, and the record of the last run
-    with the Nodes on which this snapshot shows permanent pods. A list without Nodes while lent
-    nodes serve is rejected until an administrator decides; lists of pods are rejected for a time.
-    If nothing changed, the record is the same."""
+    """Returns the snapshot without lists that contradict the registry, and the record of the last
+    run, updated with the Nodes on which this snapshot shows permanent pods. While lent nodes serve,
+    a list without Nodes is rejected until an administrator decides. Lists of pods are rejected for
+    a time. If nothing changed, the record is the same."""
     attended = _attended_nodes(snapshot)
     flaws = _check_pods(registry, instance, snapshot, attended)
     last_run = _updated_record(registry, instance, snapshot, flaws, attended)

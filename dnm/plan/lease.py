@@ -8,9 +8,9 @@ kubernetes`.
 A file contains a random word, which is in the Lease too: on shared storage a second host continues
 with it. If a copy acts, its host exchanges the word, and the other copies are refused. A file that
 was lost, or restored from an older copy, is recognized by its place (host and path). A place has
-one lock, so no other dnm can be there. A clone of the host has the same place and another boot, as
-this host has after a restart. But only a clone can find a Lease that is younger than its boot. A
-registry in Kubernetes has the name of its Secret instead of a word.
+one lock, so no other dnm can be there. The same place with another boot is this host after a
+restart, or a clone of the host. A Lease younger than the boot shows that it is a clone, which is
+refused. A registry in Kubernetes has the name of its Secret instead of a word.
 
 All times are those of the API server: a wrong clock of a host neither ends a Lease nor keeps it.
 
@@ -117,7 +117,7 @@ def acts_elsewhere(registry: Registry, now: datetime) -> ActingElsewhere | None:
 
 
 def judge_actor(config: Config, registry: Registry, snapshot: Snapshot) -> Judgement:
-    """Decides whether this registry may act. If the cluster did not answer, no plan acts anyway."""
+    """Decides if this registry may act. If the cluster did not answer, the plan is empty anyway."""
     if snapshot.lease is None:
         return Judgement()
     return judge_lease(snapshot.lease, actor_of(config, registry, snapshot))
@@ -163,8 +163,8 @@ def names_to_keep(registry: Registry) -> str:
 
 
 def find_traces(config: Config, registry: Registry, snapshot: Snapshot) -> tuple[str, ...]:
-    """Returns clauses that show that this instance has acted although this registry never has, so
-    that it replaces a lost one. Empty for any other registry."""
+    """Returns clauses that show that this instance has acted although this registry never has: then
+    the registry replaces a lost one. Empty for any other registry."""
     if registry.lease_words or registry.nodes:
         return ()
     traces = []

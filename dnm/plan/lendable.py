@@ -41,8 +41,8 @@ def conversion_budget(
     config: Config, registry: Registry, facts: Facts, *, unclaimed: bool = False
 ) -> ConversionBudget:
     """Returns how many nodes caps, rules and the batch side allow, interrupted conversions
-    included. `unclaimed`: only new nodes, lendable now or not; every claim counts as lent. A batch
-    side that could not be read bounds nothing here: then no conversion is started at all."""
+    included. `unclaimed`: every claim counts as lent, and nodes need not be lendable now. If the
+    batch side was not read, it bounds nothing here: then no conversion is started at all."""
     claimed = registry.claimed
     resumable = (
         {} if unclaimed else {name: claim for name, claim in claimed.items() if claim.can_resume}
@@ -128,7 +128,7 @@ def node_supply(inputs: Inputs, registry: Registry) -> NodeSupply:
 
 
 def _without_fence(node: Node, entry: LentNode | None) -> Node:
-    """Returns the Node as it is after this run: without dnm's fence if it serves."""
+    """Returns the Node without dnm's fence if it serves (`entry`) and does not leave."""
     if entry is None or entry.leaves is not None:
         return node
     return msgspec.structs.replace(node, is_cordoned=node.is_cordoned_by_another)

@@ -74,8 +74,8 @@ def judge_limits(inputs: Inputs, registry: Registry) -> CurrentLimits:
 
 
 def plan_limits(inputs: Inputs, registry: Registry, current: CurrentLimits) -> PlannedLimits:
-    """Plans the queue document for the nodes that serve now. The edit is computed again only if it
-    differs from the projected one."""
+    """Plans the queue document for the nodes that serve now. The projected edit is used again if it
+    was computed for the same nodes."""
     if inputs.queues is None or inputs.demand is None:
         return PlannedLimits(limits=current.limits, objection=current.objection)
     wants = wants_of(inputs, registry, inputs.demand)
@@ -153,7 +153,7 @@ def serving_sizes(config: Config, registry: Registry) -> dict[str, dict[str, dic
 
 
 def floors(demand: Demand) -> dict[str, dict[str, int]]:
-    """Returns the least limits: the amounts in use, or the largest gang application if larger."""
+    """Returns the least limits: the amounts in use, or the largest gang if it requests more."""
     return {
         path: {
             name: max(queue.used.get(name, 0), queue.largest_gang.get(name, 0))

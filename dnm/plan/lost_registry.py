@@ -133,8 +133,8 @@ def replace_lost(registry: Registry, snapshot: Snapshot, traces: Iterable[str]) 
 
 
 def recreate(registry: Registry, kept: str, traces: str, now: datetime) -> Registry:
-    """Returns the registry with the names kept in the Lease. Lending, and what the earlier pause
-    had stopped, waits until `dnm resume`; then the earlier pause applies again."""
+    """Returns the registry with the names kept in the Lease. Until `dnm resume`, lending is paused,
+    and returns if the earlier pause stopped them; then the earlier pause applies again."""
     restored = restore_names(registry, kept, now)
     earlier = restored.pause
     stops_both = earlier is not None and earlier.half is not Way.LENDING

@@ -115,8 +115,8 @@ def _judge(
 
 
 def _find_release_objection(inputs: Inputs, before: Registry, pool: NodePool) -> Objection | None:
-    """Returns an objection if this run releases a node of the pool, based on earlier facts. The
-    next run decides again, so that no plan returns a node and requests an equal one."""
+    """Returns an objection if this run has just released a node of the pool. The next run decides
+    again, so that no plan returns a node and requests an equal one."""
     served = inputs.registry.nodes_of(inputs.config.instance_id, Phase.SERVING)
     for name, entry in before.nodes_of(inputs.config.instance_id, Phase.RELEASING).items():
         if name in served and entry.leaves is None and pool_of(entry) == pool:

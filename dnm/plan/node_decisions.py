@@ -128,8 +128,8 @@ def _with_nodes(decisions: NodeDecisions, nodes: Mapping[str, LentNode]) -> Node
 
 
 def _record_leaving(inputs: Inputs, registry: Registry) -> Registry:
-    """Returns the registry in which nodes with a reason begin to leave, at most
-    `max_reversions_per_run` of them. A node without a reason any more does not leave."""
+    """Returns the registry in which nodes with a reason to leave begin to leave, at most
+    `max_reversions_per_run` of them. A node stops leaving if its reason has ended."""
     if inputs.paused(Way.RETURNING):
         return registry
     own_nodes = registry.nodes_of(inputs.config.instance_id, Phase.SERVING, Phase.RELEASING)
@@ -200,8 +200,8 @@ def _decide_fenced(look: Look, decisions: NodeDecisions) -> NodeDecisions:
 
 
 def _reopen(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Puts the nodes that stay into phase serving. A node that Slurm has in service gets the phase
-    returning, in which the next run marks it failed, for an administrator."""
+    """Puts the nodes that stay into phase serving. Puts nodes that Slurm has in service into phase
+    returning; the next run marks these as failed, for an administrator."""
     now, nodes = look.inputs.now, decisions.registry.nodes
     reopened = {
         name: changed(nodes[name], state=Serving(since=now), idle_since=None)
@@ -246,7 +246,7 @@ def _plan_moves(look: Look, decisions: NodeDecisions) -> Moves:
 
 
 def _fence_empty(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisions:
-    """Releases leaving nodes that are empty: they are fenced, and their limits shrink now."""
+    """Releases up to `most` empty leaving nodes: fences them and reduces their queues' limits."""
     names = decisions.nodes_with(NodeDecision.RELEASED)
     nodes = {
         name: changed(decisions.registry.nodes[name], state=Releasing(since=look.inputs.now))
@@ -295,8 +295,8 @@ def release_idle(look: Look, decisions: NodeDecisions, most: int) -> NodeDecisio
 
 
 def _report_kept_ready(look: Look, decisions: NodeDecisions) -> NodeDecisions:
-    """Changes the verdict on an idle node that `min_nodes` keeps, even before its idle time is
-    over, since the end of that time will not return it."""
+    """Reports that `min_nodes` keeps an idle node, even before its idle time is over: the node will
+    not be returned at that time."""
     policies = look.inputs.config.namespaces
     if not any(policy.min_nodes for policy in policies.values()):
         return decisions
@@ -341,8 +341,8 @@ def _after_release(
     released: Iterable[str],
     stalled: Mapping[str, StalledPods],
 ) -> Registry:
-    """Returns the registry after these releases: with the pods that wait for something other than
-    nodes, and without a count in the breakers for unused nodes that a rule excuses."""
+    """Returns the registry after these releases, with the `stalled` pods. An unused node that a
+    rule excuses does not count in the breaker of its queue."""
     breakers = dict(registry.breakers)
     for name in released:
         entry = registry.nodes[name]

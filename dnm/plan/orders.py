@@ -3,8 +3,8 @@
 An order is a level, not an event: until its end it requests as many nodes as it names, less those
 that serve it or are incoming. Every cap, the floors, the budgets, the pause and
 `max_conversions_per_run` apply. `--force` ignores the cooldown, the back-off at the time of the
-order, the breaker, and jobs that wait. A failure since then backs off as usual, also by the
-breaker.
+order, the breaker, and jobs that wait. After a failure since then, the usual back-off applies, also
+that of the breaker.
 """
 
 from __future__ import annotations

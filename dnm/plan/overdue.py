@@ -170,8 +170,8 @@ def possible_nodes(
     facts: Facts,
     other_requests: Sequence[ConversionRequest],
 ) -> int:
-    """Returns how many nodes a failed converter may have left half converted without naming them:
-    nodes of the type out of Slurm's service and unowned. If Slurm was not read, all may be."""
+    """Returns how many nodes a failed converter may have begun to convert without naming them:
+    those of the type that are unowned and out of Slurm's service, or all if Slurm was not read."""
     if not facts.batch:
         return request.count
     if facts.reports_claims:
@@ -228,8 +228,8 @@ def _out_of_service(
 def _claimed_by(
     config: Config, request: ConversionRequest, names: Sequence[str]
 ) -> dict[str, ClaimedNode]:
-    """Returns the nodes that a converter without reported claims may have left half converted. They
-    count until Slurm has them again, or an administrator runs `dnm forget`."""
+    """Returns nodes as claimed, since a converter that reports no claims may have begun to convert
+    them. They count until Slurm has them again, or an administrator runs `dnm forget`."""
     why = (
         f"was probably claimed by request {request.id}, which did not end: "
         f"'{config.node_convert_path} --set batch --node-name NODE' returns it; "

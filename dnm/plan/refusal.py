@@ -29,7 +29,7 @@ def explain_refusal(
     lease: Lease, instance: str, this_host: str, registry: str, seen: ActingElsewhere
 ) -> str:
     """Returns why the registry of `this_host` may not act, and the next step. `seen`: the registry
-    that acts. `registry`: the key `registry` of that one, if it differs from that of this one."""
+    that acts. `registry`: its kind (`file`, `kubernetes`) if the other is of another kind."""
     difference = ", of the same name but another" if seen.holder == this_host else ""
     deleted = "" if lease.registry else "; its Lease was deleted since"
     if registry == "kubernetes":

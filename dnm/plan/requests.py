@@ -1,8 +1,8 @@
 """The update of each open conversion request: nodes that it brought are recorded, and nodes that
 did not join in time are dropped. Also the effect of a converter's end on the registry, by the run
-that started it or by the next one. Also claims of this instance without a request, because a host
-restarted or a converter was killed with its parent. Only the report of the batch side counts as a
-claim: a kubelet cannot write it. `findings.py` decides about such nodes. Pure."""
+that started it or by the next one. Also claims of this instance that belong to no request: a host
+restarted, or a converter was killed with its parent. Only the report of the batch side counts as a
+claim: a kubelet cannot write it. `findings.py` decides about claimed nodes. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def advance_request(
     """Returns the transition of a request with the nodes that its conversion brought.
 
     A node belongs to the request if it did not exist before and either the converter named it, or
-    it has the type's name and the namespace's label. `taken` are recorded nodes, `siblings` the
-    other open requests (`with_converter_report`): a node that one of them named is its own. While
-    the converter runs only nodes that it named are adopted: nodes of another host look the same,
-    and with this request's later nodes they would exceed the request."""
+    it has the type's name and the namespace's label. `taken`: recorded nodes. `siblings`: the other
+    open requests (`with_converter_report`); a node that one of them named belongs to that one.
+    While the converter runs, only nodes that it named are adopted: nodes of another host look the
+    same, and with this request's later nodes they would exceed the request."""
     if facts.nodes is None:
         return RequestTransition(request=request)
     reported = with_converter_report(request, facts)
@@ -109,7 +109,7 @@ def _adopt(
 
 def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionRequest]) -> bool:
     """Checks whether an unnamed node may belong to another call, which names its nodes at its end.
-    A request does not wait for that if its converter succeeded without naming any."""
+    If this request's converter succeeded without naming any, dnm does not wait for other calls."""
     succeeded_without_names = not request.error and not request.names
     return not succeeded_without_names and any(
         not other.end and other.node_type == request.node_type for other in siblings
@@ -117,8 +117,8 @@ def _may_be_named_yet(request: ConversionRequest, siblings: Sequence[ConversionR
 
 
 def _is_brought_by(config: Config, request: ConversionRequest, name: str, facts: Facts) -> bool:
-    """Checks whether the request brought this node. A name on the converter's stdout counts only if
-    Slurm knows it, it is a name of the type, or its Node has the namespace's label."""
+    """Checks whether the request brought this node. A name that the converter printed counts only
+    if Slurm knows it, if it is a name of the type, or if its Node has the namespace's label."""
     node = facts.nodes.get(name) if facts.nodes else None
     instance = config.instance_id
     if facts.is_interrupted(name, instance) or facts.claimed_by_another(name, instance):
@@ -155,8 +155,8 @@ def _newly_lent(request: ConversionRequest, now: datetime) -> LentNode:
 
 
 def advance_requests(config: Config, registry: Registry, facts: Facts) -> Findings:
-    """Updates the open requests in turn: a node belongs to one request only, and failed requests
-    come last. `claimed` of the result: nodes that ended requests left half converted."""
+    """Updates the open requests one by one, failed ones last, so that a node belongs to one only.
+    `claimed` of the result: nodes that an ended request may have begun to convert."""
     nodes = dict(registry.nodes)
     left_behind: dict[str, ClaimedNode] = {}
     left, failures, errors = [], [], {}
@@ -204,7 +204,7 @@ def calls_until(
 
 def request_ended(request: ConversionRequest, end: Ended, now: datetime) -> ConversionRequest:
     """Returns the request with the names from its converter; the time to join starts now. If the
-    converter failed and named none, no node is expected; late unowned ones are still adopted."""
+    converter failed and named no node, dnm expects none, but adopts unowned ones that join."""
     request = with_names(request, end)
     return msgspec.structs.replace(
         request,
@@ -301,8 +301,8 @@ def _held(requests: Iterable[ConversionRequest]) -> frozenset[str]:
 
 
 def _left_behind(recorded: Mapping[str, ClaimedNode], facts: Facts) -> dict[str, ClaimedNode]:
-    """Returns recorded nodes that a converter without reported claims left half converted, until
-    Slurm has them in service."""
+    """Returns the `recorded` nodes that a converter may have begun to convert. A node is left out
+    once its converter reports claims, or Slurm has the node in service."""
     assert facts.batch is not None
     rows = facts.batch
     return {

@@ -143,7 +143,7 @@ def excluded_nodes(
 
 
 def nodes_to_return(config: Config, registry: Registry, facts: Facts) -> dict[str, str]:
-    """Returns node -> why it is returned if it was lent although it is excluded."""
+    """Returns node -> why it must be returned: it was lent although it is excluded."""
     excluded = _exclusions(config, registry, facts.batch, facts.now)
     return {name: exclusion.why for name, exclusion in excluded if exclusion.must_return}
 

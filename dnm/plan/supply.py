@@ -22,7 +22,7 @@ from dnm.sizing.caps import NodePool
 
 class Supply(Value):
     """The nodes of a type: how many the batch side lists, how many of them the converter could
-    lend, and how many of these caps and floors allow `now`. `bounds`: those that allow no more."""
+    lend, and how many of these caps and floors allow `now`. `bounds`: caps and floors used up."""
 
     node_type: str
     listed: int
