@@ -68,7 +68,7 @@ def warn_of_gangs(tree: DocumentTree, largest: Mapping[str, Resources]) -> tuple
 
 def warn_of_spreading(tree: DocumentTree) -> str:
     """Returns a warning if the scheduler spreads pods over all nodes, so that lent nodes are seldom
-    empty. The figure was measured over a day of notebooks in tests/economy."""
+    empty. The number in the warning was measured over a day of notebooks in tests/economy."""
     if tree.partition is None or tree.partition.nodesortpolicy.type not in ("", "fair"):
         return ""
     return (

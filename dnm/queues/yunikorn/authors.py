@@ -97,9 +97,9 @@ class Authorship:
 
     @property
     def belongs_to_other_instance(self) -> bool:
-        """Returns whether a changed document concerns only other instances: they have lent nodes,
-        this instance has never lent one, and it knows their ledger or this document. With no ledger
-        in the ConfigMap, two instances could each leave the decision to the other."""
+        """Returns whether a changed document concerns only other instances. They have lent nodes;
+        this instance has never lent one, and knows their ledger. It may know the document instead
+        if the ConfigMap has a ledger: without one, two instances could each wait for the other."""
         if self.lends or self.own or self.recorded_own or self.current.text == self.text:
             return False
         is_seen = self.recorded == self.current or self.recorded == Ledger()
@@ -108,8 +108,8 @@ class Authorship:
 
     @cached_property
     def limits(self) -> dict[str, list[LimitPlace]]:
-        """Returns the limits that lent nodes change, by their value: `with` these nodes, `without`
-        them, or `neither`. If `named` is CHANGED, `with` is the value that dnm last wrote."""
+        """Returns the limits that lent nodes change, as lists by their present value: `with` these
+        nodes, `without` them, or `neither`. If `named` is CHANGED, `with` is dnm's last value."""
         ledger, later, other = self.recorded, self.current, "neither"
         sections = self.sections if self.named is Named.CONFIG_MAP else ledger.sections
         if self.named is Named.CHANGED:
@@ -139,8 +139,8 @@ class Authorship:
 
     @cached_property
     def older_total(self) -> tuple[LimitPlace, str] | None:
-        """Returns a limit, or its baseline if the ConfigMap's ledger is current, that equals an
-        amount which dnm once wrote with lent nodes in it. Returns also its text."""
+        """Returns the first limit that equals a total which dnm once wrote for lent nodes, and its
+        text. If the ConfigMap's ledger is current, the baseline and its text count instead."""
         ledger, recorded, is_named = self.current, self.recorded, self.named is Named.CONFIG_MAP
         totals = {} if self.named is Named.REGISTRY else all_totals(recorded)
         totals |= {} if is_named else all_totals(ledger)
@@ -159,7 +159,7 @@ class Authorship:
 
     @property
     def lacks_totals(self) -> bool:
-        """Returns whether the ConfigMap's ledger is older than the recorded one."""
+        """Returns whether the recorded ledger has totals that the ConfigMap's older one lacks."""
         is_same_line = self.current.origin == self.recorded.origin != self.recorded.text
         return is_same_line and bool(all_totals(self.recorded).keys() - all_totals(self.current))
 
@@ -187,7 +187,7 @@ def _is_moved(ledger: Ledger) -> bool:
 
 
 class Choice(Enum):
-    """The result of the table: the ledger that an edit starts from, or a question."""
+    """The result of `TABLE`: the ledger from which an edit starts, or a question to ask."""
 
     USE = "the ledger in the ConfigMap, which describes the limits"
     RESTORE = "the recorded ledger, which dnm writes again"
@@ -200,7 +200,7 @@ class Choice(Enum):
 
 
 class _Row(NamedTuple):
-    """A row of the table. `why` is the reason that dnm prints; a question begins with `problem`."""
+    """A row of `TABLE` or `CHECKS`. dnm prints the reason `why`; `problem` begins a question."""
 
     name: str
     applies: Callable[[Authorship], object]
@@ -314,7 +314,7 @@ def choose_ledger(a: Authorship) -> ChosenLedger:
 
 
 def find_row(a: Authorship) -> _Row:
-    """Returns the first row of the table that applies, or a row of CHECKS that overrides it."""
+    """Returns the first row of `TABLE` that applies, or a row of `CHECKS` that overrides it."""
     row = next(row for row in TABLE[a.named] if row.applies(a))
     checks = CHECKS if row.choice in (Choice.START, Choice.COMPARE) else ()
     return next((check for check in checks if check.applies(a)), row)

@@ -149,7 +149,7 @@ def numbers_of(
     sections: Mapping[str, Section],
     instance: str,
 ) -> dict[str, QueueNumbers]:
-    """Returns each queue's max after the edit, its baseline, and this instance's part of it."""
+    """Returns by queue the max after the edit, the baseline, and what nodes of `instance` add."""
     own = lent_amounts(section for name, section in sections.items() if name == instance).max
     numbers = {}
     for path, queue in tree.queues.items():

@@ -58,8 +58,8 @@ _PROJECTED_NODE = "a-node-that-is-to-come-"
 
 class ProjectedEdit(Projection):
     """An edit with decided and valid numbers. `text` has not been parsed again (None: no change),
-    and `edit` still has the current `limits`. `fixed`: limits that lending does not raise, because
-    an administrator set them below the lent amount or closed the queue."""
+    so the `limits` of `edit` are still the current ones. `fixed`: limits that lending does not
+    raise, because an administrator set them below the lent amount or closed the queue."""
 
     text: EditedText | None = None
     fixed: frozenset[LimitPlace] = frozenset()

@@ -94,8 +94,8 @@ def compare(
 
 
 def _is_moved(ledger: Ledger, place: LimitPlace) -> bool:
-    """Returns whether this limit shows if a manifest was applied: the value that dnm wrote differs
-    from the baseline, or an administrator has set it below the lent amount."""
+    """Returns whether this limit can show that a manifest was applied: dnm's value differs from the
+    baseline, or an administrator has set the limit below the lent amount."""
     entry = ledger.entries.get(place)
     return entry is not None and (place in ledger.frozen or entry.is_moved(place.resource))
 
@@ -235,7 +235,7 @@ class _Fitting:
                 above[resource] = max(amount, above.get(resource, 0))
 
     def _moved(self, place: LimitPlace) -> int:
-        """Returns the target of a limit, or the larger amount where a shrink must stop."""
+        """Returns the target of a limit, or the least amount to which it may shrink, if larger."""
         before = self.old[place.kind][place.queue][place.resource]
         target = self.targets.get(place, before)
         if target >= before:

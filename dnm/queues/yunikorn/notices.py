@@ -61,8 +61,8 @@ def news_of(
 
 
 def blocked_of(stuck: Mapping[LimitPlace, str], waiting: Mapping[str, str]) -> dict[str, str]:
-    """Returns what an administrator has to fix in each queue: a limit that dnm can't write, or
-    nodes that a limit does not contain for this reason."""
+    """Returns by queue what an administrator has to fix: a limit that dnm can't write (`stuck`), or
+    nodes that such a limit therefore does not contain (`waiting`)."""
     blocked = {queue: f"nodes are not counted: {why}" for queue, why in sorted(waiting.items())}
     for place, why in sorted(stuck.items()):
         blocked.setdefault(place.queue, f"a limit can't be changed: {why}")

@@ -117,7 +117,7 @@ def kubernetes_limits(limits: Mapping[str, QueueLimits]) -> dict[str, QueueLimit
 
 
 def kubernetes_numbers(numbers: Mapping[str, QueueNumbers]) -> dict[str, QueueNumbers]:
-    """Returns the numbers of queues with Kubernetes' names of the resources."""
+    """Returns limit, baseline and lent amounts of queues, by Kubernetes' names of resources."""
     return {
         path: QueueNumbers(
             limit=kubernetes_amounts(queue.limit),

@@ -35,7 +35,7 @@ def rebase_document(
 ) -> QueueEdit:
     """Returns the edit after an administrator has declared that the limits of these queues (of all
     if `queues` is empty) do or do not contain lent nodes. If the ledger has a section of this
-    instance, this applies only to limits that another client has changed since."""
+    instance, the answer counts only for limits that another client has changed after dnm."""
     try:
         if document.refusal:
             raise QueueError(document.refusal)

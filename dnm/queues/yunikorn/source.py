@@ -145,7 +145,7 @@ def _find(config_map: ConfigMap, key: str) -> tuple[str, str, bool] | None:
 
 
 def _why_not_there(config_map: ConfigMap, key: str, text: str, instead: str) -> str | None:
-    """Returns why dnm must not edit this key. `instead`: where to copy the document, if set."""
+    """Returns why dnm must not edit this key. `instead`: the ConfigMap to copy it into, if any."""
     where = f"{key} of ConfigMap {config_map.namespace}/{config_map.name}"
     if not text:
         return f"{where} is empty, so YuniKorn uses its built-in queues; write the queues into it"

@@ -54,7 +54,7 @@ class YunikornFacts(QueueFacts):
 
 
 class DocumentProjection(Projection):
-    """A projection. `own`: the same edit by YuniKorn's resource names (None: nothing to do)."""
+    """A projected edit with Kubernetes' resource names. `own` has YuniKorn's (None: no change)."""
 
     own: edits.ProjectedEdit | None
 

@@ -63,8 +63,8 @@ def older_total(place: LimitPlace, text: str) -> QueueError:
 
 
 def only_recorded(own: Section, recorded: Section) -> Section:
-    """Returns `own` without nodes that are not in `recorded`. Nodes that have grown since keep
-    their size in `recorded`."""
+    """Returns a section with the nodes of `own` that are in `recorded` too. A node whose size has
+    grown since keeps its recorded size."""
     queues: dict[str, dict[str, Resources]] = {}
     for queue, nodes in own.queues.items():
         before = recorded.queues.get(queue, {})
@@ -77,8 +77,8 @@ def only_recorded(own: Section, recorded: Section) -> Section:
 def hold_back(
     own: Section, recorded: Section, stuck: Mapping[LimitPlace, str]
 ) -> tuple[Section, dict[str, str]]:
-    """Returns `own` without new nodes that would raise a limit in `stuck`, which dnm can't write.
-    Returns also the queues that these nodes serve, with the reason."""
+    """Returns the section `own` without new nodes that would raise a limit in `stuck`, which dnm
+    can't write. Returns also the queues that these nodes serve, each with the reason."""
     held: dict[str, str] = {}
     queues = dict(own.queues)
     settled = only_recorded(own, recorded).queues

@@ -59,7 +59,7 @@ def check(
 ) -> int:
     """Check whether dnm can edit queue documents; if not, print why (exit code 1).
 
-    If yunikorn_url is set, YuniKorn validates the document too; files only with --config.
+    YuniKorn validates the document too if yunikorn_url is set. Files need --config for this.
     """
     if files:
         url = load_named_config(config_path).yunikorn_url if config_path else ""
@@ -96,8 +96,8 @@ def check_files(files: Sequence[Path], output: str, yunikorn: YunikornClient | N
 
 
 def queue_edges(config: Config) -> tuple[KubeClient, tuple[str, str], YunikornClient | None]:
-    """Returns the clients for the queue document, and the place of its ConfigMap. Raises QueueError
-    if no monitored namespace has a queue there."""
+    """Returns the Kubernetes client, the ConfigMap's namespace and name, and YuniKorn's client
+    (None: not configured). Raises QueueError if no namespace has a queue in YuniKorn."""
     if "yunikorn" not in config.queue_systems:
         systems = ", ".join(sorted(config.queue_systems))
         raise QueueError(
