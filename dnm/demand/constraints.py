@@ -1,6 +1,6 @@
 """The constraints of a pod on the labels and taints of a node, as kube-scheduler evaluates them.
 
-Free capacity is not among them. If facts are missing, the answer errs as each docstring describes.
+Free capacity is not among them. Docstrings say which answer a function gives if facts are missing.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def has_anti_affinity(shape: PodShape, namespace: str) -> bool:
 
 
 def needs_single_domain(shape: PodShape, namespace: str) -> bool:
-    """Returns whether a second new node cannot help. All pods must share one host, or be in
-    different zones or racks (all new nodes are assumed to be in the same)."""
+    """Returns whether a second new node cannot help, because all pods must share one host, or must
+    be in different zones or racks (dnm assumes that all new nodes are in the same)."""
     for affinity in shape.pod_affinity:
         if affinity.namespaces and namespace not in affinity.namespaces:
             continue

@@ -45,7 +45,7 @@ class GangApp(Value):
 
 class GangDemand(Value):
     """The effect of a gang on its pods. `taken_over`: pending pods that need nothing, because a
-    placeholder has it already. `missing_pods`: pairs of a pod as the annotation announces it, and
+    placeholder counts for each. `missing_pods`: pairs of a pod as the annotation announces it, and
     how many such pods do not exist yet."""
 
     taken_over: tuple[Pod, ...]
@@ -71,7 +71,7 @@ def split_countable(
     apps: Iterable[GangApp],
 ) -> tuple[tuple[GangApp, ...], Mapping[int, NotCounted]]:
     """Returns the gangs that are counted, and pod id -> why the pods of other gangs are not. A gang
-    requests too much, or the older gangs of its namespace have reached the bound."""
+    is left out if it requests too much, alone or together with older gangs of its namespace."""
     counted: list[GangApp] = []
     left_out: dict[int, NotCounted] = {}
     members: dict[str, int] = {}
@@ -102,11 +102,11 @@ def is_beyond_counting(app: GangApp) -> bool:
 
 
 def gang_demand(app: GangApp, now: datetime) -> GangDemand:
-    """Returns the part of an application that its placeholders count, and what its annotation adds.
+    """Returns the pending pods for which placeholders count, and the announced pods that are
+    missing.
 
-    Per task group: with P placeholders and U pending pods only the U - P largest count besides
-    them. Without placeholders, while no pod of the application runs, at least `min_member`
-    count."""
+    Per task group: P placeholders stand for the P smallest pending pods. Without placeholders,
+    while no pod of the application runs, at least `min_member` pods count."""
     placeholders: dict[str, int] = {}
     pending: dict[str, list[Pod]] = {}
     started = False

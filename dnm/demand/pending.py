@@ -254,7 +254,7 @@ class Collector:
 
 
 def _weight(kind: _GroupKey, shape: PodShape) -> int:
-    """Returns as how many kinds a group counts under MOST_KINDS: more if it has many rules."""
+    """Returns how much of MOST_KINDS a group uses up: 1, or more if it has many rules."""
     return 1 + (count_rules(shape) + sum(map(len, kind.volumes))) // _RULES_OF_A_KIND
 
 

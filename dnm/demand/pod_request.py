@@ -44,8 +44,8 @@ class PodRequest(Value):
 
 
 def with_counted_names(pod: PodRequest) -> PodRequest | None:
-    """Returns the fields with at most MOST_RESOURCES resource names; None if they have no more.
-    Extended resources are left out first. A tenant can invent any number of names."""
+    """Returns the fields with at most MOST_RESOURCES resource names; None if nothing must be
+    removed. Extended resources are removed first. A tenant can invent any number of names."""
     containers = (*pod.containers, *pod.init_containers)
     lists = [pod.pod_level, pod.overhead, *(container.requests for container in containers)]
     for state in pod.states.values():

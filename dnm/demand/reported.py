@@ -13,9 +13,9 @@ from dnm.model.quantity import add_to
 
 
 def with_reported_use(demand: Demand, facts: QueueFacts, now: datetime) -> Demand:
-    """Returns the demand with at least the reported use of each queue. A quota also counts pods
-    that dnm does not, e.g. gated ones, and pods of pending groups, which are not counted twice.
-    Refused pods are not in the reported use. A complete report replaces the sum of bound pods."""
+    """Returns the demand with at least the reported use of each queue: a quota also counts pods
+    that dnm does not, e.g. gated ones. The report includes existing pods of pending groups; these
+    are subtracted, to count once. A complete report replaces the sum of bound pods."""
     queues, refused = dict(demand.queues), list(list_refused(facts.refused, now))
     for queue in facts.used.keys() & queues.keys():
         if facts.is_use_complete:

@@ -92,8 +92,8 @@ class Allotment:
     def _serve_share(
         self, backlog: QueueBacklog, shares: Mapping[str, tuple[Bound, Bound]]
     ) -> QueueSizing:
-        """Decides for a queue that gets no more than its shares of scarce bounds. The result's
-        `spent` has a share only if its bound has nodes left."""
+        """Decides for a queue that gets no more than its shares of scarce bounds. If a scarce bound
+        itself is used up, `spent` of the result has that bound instead of its share."""
         wanted, entire = self._copy(UNBOUNDED).serve(backlog), self._budget
         self._budget = ConversionBudget(
             bounds=(*entire.bounds, *(share for share, _ in shares.values())),
@@ -190,7 +190,7 @@ class Allotment:
         shortages: Sequence[Shortage],
         opened: list[int],
     ) -> None:
-        """Adds nodes to `opened` until no limit is too low, of the first option that raises it."""
+        """Adds to `opened`, for each limit that is too low, the first options that raise it."""
         for short in shortages:
             resource = short.resource
             missing = short.missing
@@ -246,8 +246,8 @@ class Allotment:
         )
 
     def _left_of(self, backlog: QueueBacklog, option: int, opened: Sequence[int]) -> int:
-        """Counts how many more nodes of an option the budget allows beside those in `opened`, which
-        this queue gets and which the budget does not include yet."""
+        """Counts how many more nodes of an option the budget allows. `opened`: the nodes that this
+        queue gets already; the budget still includes them."""
         left = MOST_NEW_NODES - len(opened)
         bounds = [self._budget.bounds_of(expected.pool) for expected in backlog.options]
         for bound in bounds[option]:
@@ -284,7 +284,7 @@ class Allotment:
     def _problem(
         self, backlog: QueueBacklog, groups: Groups, opened: Sequence[int] | None = None
     ) -> Problem:
-        """Returns the packing problem of a queue; with `opened`, for exactly these new nodes."""
+        """Returns the packing problem of a queue. With `opened`, no other new nodes are allowed."""
         left = MOST_NEW_NODES if opened is None else 0
         return Problem(
             items=tuple(

@@ -30,8 +30,8 @@ class NodePool(NamedTuple):
 
 class Bound(Value):
     """A bound: how many nodes of some types may still be lent to some namespaces (None: any).
-    `reason`: the verdict on a queue that gets none for lack of them. `why`: a text for that case
-    (empty: the bound is used up)."""
+    `reason`: the reason of the verdict on a queue that this bound stops. `why`: a text for that
+    case (empty: the bound is used up)."""
 
     name: str
     left: int
@@ -41,8 +41,8 @@ class Bound(Value):
     why: str = ""
 
     def holds_for(self, node_type: str, namespace: str) -> bool:
-        """Returns whether a node of this type and namespace counts. A node without a type counts
-        for another namespace already, and here only under the cap of the namespace."""
+        """Returns whether a node of this type and namespace counts. The type is empty for the new
+        namespace of a moving node, which then counts only under bounds of namespaces."""
         is_namespace = self.namespaces is None or namespace in self.namespaces
         is_type = self.node_types is None or node_type in self.node_types
         return is_namespace and is_type and (bool(node_type) or self.namespaces is not None)
@@ -109,7 +109,7 @@ class CapCount(Value):
 def lent_in(registry: Registry) -> list[tuple[str, str]]:
     """Returns (node type, namespace) of every node that the registry counts under the caps: lent
     nodes, claimed nodes and conversions under way. A node that moves counts for both namespaces,
-    since the move can end in either. Its entry for the new namespace has no type."""
+    since the move can end in either. The pair with its new namespace has an empty node type."""
     nodes, claimed = registry.nodes, registry.claimed
     lent = [(node.node_type, node.namespace) for node in nodes.values()]
     lent += [("", node.heads_for) for node in nodes.values() if node.heads_for != node.namespace]

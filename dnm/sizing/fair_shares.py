@@ -79,8 +79,8 @@ def list_scarce_bounds(budget: ConversionBudget, claims: Claims) -> dict[NodePoo
 def bounds_of_shares(
     scarce: Mapping[NodePool, Sequence[Bound]], shares: Mapping[NodePool, int], queue: str
 ) -> dict[str, tuple[Bound, Bound]]:
-    """Returns name -> (share, scarce bound). A share is what a namespace of the queue gets of a
-    scarce bound, as a bound of its own."""
+    """Returns name -> (share, scarce bound). A share is itself a bound: the nodes of the scarce
+    bound that one namespace of the queue gets."""
     by_name: dict[str, tuple[Bound, Bound]] = {}
     for pool, bounds in scarce.items():
         for bound in bounds if pool.queue == queue else ():

@@ -35,7 +35,7 @@ _COMMON_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 class IncomingNode(Value):
     """A lent node that is requested or joining: it counts as existing and empty. `name` is empty
-    until the converter has named it. If its Node exists by then, that is not counted again."""
+    until the converter has named it. If its Node exists already, the node still counts once."""
 
     node_type: str
     namespace: str
@@ -182,7 +182,7 @@ def _daemon_requests(
 
 
 def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
-    """Returns the usual amounts, but at least each configured amount that one of the nodes has."""
+    """Returns the usual amounts, raised to each configured amount that one of the nodes reaches."""
     size = _usual([node.allocatable for node in similar])
     for name, amount in node_type.size.items():
         if any(node.allocatable.get(name, 0) >= amount for node in similar):
@@ -191,7 +191,7 @@ def _usual_size(node_type: NodeType, similar: Sequence[Node]) -> dict[str, int]:
 
 
 def _usual(many: Sequence[Resources], largest_first: bool = True) -> dict[str, int]:
-    """Returns each resource's median: of two in the middle the larger, if `largest_first`."""
+    """Returns each resource's median; of two middle amounts, the larger if `largest_first`."""
     middle = (len(many) - 1) // 2
     return {
         name: sorted((resources.get(name, 0) for resources in many), reverse=largest_first)[middle]
@@ -227,9 +227,9 @@ def _expected_traits(
     similar: Sequence[Node],
     plain: Mapping[str, str],
 ) -> NodeTraits:
-    """Returns the labels and taints that most of `same` have, the nodes of the type that are lent
-    to the namespace. If exactly half have one, the configuration decides. A taint that is not
-    configured must also be on most of `similar`, all lent nodes of the type."""
+    """Returns the labels and taints that most nodes in `same` have: lent nodes of the type in the
+    namespace. If exactly half have one, the configuration decides. A taint that is not configured
+    must also be on most nodes in `similar`: all lent nodes of the type."""
     labels = {**node_type.labels_for(namespace), namespace: "true"}
     taints = node_type.taints_for(namespace)
     if not same:

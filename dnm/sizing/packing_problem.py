@@ -17,9 +17,9 @@ class Item(Value):
     """The needs of `count` equal pods.
 
     `node_classes`: classes of bins that they may use. `bin_types`: new nodes that they may use,
-    best first; an empty one can run at least one of the pods. `exclusive`: properties that only one
-    pod of a node may have (a host port); with any, one pod a node. `blocked_bins`: bins that
-    already have such a pod. `single_new_bin`: a second new node is of no use to them."""
+    best first; each can run a pod while it is empty. `exclusive`: properties that one pod of a node
+    alone may have (a host port); with any, each pod needs its own node. `blocked_bins`: bins that
+    already have such a pod. `single_new_bin`: a second new node cannot help them."""
 
     request: Vector
     count: int

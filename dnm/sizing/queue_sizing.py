@@ -34,13 +34,13 @@ class QueueSizing(Value):
     """The nodes that a queue needs and gets, by pool, and why.
 
     `wanted`: nodes after which it lacks nothing. `granted`: those within the budget.
-    `without_capacity`, `no_quota`: pods that lack it, even with incoming nodes.
+    `without_capacity`, `no_quota`: pods that lack capacity or quota, even with incoming nodes.
     `opened_for_capacity`: nodes that are needed for capacity alone. `shortage`: the limit that is
     too low. `below_min_nodes`: the minimum that is not met, once per missing node.
     `relies_on_incoming`: it would lack something without the incoming nodes. `waits_since`: when
     the oldest pod that lacks something was created. `fits`: group of pending pods (by fingerprint)
-    -> how many have capacity and quota on existing nodes. `spent`: the bounds of its nodes that
-    have run out. `fingerprint` changes with the pending pods."""
+    -> how many have capacity and quota on existing nodes. `spent`: bounds that allow no more nodes.
+    `fingerprint` changes with the pending pods."""
 
     queue: str
     priority: int = 0

@@ -1,8 +1,8 @@
 """Lent nodes that can be released, and fenced nodes that must serve again.
 
 The rule: a node can be released if and only if `size_queues` needs nothing without it that it does
-not need with it. So no release causes a new lend: both have the same trigger. Nor can a node be
-released if an equal one would be lent instead of an unavailable one. Pods that are too young to
+not need with it. So no release causes a new lend: both have the same trigger. Nor is a node
+released if that frees a cap under which a queue would get an equal node. Pods that are too young to
 request a node do keep one.
 
 Pods that stayed pending as long as a node was idle, although it had capacity and quota for them, or
