@@ -38,7 +38,7 @@ def keep_calendar(kept: KeptCalendar, read: CalendarReading | Unreadable) -> Kep
 def keep_within_bound(
     kept: KeptCalendar, read: CalendarReading | Unreadable, path: str
 ) -> KeptCalendar:
-    """Returns a calendar's current events; its previous ones if the registry cannot hold these."""
+    """Returns a calendar's current events; if these are too large, returns the previous ones."""
     calendar = keep_calendar(kept, read)
     if len(msgspec.json.encode(calendar)) <= _MOST_KEPT:
         return calendar

@@ -67,8 +67,8 @@ def time_error(event: CalendarEvent) -> str | None:
 def list_windows(
     events: Iterable[CalendarEvent], after: datetime, before: datetime
 ) -> list[Window]:
-    """Returns the occurrences that overlap the time from `after` until `before`, the earliest
-    first: within 400 days, and at most MOST_WINDOWS. Events without a valid time have none."""
+    """Returns the occurrences that overlap the time from `after` until `before` (400 days at most),
+    the earliest first, at most MOST_WINDOWS. Events without a valid time have none."""
     before = min(before, after + LONGEST_LOOK)
     windows: list[Window] = []
     for event in (event for event in events if not time_error(event)):

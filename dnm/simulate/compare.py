@@ -18,8 +18,8 @@ NO_LENDING = "no-lending"
 
 
 class Price(Value):
-    """The price of a configuration: the minutes that pods waited less, and jobs more, than without
-    lending."""
+    """The price of a configuration, compared with no lending. `pods_saved`: the minutes that pods
+    waited less. `jobs_paid`: the minutes that jobs waited more."""
 
     pods_saved: float
     jobs_paid: float

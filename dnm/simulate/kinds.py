@@ -128,8 +128,9 @@ class KindReplay:
             self.cancelled += 1
 
     def _gang_of(self, kind: _Kind, size: int, some: Sequence[PodKind]) -> int:
-        """Returns the number of a new pod's gang. It is the last gang if that is incomplete and has
-        this size, or has changed to it; otherwise a new one."""
+        """Returns the number of a new pod's gang; 0: none. It is the last gang if that is
+        incomplete, and if its size is the same or has changed: `some` has no gang of the old
+        size."""
         if not size:
             return 0
         number, created, was = kind.gang
@@ -142,7 +143,7 @@ class KindReplay:
 
 
 def _together(some: Sequence[PodKind]) -> PodKind:
-    """Returns the numbers of gangs of several sizes added up as one kind."""
+    """Returns one kind with the sums of the numbers of `some`, which are gangs of several sizes."""
     created = [kind.came for kind in some if kind.came is not None]
     sums = [kind.sums for kind in some if kind.sums]
     return PodKind(
@@ -169,7 +170,7 @@ def _moments(
 def _spans(
     queue: str, request: Request, pods: Iterable[_Pod], now: datetime | None
 ) -> Iterator[Span]:
-    """Yields these pods as spans that end at `now`; None: never."""
+    """Yields these pods as spans that end at `now`, or never if `now` is None."""
     for created, began, gang in pods:
         lasts = max((now - began).total_seconds(), 1.0) if now else _LONGER_THAN_ANY
         yield Span(queue=queue, came=created, began=began, lasts=lasts, request=request, gang=gang)
@@ -191,8 +192,8 @@ def _sums(
 
 
 def _take(pods: deque[Any], count: int, total: float | None) -> list[Any]:
-    """Removes and returns `count` pods: the first ones, or those with a sum of times near
-    `total`."""
+    """Removes `count` pods and returns them. With `total`, these are pods with creation times whose
+    sum is near `total`; without it, the first ones."""
     if total is None or count in (0, len(pods)) or count * len(pods) > 20 * _MOST_TRIED:
         return [pods.popleft() for _ in range(count)]
     chosen = _nearest([pod[0].timestamp() for pod in pods], count, total)

@@ -18,8 +18,8 @@ class Waits(Value):
 
 
 class Figures(Value):
-    """The cost of one policy. `lent`, `idle`, `booting` in node-hours: out of Slurm's service, in
-    Kubernetes without a pod, in conversions and returns. `short`: nodes lent for under 30 min."""
+    """The cost of one policy. In node-hours: `lent` (out of Slurm's service), `idle` (without a pod
+    in Kubernetes), `booting` (in conversions and returns). `short`: lent for under 30 min."""
 
     pods: Waits
     jobs: Waits
@@ -54,7 +54,7 @@ def play(
 
 
 def sum_up(seconds: Iterable[float]) -> Waits:
-    """Returns these waits in minutes: total, late and longest; zeros if there are none."""
+    """Returns these waits in minutes: sum, 95th percentile and maximum; zeros if there are none."""
     minutes = sorted(second / 60 for second in seconds) or [0.0]
     late = minutes[int(0.95 * (len(minutes) - 1))]
     return Waits(total=sum(minutes), late=late, longest=minutes[-1])

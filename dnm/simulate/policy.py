@@ -344,7 +344,7 @@ def _row(name: str, state: str, verdict: str, in_service: bool) -> BatchNode:
 
 
 def _maps_with(config: Config, limits: Mapping[str, Resources]) -> ConfigMaps:
-    """Returns simulated objects of the queue systems with these limits; they need no cluster."""
+    """Returns simulated objects of the configured queue systems with these limits."""
     maps: Any = {}
     for name in config.queue_systems - {"none"}:
         module = import_module(f"dnm.queues.{name}.simulated")

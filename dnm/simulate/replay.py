@@ -94,7 +94,7 @@ class Reader:
             self._add_node(line)
 
     def close(self, registry: Registry, since: datetime, until: datetime) -> Recorded:
-        """Returns the content of all lines; the registry adds the nodes that are still lent."""
+        """Returns the content of all lines; `registry` completes nodes that are still lent."""
         for name, entry in registry.nodes.items():
             if name not in self._open and entry.phase is Phase.SERVING:
                 self._lent_before(name, entry, since)
@@ -119,7 +119,7 @@ class Reader:
 
     def _young_demand(self, until: datetime) -> str:
         """Returns since when demand is recorded, if that is less than half of the time with lent
-        nodes: then a short time would represent a long one. Otherwise returns an empty text."""
+        nodes: such a record cannot represent the whole time. Otherwise returns an empty text."""
         if not (self._demand_from and self._first and self._stays):
             return ""
         is_young = 2 * (until - self._demand_from) < until - self._first
@@ -279,7 +279,7 @@ def classes_of(
 
 
 def _own(recorded: Recorded, queue: str, limit: Mapping[str, int]) -> dict[str, int]:
-    """Returns the part of a queue's limit for permanent nodes: all of it, or the used part."""
+    """Returns a queue's limit for permanent nodes; without a record of demand, the used part."""
     share = 1.0 if recorded.spans else recorded.fullness.get(queue, 0.0)
     return {name: int(amount * share) for name, amount in limit.items()}
 

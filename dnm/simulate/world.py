@@ -104,7 +104,7 @@ class World:
         heapq.heappush(self._events, (when, self._number, is_batch, action))
 
     def _at_batch(self, when: float, action: Callable[[], None]) -> None:
-        """Schedules a change of jobs, which does not matter if no node is requested."""
+        """Schedules a change of jobs. Policies that request no node need not run after it."""
         self.at(when, action, is_batch=True)
 
     def play(self, policy: Policy, report: Callable[[float], object] | None = None) -> Cost:

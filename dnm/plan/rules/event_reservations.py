@@ -233,9 +233,9 @@ def _need(
     caps: ConversionBudget,
     concurrent: Sequence[_Taken],
 ) -> EventReservation | None:
-    """Returns the reservation that an occurrence needs, reduced to the caps: a node that must not
-    be lent must not be idle for it. `excluded` includes lent nodes. `concurrent`: needs of events
-    at the same time."""
+    """Returns the reservation that an occurrence needs, reduced to what the caps allow: otherwise
+    Slurm would keep nodes idle that cannot be lent. `excluded` includes lent nodes. `concurrent`:
+    needs of events at the same time."""
     config = inputs.config
     node_type, count = rough_need(config, window.event)
     for cap in caps.bounds_of(NodePool("", window.event.namespace, node_type)):

@@ -115,8 +115,8 @@ def list_problems(config: Config, registry: Registry, at: datetime) -> Iterator[
 
 
 def _list_unusable(config: Config, registry: Registry) -> Iterator[str]:
-    """Yields a sentence for each unusable event that is not in the configuration, which reports its
-    own."""
+    """Yields a sentence for each unusable event, except those that are reported as unreadable
+    sections of the configuration."""
     for event in list_events(config, registry):
         is_reported = not event.source and event.name in config.unread_events
         if not is_reported and (why := event_error(config, event)):
@@ -150,9 +150,9 @@ def _select(
 
 
 def _stay_before(config: Config, registry: Registry, window: Window) -> timedelta:
-    """Returns how long before its start nodes are kept for an event. Measured times may shrink
-    while nodes are lent for it: nodes requested since lending may have begun are kept all the
-    same."""
+    """Returns how long before its start nodes are kept for an event. If nodes were requested since
+    lending for the event may have begun, it is at least the longest time of lending, since measured
+    times may shrink meanwhile."""
     longest = _lead(config, window.event, longest_lend_time(config))
     name = window.event.namespace
     asked = [node.asked_at for node in registry.nodes.values() if node.namespace == name]

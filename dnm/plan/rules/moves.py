@@ -2,8 +2,8 @@
 of their moves. Pure. `moving.py` has the effect of each fact on a node that moves.
 
 The rule: a node moves if its own queue can spare it (`choose_releases`). It moves to a queue with
-waiting pods, or below its min_nodes, that would be lent a node of the type. It takes no node from
-Slurm. The caps and the budget of its new namespace, that queue's breaker, waiting jobs, holds,
+waiting pods, or below its min_nodes, that would be lent a node of the type. A move takes no node
+from Slurm. The caps and the budget of its new namespace, that queue's breaker, waiting jobs, holds,
 exclusions, orders, floors and the pause apply. A move continues only while the new queue needs the
 node and the old one does not.
 """
@@ -140,7 +140,7 @@ def _reason_to_stop(inputs: Inputs, registry: Registry, name: str) -> str | None
 def _find_unwanted(
     look: Look, registry: Registry, moving: Mapping[str, LentNode]
 ) -> dict[str, str]:
-    """Returns node -> why it must not move, by the queues' current needs, its old queue's first."""
+    """Returns node -> why it must not move: its old queue needs it, or the new one does not."""
     inputs, limits = look.inputs, look.current.limits
     if not moving or inputs.demand is None:
         return {}
@@ -183,8 +183,8 @@ def _is_uncounted(inputs: Inputs, name: str) -> bool:
 
 
 def _begin(look: Look, before: Moves) -> Moves:
-    """Begins moves to the first queue that can get nodes. Others wait for the next run, since these
-    moves change what they would get."""
+    """Begins moves to the first queue that can get nodes. Moves to other queues wait for the next
+    run, since the first moves change how many nodes those queues can get."""
     inputs, registry = look.inputs, before.registry
     excluded = excluded_nodes(inputs.config, registry, inputs.facts.batch, inputs.now)
     idle = {
@@ -242,8 +242,8 @@ def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) ->
 
 
 def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Checks whether a converter may still work on the node and label it for its old namespace. It
-    may if the call that brought the node has not ended, or if the batch side reports it."""
+    """Checks whether a converter may still work on the node and label it for its old namespace: the
+    call that brought the node has not ended, or the batch side reports a conversion of the node."""
     claim = inputs.facts.claim_of(name, inputs.config.instance_id)
     return (claim is not None and bool(claim.direction)) or any(
         not request.end
@@ -253,8 +253,8 @@ def _is_converting(inputs: Inputs, registry: Registry, name: str, entry: LentNod
 
 
 def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> bool:
-    """Checks whether the node can move to the pool: it has the type, another queue, and no label or
-    taint of the pool yet, by which the progress of a move is read."""
+    """Checks whether the node can move to the pool: it has the type and another queue. It must not
+    have a label or taint of the pool yet, because these show later how far the move is."""
     if entry.node_type != pool.node_type or entry.queue == pool.queue:
         return False
     change = change_labels(inputs.config, entry.node_type, entry.namespace, pool.namespace)
@@ -264,8 +264,8 @@ def _is_other(inputs: Inputs, name: str, entry: LentNode, pool: NodePool) -> boo
 def _allowed(
     look: Look, registry: Registry, pool: NodePool, sizing: QueueSizing, count: int
 ) -> int:
-    """Returns how many of `count` nodes the queue may get by moves: none for headroom only, which
-    is not worth another queue's node."""
+    """Returns how many of `count` nodes the queue may get by moves. It gets none if it needs them
+    for `headroom` only, or if its breaker stops it."""
     inputs = look.inputs
     is_due = sizing.for_pods or bool(sizing.below_min_nodes)
     is_judged = pool.queue in look.current.limits and not inputs.unreadable_namespaces(pool.queue)

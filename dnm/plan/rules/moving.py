@@ -77,7 +77,7 @@ def change_for(config: Config, entry: LentNode, to: str) -> LabelChange:
 
 def belongs_to_other_namespace(config: Config, entry: LentNode, node: Node) -> bool:
     """Checks whether a node has labels or taints of another namespace. Either its move failed half
-    way, or its Node was registered again after a move with those of the old one."""
+    way, or its Node was registered again after a move, with the labels of the old namespace."""
     if entry.moved_at is not None and node.labels.get(entry.namespace) != "true":
         return True
     to = entry.failed_move

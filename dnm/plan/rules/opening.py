@@ -98,9 +98,9 @@ def _steps(config: Config, entry: LentNode) -> tuple[Check, ...]:
 
 
 def list_looks(config: Config, registry: Registry, nodes: Sequence[Node]) -> Iterator[FactsRequest]:
-    """Yields a request for facts about each node with readiness checks: joining ones, failed ones
-    that may still join, and nodes that may have just joined for a request. So their images are
-    pulled from the first run on."""
+    """Yields a request for facts about each node with readiness checks: nodes that join, failed
+    nodes that may still join, and Nodes that may have just joined for a request. The last ones are
+    included so that dnm pulls their images from the first run on."""
     own_nodes = registry.nodes_of(config.instance_id, Phase.JOINING, Phase.FAILED)
     for name, entry in own_nodes.items():
         if steps := _steps(config, entry):
@@ -220,8 +220,8 @@ def _return_unopened(
 
 def open_breakers(inputs: Inputs, registry: Registry) -> Registry:
     """Opens the breaker of each queue that has just lost a node because an image of its pods was
-    missing. Each further attempt is later, with one node, for any pods. Other queues still get
-    nodes."""
+    missing. The queue then gets one node at a time, after longer and longer pauses, even if its
+    pods do not change. Other queues still get nodes."""
     breakers = dict(registry.breakers)
     for queue in {entry.queue for entry in _left_for_images(inputs, registry)}:
         before = breakers.get(queue, Breaker())
