@@ -21,6 +21,7 @@ from dnm.plan.breaker import (
     after_transition,
     allowed_at_once,
     backoff_delay,
+    forgive,
     judge_breaker,
     next_chance,
     record_used_quota,
@@ -177,6 +178,18 @@ def test_node_transition_updates_the_breaker_of_its_queue(
     breakers = {**other, QUEUE: breaker} if breaker else other
     changed = after_transition(breakers, before, after)
     assert changed == ({**other, QUEUE: left} if left else other)
+
+
+@pytest.mark.parametrize(
+    ("breaker", "left"),
+    [
+        pytest.param(None, Breaker(unused=-1), id="its-return-will-not-count"),
+        pytest.param(Breaker(unused=2), Breaker(unused=1), id="one-less"),
+        pytest.param(OPEN, OPEN, id="open-already"),
+    ],
+)
+def test_release_of_an_excused_node_does_not_count(breaker: Breaker | None, left: Breaker) -> None:
+    assert forgive({QUEUE: breaker} if breaker else {}, QUEUE) == {QUEUE: left}
 
 
 # --- used quota ------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dnm.model.observed import LendTimes
 from dnm.model.pod import PodShape
 from dnm.model.pod_waits import PodWaits
 from dnm.model.reason import Reason
+from dnm.model.value import Unreadable
 from dnm.model.verdict import Verdict
 from dnm.plan.rules import event_windows
 from dnm.plan.rules.event_windows import lead_of, next_change, projected_at, stay_of
@@ -190,6 +191,17 @@ def test_unreadable_event_is_reported_once_and_keeps_its_previous_nodes() -> Non
     assert [node.reason for node in plan.nodes] == [Reason.RETURNED]
     assert plan.errors == ("/nonexistent/dnm.ini: [event:w] nodes = x: is no number",)
     assert plan.needs_person and not plan.notes
+
+
+def test_event_sized_by_its_pods_waits_for_a_readable_list_of_pods() -> None:
+    """The pods of other namespaces decide how much of the nodes is free."""
+    asked = world(event())
+    assert floor(asked) == {"a": 5}
+    unread = Unreadable(subject="pods", error="pods: 403 Forbidden")
+    asked.set(pods=unread)
+    assert floor(asked) == {}
+    plan = asked.plan()
+    assert not plan.actions and plan.errors == (unread.error,)
 
 
 def test_same_event_in_two_places_counts_once() -> None:

@@ -222,6 +222,13 @@ def test_move_for_min_nodes_takes_no_chance_of_the_breaker(opened_by: str) -> No
     assert after.nodes["a001"].state == MOVE and after.breakers == breakers
 
 
+def test_move_for_pods_takes_the_chance_of_a_breaker_that_is_due() -> None:
+    breakers = {OTHER: Breaker(unused=3, tripped_at=LONG_AGO, trips=1, demand="other pods")}
+    after = idle().recorded(breakers=breakers).plan().registry
+    assert after.nodes["a001"].state == MOVE
+    assert after.breakers == {OTHER: Breaker(unused=2, trips=1)}
+
+
 def test_moves_at_once_are_bounded_by_the_run_limit() -> None:
     world = wanted(site(), 9)
     for number in range(1, 6):

@@ -21,7 +21,7 @@ from dnm.model.verdict import Verdict
 from dnm.plan.counting import count_missing
 from dnm.plan.inputs import needs_batch_side
 from dnm.record.transitions import Cause, list_transitions
-from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_request
+from tests.builders import FENCED, NOW, QUEUE, a_batch_node, a_policy, a_request
 from tests.plan.worlds import UNREAD, World, queue_map, wanting
 
 LATER, EARLIER = NOW + timedelta(hours=1), NOW - timedelta(hours=1)
@@ -86,6 +86,9 @@ def serving(world: World, *names: str, **changes: Any) -> World:
         pytest.param(ordered(World().recorded(claimed={"a001": ClaimedNode(
             node_type="a", namespace="dev", can_resume=True)})), [(1, "a001"), (1, "")],
             id="one-was-interrupted"),
+        pytest.param(ordered(World().recorded(claimed={"a001": ClaimedNode(
+            node_type="a", namespace="dev", can_resume=True)}), nodes=("a055", "a051")),
+            [(1, "a055"), (1, "a051")], id="named-and-another-was-interrupted"),
     ],
 )  # fmt: skip
 def test_missing_nodes_of_an_order_are_requested(
@@ -151,6 +154,8 @@ def test_repeatedly_failing_image_delays_forced_and_unforced_orders() -> None:
         pytest.param(ordered(nodes=("a099",), count=1), "a099: Slurm does not know it", False,
                      id="not-known"),
         pytest.param(ordered(namespace="gone"), "no namespace gone", False, id="namespace-gone"),
+        pytest.param(ordered().configured(namespaces={"dev": a_policy(queue="root.nope")}),
+                     "the queue document has no queue root.nope", False, id="queue-gone"),
     ],
 )  # fmt: skip
 def test_force_overrides_restrictions_and_never_caps(

@@ -14,7 +14,7 @@ from dnm.checks.queue_checks import QueueProperties, checks_of
 from dnm.config.names import QUEUE_SYSTEMS
 from dnm.kube.client import KubeClient
 from dnm.lab.sandbox.cluster import Sandbox
-from dnm.model.errors import DnmError, LeaseError
+from dnm.model.errors import DnmError, KubeConflict, LeaseError
 from tests.queues.harness import CASES, SIZE, DyingClient, Host, KilledError, QueueCase, lent
 
 BASELINE = 80_000  # millicores
@@ -151,6 +151,21 @@ def test_refused_write_changes_nothing_and_is_an_error(case: QueueCase, sandbox:
             host.write(lent("n1"))
     else:
         assert not host.write(lent("n1")).is_written
+    sandbox.faults.clear()
+    assert case.stored() == before
+
+
+def test_write_that_always_conflicts_ends_with_an_error(case: QueueCase, sandbox: Sandbox) -> None:
+    """Another client changes the objects before each try."""
+    before, host = case.stored(), Host(case)
+    sandbox.fault("status", path=".*", methods=("PUT", "PATCH", "POST"), code=409)
+    if properties_of(case).writes_limits:
+        with pytest.raises(KubeConflict):
+            host.write(lent("n1"))
+        with pytest.raises(KubeConflict):
+            host.system.exclude_earlier_writes(
+                host.config, KubeClient.connect(host.config), "prod 2", lambda: None
+            )
     sandbox.faults.clear()
     assert case.stored() == before
 

@@ -125,6 +125,15 @@ def test_missing_objects_are_refused(sandbox: Sandbox) -> None:
     assert CheckResult.FAILED in {item.result for item in findings_of(sandbox, facts)}
 
 
+def test_missing_flavor_is_refused(sandbox: Sandbox, read: Read) -> None:
+    read()
+    sandbox.delete("resourceflavors", "lent")
+    config = a_kueue_config(sandbox)
+    facts = SYSTEM.collect(config, KubeClient.connect(config))
+    assert "there is no ResourceFlavor lent" in objection_of(facts)
+    assert CheckResult.FAILED in {item.result for item in findings_of(sandbox, facts)}
+
+
 def test_server_without_the_version_is_reported(sandbox: Sandbox) -> None:
     sandbox.fault("status", path="kueue.x-k8s.io", code=404)
     config = a_kueue_config(sandbox)

@@ -42,6 +42,14 @@ def condition(kind: str, status: str = "True", reason: str = "") -> dict[str, st
     return {"type": kind, "status": status, "reason": reason}
 
 
+def requiring(operator: str, *values: str) -> dict[str, Any]:
+    """Returns pods whose node affinity compares the label of lent nodes."""
+    expression = {"key": LABEL, "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"affinity": {"nodeAffinity": required}}
+
+
 ALONE = {
     "never-tried": (a_workload("w", [a_pod_set(75)]), 75),
     "tried": (a_workload("w", [a_pod_set(75)], status=pending(TOO_MUCH)), 75),
@@ -68,9 +76,15 @@ ALONE = {
     "selector-requires-lent-nodes": (
         a_workload("w", [a_pod_set(4, spec={"nodeSelector": {"pool": "x", LABEL: "true"}})]), 4),
     "affinity-excludes-lent-nodes": (
-        a_workload("w", [a_pod_set(75, spec={"affinity": {"nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]}]}}}})]), 0),
+        a_workload("w", [a_pod_set(75, spec=requiring("DoesNotExist"))]), 0),
+    "affinity-requires-lent-nodes": (
+        a_workload("w", [a_pod_set(75, spec=requiring("In", "true"))]), 75),
+    "affinity-requires-another-value": (
+        a_workload("w", [a_pod_set(75, spec=requiring("In", "false", "no"))]), 0),
+    "affinity-excludes-the-value-of-lent-nodes": (
+        a_workload("w", [a_pod_set(75, spec=requiring("NotIn", "true"))]), 0),
+    "affinity-excludes-another-value": (
+        a_workload("w", [a_pod_set(75, spec=requiring("NotIn", "false"))]), 75),
     "larger-than-the-cap": (a_workload("w", [a_pod_set(200)]), 0),
     "partial-within-the-cap": (a_workload("w", [a_pod_set(200, minCount=30)]), 30),
     "partial-that-fits-whole": (a_workload("w", [a_pod_set(75, minCount=30)]), 75),

@@ -189,6 +189,8 @@ FILES = {
     "lines are the manifest's": (manifest(BAD), [("R1", 22)]),
     "a quoted text has one line": (manifest(BAD, "json"), [("R1", 9)]),
     "a packed text has one line": (PACKED, [("R1", 6)]),
+    "a damaged packed text": (PACKED.replace("gz: H", "gz: x"), [("gzip", 1)]),
+    "not Unicode, behind a document": (f"{TREE}---\n\t{{", [("document", 1)]),
     "behind another manifest": ("kind: Namespace\n---\n" + manifest(BAD), [("R1", 24)]),
     "nothing": ("", [("document", 1)]),
     "what nobody should apply": ("partitions: []\n", [("document", 1)]),
