@@ -399,7 +399,8 @@ class ModelState(StateFake):
         with self.kube._call("kube.read_lease", "lease"):
             return msgspec.structs.replace(self.kept.lease, read_at=self.kube.world.now)
 
-    def write_lease(self, lease: Lease) -> Lease:
+    def write_lease(self, lease: Lease, *, is_dry_run: bool = False) -> Lease:
+        assert not is_dry_run
         with self.kube._call("kube.write_lease", is_write=True):
             if lease.version != self.kept.lease.version:
                 raise KubeConflict("another client wrote in between")

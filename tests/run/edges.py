@@ -48,7 +48,8 @@ class Leases(LeaseFake):
             self.kube._check("read lease")
         return msgspec.structs.replace(self.stored, read_at=self.now)
 
-    def write_lease(self, lease: Lease) -> Lease:
+    def write_lease(self, lease: Lease, *, is_dry_run: bool = False) -> Lease:
+        assert not is_dry_run
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
         if self.kube is not None:
