@@ -37,15 +37,16 @@ class TypedObjects:
         self._shapes = ShapeCache()
 
     def list_objects(
-        self, kind: str, namespace: str, of: type[T], read: Callable[[T], U]
+        self, kind: str, namespace: str, of: type[T], read: Callable[[T], U | None]
     ) -> list[U]:
-        """Returns all objects of a kind in a namespace, each decoded as `of` and converted by
-        `read`. A raw part of an object is valid only in `read`. Raises KubeError."""
+        """Returns the objects of a kind in a namespace, each decoded as `of` and converted by
+        `read`, which returns None for an object to leave out. A raw part of an object is valid only
+        in `read`. Raises KubeError, also for more than MOST_OBJECTS that are not left out."""
         api, plural = _KINDS[kind]
         decode = msgspec.json.Decoder(ListPage[of]).decode  # type: ignore[valid-type]
 
         def read_page(page: memoryview) -> Iterable[U]:
-            return map(read, decode(page).items)
+            return (item for item in map(read, decode(page).items) if item is not None)
 
         listing = List(path_of(plural, namespace=namespace, api=api), f"{kind}List")
         asking = self._api.asking(f"list the {plural} of namespace {namespace}", f"list {plural}")

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dnm.kube.objects import Metadata
-from dnm.kube.typed_objects import TypedObjects
+from dnm.kube.typed_objects import MOST_OBJECTS, TypedObjects
+from dnm.model.pod import PodShape
 from dnm.model.quantity import QuantityError, kube_resources, parse_kubernetes
 from dnm.model.value import Resources
 from dnm.model.workload import WOKEN, LackingPods
@@ -26,6 +27,7 @@ KINDS = {
 """The kinds, with the longest wait of their controllers between two tries."""
 _REQUIRED = frozenset(("cpu", "memory"))  # if a quota limits one, each container must have it
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
+_MOST_BYTES = 1 << 26  # of distinct pod specs in a namespace
 _ENDED = frozenset(("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"))
 
 
@@ -114,10 +116,35 @@ def _count_indexes(text: str) -> int:
 
 class _Lacking(NamedTuple):
     kind: str
-    metadata: Metadata
+    name: str
     lacks: int
     since: str
     spec: bytes
+    woken: str
+
+
+class _Found:
+    """The first workloads of a namespace that lack pods, and their distinct pod specs. A tenant may
+    have any number of both, and has more demand than nodes long before the bounds."""
+
+    def __init__(self) -> None:
+        self._names: set[tuple[str, str]] = set()
+        self._specs: dict[bytes, bytes] = {}
+        self._bytes = 0
+
+    def takes(self, kind: str, name: str) -> bool:
+        """Returns whether the workload is one of the first, also if the list is read again."""
+        if len(self._names) < MOST_OBJECTS:
+            self._names.add((kind, name))
+        return (kind, name) in self._names
+
+    def keep(self, spec: bytes) -> bytes:
+        """Returns one object for equal specs, and an empty one beyond the bound."""
+        if spec not in self._specs:
+            if self._bytes + len(spec) > _MOST_BYTES:
+                return b""
+            self._bytes += len(spec)
+        return self._specs.setdefault(spec, spec)
 
 
 class _RangeItem(msgspec.Struct, frozen=True, rename="camel"):
@@ -156,65 +183,65 @@ class WorkloadObjects(TypedObjects):
     """The client of the workloads that lack pods."""
 
     def read_lacking(self, namespace: str) -> list[LackingPods]:
-        """Returns the workloads of a namespace that lack pods, the longest waiting first. Reads the
-        LimitRanges only if a workload lacks pods. Raises KubeError."""
+        """Returns the workloads of a namespace that lack pods, the longest waiting first, up to
+        MOST_OBJECTS. Reads the LimitRanges only if a workload lacks pods. Raises KubeError."""
         lacking: list[_Lacking] = []
+        found = _Found()
         for kind in KINDS:
-            listed = self.list_objects(kind, namespace, _Workload, partial(_read, kind))
-            lacking += [item for item in listed if item.lacks > 0]
+            read = partial(_read, kind, found)
+            lacking += self.list_objects(kind, namespace, _Workload, read)
         if not lacking:
             return []
-        lacking.sort(key=lambda item: (item.since, item.kind, item.metadata.name))
+        lacking.sort(key=lambda item: (item.since, item.kind, item.name))
         ranges = self.list_objects("LimitRange", namespace, _LimitRange, lambda item: item)
         rules = [item for each in ranges for item in each.spec.limits]
-        return [_lacking(self, namespace, item, rules) for item in lacking]
+        missing = {spec: _complete(self, spec, rules) for spec in {item.spec for item in lacking}}
+        return [
+            LackingPods(
+                kind=item.kind,
+                namespace=namespace,
+                name=item.name,
+                count=item.lacks,
+                shape=missing[item.spec].shape,
+                limits=missing[item.spec].limits,
+                since=item.since,
+                longest_wait=KINDS[item.kind],
+                omitted=missing[item.spec].omitted,
+                is_forbidden=missing[item.spec].is_forbidden,
+                woken=item.woken,
+            )
+            for item in lacking
+        ]
 
 
-def _read(kind: str, item: _Workload) -> _Lacking:
+def _read(kind: str, found: _Found, item: _Workload) -> _Lacking | None:
+    metadata = item.metadata
     count = item.count_of_job if kind == "Job" else item.count
-    count = 0 if item.metadata.deletion_timestamp else count
-    spec = bytes(item.spec.template.spec) if count > 0 else b""
-    return _Lacking(kind, item.metadata, count, item.since, spec)
+    if count <= 0 or metadata.deletion_timestamp or not found.takes(kind, metadata.name):
+        return None
+    spec = found.keep(bytes(item.spec.template.spec))
+    woken = (metadata.annotations or {}).get(WOKEN, "")
+    return _Lacking(kind, metadata.name, count, item.since, spec, woken)
 
 
-def _lacking(
-    objects: TypedObjects, namespace: str, item: _Lacking, rules: Sequence[_RangeItem]
-) -> LackingPods:
-    completed = _complete(item.spec, [rule for rule in rules if rule.type == "Container"])
-    shape = objects.read_shape(completed.requests)
-    limits = objects.read_shape(completed.limits).request
-    return LackingPods(
-        kind=item.kind,
-        namespace=namespace,
-        name=item.metadata.name,
-        count=item.lacks,
-        shape=shape,
-        limits=limits,
-        since=item.since,
-        longest_wait=KINDS[item.kind],
-        omitted=completed.omitted,
-        is_forbidden=completed.is_forbidden
-        or any(rule.forbids(shape.request, limits) for rule in rules if rule.type == "Pod"),
-        woken=(item.metadata.annotations or {}).get(WOKEN, ""),
-    )
+class _Missing(NamedTuple):
+    """A pod with the requests and limits that its containers will get. `omitted`: the limits of
+    quotas for which a container has no amount. `is_forbidden`: a LimitRange refuses the pod."""
+
+    shape: PodShape
+    limits: Resources
+    omitted: frozenset[str] = frozenset()
+    is_forbidden: bool = False
 
 
-class _Completed(NamedTuple):
-    """The pod spec as the API server completes it, and the spec with limits in place of requests.
-    `omitted`: the limits of quotas for which a container has no amount. `is_forbidden`: a
-    LimitRange refuses a container."""
-
-    requests: bytes
-    limits: bytes
-    omitted: frozenset[str]
-    is_forbidden: bool
-
-
-def _complete(spec: bytes, rules: Sequence[_RangeItem]) -> _Completed:
-    """Returns the pod spec with the requests and limits that its containers will get. For a missing
-    request the API server takes the limit, else the default of the LimitRanges."""
+def _complete(objects: TypedObjects, spec: bytes, rules: Sequence[_RangeItem]) -> _Missing:
+    """Returns the pod of a template's spec. For a missing request the API server takes the limit,
+    else the default of the LimitRanges."""
+    if not spec:
+        return _Missing(objects.read_shape(spec), {})
     fields: dict[str, Any] = msgspec.json.decode(spec)
     with_limits, of_pod = {**fields}, fields.get("resources") or {}
+    of_containers = [rule for rule in rules if rule.type == "Container"]
     omitted, is_forbidden = set(), False
     for kind in ("containers", "initContainers"):
         requested, limited = [], []
@@ -222,12 +249,12 @@ def _complete(spec: bytes, rules: Sequence[_RangeItem]) -> _Completed:
             resources = container.get("resources") or {}
             requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
             requests = {**limits, **requests}
-            for rule in rules:
+            for rule in of_containers:
                 requests = {**rule.default_request, **requests}
                 limits = {**rule.default, **limits}
             with suppress(QuantityError):  # `read_shape` cuts off the shape of such a pod
                 amounts = kube_resources(requests), kube_resources(limits)
-                is_forbidden |= any(rule.forbids(*amounts) for rule in rules)
+                is_forbidden |= any(rule.forbids(*amounts) for rule in of_containers)
             omitted |= {f"requests.{name}" for name in _REQUIRED - requests.keys()}
             omitted |= {f"limits.{name}" for name in _REQUIRED - limits.keys()}
             requested.append({**container, "resources": {"requests": requests}})
@@ -235,10 +262,10 @@ def _complete(spec: bytes, rules: Sequence[_RangeItem]) -> _Completed:
         if requested:
             fields, with_limits = {**fields, kind: requested}, {**with_limits, kind: limited}
     if of_pod:
+        omitted = set()
         with_limits["resources"] = {"requests": of_pod.get("limits") or {}}
-    return _Completed(
-        requests=msgspec.json.encode(fields),
-        limits=msgspec.json.encode(with_limits),
-        omitted=frozenset() if of_pod else frozenset(omitted),
-        is_forbidden=is_forbidden,
-    )
+    shape = objects.read_shape(msgspec.json.encode(fields))
+    limits = objects.read_shape(msgspec.json.encode(with_limits)).request
+    of_pods = (rule for rule in rules if rule.type == "Pod")
+    is_forbidden |= any(rule.forbids(shape.request, limits) for rule in of_pods)
+    return _Missing(shape, limits, frozenset(omitted), is_forbidden)

@@ -139,6 +139,37 @@ def test_template_with_many_containers_is_cut_off(sandbox: Sandbox) -> None:
     assert pods.shape.is_cut
 
 
+def test_only_the_first_workloads_of_a_namespace_count(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finished Jobs are none of them, and more workloads are no error: a tenant could stop dnm."""
+    monkeypatch.setattr("dnm.kube.workloads.MOST_OBJECTS", 2)
+    monkeypatch.setattr("dnm.kube.typed_objects.MOST_OBJECTS", 2)
+    sandbox.add_namespace("dev")
+    for number in range(7):
+        metadata = {"name": f"j{number}", "namespace": "dev"}
+        status = {"conditions": DONE} if number < 4 else {}
+        sandbox.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+                        "spec": {"template": template()}, "status": status})  # fmt: skip
+    client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    assert [pods.name for pods in client.typed_objects.read_lacking("dev")] == ["j4", "j5"]
+
+
+def test_only_so_many_bytes_of_templates_count(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnm.kube.workloads._MOST_BYTES", 500)
+    sandbox.add_namespace("dev")
+    for number, text in enumerate("aabb"):
+        metadata = {"name": f"j{number}", "namespace": "dev"}
+        env = [{"name": "TEXT", "value": 200 * text}]
+        sandbox.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+                        "spec": {"template": template({"env": env})}})  # fmt: skip
+    client = KubeClient.connect(a_config(kubeconfig_path=sandbox.kubeconfig))
+    lacking = client.typed_objects.read_lacking("dev")
+    assert [pods.shape.is_cut for pods in lacking] == [False, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("since", "raised", "wait", "expected"),
     [

@@ -32,6 +32,8 @@ from dnm.queues.system import ConfigMaps, PodReading
 
 _TRIES = 5  # if other clients write at the same time
 _READY_TRIES, _READY_PAUSE = 20, 0.1  # kube-controller-manager takes about 0.2 seconds
+_LONGEST_FAILURE = 20.0  # seconds after which a failed write ends a try
+_LONGEST_WAKING = 10.0  # seconds; the next run wakes the rest
 _EXCLUSION = "dynamic-node-manager/fence"
 """An annotation that decides nothing, but a write of it gives a quota another version."""
 
@@ -133,34 +135,39 @@ class ResourceQuotas:
         before_write: Callable[[], None],
     ) -> QueueOutcome:
         """Writes the quotas one after the other. The limits are absolute numbers, so that the next
-        run can continue if this run is killed between two writes."""
+        run can continue if this run is killed between two writes. A quota that cannot be written
+        delays the others for a bounded time."""
         done: list[PlannedQuota] = []
-        lost: KubeError | None = None
+        failed: dict[str, KubeError] = {}  # by quota; perhaps only the answer was lost
+        give_up = time.monotonic() + _LONGEST_FAILURE
         for _ in range(_TRIES):
             facts = read_facts(config, kube.typed_objects, with_pods=False)
             edit = self.read_queues(config, facts).plan(wants, None)
-            due = [item for item in edit.planned if item.is_changed]
+            changed = [item for item in edit.planned if item.is_changed]
+            due = [item for item in changed if item.quota.place not in failed]
             if not due:
+                for item in changed:
+                    raise failed[item.quota.place]
                 notes = _annotate_workloads(config, kube, before_write)
-                if lost:
-                    notes += (f"the write took effect although its answer was lost: {lost}",)
+                for error in failed.values():
+                    notes += (f"the write took effect although its answer was lost: {error}",)
                 changes = tuple(change for item in done for change in item.changes)
                 edit = replace(edit, changes=changes)
                 return QueueOutcome(edit=edit, is_written=bool(done), notes=notes)
-            if lost:
-                raise lost
             before_write()
             wants = replace(wants, remembered=edit.noted)
-            try:
-                for item in due:
-                    hard = {change.resource: change.after for change in item.changes}
+            for item in due:
+                hard = {change.resource: change.after for change in item.changes}
+                try:
                     _patch(kube, item.quota, item.annotations, hard)
-                    done.append(item)
-            except KubeConflict:
-                continue
-            except KubeError as error:  # perhaps only its answer was lost
-                lost, done = error, [*done, item]
-        raise KubeConflict(_CONFLICTS)
+                except KubeConflict:
+                    continue  # the next try reads it again
+                except KubeError as error:
+                    failed[item.quota.place] = error
+                done.append(item)
+                if failed and time.monotonic() > give_up:
+                    break
+        raise next(iter(failed.values()), KubeConflict(_CONFLICTS))
 
 
 _CONFLICTS = (
@@ -189,17 +196,34 @@ def _annotate_workloads(
         return ()
     try:
         for _ in range(_READY_TRIES):
-            facts = read_facts(config, kube.typed_objects)
+            facts = read_facts(config, kube.typed_objects, with_pods=False)
             if all(quota.is_ready for quota in facts.quotas):
                 break
             time.sleep(_READY_PAUSE)
-        for pods in facts.waiting:
+        waiting = read_facts(config, kube.typed_objects).waiting
+    except (KubeError, QueueError) as error:
+        return (f"cannot wake workloads, which try again themselves: {error}",)
+    failed: dict[tuple[str, str], KubeError] = {}  # by kind and namespace
+    give_up = time.monotonic() + _LONGEST_WAKING
+    for number, pods in enumerate(waiting):
+        if time.monotonic() > give_up:
+            later = f"{len(waiting) - number} of {len(waiting)} workloads wait for the next run"
+            return (*_wake_notes(failed), f"{later} to be woken, or try again themselves")
+        if (pods.kind, pods.namespace) not in failed:
             before_write()
             patch = {"metadata": {"annotations": {WOKEN: pods.woken}}}
-            kube.typed_objects.patch_object(pods.kind, pods.namespace, pods.name, patch)
-    except KubeError as error:  # they try again later
-        return (f"cannot wake all workloads, which try again themselves: {error}",)
-    return ()
+            try:
+                kube.typed_objects.patch_object(pods.kind, pods.namespace, pods.name, patch)
+            except KubeError as error:
+                failed[pods.kind, pods.namespace] = error
+    return _wake_notes(failed)
+
+
+def _wake_notes(failed: Mapping[tuple[str, str], KubeError]) -> tuple[str, ...]:
+    return tuple(
+        f"cannot wake all {kind}s of namespace {namespace}, which try again themselves: {error}"
+        for (kind, namespace), error in failed.items()
+    )
 
 
 SYSTEM = ResourceQuotas()

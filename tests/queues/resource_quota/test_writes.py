@@ -1,0 +1,161 @@
+"""Writes of ResourceQuotas in several namespaces, of which some are refused."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from dnm.kube.client import KubeClient
+from dnm.lab.sandbox.cluster import Sandbox
+from dnm.model.config import Config, NamespacePolicy
+from dnm.model.errors import KubeConflict, KubeError
+from dnm.model.queue_edit import QueueOutcome, QueueWants
+from dnm.model.workload import WOKEN
+from dnm.queues.resource_quota.system import ResourceQuotas
+from tests.builders import a_config
+
+NODE = {"cpu": 64_000, "memory": 256 * 2**30, "pods": 110}
+NAMES = ("art", "biology", "chemistry")
+LABELS = {"app": "x"}
+READ = ("resourcequotas", "limitranges", "replicasets", "statefulsets", "jobs")
+
+
+class Courses:
+    """A namespace with a full quota for each of three courses, and a StatefulSet that it refuses.
+    The account of dnm may do in each namespace what `patches` has."""
+
+    ALL: ClassVar[tuple[str, ...]] = ("resourcequotas", "statefulsets", "jobs")
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.config: Config = a_config(
+            namespaces={
+                name: NamespacePolicy(
+                    name=name, queue=name, node_types=("a",), queue_system="resource_quota"
+                )
+                for name in NAMES
+            },
+            kubeconfig_path=sandbox.kubeconfig,
+        )
+        for name in NAMES:
+            sandbox.add_namespace(name)
+            # By a request, so that the API server records when a client has written the limits.
+            session = KubeClient.connect(self.config).requests.session
+            quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+                     "spec": {"hard": {"requests.cpu": "8"}}}  # fmt: skip
+            session.write("POST", f"/api/v1/namespaces/{name}/resourcequotas", quota)
+            container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "4"}}}
+            template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
+            spec = {"replicas": 4, "selector": {"matchLabels": LABELS}, "template": template}
+            metadata = {"name": "q", "namespace": name}
+            sandbox.create({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata,
+                            "spec": spec, "status": {"replicas": 2}})  # fmt: skip
+        self.follow()
+        self.allow(dict.fromkeys(NAMES, self.ALL))
+
+    def allow(self, patches: dict[str, tuple[str, ...]]) -> None:
+        rules = [("list", resource, "*") for resource in READ]
+        rules += [("patch", kind, name) for name, kinds in patches.items() for kind in kinds]
+        self.sandbox.access.restrict(rules)
+
+    def cores(self) -> list[str]:
+        quotas: list[Any] = [self.sandbox.get("resourcequotas", "q", name) for name in NAMES]
+        return [quota["spec"]["hard"]["requests.cpu"] for quota in quotas]
+
+    def have_annotations(self) -> list[bool]:
+        owners: list[Any] = [self.sandbox.get("statefulsets", "q", name) for name in NAMES]
+        return [WOKEN in (owner["metadata"].get("annotations") or {}) for owner in owners]
+
+    def follow(self) -> None:
+        """Plays the controller of quotas."""
+        for name in NAMES:
+            self.sandbox.edit("resourcequotas", "q", _take_over, name)
+
+    def write(self, kube: Any = None) -> QueueOutcome:
+        wants = QueueWants(
+            instance_id="prod", nodes={name: {f"{name}-1": NODE} for name in NAMES}, remembered=""
+        )
+        kube = kube or KubeClient.connect(self.config)
+        return ResourceQuotas().write(self.config, kube, wants, None, lambda: None)
+
+
+def _take_over(item: Any) -> None:
+    item["status"] = {"hard": dict(item["spec"]["hard"]), "used": {"requests.cpu": "8"}}
+
+
+@pytest.fixture
+def courses(sandbox: Sandbox) -> Courses:
+    return Courses(sandbox)
+
+
+def test_refused_write_of_a_quota_does_not_stop_writes(courses: Courses) -> None:
+    courses.allow({"biology": courses.ALL, "chemistry": courses.ALL})
+    with pytest.raises(KubeError, match=r"patch ResourceQuota art/q.*403"):
+        courses.write()
+    assert courses.cores() == ["8", "72", "72"]
+
+
+class Conflicts:
+    """The client's objects; the first writes of a quota meet a write of another client."""
+
+    def __init__(self, client: KubeClient, namespace: str, times: int) -> None:
+        self._objects = client.typed_objects
+        self.typed_objects = self
+        self._namespace, self._times = namespace, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    def patch_object(self, kind: str, namespace: str, name: str, patch: Any) -> None:
+        if namespace == self._namespace and self._times:
+            self._times -= 1
+            raise KubeConflict("another client wrote in between")
+        self._objects.patch_object(kind, namespace, name, patch)
+
+
+@pytest.mark.parametrize(("times", "expected"), [(3, ["72"] * 3), (9, ["8", "72", "72"])])
+def test_conflicting_writes_of_a_quota_do_not_stop_writes(
+    courses: Courses, times: int, expected: list[str]
+) -> None:
+    kube = Conflicts(KubeClient.connect(courses.config), "art", times)
+    if times == 3:
+        assert courses.write(kube).is_written
+    else:
+        with pytest.raises(KubeConflict):
+            courses.write(kube)
+    assert courses.cores() == expected
+
+
+@pytest.fixture
+def waiting_courses(courses: Courses) -> Courses:
+    courses.write()
+    courses.follow()
+    courses.config = replace(courses.config, annotate_workloads=True)
+    return courses
+
+
+def test_refused_annotation_in_a_namespace_does_not_stop_annotations(
+    waiting_courses: Courses,
+) -> None:
+    waiting_courses.allow(
+        {
+            "art": ("resourcequotas",),
+            "biology": waiting_courses.ALL,
+            "chemistry": waiting_courses.ALL,
+        }
+    )
+    outcome = waiting_courses.write()
+    assert waiting_courses.have_annotations() == [False, True, True]
+    (note,) = outcome.notes
+    assert "cannot wake all StatefulSets of namespace art" in note and "403" in note
+
+
+def test_workloads_are_read_once_while_a_quota_is_not_ready(waiting_courses: Courses) -> None:
+    waiting_courses.sandbox.edit(
+        "resourcequotas", "q", lambda item: item["status"].pop("hard"), "art"
+    )
+    waiting_courses.sandbox.requests.clear()
+    waiting_courses.write()
+    assert len(waiting_courses.sandbox.requests.lists("statefulsets")) == len(NAMES)
