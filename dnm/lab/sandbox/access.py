@@ -146,8 +146,7 @@ def authorize(node: str, attempt: Attempt) -> None:
 
 
 def admit(node: str, attempt: Attempt, changed: Object, old: Object | None) -> None:
-    """Raises 403 if this node's kubelet may not make this change. `old` and `changed` are the Node
-    before and after it."""
+    """Raises 403 if this node's kubelet may not change its Node from `old` to `changed`."""
     if attempt.name != node:
         raise _forbidden(attempt, f'node "{node}" is not allowed to modify node "{attempt.name}"')
     taints = [(entry.get("spec") or {}).get("taints") or [] for entry in (changed, old or {})]

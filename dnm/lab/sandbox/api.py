@@ -235,7 +235,7 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _carried(metadata: Object) -> Object:
-    """Returns labels and annotations, which an update of a Node's status may change too."""
+    """Returns labels and annotations. An update of a Node's status may change these too."""
     return {key: metadata.get(key) or {} for key in ("labels", "annotations")}
 
 

@@ -69,7 +69,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Batch:
-    """The batch cluster; callers hold the store's lock. `min_idle_seconds`: as on the site."""
+    """The batch cluster. Callers hold the store's lock. dnm lends after `min_idle_seconds`."""
 
     def __init__(self, clock: Clock, violations: Violations) -> None:
         self.clock = clock
@@ -201,8 +201,8 @@ class Batch:
     # --- reservations -----------------------------------------------------------------------
 
     def reserve(self, name: str, node: str, span: tuple[float, float], instance: str = "") -> str:
-        """Reserves a machine for this span of time. Returns Slurm's refusal, or an empty text.
-        Slurm refuses if a converter has the machine, or if a job may run until the span begins."""
+        """Reserves a machine for this span. Returns Slurm's refusal, or an empty text. Slurm
+        refuses if a converter has the machine, or if a job may still run when the span begins."""
         machine = self.machines[node]
         new = Reserved(name=name, node=node, begins=span[0], ends=span[1], instance=instance)
         if machine.reserved:
@@ -215,7 +215,7 @@ class Batch:
         instance: str, left_out: Container[str] = (),
     ) -> list[str]:  # fmt: skip
         """Reserves machines of a type and returns their names. Machines with a later reservation of
-        this name come first, and keep it if Slurm refuses."""
+        this name come first; if Slurm refuses to move that reservation, it stays."""
         machines = [
             machine
             for machine in self.machines.values()
@@ -241,7 +241,7 @@ class Batch:
         return reserved
 
     def unreserve(self, name: str, instance: str, left_out: Container[str] = ()) -> list[str]:
-        """Deletes all reservations with this name. Another instance's one is a violation."""
+        """Deletes all reservations with this name. Deleting another instance's is a violation."""
         abandoned = list(self.reservations.delete_by_name(name, left_out))
         for resv in abandoned:
             if resv.instance != instance:

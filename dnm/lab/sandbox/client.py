@@ -12,7 +12,7 @@ from dnm.model.errors import SandboxError
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:
-    """Returns the decoded answer to a request. Raises SandboxError if there is none or an error."""
+    """Returns the decoded answer to a request. Raises SandboxError for an error or no answer."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
         content = None if body is None else msgspec.json.encode(body)

@@ -244,7 +244,7 @@ class Converter:
         return journal is not None and journal.is_open and not self.is_at_work(machine)
 
     def _choose(self, options: Any, instance: str) -> tuple[list[Machine], int, str]:
-        """Returns the machines to convert, how many were requested, and an error if it has none."""
+        """Returns the machines to convert, the number requested, and an error if there are none."""
         if options.node_name:
             machine = self.batch.machines.get(options.node_name)
             if machine is None:

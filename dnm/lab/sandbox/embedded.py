@@ -263,8 +263,8 @@ class EmbeddedCluster:
         taints: Sequence[Mapping[str, str]] = (),
         capacity: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds a machine type with its allocatable resources in Kubernetes. Resources in `capacity`
-        that are larger are reserved by the kubelet."""
+        """Adds a machine type with its allocatable resources in Kubernetes. `capacity` has amounts
+        that are larger, because the kubelet reserves a part of them."""
         allocatable = {"cpu": cpu, "memory": memory, **(more or {})}
         with self.lock:
             self.batch.add_type(MachineType(

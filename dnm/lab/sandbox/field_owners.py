@@ -31,8 +31,7 @@ Owners = dict[Manager, set[Path]]
 
 
 def track_change(old: Object, changed: Object, owner: Manager, stamp: str) -> Object:
-    """Returns the changed object with updated managedFields, after a creation or an update; not
-    after an apply."""
+    """Returns the object with new managedFields after a creation or update, but not an apply."""
     owners = _owners(old)
     if old and not owners:
         return _with_owners(changed, old, {}, stamp)

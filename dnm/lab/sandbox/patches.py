@@ -1,6 +1,5 @@
 """The patches that clients send: merge patches (RFC 7386), strategic merge patches, also of lists
-with a merge key, and the operations `test` and `remove` of JSON patches (RFC 6902).
-"""
+with a merge key, and the operations `test` and `remove` of JSON patches (RFC 6902)."""
 
 from __future__ import annotations
 

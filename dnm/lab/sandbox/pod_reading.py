@@ -216,8 +216,8 @@ def task_group_of(pod: Object) -> str:
 
 
 def gang_of(pod: Object) -> dict[str, int]:
-    """Returns the sum of the requests of all members of the pod's task groups, with `pods`. It is
-    empty for malformed task groups, since the shim then schedules the pod without a gang."""
+    """Returns the summed requests of all members of the pod's task groups; `pods` is their number.
+    Empty for malformed task groups, since the shim then schedules the pod without a gang."""
     text = _annotation(pod, f"{_DOMAIN}task-groups")
     try:
         groups = msgspec.json.decode(text) if text else []

@@ -22,8 +22,7 @@ def ancestors(path: str) -> list[str]:
 
 
 def headroom(limits: Mapping[str, _Amounts], used: Mapping[str, _Amounts]) -> dict[str, int]:
-    """Returns for each resource the smallest headroom of these queues. Resources that no queue
-    limits are missing."""
+    """Returns by resource the smallest headroom of these queues, without unlimited resources."""
     free: dict[str, int] = {}
     for place, limit in limits.items():
         for resource, amount in limit.items():

@@ -67,6 +67,6 @@ class RequestLog:
         ]
 
     def writes(self) -> list[Logged]:
-        """Returns requests that may change objects, with dry runs, without access reviews."""
+        """Returns the requests that may change objects, and dry runs, but not access reviews."""
         verbs = ("create", "update", "patch", "delete")
         return [entry for entry in self.all() if entry.verb in verbs]

@@ -46,8 +46,8 @@ class Reservations:
         return next((resv for resv in self.on(node) if resv.begins <= now), None)
 
     def holds_back(self, node: str, instance: str, now: float) -> Reserved | None:
-        """Returns a current or soon beginning reservation that forbids this instance to convert the
-        machine: any except a current one of its own."""
+        """Returns a reservation that forbids this instance to convert the machine. It is current or
+        begins soon; a current one of this instance does not forbid."""
         soon = (resv for resv in self.on(node) if resv.begins <= now + LOOKAHEAD_SECONDS)
         return next(
             (resv for resv in soon if resv.instance != instance or resv.begins > now),
@@ -58,7 +58,7 @@ class Reservations:
         return all(reservation.begins >= until for reservation in self.on(node))
 
     def create(self, new: Reserved, now: float, busy_until: float) -> str:
-        """Adds a reservation, or returns Slurm's refusal. `busy_until`: when its last job ends."""
+        """Adds a reservation or returns Slurm's refusal. `busy_until`: when the node's jobs end."""
         if new.begins < now:
             return "Invalid time specified"
         if any(reservation.overlaps(new) for reservation in self.by_name.values()):
@@ -79,7 +79,7 @@ class Reservations:
 
 
 def is_event_reservation(name: str, instance: str) -> bool:
-    """Returns whether the name has the hash of this instance, so that it is its reservation."""
+    """Returns whether the name is that of an event reservation by this instance (its hash)."""
     match = _EVENT_RESERVATION.fullmatch(name)
     return match is not None and match[1] == hashlib.sha256(instance.encode()).hexdigest()[:6]
 

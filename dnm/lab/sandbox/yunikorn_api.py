@@ -53,7 +53,7 @@ class YunikornApi:
     # --- queues -----------------------------------------------------------------------------
 
     def _dynamic(self) -> set[str]:
-        """Returns queues in use that are not configured, and their ancestors that are not."""
+        """Returns the queues of applications, and ancestors, that the document does not have."""
         paths = {
             path for app in self.scheduler.applications.values() for path in ancestors(app.queue)
         }
