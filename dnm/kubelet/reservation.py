@@ -50,7 +50,7 @@ class MemorySides(Value):
 
 
 def memory_sides(kubelet: KubeletSettings, memory: int | None = None) -> MemorySides:
-    """Returns both sums. `memory` is the machine's memory; by default it comes from the settings.
+    """Returns the two sums. `memory` is the machine's memory, by default that of the settings.
 
     A missing key counts as the kubelet's default: no reservation, and 100Mi for eviction."""
     memory = kubelet.memory if memory is None else memory
@@ -84,7 +84,7 @@ def _single(number: float) -> float:
 
 
 def pinned_reservation(kubelet: KubeletSettings, memory: int | None) -> int | None:
-    """Returns the memory that a kubelet reserves, or None unless all three of its keys are set."""
+    """Returns the memory that a kubelet reserves, or None unless all keys in `TERMS` are set."""
     sides = memory_sides(kubelet, memory)
     return None if sides.unpinned else sides.allocatable
 
