@@ -292,7 +292,7 @@ def _uncharged(registry: Registry, listed: BatchList) -> Iterator[Finding]:
 
 @looks_at("fault_conditions")
 def check_faults(config: Config, listed: BatchList) -> Iterator[Finding]:
-    """Reports a converter that would resume a faulty node and cannot leave it drained."""
+    """Reports a converter that would resume a faulty node because it can't leave a node drained."""
     if config.fault_conditions and not listed.leaves_drained:
         yield wrong(
             f"the converter has no option {LEAVE_DRAINED}: dnm empties a faulty node, and it stays "

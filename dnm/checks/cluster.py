@@ -135,8 +135,8 @@ def check_lease(config: Config, registry: Registry, kube: KubeClient) -> Iterato
 
 
 def _try_to_create(config: Config, kube: KubeClient) -> str:
-    """Returns why the first run can't create the Lease: its namespace may be missing. Empty if it
-    can."""
+    """Returns why the first run can't create the Lease, e.g. no such namespace, or an empty
+    text."""
     try:
         lease = kube.lease_object(LEASE_NAMESPACE, config.object_name)
         lease.write_lease(Lease(seconds=lease_seconds(config)), is_dry_run=True)
@@ -166,8 +166,8 @@ def check_kubeconfig(config: Config) -> Iterator[Finding]:
 
 @looks_at("clock")
 def check_clock(kube: KubeClient) -> Iterator[Finding]:
-    """Compares this host's clock with the server's. The ages of pods depend on the server's, idle
-    times on this host's."""
+    """Compares this host's clock with the API server's. The ages of pods depend on the server's
+    clock, idle times on this host's clock."""
     skew = abs(datetime.now(UTC) - read_server_time(kube.requests))
     text = f"this host and the API server differ by {duration(skew)}"
     remedy = "synchronise both (chronyc tracking): grace times and idle times depend on them"

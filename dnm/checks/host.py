@@ -203,8 +203,8 @@ def check_events(config: Config, registry: Registry, now: datetime) -> Iterator[
 
 @looks_at("manual nodes")
 def check_manual_lends(config: Config, registry: Registry) -> Iterator[Finding]:
-    """Reports nodes that were moved to Kubernetes manually, from the last run that read Slurm's
-    nodes."""
+    """Reports nodes that were moved to Kubernetes manually, as recorded by the last run that read
+    Slurm's nodes."""
     for name in registry.manual:
         yield doubtful(
             f"{name} was moved to Kubernetes manually and is not recorded: it counts for no queue",

@@ -43,8 +43,8 @@ def settings_of(kubelet: KubeletSettings | None) -> dict[str, Any]:
 
 
 def judge(node_type: NodeType) -> list[Finding]:
-    """Returns a finding for each problem of a node type's settings, or one if there is no
-    problem."""
+    """Returns a finding for each problem of a node type's settings. Without a problem, returns one
+    finding with the result ok."""
     check = f"node type {node_type.name}"
     problems = check_node_type(node_type)
     if problems:

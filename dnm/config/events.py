@@ -103,7 +103,7 @@ def _since_midnight(text: str) -> timedelta:
 
 
 def until(text: str) -> datetime | timedelta:
-    """Returns the end in the text: a day and a time, or a time of day (as hours from midnight)."""
+    """Returns the end in the text: a day and a time, or only a time, as the time since midnight."""
     return _since_midnight(text) if re.fullmatch(r"\d{1,2}:\d{2}", text) else moment(text)
 
 

@@ -38,7 +38,7 @@ _REFERENCE = re.compile(r"%(?:%|\(([^()]*)\)s|)")
 
 
 def expand_path(text: str, base: Path, environ: Mapping[str, str]) -> Path:
-    """Returns the path with `~`, `$NAME` and `${NAME}` replaced. A relative one is below `base`.
+    """Returns the path with `~`, `$NAME` and `${NAME}` replaced. A relative path is below `base`.
 
     Raises ValueError for an unknown variable or user.
     """

@@ -23,8 +23,8 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"  # every kubelet sets it
 
 @lru_cache
 def boot_id() -> str:
-    """Returns the kernel's id of this boot, or an empty text. Process ids and start times need it
-    to be unique, since they repeat after each boot."""
+    """Returns the kernel's id of this boot, or an empty text. Process ids and start times repeat
+    after each boot, so they are unique only together with this id."""
     with suppress(OSError), open(_BOOT, encoding="ascii") as file:
         return file.read(100).strip()
     return ""

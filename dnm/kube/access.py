@@ -54,8 +54,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.configuration.host)
 
     def authorization(self) -> dict[str, str]:
-        """Returns the Authorization header with the current credentials, or no header without any.
-        Raises KubeError without showing them."""
+        """Returns the Authorization header with the current credentials, or no header if there are
+        none. The KubeError that it may raise shows no credentials."""
         from kubernetes.config import ConfigException
 
         try:

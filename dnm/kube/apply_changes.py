@@ -137,8 +137,8 @@ def _latest_of_pods(
 
 
 def _latest(changes: Iterable[tuple[str, Change]], present: Container[str]) -> dict[str, Change]:
-    """Returns the last change of each key. Raises NotProved if a present object is added, or a
-    missing one is changed or deleted."""
+    """Returns the last change of each key. Raises NotProved if a key that exists is added, or a key
+    that does not exist is changed or deleted."""
     latest: dict[str, Change] = {}
     for key, change in changes:
         before = latest.get(key)

@@ -1,7 +1,8 @@
 """Dynamic resource allocation (resource.k8s.io/v1): the devices of nodes, and requests of claims.
 
 dnm reads them only if a pod with `resourceClaims` waits. It counts devices of one node that serve
-one claim, and no partitions with shared counters, devices for several claims, or tainted ones.
+one claim. It omits partitions with shared counters, devices for several claims, and tainted
+devices.
 """
 
 from __future__ import annotations

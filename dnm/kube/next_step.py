@@ -9,7 +9,7 @@ _OUT_OF_DATE, _OF_ANOTHER_NAME = (9, 10), (62, 64)  # of x509_vfy.h
 
 
 def next_step(access: Access, error: OSError) -> str:
-    """Returns what to do about a failed connection, as the end of a sentence. The cause decides."""
+    """Returns, by the cause, what to do about a failed connection, as the end of a sentence."""
     if isinstance(error, ProxyFailed):
         return f"check proxy-url of {access.source}, HTTPS_PROXY and NO_PROXY"
     refused = getattr(error, "verify_code", 0)

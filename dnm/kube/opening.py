@@ -284,8 +284,8 @@ def drop_pod(requests: ApiRequests, namespace: str, name: str) -> None:
 
 def _pulling_spec(order: PodOrder) -> dict[str, Any]:
     """Returns the spec of a pod that pulls images onto a node. Its containers end at once or cannot
-    start, but the kubelet pulls their images before that. The pod requests almost nothing, and no
-    right that a restricted namespace refuses."""
+    start, but the kubelet pulls their images before that. The pod requests almost no resources, and
+    no right that a restricted namespace refuses."""
     restricted = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

@@ -282,7 +282,7 @@ def read_host_ports(ports: Iterable[bytes]) -> tuple[int, ...]:
 
 
 def _pod_terms(affinity: _PodAffinity, anti: bool) -> Sequence[PodAffinityTerm]:
-    """Returns the terms, but no anti-affinity terms without label selector, which match nothing."""
+    """Returns the terms, except anti-affinity terms that match nothing for lack of a selector."""
     return [
         PodAffinityTerm(
             topology_key=term.topology_key,

@@ -183,7 +183,7 @@ class PodReducer:
         self, item: Any, page: memoryview | bytes, position: int
     ) -> tuple[PodShape, tuple[str, ...]]:
         """Returns the pod's shape and, if it is unbound, its volume claims. An unreadable field
-        makes only its namespace unreadable."""
+        makes only the pod's namespace unreadable."""
         spec = item.spec
         try:
             shape = self._shape_cache.find_request(spec, item.status)

@@ -32,7 +32,7 @@ class _Writer(msgspec.Struct, frozen=True, rename={"fields": "fieldsV1"}):
 
     @property
     def applied(self) -> set[str]:
-        """Returns the limits that this writer has set from a manifest, and no client since."""
+        """Returns the limits that this writer owns because it has applied a manifest, or none."""
         applies = self.operation == "Apply" or self.manager in REPLACING_MANAGERS
         return {field.removeprefix("f:") for field in self.fields.spec.hard} if applies else set()
 

@@ -138,8 +138,8 @@ class Reflector:
         self._pods, self._pods_version = reducer, version
 
     def keep(self, requests: ApiRequests) -> Reading:
-        """Writes the store for the next run if it has changed. Returns how this run has read. A
-        failed write is part of the result; the next run then reads the full lists."""
+        """Writes the store for the next run if it has changed. Returns how this run has read, and
+        the error of a failed write. After such an error the next run reads the full lists."""
         try:
             if self._store is not None:
                 if self.reading.changes:

@@ -43,8 +43,8 @@ _RELEASE = re.compile(r"v(\d{1,4})\.(\d{1,4})\b")
 
 
 class List(msgspec.Struct, frozen=True):
-    """A list to read: the path, the selectors, and the `kind` of the answer. `is_long`: as one
-    answer, if the server streams it. `is_deep`: its JSON was nested too deeply for a decoder."""
+    """A list to read: the path, the selectors, and the `kind` of the answer. `is_long`: read it as
+    one answer if the server streams it. `is_deep`: its JSON was too deeply nested for a decoder."""
 
     path: str
     kind: str

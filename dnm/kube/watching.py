@@ -282,8 +282,8 @@ NODES = Watched("Node", "nodes", "watch nodes")
 
 
 class Watcher:
-    """The watch of one resource, and the read that bounds it. It has its own session, because a
-    watch ends in the middle of an answer. The methods raise NotProved or KubeError."""
+    """The watch of one resource, and the read of the version that it must reach. It has its own
+    session, as a watch ends in the middle of an answer. Methods raise NotProved or KubeError."""
 
     def __init__(self, access: Access, timeout: timedelta, resource: Watched) -> None:
         self._access = access

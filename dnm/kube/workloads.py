@@ -73,8 +73,8 @@ class _Workload(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Returns how many pods a ReplicaSet or a StatefulSet lacks. While its controller creates
-        the pods of a new number, the status has the old one, and other pods are counted twice."""
+        """Returns how many pods a ReplicaSet or a StatefulSet lacks. Returns 0 until its controller
+        has seen the present spec, since its status has the old number of pods."""
         if 0 < self.status.observed_generation < self.metadata.generation:
             return 0
         return (1 if self.spec.replicas is None else self.spec.replicas) - self.status.replicas
@@ -156,7 +156,7 @@ class _RangeItem(msgspec.Struct, frozen=True, rename="camel"):
     max_limit_request_ratio: dict[str, str] = {}
 
     def forbids(self, requests: Resources, limits: Resources) -> bool:
-        """Returns whether the API server refuses such a pod or container."""
+        """Returns whether this LimitRange item refuses a pod or container with these amounts."""
         for name, least in kube_resources(self.min).items():
             if min(requests.get(name, -1), limits.get(name, least)) < least:
                 return True

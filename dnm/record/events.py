@@ -65,7 +65,7 @@ def list_events(
     uids: Mapping[str, str],
     now: datetime,
 ) -> list[KubeEvent]:
-    """Returns the Events for these lines and waiting pods. `uids`: of the existing Nodes."""
+    """Returns the Events for these lines and waiting pods. `uids` has those of existing Nodes."""
     lines = list(reported)
     events = [
         _of_node(line, uids[line.object])

@@ -154,8 +154,8 @@ def read_history(
     history: History, since: datetime | None = None, holding: Collection[bytes] = ()
 ) -> Iterator[HistoryLine]:
     """Yields the readable lines from `since` on, the oldest first. With `holding`, yields only
-    lines that contain one of these bytes, at a tenth of the cost of decoding all. Raises OSError.
-    Another process may append meanwhile."""
+    lines that contain one of its byte strings, at a tenth of the cost of decoding all. Raises
+    OSError. Another process may append meanwhile."""
     old = [path for ended, path in history.old_files() if since is None or ended >= since]
     for path in (*old, history.path):
         for line in lines_of(path, holding):

@@ -261,7 +261,7 @@ class Actuator(Step):
         self.note_done(f"action=return node={name} attempt={attempt} queue={entry.queue}", name)
 
     def _return_obstacle(self, name: str) -> str | None:
-        """Returns why the converter must not return the node now, or None, from fresh reads."""
+        """Returns why the converter must not return the node now, or None. Reads the facts anew."""
         node = self.kube.read_node(name)
         if node is not None and not node.is_with_batch:
             if not node.is_fenced:

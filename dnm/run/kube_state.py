@@ -105,7 +105,7 @@ class KubeState(LeaseLock):
         )
 
     def begin(self) -> None:
-        """Takes the Lease. Creates a missing Secret first, so that no Lease is without one."""
+        """Takes the Lease. Creates a missing Secret first, so that each Lease has a Secret."""
         if missing := self.missing_error():
             raise RegistryError(missing)
         if self._find() is None:

@@ -36,9 +36,9 @@ def new_word() -> str:
 def take_lease(
     config: Config, state: State, registry: Registry, kube: KubeClient, now: datetime
 ) -> Registry:
-    """Returns the registry, which holds the Lease from now on. A new word is saved before the Lease
-    names it, so that a kill in between does no harm. Raises LeaseError if another registry acts,
-    LockedError if another run does, KubeError if the Lease cannot be read."""
+    """Returns the registry, which holds the Lease from now on. A new word for the registry is saved
+    before the Lease has it, so that a kill in between does no harm. Raises LeaseError if another
+    registry acts, LockedError if another run does, KubeError if the Lease cannot be read."""
     judged = judge_here(config, state, registry, now)
     if judged.refusal:
         raise LeaseError(judged.refusal)

@@ -31,8 +31,8 @@ from dnm.run.state import State
 def move_registry(
     config: Config, source: State, target: State, operation: Operation, cause: Cause
 ) -> Registry | None:
-    """Moves the registry. Returns it, or None if it was in `target` already. The caller may act in
-    both places. Raises RegistryError if neither place has a registry, or if both have one."""
+    """Moves the registry. Returns it, or None if it was in `target` already. The caller must have
+    the right to act in both places. Raises RegistryError if no place or both have a registry."""
     here, there = _read_status(source), _read_status(target)
     if there == "":
         if here == "":

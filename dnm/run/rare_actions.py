@@ -141,7 +141,7 @@ class EvictionResult(Value):
 
 
 def evict_pods(kube: KubeClient, node: Node, may_go_on: Callable[[], bool]) -> EvictionResult:
-    """Requests the eviction of every pod for which the node cannot be returned, once in a run. A
+    """Requests, once in a run, the eviction of every pod that keeps the node from being returned. A
     refusal by a disruption budget is no failure: the next run tries again. If a request fails, dnm
     evicts the other pods, but stops after several consecutive failures. Raises KubeError if the
     pods cannot be read."""

@@ -39,7 +39,7 @@ _decode = msgspec.json.Decoder(Registry).decode
 
 @contextmanager
 def opened_state(config: Config) -> Iterator[State]:
-    """Yields the storage of the registry, in Kubernetes over a new connection. Raises KubeError."""
+    """Yields the storage of the registry. If it is in Kubernetes, connects. Raises KubeError."""
     if config.registry_storage == "file":
         yield file_state(config)
         return

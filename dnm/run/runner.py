@@ -169,7 +169,7 @@ def _run_times(outcome: Outcome, moments: Sequence[datetime]) -> RunTimes:
 
 
 def _write_history(config: Config, state: State, outcome: Outcome, now: datetime) -> Outcome:
-    """Writes the lines of the registry to the history. The next run repeats a failed write."""
+    """Writes the registry's unwritten lines to the history. The next run repeats a failed write."""
     lines = outcome.registry.memory.unwritten
     try:
         if not lines:

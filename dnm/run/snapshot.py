@@ -100,7 +100,7 @@ def _verify(
 
 
 def with_batch_side(facts: Snapshot, converter: NodeConvert) -> Snapshot:
-    """Returns the snapshot with the nodes of Slurm, after a plan turned out to need them."""
+    """Returns the snapshot with the nodes of Slurm, for a plan that turned out to need them."""
     return replace(facts, **_batch_fields(converter.list_nodes()))
 
 

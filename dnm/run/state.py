@@ -74,7 +74,7 @@ class FileState(LeaseLock):
 
     def write(self, content: bytes) -> bool:
         """Replaces the document if it would change. Returns whether it did. Raises RegistryError;
-        the old one is intact then. In Kubernetes raises LockedError if another run is active."""
+        the old document is intact then. `KubeState.write` also raises LockedError."""
         path = self.path
         try:
             access = access_in(path.parent)

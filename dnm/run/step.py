@@ -111,8 +111,8 @@ class Step:
         taints: Callable[[Node], Sequence[Taint] | None] = lambda node: None,
     ) -> bool:
         """Reads the Node and patches it under its resourceVersion. Returns False without a patch if
-        `is_wanted` is False for it. If another client writes the Node in between, reads and patches
-        it again, for at most the time of a request."""
+        `is_wanted` refuses the Node. If another client writes the Node in between, reads and
+        patches it again, for at most the time of a request."""
 
         def attempt() -> bool:
             node = self.kube.read_node(name)

@@ -58,8 +58,8 @@ def print_batch_nodes(
     output: str,
     bounds: Iterable[str] = (),
 ) -> None:
-    """Prints Slurm's nodes, those that may be lent first. `out` maps excluded nodes to the reason.
-    `bounds` are sentences about how many nodes may be lent."""
+    """Prints Slurm's nodes. Nodes that may be lent come first. `out` maps excluded nodes to the
+    reason. `bounds` are sentences about how many nodes may be lent."""
     rows = [_with_exclusion(node, out.get(node.name)) for node in shown]
     rows.sort(key=lambda node: (node.verdict, node.name))
     if output != "text":

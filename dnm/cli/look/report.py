@@ -217,8 +217,8 @@ def _to_fence(plan: Plan) -> set[str]:
 
 
 def _merged_nodes(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yields (host list, word, sentence) for each decision; nodes with the same decision share one
-    host list."""
+    """Yields, for nodes with equal decisions, their host list, the decision's word and a
+    sentence."""
     names: dict[tuple[str, str], list[str]] = {}
     for node in plan.nodes:
         word = VERDICT_WORDS.get(node.verdict.value, node.verdict.value)

@@ -121,8 +121,8 @@ def print_load(config: Config, load: Load, output: str) -> int:
 def run_load(
     config: Config, load: Load, wait: timedelta, sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """Creates the test load, or changes an existing one of its name, and shows its progress until
-    all pods run or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
+    """Creates the test load, or changes it if it exists, and shows its progress until all pods run
+    or `wait` has passed. Returns the exit code. Raises ConfigError and KubeError."""
     manifest, queue = make_manifest(config, load), find_queue(config, load)
     _warn(config, load)
     named = "" if load.name == DEFAULT_NAME else f" --name {load.name}"
@@ -311,7 +311,7 @@ def _node_types(config: Config, namespace: str) -> list[NodeType]:
 
 
 def _taints(config: Config, load: Load) -> list[Taint]:
-    """Returns the distinct taints of the node types that the namespace may have."""
+    """Returns the distinct taints of the node types that the namespace may use."""
     kinds = _node_types(config, load.namespace)
     return list(dict.fromkeys(taint for kind in kinds for taint in kind.taints_for(load.namespace)))
 

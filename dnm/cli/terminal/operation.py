@@ -71,14 +71,14 @@ class RefusedError(DnmError):
 
 
 def granted(value: T | Refusal) -> T:
-    """Returns the value, unless it is a Refusal. Then raises RefusedError."""
+    """Returns the value, or raises RefusedError if the value is a Refusal."""
     if isinstance(value, Refusal):
         raise RefusedError(value.sentence)
     return value
 
 
 class Done(NamedTuple):
-    """The registry before an operation, and after it, or the Refusal of the operation."""
+    """The result of an operation: the registry before and after it, or its Refusal."""
 
     before: Registry
     after: Registry | Refusal

@@ -190,7 +190,7 @@ def order_progress(row: Mapping[str, Any]) -> str:
 
 
 def low_use_rows(queues: Mapping[str, LowUse]) -> list[dict[str, Any]]:
-    """Returns the queues with so low a utilization that dnm reports it, as rows by name."""
+    """Returns the queues whose utilization is low enough to be reported, as rows by name."""
     return [
         {
             "queue": queue,
