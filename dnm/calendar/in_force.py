@@ -1,8 +1,8 @@
 """The current events of calendars: those that can be read now, and the last readable form of those
 that cannot. Pure.
 
-An event ends when its calendar is read without it. An unreadable event stays as it was. So do all
-events of a calendar that is unreadable or has unreadable content which may be one of them.
+An event ends when its calendar is read without it. An unreadable event stays as it was. If a
+calendar is unreadable, or has unreadable content that may be an event, all its events stay.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def gather_demand(
 
 
 def pending_fingerprint(demand: Demand, queue: str) -> str:
-    """Returns a text that changes when pods of the queue, or below, become or stop pending."""
+    """Returns a text that changes with the pending pods of the queue and of queues below it."""
     parts = sorted(
         (group.fingerprint, group.total, group.youngest)
         for group in demand.groups

@@ -167,7 +167,7 @@ def _is_over(app: GangApp, now: datetime) -> bool:
 
 
 def _promised(app: GangApp, group: TaskGroup) -> Pod:
-    """Returns a missing pod as its task group announces it, placed like the first of the gang."""
+    """Returns a missing pod: its request as announced, all else as of the gang's first pod."""
     first = app.first
     shape = msgspec.structs.replace(first.shape, request=group.min_resource)
     name = f"{group.name[:_SHOWN]} of {app.app_id[:_SHOWN]} (not created)"

@@ -80,7 +80,7 @@ class EventReservation(Value):
 
 
 def occurrence_name(event: str, begins: datetime, instance: str) -> str:
-    """Returns the name of an occurrence's reservations, without the suffix for the node."""
+    """Returns the name of an occurrence; the names of its reservations are this and the node."""
     return f"{PREFIX}{event}-{begins.astimezone(UTC):%Y%m%dT%H%M}-{_mark(instance)}"
 
 

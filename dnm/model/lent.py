@@ -89,7 +89,7 @@ class LentNode(Value):
         return self.departure.eviction if self.departure else None
 
     def leave(self, reason: str) -> LentNode:
-        """Returns the entry with a reason to return the node. An eviction continues if begun."""
+        """Returns the entry with a new reason to return the node; its eviction stays the same."""
         departure = Departure(reason=reason, eviction=self.eviction)
         return msgspec.structs.replace(self, departure=departure)
 

@@ -74,7 +74,7 @@ class Node(Value):
         return self.mark is not None and self.mark.instance == instance
 
     def is_free_for(self, instance: str) -> bool:
-        """Returns whether no instance of dnm but this one has marked the Node."""
+        """Returns whether the Node is without the mark of another instance of dnm."""
         return self.mark is None or self.mark.instance in ("", instance)
 
     @property

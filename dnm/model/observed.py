@@ -49,7 +49,7 @@ class LentAgain(Value):
 
 class LendTimes(Value):
     """The durations of conversions of a node type in seconds, the latest last: `lends` from the
-    request until the node serves, `returns` from the converter's call until it is back."""
+    request until the node serves, `returns` from the converter's call until Slurm has it again."""
 
     lends: tuple[int, ...] = ()
     returns: tuple[int, ...] = ()

@@ -54,7 +54,7 @@ class DeviceFacts(Value):
 
 
 class PodWaits(Value):
-    """The results for pods with claims or of groups. `unclear`: "namespace/pod" -> the part that is
+    """The results for pods of groups or with device claims. `unclear`: "namespace/pod" -> what is
     not understood. `offered`, `taken`: a node's devices, and the allocated ones, by class."""
 
     unclear: Mapping[str, str] = {}

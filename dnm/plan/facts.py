@@ -91,8 +91,8 @@ class Facts(Value):
         return None if claim is None or claim.instance in ("", instance) else claim.instance
 
     def is_abandoned(self, name: str, namespace: str) -> bool:
-        """Checks whether the Node exists without a trace of its converter, which reports claims: no
-        claim and no label of the namespace. Another party may own the node by now."""
+        """Checks whether the Node exists, but its converter, which reports claims, has left neither
+        a claim nor the label of the namespace. Another party may own the node by now."""
         node = self.node(name)
         tagged = node is not None and node.labels.get(namespace) == "true"
         return (

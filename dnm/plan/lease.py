@@ -52,8 +52,8 @@ class Actor(Value):
 
 
 class Judgement(Value):
-    """The decision whether a registry may act. `refusal`: why it may not. `needs_word`: it may,
-    after it has written a new word into the Lease. `elsewhere`: the registry that acts instead."""
+    """The decision whether a registry may act. `refusal`: why it may not. `needs_word`: it may act
+    once it has put a new word into the Lease. `elsewhere`: the registry that acts instead."""
 
     refusal: str = ""
     needs_word: bool = False

@@ -208,7 +208,7 @@ def _request(before: Conversions, pool: NodePool, count: int) -> Conversions:
 
 
 def _return_unwanted(before: Conversions, wanted: dict[NodePool, int]) -> Conversions:
-    """Records nodes of interrupted lends as returning if no queue or order needs them any more."""
+    """Puts nodes of interrupted lends into phase returning if no queue or order needs them now."""
     limits, inputs = before.limits, before.inputs
     if not before.registry.claimed:
         return before
@@ -327,7 +327,7 @@ def with_request(
 
 def _nodes_out_of_service(inputs: Inputs, node_type: str, but: str) -> tuple[str, ...]:
     """Returns the nodes of the type, except `but`, that are out of Slurm's service before the
-    request. They are only needed if the converter does not report its claims."""
+    request. If the converter reports its claims, none are needed."""
     if inputs.facts.reports_claims:
         return ()
     return tuple(

@@ -150,7 +150,7 @@ def after_converter_death(
     facts: Facts,
 ) -> RequestTransition:
     """Returns a request's transition after its converter died. If the converter reports claims, no
-    further node will join; else its work may continue on the nodes."""
+    further node will join. Otherwise nodes may still join, and the request stays open."""
     if after.request is None and not facts.left_by(request, config.instance_id):
         return after  # all nodes had joined
     taken_nodes = taken | after.joined.keys()

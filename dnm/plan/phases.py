@@ -73,7 +73,7 @@ def _marked_by_another(
     config: Config, name: str, entry: LentNode, facts: Facts, mark: str
 ) -> NodeTransition:
     """Returns the transition of a node with another instance's mark. The node's own kubelet could
-    have written the mark, so the ledger decides; without it nothing follows from the mark."""
+    have written the mark, so the ledger decides; a mark that is not in the ledger has no effect."""
     other = printable(mark, 80)
     if (facts.lenders or {}).get(name) == mark:
         # Another instance lent it after its return, or was the first to count it.

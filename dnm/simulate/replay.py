@@ -259,8 +259,8 @@ def namespaces_of(config: Config, queues: Iterable[str]) -> dict[str, tuple[str,
 def classes_of(
     config: Config, lent: Mapping[str, frozenset[str]], jobs: Accounting
 ) -> dict[str, NodeClass]:
-    """Returns the node types with their numbers of nodes: with jobs as many as are known by name,
-    else as many as could ever be lent."""
+    """Returns the node types with their numbers of nodes: if there are jobs, all nodes that the
+    record or the jobs name; otherwise the most nodes that may be lent."""
     classes = {}
     most = config.max_converted_nodes
     if isinstance(most, Share) and not jobs.jobs:

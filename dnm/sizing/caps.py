@@ -1,7 +1,7 @@
 """The number of nodes that may still be lent within each bound: caps, the batch side and the rules.
 
-The rule: a node of a pool is taken from every bound that applies to its pool. Each bound has a text
-for verdicts. A cap that is not set bounds nothing.
+The rule: each lent node of a pool reduces every bound that applies to the pool. Each bound has a
+text for verdicts. A cap that is not set bounds nothing.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def count_left(
     lendable: Mapping[str, int],
     rules: Iterable[Bound] = (),
 ) -> ConversionBudget:
-    """Returns the budget that remains beside the lent nodes, each as (node type, namespace).
+    """Returns the budget that `lent` leaves, the lent nodes, each as (node type, namespace).
     `lendable`: batch nodes that could be lent now, by node type; if it is empty, it bounds nothing.
     `rules`: bounds of the rules; a bound with its own text comes last."""
     rules = tuple(rules)

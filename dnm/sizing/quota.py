@@ -37,8 +37,8 @@ class Shortage(Value):
 
 
 class Quota:
-    """The limits of all queues, and their use. `now`: the current limits. `limits`: these raised by
-    incoming and granted nodes."""
+    """The limits of all queues, and their use. `now`: the current limits. `limits`: the current
+    limits plus incoming and granted nodes."""
 
     def __init__(self, demand: Demand, queues: Mapping[str, QueueLimits]) -> None:
         self._mark = demand.mark

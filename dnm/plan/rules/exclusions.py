@@ -84,8 +84,8 @@ def can_be_judged(config: Config, batch: Mapping[str, BatchNode] | None, name: s
 def _rules(
     config: Config, row: BatchNode
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...] | None], ...]:
-    """Returns the configured exclusions: kind, configured names, the node's names (None:
-    unknown)."""
+    """Returns each configured exclusion as (kind, the names in the configuration, the names of this
+    node or None if they are unknown)."""
     rules = (
         ("partition", config.exclude_partitions, row.partitions or None),
         ("feature", config.exclude_features, row.features),

@@ -92,7 +92,7 @@ RULE = Rule(reasons=(KUBELET_SETTINGS,), bounds=_closed_types, annotates=_report
 
 
 def _with_remark(after: NodeTransition, detail: str, remark: str) -> NodeTransition:
-    """Returns the transition with a longer detail and remark, which changes no decision."""
+    """Returns the transition with text added to its detail and its remark. No decision changes."""
     verdict = msgspec.structs.replace(
         after.verdict, detail="; ".join(filter(None, (after.verdict.detail, detail)))
     )

@@ -1,7 +1,7 @@
 """Queues that use little of their lent nodes: a small pod on each of thirty keeps them all. Pure.
 
 The rule: if pods use less than a tenth of what their lent nodes offer, by the resource that they
-use most, the time is recorded. After two hours of that, dnm reports the queue; it does nothing
+use most, dnm records since when. After two hours of that, dnm reports the queue; it does nothing
 else. The rule is on once nodes have served for hours. While the use of pods is unknown, the record
 stays.
 """

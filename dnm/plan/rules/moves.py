@@ -220,7 +220,7 @@ def _begin(look: Look, before: Moves) -> Moves:
 
 
 def _may_move(inputs: Inputs, registry: Registry, name: str, entry: LentNode) -> bool:
-    """Checks whether nothing but the needs of its own queue can prevent a move of the node."""
+    """Checks whether the node may move if its own queue can spare it."""
     node = inputs.facts.node(name)
     least = min(LEAST_IDLE, inputs.facts.idle_times.get(name, LEAST_IDLE))
     is_idle = entry.idle_since is not None and inputs.now - entry.idle_since >= least

@@ -57,8 +57,8 @@ class _Gate(NamedTuple):
 
     @property
     def traits(self) -> NodeTraits:
-        """Returns the labels and taints that pods will see: not dnm's and Kubernetes' own
-        taints."""
+        """Returns the labels and taints that pods will see, without the taints of dnm and of
+        Kubernetes."""
         taints = tuple(
             taint
             for taint in self.node.taints
