@@ -31,7 +31,7 @@ class Pause(Value):
 
     @property
     def detail(self) -> str:
-        """Returns the reason of the pause. If it is for one direction only, names that first."""
+        """Returns the reason of the pause. If only one direction is paused, that comes first."""
         alone = f"{self.half.value} alone" if self.half else ""
         return ": ".join(filter(None, (alone, self.reason)))
 

@@ -219,7 +219,7 @@ def _refusal_to_lend(decided: Decided, row: BatchNode, node_type: str) -> str:
 
 
 def _list_claimants(decided: Decided, name: str, node_type: str) -> Iterator[str]:
-    """Yields orders that lack nodes and could get this one, then queues that need its type."""
+    """Yields orders that lack nodes and could get this node, then queues that need its type."""
     inputs = decided.inputs
     for order in inputs.registry.orders:
         could = order.node_type == node_type and name in (order.nodes or (name,))

@@ -86,7 +86,7 @@ def note_returns(
     config: Config, before: Registry, after: Registry, needed: Mapping[str, int], now: datetime
 ) -> Registry:
     """Returns `after` with the idle pauses that ended since `before`. `needed`: queue -> how many
-    nodes it lacks. If a pause is too long, it is recorded with the next change of its queue."""
+    nodes it lacks. A pause that gets too long is recorded with the next change of its queue."""
     returned = {queue: list(entry.gone) for queue, entry in after.lent_again.items()}
     ended = {queue: list(entry.pauses) for queue, entry in after.lent_again.items()}
     for name, entry in after.nodes_of(config.instance_id, Phase.SERVING, Phase.RELEASING).items():

@@ -164,7 +164,7 @@ def _stay_before(config: Config, registry: Registry, window: Window) -> timedelt
 
 def lead_of(config: Config, registry: Registry, event: CalendarEvent) -> timedelta:
     """Returns how long before its start lending for an event begins: the duration of a lend, and
-    the runs that are needed to request so many nodes."""
+    the runs in which the nodes that it needs are requested."""
     types = config.namespaces[event.namespace].node_types
     return _lead(config, event, max(lend_time(config, registry, name) for name in types))
 

@@ -170,7 +170,7 @@ def _with_step(opening: Opening | None, step: str, now: datetime) -> Opening:
 def _check_steps(
     inputs: Inputs, node: Node, after: NodeTransition, entry: LentNode
 ) -> NodeTransition:
-    """Records the checks that a Ready node passes. It serves if all pass; it leaves if one is
+    """Records the checks that a Ready node passes. The node serves if all pass; it leaves if one is
     late."""
     now, steps = inputs.now, _steps(inputs.config, entry)
     opening = _with_step(_with_step(entry.opening, "node", now), "ready", now)
